@@ -1,0 +1,48 @@
+"""What a handler knows: the front-end it runs in, and who asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from korvet.store.catalog import Catalog
+    from korvet.store.client import Store
+    from korvet.store.keys import Namespace
+    from korvet.store.log import Log
+    from korvet.store.wakeup import Wakeups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A door: where it listens and under which address clients find it."""
+
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontend:
+    """One front-end process: what all its connections share."""
+
+    namespace: Namespace
+    node_id: int
+    store: Store
+    catalog: Catalog
+    log: Log
+    wakeups: Wakeups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One request's circumstances. ``principal`` is ``User:ANONYMOUS`` until listeners authenticate."""
+
+    frontend: Frontend
+    listener: Listener
+    principal: str
+    client_host: str
+    client_id: str | None
+    api_key: int
+    version: int

@@ -1,0 +1,1 @@
+"""Everything that knows Redis: key names, the function contract, the multiplexed client, catalog, log and groups."""

@@ -1,0 +1,73 @@
+"""Every Redis key name is made here, and nowhere else.
+
+Keys of one atomic unit share a hash tag, so that one function may touch them all on Redis Cluster. Ids are
+percent-encoded, so that a brace or a colon in a group id cannot break the tag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+from urllib.parse import quote
+from zlib import crc32
+
+GROUP_INDEX_SHARDS = 16
+
+
+class PartitionKeys(NamedTuple):
+    """Keys of one partition, in the order of every log function's KEYS."""
+
+    log: str
+    meta: str
+    producers: str
+
+
+class GroupKeys(NamedTuple):
+    """Keys of one group, in the order of every group function's KEYS."""
+
+    group: str
+    members: str
+    sessions: str
+    static: str
+    offsets: str
+
+
+class CatalogKeys(NamedTuple):
+    """Keys of the catalog, in the order of every catalog function's KEYS."""
+
+    meta: str
+    topics: str
+    configs: str
+
+
+def _encoded(identifier: str) -> str:
+    return quote(identifier, safe="")
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """All keys of one tenant."""
+
+    name: str = "default"
+
+    @cached_property
+    def catalog(self) -> CatalogKeys:
+        unit = f"korvet:{{{_encoded(self.name)}:catalog}}"
+        return CatalogKeys(f"{unit}:meta", f"{unit}:topics", f"{unit}:configs")
+
+    def group_index(self, shard: int) -> str:
+        """The set of group ids of one index shard."""
+        return f"korvet:{{{_encoded(self.name)}:catalog}}:groups:{shard:02d}"
+
+    def group_index_of(self, group_id: str) -> str:
+        """The index shard that lists this group."""
+        return self.group_index(crc32(group_id.encode()) % GROUP_INDEX_SHARDS)
+
+    def partition(self, topic: str, partition: int) -> PartitionKeys:
+        unit = f"korvet:{{{_encoded(self.name)}:{_encoded(topic)}:{partition}}}"
+        return PartitionKeys(f"{unit}:log", f"{unit}:meta", f"{unit}:producers")
+
+    def group(self, group_id: str) -> GroupKeys:
+        unit = f"korvet:{{{_encoded(self.name)}:group:{_encoded(group_id)}}}"
+        return GroupKeys(f"{unit}:group", f"{unit}:members", f"{unit}:sessions", f"{unit}:static", f"{unit}:offsets")

@@ -1,0 +1,271 @@
+"""Requests and responses between bytes and Python, by kio's schemas.
+
+A handler reads a request as kio's entity of the request's own version (fields that a version lacks do not exist:
+``getattr(request, "topic_id", None)``) and answers with `Fields`, a mapping by the field names of the newest version.
+`encode_response` drops what the answered version does not have and fills in Kafka's defaults for what the handler left
+out, so a handler is written once for all versions.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin
+
+from kio.index import UnknownEntity, load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import DecodeError
+from kio.static.primitive import i16
+
+from korvet.errors import MalformedRequest
+
+Fields = Mapping[str, Any]
+"""A response by field names; errors are `ErrorCode` or int, times and durations are milliseconds as int."""
+Buffers = list[bytes | memoryview]
+"""A response body as parts, written as they are: for answers packed by hand."""
+
+API_VERSIONS_KEY = 18
+_FIXED_HEADER = struct.Struct(">hhih")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class RequestHeader(NamedTuple):
+    """The header of a request (RequestHeader v1 and v2); ``body_at`` is where the body starts in the frame."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
+
+
+def is_known(api_key: int, version: int) -> bool:
+    """Whether there is a schema for this request, so that it can be read and answered."""
+    try:
+        _request_schema(api_key, version)
+    except (UnknownEntity, KeyError, RuntimeError):
+        return False
+    return True
+
+
+@cache
+def _request_schema(api_key: int, version: int) -> Any:
+    return load_request_schema(api_key, version)
+
+
+@cache
+def _response_schema(api_key: int, version: int) -> Any:
+    return load_response_schema(api_key, version)
+
+
+@cache
+def _request_reader(api_key: int, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
+    reader: Callable[[memoryview, int], tuple[Any, int]] = entity_reader(_request_schema(api_key, version))
+    return reader
+
+
+@cache
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether the version uses compact lengths and tagged fields (KIP-482)."""
+    return bool(_request_schema(api_key, version).__flexible__)
+
+
+def decode_header(frame: memoryview) -> RequestHeader:
+    """Read the header of a frame (without its size prefix).
+
+    The body of a version without a schema is not looked for: ``body_at`` is then just past the client id.
+
+    :raises MalformedRequest: when the frame is shorter than the header it announces.
+    """
+    try:
+        api_key, version, correlation_id, length = _FIXED_HEADER.unpack_from(frame)
+    except struct.error:
+        raise MalformedRequest(f"a frame of {len(frame)} bytes is too short for a request header") from None
+    at = 10 + max(length, 0)
+    if length < -1 or at > len(frame):
+        raise MalformedRequest(f"client id of {length} bytes in a frame of {len(frame)}")
+    try:
+        client_id = None if length < 0 else str(frame[10:at], "utf-8")
+    except UnicodeDecodeError:
+        raise MalformedRequest("client id is not UTF-8") from None
+    if is_known(api_key, version) and is_flexible(api_key, version):
+        at = _skip_tagged_fields(frame, at)
+    return RequestHeader(api_key, version, correlation_id, client_id, at)
+
+
+def _skip_tagged_fields(frame: memoryview, at: int) -> int:
+    count, at = _unsigned_varint(frame, at)
+    for _ in range(count):
+        _, at = _unsigned_varint(frame, at)
+        size, at = _unsigned_varint(frame, at)
+        at += size
+        if at > len(frame):
+            raise MalformedRequest("tagged field runs past the end of the frame")
+    return at
+
+
+def _unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        if at >= len(frame):
+            break
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise MalformedRequest("unterminated varint in a request header")
+
+
+def decode_request(header: RequestHeader, frame: memoryview) -> Any:
+    """Read a request's body as kio's entity of its version. ``frame`` must be read-only.
+
+    :raises MalformedRequest: when the bytes do not fit the schema, or some are left over.
+    """
+    reader = _request_reader(header.api_key, header.version)
+    try:
+        request, size = reader(frame[header.body_at :], 0)
+    except (DecodeError, ValueError, OverflowError, TypeError) as error:
+        raise MalformedRequest(f"body does not fit the schema: {error}") from None
+    if header.body_at + size != len(frame):
+        raise MalformedRequest(f"{len(frame) - header.body_at - size} bytes are left over behind the body")
+    return request
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, answer: Fields) -> bytes:
+    """A whole response frame, size prefix and header included."""
+    write = _response_encoder(api_key, version)
+    buffer = io.BytesIO()
+    buffer.write(bytes(4) + response_header(api_key, version, correlation_id))
+    write(buffer, answer)
+    size = buffer.tell()
+    buffer.seek(0)
+    buffer.write((size - 4).to_bytes(4, "big"))
+    return buffer.getvalue()
+
+
+def frame_response(api_key: int, version: int, correlation_id: int, body: Buffers) -> Buffers:
+    """A whole response frame around a body that was packed by hand."""
+    header = response_header(api_key, version, correlation_id)
+    size = len(header) + sum(map(len, body))
+    return [size.to_bytes(4, "big") + header, *body]
+
+
+def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    """ResponseHeader v0, or v1 for flexible versions, except ApiVersions which always has v0 (KIP-511)."""
+    packed = (correlation_id & 0xFFFFFFFF).to_bytes(4, "big")
+    if api_key != API_VERSIONS_KEY and is_flexible(api_key, version):
+        return packed + b"\x00"
+    return packed
+
+
+@cache
+def _response_encoder(api_key: int, version: int) -> Callable[[io.BytesIO, Fields], None]:
+    schema = _response_schema(api_key, version)
+    build, write = _builder(schema), entity_writer(schema)
+    return lambda buffer, answer: write(buffer, build(answer))
+
+
+@cache
+def has_top_level_error(api_key: int, version: int) -> bool:
+    """Whether the response of this version can say an error for the request as a whole."""
+    return any(field.name == "error_code" for field in fields(_response_schema(api_key, version)))
+
+
+Convert = Callable[[Any], Any]
+
+
+@cache
+def _builder(schema: type[Any]) -> Callable[[Fields], Any]:
+    """A function that makes an entity of ``schema`` from `Fields`."""
+    converters: list[tuple[str, Convert | None, Any]] = [
+        (field.name, _converter(field), _default(field)) for field in fields(schema)
+    ]
+
+    def build(values: Fields) -> Any:
+        arguments = {}
+        for name, convert, default in converters:
+            value = values.get(name, default)
+            if value is MISSING:
+                raise TypeError(f"{schema.__module__}.{schema.__name__} needs a value for {name}")
+            arguments[name] = value if convert is None or value is default else convert(value)
+        return schema(**arguments)
+
+    return build
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default is not MISSING:
+        return field.default
+    if get_origin(field.type) is tuple:
+        return ()
+    return _DEFAULTS.get(str(field.metadata.get("kafka_type")), MISSING)
+
+
+def _converter(field: Field[Any]) -> Convert | None:
+    nested = _nested_schema(field.type)
+    if nested is not None:
+        build = _builder(nested)  # type: ignore[arg-type]
+        if _is_tuple(field.type):
+            return lambda items: None if items is None else tuple(map(build, items))
+        return lambda value: None if value is None else build(value)
+    kafka_type = str(field.metadata.get("kafka_type", ""))
+    if _is_tuple(field.type):
+        return _as_tuple
+    return _CONVERTERS.get(kafka_type)
+
+
+def _as_tuple(items: Sequence[Any] | None) -> tuple[Any, ...] | None:
+    return None if items is None else tuple(items)
+
+
+def _error_code(value: int) -> ErrorCode:
+    return ErrorCode(i16(value))
+
+
+def _timedelta(milliseconds: int) -> datetime.timedelta:
+    return datetime.timedelta(milliseconds=milliseconds)
+
+
+def _datetime(milliseconds: int) -> datetime.datetime | None:
+    return None if milliseconds < 0 else _EPOCH + datetime.timedelta(milliseconds=milliseconds)
+
+
+_CONVERTERS: dict[str, Convert] = {
+    "error_code": _error_code,
+    "timedelta_i32": _timedelta,
+    "timedelta_i64": _timedelta,
+    "datetime_i64": _datetime,
+}
+
+
+_DEFAULTS: dict[str, Any] = {
+    "string": "",
+    "bytes": b"",
+    "bool": False,
+    "uuid": None,
+    "error_code": ErrorCode.none,
+    "timedelta_i32": datetime.timedelta(0),
+}
+
+
+def _is_tuple(kind: Any) -> bool:
+    return any(get_origin(option) is tuple for option in _options(kind))
+
+
+def _nested_schema(kind: Any) -> type[Any] | None:
+    for option in _options(kind):
+        inner = get_args(option)[0] if get_origin(option) is tuple else option
+        if is_dataclass(inner) and isinstance(inner, type):
+            return inner
+    return None
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
