@@ -1,0 +1,191 @@
+"""A real Apache Kafka 4.1.2 to compare with: one KRaft node on loopback, everything in a temporary directory.
+
+The jars come once from Maven into `.cache/kafka-4.1.2` of the clone. `running_kafka` is for any caller; the session
+fixture `kafka` is for tests (import it in a conftest.py) and holds one broker for the whole run.
+"""
+
+import base64
+import fcntl
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+JARS = ROOT / ".cache" / "kafka-4.1.2"
+POM = Path(__file__).with_name("kafka-pom.xml")
+READY_WITHIN_S = 60.0
+FETCH_WITHIN_S = 600.0
+
+# The heap is enough for tests; C1 alone makes start-up about a second shorter on a small machine.
+TEST_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class KafkaUnavailable(RuntimeError):
+    """Kafka cannot run here: a tool is missing, the jars cannot be fetched, or it did not become ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kafka:
+    """A running broker: `bootstrap` is host:port, `ready_s` the seconds from its start to its first answers."""
+
+    bootstrap: str
+    pid: int
+    directory: Path
+    ready_s: float
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise KafkaUnavailable(f"{name} is not installed")
+    return path
+
+
+def fetch_jars() -> Path:
+    """The directory of Kafka's jars, filled by Maven where it is empty. Safe for several processes at once."""
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    with open(JARS.parent / "kafka.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not JARS.is_dir():
+            partial = Path(tempfile.mkdtemp(prefix="kafka-", dir=JARS.parent))
+            command = [_tool("mvn"), "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+            command.append(f"-DoutputDirectory={partial}")
+            done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_WITHIN_S, check=False)
+            if done.returncode != 0:
+                shutil.rmtree(partial)
+                raise KafkaUnavailable(f"Maven could not fetch Kafka: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+            partial.chmod(0o755)
+            partial.rename(JARS)
+    return JARS
+
+
+def _properties(directory: Path, port: int, controller_port: int, settings: Mapping[str, str]) -> Path:
+    values = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+        "log.dirs": str(directory / "log"),
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        **settings,
+    }
+    path = directory / "server.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    return path
+
+
+def _format(java: str, classpath: str, properties: Path) -> None:
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    command = [java, *TEST_JVM, "-cp", classpath, "kafka.tools.StorageTool", "format", "--standalone"]
+    command += ["-t", cluster_id, "-c", str(properties)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False)
+    if done.returncode != 0:
+        raise KafkaUnavailable(f"StorageTool format failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("closed")
+        data += piece
+    return data
+
+
+def _ask(port: int, api_key: int, version: int, body: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        frame = struct.pack(">hhih", api_key, version, 1, -1) + body
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        (size,) = struct.unpack(">i", _receive(connection, 4))
+        return _receive(connection, size)[4:]
+
+
+def _serves_groups(port: int) -> bool:
+    """Whether the group coordinator has loaded: the last thing to come up, so topics can be created before it."""
+    group = struct.pack(">h", 5) + b"ready"
+    try:
+        if struct.unpack(">h", _ask(port, 10, 0, group)[:2]) != (0,):  # FindCoordinator v0 creates __consumer_offsets
+            return False
+        return _ask(port, 9, 2, group + struct.pack(">i", -1))[-2:] == b"\0\0"  # OffsetFetch v2, all topics
+    except (OSError, struct.error):
+        return False
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        if _serves_groups(port):
+            return
+        time.sleep(0.05)
+    raise KafkaUnavailable(f"Kafka did not become ready:\n{output.read_text()[-4000:]}")
+
+
+@contextmanager
+def running_kafka(
+    *, jvm: tuple[str, ...] = TEST_JVM, settings: Mapping[str, str] | None = None, parent: Path | None = None
+) -> Iterator[Kafka]:
+    """Start a Kafka of its own, yield it once it serves topics and groups, and stop it.
+
+    `jvm` are options of its JVM, `settings` go over server.properties, `parent` is where its temporary directory lies.
+    Raises KafkaUnavailable.
+    """
+    java, classpath = _tool("java"), f"{fetch_jars()}/*"
+    with tempfile.TemporaryDirectory(prefix="kafka-", dir=parent, ignore_cleanup_errors=True) as name:
+        directory, port = Path(name), free_port()
+        properties = _properties(directory, port, free_port(), settings or {})
+        _format(java, classpath, properties)
+        output, started = directory / "output.txt", time.monotonic()
+        with open(output, "wb") as sink:
+            process = subprocess.Popen(
+                [java, *jvm, "-cp", classpath, "kafka.Kafka", str(properties)],
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=directory,
+            )  # fmt: skip
+        try:
+            _wait_until_ready(process, port, output)
+            ready_s = time.monotonic() - started
+            yield Kafka(bootstrap=f"127.0.0.1:{port}", pid=process.pid, directory=directory, ready_s=ready_s)
+        finally:
+            process.kill()  # its data goes with it, so nothing is worth an orderly shutdown
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """One Apache Kafka for the session. Without Java or Maven a skip; in CI a failure."""
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(running_kafka())
+        except KafkaUnavailable as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(str(error))
+        yield running
