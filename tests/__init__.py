@@ -1,0 +1,1 @@
+"""Tests of korvet; directories mirror the package and the Lua library. Real servers only."""
