@@ -1,0 +1,53 @@
+"""What the APIs about topics and configs share: authorized operations, and what a failing store means to a client."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from korvet.api.context import Context
+from korvet.errors import KorvetError, StoreError, StoreUnavailable
+
+log = structlog.get_logger()
+
+# Bit n is the operation with code n (org.apache.kafka.common.acl.AclOperation). Without ACLs a client may do all.
+TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+NOT_ASKED: Final = -(2**31)
+
+MALFORMED_MESSAGE: Final = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""Kafka's message of INVALID_REQUEST."""
+
+
+def brokers(ctx: Context, id_field: str) -> list[dict[str, object]]:
+    """The brokers as this client sees them: the front-end that answers, under the listener's advertised address."""
+    listener = ctx.listener
+    node_id = ctx.frontend.node_id
+    return [{id_field: node_id, "host": listener.advertised_host, "port": listener.advertised_port}]
+
+
+def change_failure(ctx: Context, error: KorvetError) -> tuple[ErrorCode, str]:
+    """The code and message for a change that the store did not confirm.
+
+    Where nothing was applied it is NOT_CONTROLLER, which admin clients answer with a retry of their own; where it may
+    have been, REQUEST_TIMED_OUT, after which the caller looks.
+    """
+    if isinstance(error, StoreError):
+        log.error("the store refused a change", api_key=ctx.api_key, reason=str(error))
+        return ErrorCode.unknown_server_error, "The store is corrupt or of another version; see the front-end's log."
+    if isinstance(error, StoreUnavailable) and error.outcome_unknown:
+        return ErrorCode.request_timed_out, f"The store was lost before it answered: {error}"
+    return ErrorCode.not_controller, f"The store cannot take the change now: {error}"
+
+
+def read_failure(ctx: Context, error: KorvetError, retriable: ErrorCode) -> ErrorCode:
+    """The code for a read that failed: ``retriable`` unless the store's answer itself was wrong."""
+    if isinstance(error, StoreError):
+        log.error("the store's answer cannot be used", api_key=ctx.api_key, reason=str(error))
+        return ErrorCode.unknown_server_error
+    return retriable

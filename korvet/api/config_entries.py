@@ -1,0 +1,59 @@
+"""Configs as DescribeConfigs and CreateTopics show them.
+
+Source: kafka.server.ConfigHelper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from korvet.store.catalog import Catalog, Effective, Topic
+from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from korvet.store.configs import Config, Source
+
+Entry = Mapping[str, object]
+
+
+def topic_entries(catalog: Catalog, topic: Topic) -> list[Entry]:
+    """All configs of a topic, by name."""
+    return [_topic_entry(catalog, topic, config) for config in TOPIC_CONFIGS.values()]
+
+
+def broker_entries(catalog: Catalog) -> list[Entry]:
+    """All configs of a broker, by name; they are the same for every broker."""
+    return [_entry(config, catalog.broker_values(config.name)) for config in sorted(BROKER_CONFIGS.values(), key=_name)]
+
+
+def cluster_entries(catalog: Catalog) -> list[Entry]:
+    """What is set for all brokers, by name."""
+    return [
+        _entry(BROKER_CONFIGS[name], [Effective(name=name, value=value, source=Source.CLUSTER)])
+        for name, value in sorted(catalog.cluster_configs().items())
+        if name in BROKER_CONFIGS
+    ]
+
+
+def _name(config: Config) -> str:
+    return config.name
+
+
+def _topic_entry(catalog: Catalog, topic: Topic, config: Config) -> Entry:
+    values = catalog.broker_values(config.synonym)
+    if config.name in topic.configs:
+        values.insert(0, Effective(name=config.name, value=topic.configs[config.name], source=Source.TOPIC))
+    return _entry(config, values)
+
+
+def _entry(config: Config, values: list[Effective]) -> Entry:
+    counts = values[0] if values else Effective(name=config.name, value=config.default or "", source=Source.DEFAULT)
+    return {
+        "name": config.name,
+        # Without any value it is null for a broker; a topic's config always has a default of its own.
+        "value": counts.value if values or config.default is not None else None,
+        "read_only": config.read_only,
+        "config_source": counts.source,
+        "is_sensitive": False,
+        "synonyms": [{"name": value.name, "value": value.value, "source": value.source} for value in values],
+        "config_type": config.kind,
+        "documentation": config.documentation,
+    }

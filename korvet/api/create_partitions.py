@@ -1,0 +1,88 @@
+"""CreatePartitions (37), versions 0 to 3: give topics more partitions. The versions do not differ here.
+
+Names given twice are refused first; the others are answered in the order of the request.
+
+Source: ControllerApis.createPartitions, ReplicationControlManager.createPartitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.admin import change_failure
+from korvet.api.assignments import replicas_problem
+from korvet.api.context import Context
+from korvet.errors import KorvetError
+from korvet.store.catalog import Topic
+from korvet.store.topics import MAX_PARTITIONS_PER_REQUEST, grow_topic
+from korvet.wire.codec import Fields
+
+Outcome = tuple[ErrorCode, str | None]
+_DONE: Outcome = (ErrorCode.none, None)
+_UNKNOWN: Outcome = (ErrorCode.unknown_topic_or_partition, None)
+
+
+@api(37, 0, 3)
+async def handle(ctx: Context, request: Any) -> Fields:
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        failure = change_failure(ctx, error)
+        return {"results": [_result(topic.name, failure) for topic in request.topics]}
+    times = Counter(topic.name for topic in request.topics)
+    twice = ErrorCode.invalid_request, "Duplicate topic name."
+    results = [_result(name, twice) for name, count in times.items() if count > 1]
+    once = [topic for topic in request.topics if times[topic.name] == 1]
+    return {
+        "results": results + [_result(asked.name, await _grow(ctx, asked, request.validate_only)) for asked in once]
+    }
+
+
+async def _grow(ctx: Context, asked: Any, validate_only: bool) -> Outcome:
+    frontend = ctx.frontend
+    topic = frontend.catalog.topic(asked.name)
+    if topic is None:
+        return _UNKNOWN
+    problem = _problem(ctx, topic, asked)
+    if problem is not None or validate_only:
+        return problem or _DONE
+    try:
+        code = await grow_topic(frontend.catalog, frontend.log, topic, asked.count)
+    except KorvetError as error:
+        return change_failure(ctx, error)
+    if code is ErrorCode.invalid_partitions:
+        # Another front-end has grown it since; the cache knows by now.
+        return _problem(ctx, frontend.catalog.topic(asked.name) or topic, asked) or (code, None)
+    return code, None
+
+
+def _problem(ctx: Context, topic: Topic, asked: Any) -> Outcome | None:
+    invalid = ErrorCode.invalid_partitions
+    if asked.count == topic.partitions:
+        return invalid, f"Topic already has {topic.partitions} partition(s)."
+    if asked.count < topic.partitions:
+        return invalid, (
+            f"The topic {topic.name} currently has {topic.partitions} partition(s); "
+            f"{asked.count} would not be an increase."
+        )
+    more = asked.count - topic.partitions
+    if more > MAX_PARTITIONS_PER_REQUEST:
+        return ErrorCode.policy_violation, "Excessively large number of partitions per request."
+    if asked.assignments is None:
+        return None
+    if len(asked.assignments) != more:
+        return ErrorCode.invalid_replica_assignment, (
+            f"Attempted to add {more} additional partition(s), "
+            f"but only {len(asked.assignments)} assignment(s) were specified."
+        )
+    problems = (replicas_problem(assignment.broker_ids, ctx.frontend.node_id) for assignment in asked.assignments)
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _result(name: str, outcome: Outcome) -> Fields:
+    code, message = outcome
+    return {"name": name, "error_code": code, "error_message": message}

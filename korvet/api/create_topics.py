@@ -1,0 +1,129 @@
+"""CreateTopics (19), versions 2 to 7.
+
+- 4: -1 takes the cluster's number of partitions or replicas (KIP-464); Kafka 4.1 does so at every version
+- 5: the answer shows the topic and its configs (KIP-525)
+- 7: and its id
+
+Every topic of a request is judged alone, in the order of the request; names given twice come last.
+
+Source: ControllerApis.createTopics, ReplicationControlManager.createTopics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.admin import change_failure
+from korvet.api.assignments import count_problem, manual_problem
+from korvet.api.config_entries import topic_entries
+from korvet.api.context import Context
+from korvet.errors import KorvetError
+from korvet.store.catalog import Catalog, Topic
+from korvet.store.config_tables import TOPIC_CONFIGS
+from korvet.store.configs import topic_problem
+from korvet.store.topics import (
+    CLUSTER_METADATA_TOPIC,
+    MAX_PARTITIONS_PER_REQUEST,
+    colliding_topics,
+    create_topic,
+    name_problem,
+)
+from korvet.wire.codec import Fields
+
+Problem = tuple[ErrorCode, str]
+
+
+@api(19, 2, 7)
+async def handle(ctx: Context, request: Any) -> Fields:
+    catalog = ctx.frontend.catalog
+    try:
+        await catalog.refresh()
+    except KorvetError as error:
+        failure = change_failure(ctx, error)
+        return {"topics": [_refused(topic.name, failure) for topic in request.topics]}
+    times = Counter(topic.name for topic in request.topics)
+    once = [topic for topic in request.topics if times[topic.name] == 1]
+    # All are judged before any is created: two new names of one request do not collide.
+    problems = [_problem(ctx, catalog, asked) for asked in once]
+    if sum(_partitions(catalog, asked) for asked in once) > MAX_PARTITIONS_PER_REQUEST:
+        excess = ErrorCode.policy_violation, "Excessively large number of partitions per request."
+        problems = [excess for _ in once]
+    results = [
+        _refused(asked.name, problem) if problem is not None else await _create(ctx, asked, request.validate_only)
+        for asked, problem in zip(once, problems, strict=True)
+    ]
+    twice = ErrorCode.invalid_request, "Duplicate topic name."
+    return {"topics": results + [_refused(name, twice) for name, count in times.items() if count > 1]}
+
+
+def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
+    name = asked.name
+    if name == CLUSTER_METADATA_TOPIC:
+        return ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited."
+    illegal = name_problem(name)
+    if illegal is not None:
+        return ErrorCode.invalid_topic_exception, illegal
+    colliding = colliding_topics(name, catalog.topics())
+    if colliding:
+        return (
+            ErrorCode.invalid_topic_exception,
+            f"Topic '{name}' collides with existing topic: {', '.join(colliding)}",
+        )
+    if catalog.topic(name) is not None:
+        return _exists(name)
+    misconfigured = topic_problem({config.name: config.value for config in asked.configs}, TOPIC_CONFIGS)
+    if misconfigured is not None:
+        return ErrorCode.invalid_config, misconfigured
+    if asked.assignments:
+        return manual_problem(asked, ctx.frontend.node_id)
+    return count_problem(asked.num_partitions, asked.replication_factor)
+
+
+def _exists(name: str) -> Problem:
+    return ErrorCode.topic_already_exists, f"Topic '{name}' already exists."
+
+
+def _partitions(catalog: Catalog, asked: Any) -> int:
+    if asked.assignments:
+        return len(asked.assignments)
+    return int(catalog.setting(None, "num.partitions")) if asked.num_partitions == -1 else int(asked.num_partitions)
+
+
+async def _create(ctx: Context, asked: Any, validate_only: bool) -> Fields:
+    frontend = ctx.frontend
+    partitions = _partitions(frontend.catalog, asked)
+    configs = {config.name: config.value for config in asked.configs}
+    if validate_only:
+        return _created(ctx, Topic(name=asked.name, id=uuid4(), partitions=partitions, configs=configs))
+    try:
+        code, topic = await create_topic(frontend.catalog, frontend.log, asked.name, partitions, configs)
+    except KorvetError as error:
+        return _refused(asked.name, change_failure(ctx, error))
+    if topic is None:
+        existing = code == ErrorCode.topic_already_exists
+        return _refused(asked.name, _exists(asked.name) if existing else (code, "The topic was not created."))
+    return _created(ctx, topic)
+
+
+def _created(ctx: Context, topic: Topic) -> Fields:
+    entries: list[Mapping[str, object]] = topic_entries(ctx.frontend.catalog, topic)
+    return {
+        "name": topic.name,
+        "topic_id": topic.id,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "num_partitions": topic.partitions,
+        "replication_factor": 1,
+        "configs": entries,
+    }
+
+
+def _refused(name: str, problem: Problem) -> Fields:
+    code, message = problem
+    return {"name": name, "topic_id": None, "error_code": code, "error_message": message, "configs": ()}

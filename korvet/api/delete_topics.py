@@ -1,0 +1,96 @@
+"""DeleteTopics (20), versions 1 to 6.
+
+- 5: the answer has error messages
+- 6: topics may be named by id (KIP-516)
+
+Source: ControllerApis.deleteTopics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.admin import change_failure
+from korvet.api.context import Context
+from korvet.errors import KorvetError
+from korvet.store.catalog import Topic
+from korvet.store.topics import delete_topic
+from korvet.wire.codec import Fields
+
+_UNKNOWN = (ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
+_UNKNOWN_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
+_TWICE = (ErrorCode.invalid_request, "The provided topic name maps to an ID that was already supplied.")
+Asked = tuple[str | None, UUID | None]
+
+
+@api(20, 1, 6)
+async def handle(ctx: Context, request: Any) -> Fields:
+    asked = _asked(request)
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        failure = change_failure(ctx, error)
+        return {"responses": [_result(name, topic_id, *failure) for name, topic_id in asked]}
+    refused, topics = _resolve(ctx, asked)
+    return {"responses": refused + [await _delete(ctx, topic) for topic in topics]}
+
+
+def _asked(request: Any) -> list[Asked]:
+    if hasattr(request, "topics"):
+        return [(topic.name, topic.topic_id) for topic in request.topics]
+    return [(name, None) for name in request.topic_names]
+
+
+def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list[Topic]]:
+    """The answers for what cannot be deleted, and the topics to delete; each is named once, by name or by id."""
+    refused: list[Fields] = []
+    found: dict[UUID, Topic] = {}
+    times = Counter(asked)
+    for name, topic_id in sorted(times, key=_is_by_name):
+        problem = _ambiguity(name, topic_id, times[name, topic_id])
+        topic = _look_up(ctx, name, topic_id) if problem is None else None
+        if topic is not None and found.pop(topic.id, None) is None:
+            found[topic.id] = topic
+            continue
+        if topic is not None:
+            topic_id, problem = topic.id, _TWICE
+        refused.append(_result(name, topic_id, *(problem or (_UNKNOWN if topic_id is None else _UNKNOWN_ID))))
+    return refused, list(found.values())
+
+
+def _is_by_name(asked: Asked) -> bool:
+    return asked[1] is None
+
+
+def _ambiguity(name: str | None, topic_id: UUID | None, times: int) -> tuple[ErrorCode, str] | None:
+    if name is None and topic_id is None:
+        return ErrorCode.invalid_request, "Neither topic name nor id were specified."
+    if name is not None and topic_id is not None:
+        return ErrorCode.invalid_request, "You may not specify both topic name and topic id."
+    if times > 1:
+        return ErrorCode.invalid_request, f"Duplicate topic {'name' if topic_id is None else 'id'}."
+    return None
+
+
+def _look_up(ctx: Context, name: str | None, topic_id: UUID | None) -> Topic | None:
+    catalog = ctx.frontend.catalog
+    return catalog.topic(name or "") if topic_id is None else catalog.topic_by_id(topic_id)
+
+
+async def _delete(ctx: Context, topic: Topic) -> Fields:
+    frontend = ctx.frontend
+    try:
+        code = await delete_topic(frontend.catalog, frontend.log, topic)
+    except KorvetError as error:
+        return _result(topic.name, topic.id, *change_failure(ctx, error))
+    # Any error says that somebody else was faster, and has deleted the topic as a whole.
+    return _result(topic.name, topic.id, *((code, None) if code is ErrorCode.none else _UNKNOWN))
+
+
+def _result(name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None) -> Fields:
+    return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message}

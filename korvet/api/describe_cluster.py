@@ -1,0 +1,45 @@
+"""DescribeCluster (60), versions 0 to 2: the cluster id and the brokers.
+
+- 1: which endpoints are asked for, brokers or controllers (KIP-919); korvet has brokers only
+- 2: fenced brokers (KIP-1073); none is ever fenced
+
+Source: KafkaApis.handleDescribeCluster, AuthHelper.computeDescribeClusterResponse.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.admin import CLUSTER_OPERATIONS, NOT_ASKED, brokers
+from korvet.api.context import Context
+from korvet.wire.codec import Fields
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+@api(60, 0, 2)
+async def handle(ctx: Context, request: Any) -> Fields:
+    wanted = getattr(request, "endpoint_type", _BROKERS)
+    if wanted == _CONTROLLERS:
+        return _refusal(
+            ErrorCode.mismatched_endpoint_type,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if wanted != _BROKERS:
+        return _refusal(ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}")
+    return {
+        "cluster_id": ctx.frontend.catalog.cluster_id,
+        "controller_id": ctx.frontend.node_id,
+        "brokers": brokers(ctx, "broker_id"),
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    }
+
+
+def _refusal(code: ErrorCode, message: str) -> Fields:
+    return {"error_code": code, "error_message": message, "cluster_id": "", "controller_id": -1, "brokers": ()}

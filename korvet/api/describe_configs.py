@@ -1,0 +1,93 @@
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics and brokers, with where each value comes from.
+
+- 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
+
+A broker's configs are the cluster's. Korvet has no configs of broker loggers, client metrics and groups: asking for
+these is answered with INVALID_REQUEST for the resource.
+
+Source: kafka.server.ConfigHelper.describeConfigs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.admin import MALFORMED_MESSAGE, read_failure
+from korvet.api.config_entries import Entry, broker_entries, cluster_entries, topic_entries
+from korvet.api.config_resources import RESOURCE_TYPES, ResourceType, unsupported
+from korvet.api.context import Context
+from korvet.errors import KorvetError
+from korvet.store.topics import name_problem
+from korvet.wire.codec import Fields
+
+
+@api(32, 1, 4)
+async def handle(ctx: Context, request: Any) -> Fields:
+    if any(resource.resource_type not in RESOURCE_TYPES for resource in request.resources):
+        malformed = ErrorCode.invalid_request, MALFORMED_MESSAGE
+        return {"results": [_refused(resource, *malformed) for resource in request.resources]}
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        code = read_failure(ctx, error, ErrorCode.request_timed_out)
+        return {"results": [_refused(resource, code, str(error)) for resource in request.resources]}
+    return {"results": [_describe(ctx, request, resource) for resource in request.resources]}
+
+
+def _describe(ctx: Context, request: Any, resource: Any) -> Fields:
+    found = _entries(ctx, resource)
+    if not isinstance(found, list):
+        return _refused(resource, *found)
+    wanted = resource.configuration_keys
+    # Java's older clients send an empty list for "all".
+    entries = [entry for entry in found if not wanted or entry["name"] in wanted]
+    hidden: dict[str, object] = {} if request.include_synonyms else {"synonyms": ()}
+    if not getattr(request, "include_documentation", False):
+        hidden["documentation"] = None
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": "",
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": [{**entry, **hidden} for entry in entries],
+    }
+
+
+def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode, str]:
+    catalog, name = ctx.frontend.catalog, resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        illegal = name_problem(name)
+        if illegal is not None:
+            return ErrorCode.invalid_topic_exception, illegal
+        topic = catalog.topic(name)
+        return (ErrorCode.unknown_topic_or_partition, "") if topic is None else topic_entries(catalog, topic)
+    if resource.resource_type == ResourceType.BROKER:
+        if not name:
+            return cluster_entries(catalog)
+        why = _broker_problem(ctx, name)
+        return broker_entries(catalog) if why is None else (ErrorCode.invalid_request, why)
+    return ErrorCode.invalid_request, unsupported(resource.resource_type)
+
+
+def _broker_problem(ctx: Context, name: str) -> str | None:
+    try:
+        broker_id = int(name)
+    except ValueError:
+        return f"Broker id must be an integer, but it is: {name}"
+    node_id = ctx.frontend.node_id
+    if broker_id != node_id:
+        return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"
+    return None
+
+
+def _refused(resource: Any, code: ErrorCode, message: str) -> Fields:
+    return {
+        "error_code": code,
+        "error_message": message,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": (),
+    }

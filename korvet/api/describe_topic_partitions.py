@@ -1,0 +1,93 @@
+"""DescribeTopicPartitions (75), version 0: topics by name, a page of partitions at a time (KIP-966).
+
+A page ends where the limit is reached; the cursor says where the next one starts.
+
+Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.admin import TOPIC_OPERATIONS, read_failure
+from korvet.api.context import Context
+from korvet.api.partition_epochs import described, leader_epochs
+from korvet.errors import KorvetError
+from korvet.store.catalog import Topic
+from korvet.store.topics import INTERNAL_TOPICS, name_problem
+from korvet.wire.codec import Fields
+
+
+@api(75, 0, 0)
+async def handle(ctx: Context, request: Any) -> Fields:
+    catalog = ctx.frontend.catalog
+    cursor = request.cursor
+    first_name = "" if cursor is None else cursor.topic_name
+    try:
+        await catalog.refresh()
+    except KorvetError as error:
+        return _failed(request, read_failure(ctx, error, ErrorCode.leader_not_available))
+    asked = {topic.name for topic in request.topics} or {topic.name for topic in catalog.topics()}
+    if cursor is not None and (cursor.partition_index < 0 or (request.topics and first_name not in asked)):
+        return _failed(request, ErrorCode.invalid_request)
+    names = sorted(name for name in asked if name >= first_name)
+    start = 0 if cursor is None else cursor.partition_index
+    page, next_cursor = _page(ctx, names, {first_name: start}, request.response_partition_limit)
+    epochs = await leader_epochs(ctx, [(topic, span) for topic, span in page if isinstance(topic, Topic)])
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": topic.id,
+                "is_internal": topic.name in INTERNAL_TOPICS,
+                "partitions": [described(ctx, p, epochs[topic.name, p]) for p in span],
+                "topic_authorized_operations": TOPIC_OPERATIONS,
+            }
+            if isinstance(topic, Topic)
+            else _unknown(topic)
+            for topic, span in page
+        ],
+        "next_cursor": next_cursor,
+    }
+
+
+def _page(
+    ctx: Context, names: list[str], starts: dict[str, int], limit: int
+) -> tuple[list[tuple[Topic | str, range]], Fields | None]:
+    """The topics of this page with their partitions, and the next cursor; an unknown topic is its name alone."""
+    catalog = ctx.frontend.catalog
+    # A limit below one still yields one, or a client would turn in circles.
+    left = max(min(limit, int(catalog.setting(None, "max.request.partition.size.limit"))), 1)
+    page: list[tuple[Topic | str, range]] = []
+    for name in names:
+        start = starts.get(name, 0)
+        if left == 0:
+            return page, {"topic_name": name, "partition_index": start}
+        topic = catalog.topic(name)
+        if topic is None:
+            page.append((name, range(0)))
+            continue
+        span = range(start, min(start + left, topic.partitions))
+        page.append((topic, span))
+        left -= len(span)
+        if span.stop < topic.partitions and span:
+            return page, {"topic_name": name, "partition_index": span.stop}
+    return page, None
+
+
+def _unknown(name: str) -> Fields:
+    illegal = name_problem(name) is not None
+    return {
+        "error_code": ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition,
+        "name": name,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": (),
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _failed(request: Any, code: ErrorCode) -> Fields:
+    return {"topics": [{"error_code": code, "name": topic.name, "partitions": ()} for topic in request.topics]}

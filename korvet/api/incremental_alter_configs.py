@@ -1,0 +1,64 @@
+"""IncrementalAlterConfigs (44), versions 0 and 1: set, delete, append to and subtract from single configs (KIP-339).
+
+Source: ConfigurationControlManager.incrementalAlterConfigResource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.config_resources import Known, Outcome, alter
+from korvet.api.context import Context
+from korvet.store.catalog import ConfigChange
+from korvet.store.configs import Kind, split
+from korvet.wire.codec import Fields
+
+
+class Operation(IntEnum):
+    """What is done to a config (org.apache.kafka.clients.admin.AlterConfigOp.OpType)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_OPERATIONS = frozenset(Operation)
+
+
+@api(44, 0, 1)
+async def handle(ctx: Context, request: Any) -> Fields:
+    return await alter(ctx, request, _change)
+
+
+def _change(resource: Any, current: Mapping[str, str], known: Known) -> ConfigChange | Outcome:
+    new: dict[str, str] = {}
+    dropped: list[str] = []
+    for config in resource.configs:
+        if config.config_operation not in _OPERATIONS:
+            return ErrorCode.invalid_request, f"Unknown operation type {config.config_operation}"
+        operation = Operation(config.config_operation)
+        if operation is Operation.DELETE:
+            dropped.append(config.name)
+        elif operation is Operation.SET:
+            new[config.name] = config.value
+        else:
+            definition = known.get(config.name)
+            if definition is None or definition.kind is not Kind.LIST:
+                return ErrorCode.invalid_config, (
+                    f"Can't {operation.name} to key {config.name} because its type is not LIST."
+                )
+            now = split(current.get(config.name, definition.default or ""))
+            new[config.name] = ",".join(_edited(now, split(config.value), operation))
+    return ConfigChange(set=new, delete=dropped)
+
+
+def _edited(elements: tuple[str, ...], named: tuple[str, ...], operation: Operation) -> tuple[str, ...]:
+    if operation is Operation.APPEND:
+        return (*elements, *(element for element in dict.fromkeys(named) if element not in elements))
+    return tuple(element for element in elements if element not in named)

@@ -1,0 +1,220 @@
+"""What a topic or broker config is: its type, what values it takes, and what it says when a value is refused.
+
+The tables are in `korvet.store.config_tables`; this module judges values. Messages are worded as Kafka's (ConfigDef,
+LogConfig, ControllerConfigurationValidator), because tools and people search for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class Kind(IntEnum):
+    """A config's type, numbered as DescribeConfigs does (org.apache.kafka.common.requests.DescribeConfigsResponse)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Source(IntEnum):
+    """Where a value comes from, numbered as DescribeConfigs does; a lower number wins."""
+
+    TOPIC = 1
+    BROKER = 2
+    CLUSTER = 3
+    STATIC = 4
+    DEFAULT = 5
+
+
+Value = bool | int | float | str | tuple[str, ...]
+Check = Callable[[Value], str | None]
+"""What is wrong with a parsed value, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One config by its Kafka name.
+
+    ``synonym`` is the broker config whose value counts where this one is not set. ``only`` is set where korvet does one
+    thing and cannot be told otherwise yet: any other valid value is refused. ``default`` is None where Kafka's is.
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    documentation: str
+    check: Check | None = None
+    synonym: str | None = None
+    only: str | None = None
+    read_only: bool = False
+
+
+_RANGES = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
+_INTEGER = re.compile(r"[+-]?\d+")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)")
+_THROTTLED = re.compile(r"\d+:\d+")
+
+
+def parse(kind: Kind, text: str) -> Value:
+    """A config's text as Kafka reads it (ConfigDef.parseType): white space around it does not count.
+
+    :raises ValueError: with the reason in Kafka's words.
+    """
+    text = text.strip()
+    if kind in _RANGES:
+        return _parse_integer(kind, text)
+    if kind is Kind.DOUBLE:
+        if not _DOUBLE.fullmatch(text):
+            raise ValueError("Not a number of type DOUBLE")
+        return float(text.rstrip("fFdD"))
+    if kind is Kind.BOOLEAN:
+        if text.lower() not in ("true", "false"):
+            raise ValueError("Expected value to be either true or false")
+        return text.lower() == "true"
+    if kind is Kind.LIST:
+        return split(text)
+    return text
+
+
+def _parse_integer(kind: Kind, text: str) -> int:
+    number = int(text) if _INTEGER.fullmatch(text) and len(text) < 40 else None
+    bound = _RANGES[kind]
+    if number is None or not -bound <= number < bound:
+        raise ValueError(f"Not a number of type {kind.name}")
+    return number
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The elements of a LIST; an empty text has none."""
+    return tuple(re.split(r"\s*,\s*", text.strip())) if text.strip() else ()
+
+
+def problem(config: Config, text: str) -> str | None:
+    """Why ``text`` cannot be this config's value, as a whole sentence, or None where it can."""
+    try:
+        value = parse(config.kind, text)
+    except ValueError as error:
+        return _refusal(config.name, text.strip(), str(error))
+    why = config.check(value) if config.check is not None else None
+    if why is not None:
+        return _refusal(config.name, _shown(value, why), why)
+    if config.only is not None and set_of(value) != set_of(parse(config.kind, config.only)):
+        return _refusal(config.name, text.strip(), f"korvet does not support it yet, only {config.only!r}")
+    return None
+
+
+def set_of(value: Value) -> Value | frozenset[str]:
+    """A value for comparing: the order of a LIST and its repetitions do not count."""
+    return frozenset(value) if isinstance(value, tuple) else value
+
+
+def _refusal(name: str, value: str, why: str) -> str:
+    return f"Invalid value {value} for configuration {name}: {why}"
+
+
+def _shown(value: Value, why: str) -> str:
+    """A value as Kafka prints it in the message: of a list that must consist of certain words, the first wrong one."""
+    if isinstance(value, tuple):
+        if why.startswith(_ONE_OF):
+            allowed = why.removeprefix(_ONE_OF).split(", ")
+            return next(element for element in value if element not in allowed)
+        return f"[{', '.join(value)}]"
+    return str(value)
+
+
+def at_least(minimum: float) -> Check:
+    """Kafka's Range.atLeast."""
+    return between(minimum, None)
+
+
+def between(minimum: float, maximum: float | None) -> Check:
+    """Kafka's Range.between; both ends belong to it."""
+
+    def check(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        if value < minimum:
+            return f"Value must be at least {minimum}"
+        if maximum is not None and value > maximum:
+            return f"Value must be no more than {maximum}"
+        return None
+
+    return check
+
+
+_ONE_OF = "String must be one of: "
+
+
+def one_of(*words: str) -> Check:
+    """Kafka's ValidString.in and ValidList.in: the value, or each of its elements, is one of these words."""
+
+    def check(value: Value) -> str | None:
+        elements = value if isinstance(value, tuple) else (value,)
+        return None if all(element in words for element in elements) else _ONE_OF + ", ".join(words)
+
+    return check
+
+
+def gzip_level(value: Value) -> str | None:
+    """CompressionType.GZIP's validator."""
+    allowed = isinstance(value, int) and (value == -1 or 1 <= value <= 9)
+    return None if allowed else "Value must be between 1 and 9 or equal to -1"
+
+
+def throttled_replicas(name: str) -> Check:
+    """ThrottledReplicaListValidator: `*` or pairs of partition and broker."""
+
+    def check(value: Value) -> str | None:
+        assert isinstance(value, tuple)
+        if value == ("*",) or all(_THROTTLED.fullmatch(element) for element in value):
+            return None
+        return (
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+
+    return check
+
+
+def topic_problem(configs: Mapping[str, str | None], known: Mapping[str, Config]) -> str | None:
+    """Why these cannot be a topic's configs, or None where they can.
+
+    ``configs`` are all that the topic would have of its own; ``known`` is the table of topic configs.
+    Source: ControllerConfigurationValidator.validate, LogConfig.validate.
+    """
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        return f"Null value not supported for topic configs: {','.join(nulls)}"
+    for name in configs:
+        if name not in known:
+            return f"Unknown topic config name: {name}"
+    for name, value in configs.items():
+        why = problem(known[name], value or "")
+        if why is not None:
+            return why
+    return _conflict(configs, known)
+
+
+def _conflict(configs: Mapping[str, str | None], known: Mapping[str, Config]) -> str | None:
+    def number(name: str) -> int:
+        return int(configs.get(name) or known[name].default or "0")
+
+    if parse(Kind.BOOLEAN, configs.get("remote.storage.enable") or "false"):
+        return (
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+    least, most = number("min.compaction.lag.ms"), number("max.compaction.lag.ms")
+    if least > most:
+        return f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+    return None
