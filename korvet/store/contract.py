@@ -1,0 +1,164 @@
+"""The contract of the Lua library: every function's keys, arguments, reply and flags, in one table.
+
+The front-end takes from it how a function is called (`Function.read_only`: by FCALL_RO). A test holds the table
+against the headers in ``lua/`` and against FUNCTION LIST, so that none of them can change alone.
+
+A key or argument name that ends in ``?`` may be left out, one that ends in ``...`` may be given any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+LIBRARY = "korvet"
+
+RESEND = -2
+"""Code of a reply: the temporary key of a placed batch is gone; send the batch again."""
+GONE = -3
+"""Code of a reply: the partition's topic id is absent or another; read the catalog again."""
+
+CATALOG_KEYS = ("meta", "topics", "configs")
+LOG_KEYS = ("log", "meta", "producers")
+GROUP_KEYS = ("group", "members", "sessions", "static", "offsets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One function: ``keys`` and ``args`` by name and in order, ``reply`` as its header's Returns says it.
+
+    ``read_only`` is the flag no-writes; ``allow_oom`` lets it run at maxmemory (with no-writes Redis ignores maxmemory
+    only since 7.0.1, so the reading ones carry it too); ``allow_stale`` lets it run on a replica without its primary.
+    """
+
+    name: str
+    description: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    reply: str
+    read_only: bool = False
+    allow_oom: bool = False
+    allow_stale: bool = False
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """The flags as FUNCTION LIST shows them."""
+        flags = {"no-writes": self.read_only, "allow-oom": self.allow_oom, "allow-stale": self.allow_stale}
+        return frozenset(flag for flag, is_set in flags.items() if is_set)
+
+
+LIBRARY_FUNCTIONS = (
+    Function(
+        name="korvet_version",
+        description="the version of this library",
+        keys=(),
+        args=(),
+        reply="the version string",
+        read_only=True,
+        allow_oom=True,
+        allow_stale=True,
+    ),
+)
+
+CATALOG_FUNCTIONS = (
+    Function(
+        name="korvet_catalog_read",
+        description="everything in the catalog, or only its version where that is the known one",
+        keys=CATALOG_KEYS,
+        args=("known_version",),
+        reply="{0, version, cluster_id or '', [name, topic JSON, ...], [config, value, ...]}; "
+        "empty arrays when known_version is the version",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_catalog_init",
+        description="give the catalog its cluster id, once",
+        keys=CATALOG_KEYS,
+        args=("cluster_id",),
+        reply="{0, cluster_id}",
+    ),
+    Function(
+        name="korvet_catalog_configure",
+        description="change cluster-wide dynamic settings",
+        keys=CATALOG_KEYS,
+        args=("change",),
+        reply="{0}",
+    ),
+    Function(
+        name="korvet_producer_id",
+        description="hand out a producer id that was never handed out, even where history went back",
+        keys=CATALOG_KEYS,
+        args=(),
+        reply="{0, producer_id}; the greater of the last one + 1 and the microseconds since 1970",
+    ),
+    Function(
+        name="korvet_topic_create",
+        description="add a topic to the catalog",
+        keys=CATALOG_KEYS,
+        args=("name", "id", "partitions", "configs"),
+        reply="{code, topic JSON}; with TOPIC_ALREADY_EXISTS that of the existing topic, with INVALID_PARTITIONS ''",
+    ),
+    Function(
+        name="korvet_topic_grow",
+        description="give a topic more partitions",
+        keys=CATALOG_KEYS,
+        args=("name", "id", "partitions"),
+        reply="{code, topic JSON}; '' when there is no such topic",
+    ),
+    Function(
+        name="korvet_topic_configure",
+        description="change what is set for a topic",
+        keys=CATALOG_KEYS,
+        args=("name", "id", "change"),
+        reply="{code, topic JSON}; '' when there is no such topic",
+    ),
+    Function(
+        name="korvet_topic_delete",
+        description="mark a topic as being deleted, or forget one that is marked",
+        keys=CATALOG_KEYS,
+        args=("name", "id", "step"),
+        reply="{code}; both steps may be repeated: begin of a marked topic and finish of a forgotten one are no errors",
+        allow_oom=True,
+    ),
+)
+
+LOG_FUNCTIONS = (
+    Function(
+        name="korvet_log_create",
+        description="make the keys of a partition",
+        keys=LOG_KEYS,
+        args=("topic_id", "run_id"),
+        reply="{code}; may be repeated",
+    ),
+    Function(
+        name="korvet_log_append",
+        description="append a record batch",
+        keys=(*LOG_KEYS, "temporary?"),
+        args=(
+            "topic_id",
+            "run_id",
+            "records",
+            "size",
+            "max_timestamp",
+            "crc",
+            "producer_id",
+            "producer_epoch",
+            "base_sequence",
+            "batch",
+        ),
+        reply="the text `code base_offset log_start leader_epoch`, each -1 where unknown; "
+        "a duplicate gets its first append's base_offset",
+    ),
+)
+
+GROUP_FUNCTIONS: tuple[Function, ...] = ()
+
+
+def _by_name(functions: Iterable[Function]) -> Mapping[str, Function]:
+    return MappingProxyType({function.name: function for function in functions})
+
+
+FUNCTIONS: Mapping[str, Function] = _by_name((*LIBRARY_FUNCTIONS, *CATALOG_FUNCTIONS, *LOG_FUNCTIONS, *GROUP_FUNCTIONS))
+"""Every function of the library by its name."""

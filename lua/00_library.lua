@@ -1,0 +1,42 @@
+#!lua name=korvet
+-- The library `korvet`: all state of the broker and every decision about it, as pure functions of keys, arguments and
+-- the clock. Every file of this directory, concatenated in the order of the names, is the library; the line above is its only
+-- shebang. What holds for every file:
+--
+-- * While the library loads nothing but redis.register_function exists (no string, tonumber or redis.call), so the chunk itself
+--   only declares tables of constants and functions.
+-- * A chunk may have 200 locals: one table per subject, functions in it.
+-- * There is no rollback. A function parses, reads and checks everything, and then writes; a comment marks its first write.
+-- * Kafka's outcomes are data: the first element of a reply is a code of the table below. An error reply means a broken contract
+--   or a corrupt state.
+
+local korvet = { VERSION = '0.1.0' }
+
+-- Codes that a reply can begin with: Kafka's (org.apache.kafka.common.protocol.Errors), and below zero korvet's own.
+local code = {
+  RESEND = -2, -- the temporary key of a placed batch is gone: send the batch again
+  GONE = -3, -- the partition's topic id is absent or another: read the catalog again
+  NONE = 0,
+  OFFSET_OUT_OF_RANGE = 1,
+  UNKNOWN_TOPIC_OR_PARTITION = 3,
+  COORDINATOR_LOAD_IN_PROGRESS = 14,
+  COORDINATOR_NOT_AVAILABLE = 15,
+  NOT_COORDINATOR = 16,
+  ILLEGAL_GENERATION = 22,
+  INCONSISTENT_GROUP_PROTOCOL = 23,
+  INVALID_GROUP_ID = 24,
+  UNKNOWN_MEMBER_ID = 25,
+  INVALID_SESSION_TIMEOUT = 26,
+  REBALANCE_IN_PROGRESS = 27,
+  TOPIC_ALREADY_EXISTS = 36,
+  INVALID_PARTITIONS = 37,
+  OUT_OF_ORDER_SEQUENCE_NUMBER = 45,
+  INVALID_PRODUCER_EPOCH = 47,
+  UNKNOWN_PRODUCER_ID = 59,
+  NON_EMPTY_GROUP = 68,
+  GROUP_ID_NOT_FOUND = 69,
+  MEMBER_ID_REQUIRED = 79,
+  GROUP_MAX_SIZE_REACHED = 81,
+  FENCED_INSTANCE_ID = 82,
+  GROUP_SUBSCRIBED_TO_TOPIC = 86,
+}

@@ -1,0 +1,69 @@
+-- The log of one partition: a stream of record batches, stored as they came and known by the offset just past them.
+--
+-- Entry id = `<offset just past the batch>-0`. Field `i` is the entry's index, `b` the batch; a batch without `b` is placed: it
+-- lies at key `<log>:<offset just past the batch>`. The index is a text of integers:
+--   records size max_timestamp running_max_timestamp running_bytes running_batches leader_epoch crc
+-- The meta hash: topic_id; run_id of the server that began the leader epoch; start, end, epoch; epochs, a text
+-- `epoch:start_offset,...`, oldest first; totals, a text `running_max_timestamp running_bytes running_batches` of the last entry.
+local log = {}
+
+-- Entries read at most in one call.
+log.STEP = 100
+-- 2020-01-01 in seconds since 1970: where the leader epochs of restarted servers begin to count.
+log.EPOCHS_SINCE_S = 1577836800
+
+-- Where the batch of an entry lies that has none.
+function log.placed_key(log_key, next_offset)
+  return log_key .. ':' .. next_offset
+end
+
+-- The offset just past an entry's batch, as text.
+function log.next_offset(entry)
+  return (string.match(entry[1], '^%d+'))
+end
+
+-- What an entry's index says: records, own max_timestamp, running max_timestamp; numbers.
+function log.times(entry)
+  local fields = entry[2]
+  local index = fields[1] == 'i' and fields[2]
+  local records, own, running = string.match(index or '', '^(%d+) %d+ (%-?%d+) (%-?%d+) ')
+  if not records then
+    error('entry ' .. entry[1] .. ' is not one of korvet\'s', 0)
+  end
+  return tonumber(records), tonumber(own), tonumber(running)
+end
+
+-- Whether the entry's batch lies at a key of its own.
+function log.is_placed(entry)
+  return entry[2][3] ~= 'b'
+end
+
+-- log_create: make the keys of a partition
+-- KEYS[1] log       stream  record batches
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- ARGV[1] topic_id   ARGV[2] run_id
+-- Returns {code}; may be repeated
+-- Codes: GONE (keys of another topic, or of one that is being deleted, are still there)
+function log.create(keys, args)
+  local log_key, meta_key, producers_key = keys[1], keys[2], keys[3]
+  local topic_id = redis.call('HGET', meta_key, 'topic_id')
+  if topic_id == args[1] then
+    return { code.NONE }
+  end
+  if redis.call('EXISTS', log_key, meta_key, producers_key) > 0 then
+    return { code.GONE }
+  end
+  -- An empty stream. All keys of a unit exist together, because a slot migration refuses calls that find only some of them.
+  redis.call('XGROUP', 'CREATE', log_key, 'korvet', '0', 'MKSTREAM') -- first write
+  redis.call('XGROUP', 'DESTROY', log_key, 'korvet')
+  redis.call('HSET', producers_key, '', '0 0 0 0')
+  redis.call('HSET', meta_key, 'topic_id', args[1], 'run_id', args[2], 'start', 0, 'end', 0, 'epoch', 0, 'epochs', '0:0',
+    'totals', '-1 0 0')
+  return { code.NONE }
+end
+redis.register_function{
+  function_name = 'korvet_log_create',
+  callback = log.create,
+  description = 'make the keys of a partition',
+}

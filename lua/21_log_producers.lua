@@ -1,0 +1,69 @@
+-- Idempotent producers: what is remembered of each producer id that appended to a partition.
+--
+-- The producers hash: producer id -> `producer_epoch leader_epoch|first,last,base|...`: the epochs of its last append and, newest
+-- first, the sequences and the base offset of its last five batches. Kafka forgets a producer that was silent for a day
+-- (producer.id.expiration.ms). Here no append asks for the time: now and then the end of the log is noted, and what lies below an
+-- end noted a day ago is a day old. The field of the empty name holds these notes: `cursor old_end noted_ms noted_end`, where all
+-- below old_end is old enough to be forgotten.
+-- Source: ProducerStateEntry, ProducerAppendInfo, ProducerStateManager.removeExpiredProducers
+local producer = {}
+
+producer.SEQUENCES = 2147483648
+producer.EXPIRATION_MS = 86400000
+-- Producers looked at when a new one comes: more than one, so that those that came and went cannot pile up.
+producer.SWEEP = 10
+
+-- Judge a batch by its producer's state. Returns a code, and the base offset of the first append where the batch is a duplicate.
+function producer.judge(state, epoch, first, last, leader_epoch)
+  local known_epoch, known_leader_epoch, newest = string.match(state, '^(%d+) (%d+)|%d+,(%d+),')
+  if epoch ~= known_epoch then
+    if tonumber(epoch) < tonumber(known_epoch) then
+      return code.INVALID_PRODUCER_EPOCH
+    end
+    return first == 0 and code.NONE or code.OUT_OF_ORDER_SEQUENCE_NUMBER
+  end
+  local gap = (first - newest - 1) % producer.SEQUENCES
+  if gap == 0 then
+    return code.NONE
+  end
+  local base = string.match(state, string.format('|%d,%d,(%%d+)', first, last))
+  if base then
+    return code.NONE, base
+  end
+  -- Where history went back, what the producer sent last may be lost. This code tells it so and lets it go on with a new epoch.
+  if gap < producer.SEQUENCES / 2 and known_leader_epoch ~= leader_epoch then
+    return code.UNKNOWN_PRODUCER_ID
+  end
+  return code.OUT_OF_ORDER_SEQUENCE_NUMBER
+end
+
+-- The state after a batch: four batches of the same producer epoch are kept behind it.
+function producer.after(state, epoch, first, last, leader_epoch, base)
+  local older = ''
+  if state then
+    local known_epoch, batches = string.match(state, '^(%d+) %d+(|[^|]*|?[^|]*|?[^|]*|?[^|]*)')
+    if known_epoch == epoch then
+      older = batches
+    end
+  end
+  return string.format('%s %s|%d,%d,%s%s', epoch, leader_epoch, first, last, base, older)
+end
+
+-- Forget a few producers that were silent for a day.
+function producer.sweep(producers_key, log_end)
+  local now_ms = value.now_ms()
+  local notes = redis.call('HGET', producers_key, '') or '0 0 0 0'
+  local cursor, old_end, noted_ms, noted_end = string.match(notes, '^(%d+) (%d+) (%d+) (%d+)$')
+  if now_ms - noted_ms >= producer.EXPIRATION_MS then
+    old_end, noted_ms, noted_end = noted_end, value.integer(now_ms), log_end
+  end
+  local scanned = redis.call('HSCAN', producers_key, cursor, 'COUNT', producer.SWEEP)
+  local flat = scanned[2]
+  for at = 1, #flat, 2 do
+    local base = string.match(flat[at + 1], '^%d+ %d+|%d+,%d+,(%d+)')
+    if base and tonumber(base) < tonumber(old_end) then
+      redis.call('HDEL', producers_key, flat[at])
+    end
+  end
+  redis.call('HSET', producers_key, '', scanned[1] .. ' ' .. old_end .. ' ' .. noted_ms .. ' ' .. noted_end)
+end

@@ -1,0 +1,120 @@
+-- The epoch that begins when another server takes the log on: seconds, so that it is higher than any epoch of a history that was
+-- lost with its last second, which a mere increment would hand out again.
+function log.next_epoch(epoch)
+  local seconds = math.floor(clock.now_us() / 1000000) - log.EPOCHS_SINCE_S
+  return value.integer(math.max(epoch + 1, seconds))
+end
+
+-- The epochs text with a further epoch. As in LeaderEpochFileCache.assign, epochs that begin at or above its start held nothing.
+function log.with_epoch(epochs, epoch, start)
+  local kept = {}
+  for known_epoch, known_start in string.gmatch(epochs, '(%d+):(%d+)') do
+    if tonumber(known_start) < tonumber(start) then
+      kept[#kept + 1] = known_epoch .. ':' .. known_start
+    end
+  end
+  kept[#kept + 1] = epoch .. ':' .. start
+  return table.concat(kept, ',')
+end
+
+function log.begin_epoch(meta_key, epoch, start, run_id)
+  local epochs = log.with_epoch(redis.call('HGET', meta_key, 'epochs'), epoch, start)
+  redis.call('HSET', meta_key, 'epoch', epoch, 'epochs', epochs, 'run_id', run_id)
+end
+
+-- The reply of an append. One text, because four integers would cost a tenth of the whole call.
+function log.appended(outcome, base, start, epoch)
+  return outcome .. ' ' .. base .. ' ' .. start .. ' ' .. epoch
+end
+
+-- The reply of an append that is not to be made; its temporary key is not needed any more.
+function log.not_appended(temporary_key, outcome, base, start, epoch)
+  if temporary_key then
+    redis.call('UNLINK', temporary_key)
+  end
+  return log.appended(outcome, base, start, epoch)
+end
+
+-- Whether the batch under a temporary key is there in full; also fails on keys of the wrong type while nothing is written.
+function log.is_placeable(temporary_key, size, log_key)
+  local length = redis.call('STRLEN', temporary_key)
+  if length ~= 0 and length ~= tonumber(size) then
+    error('the temporary key holds ' .. length .. ' bytes and not ' .. size, 0)
+  end
+  redis.call('XLEN', log_key)
+  return length ~= 0
+end
+
+-- log_append: append a record batch
+-- KEYS[1] log       stream  record batches
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- KEYS[4] temporary string  (optional) a batch to be placed; it is gone after any answer but RESEND
+-- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
+-- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[4]
+-- Returns the text `code base_offset log_start leader_epoch`, each -1 where unknown; a duplicate gets its first append's base_offset
+-- Codes: GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID
+-- Source: UnifiedLog.append, UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence
+function log.append(keys, args)
+  local call, format = redis.call, string.format
+  local log_key, meta_key, temporary_key = keys[1], keys[2], keys[4]
+  local records, size, max_timestamp, producer_id = args[3], args[4], args[5], args[7]
+  local meta = call('HMGET', meta_key, 'topic_id', 'run_id', 'start', 'end', 'epoch', 'totals')
+  if meta[1] ~= args[1] then
+    return log.not_appended(temporary_key, code.GONE, -1, -1, -1)
+  end
+  local start, base, epoch = meta[3], meta[4], meta[5]
+  local is_new_history = meta[2] ~= args[2]
+  if is_new_history then
+    epoch = log.next_epoch(epoch)
+  end
+
+  local state, first, last
+  if producer_id ~= '-1' then
+    first = tonumber(args[9])
+    last = (first + records - 1) % producer.SEQUENCES
+    state = call('HGET', keys[3], producer_id)
+    if state then
+      local outcome, first_base = producer.judge(state, args[8], first, last, epoch)
+      if outcome ~= code.NONE or first_base then
+        return log.not_appended(temporary_key, outcome, first_base or -1, start, meta[5])
+      end
+    end
+  end
+  if temporary_key and not log.is_placeable(temporary_key, size, log_key) then
+    return log.appended(code.RESEND, -1, start, meta[5])
+  end
+
+  local running_max, running_bytes, running_batches = string.match(meta[6], '^(%S+) (%d+) (%d+)$')
+  if tonumber(max_timestamp) > tonumber(running_max) then
+    running_max = max_timestamp
+  end
+  local totals = running_max .. format(' %d %d', running_bytes + size, running_batches + 1)
+  local next_offset = format('%d', base + records)
+  local index = records .. ' ' .. size .. ' ' .. max_timestamp .. ' ' .. totals .. ' ' .. epoch .. ' ' .. args[6]
+  if temporary_key then
+    local placed_key = log.placed_key(log_key, next_offset)
+    call('RENAME', temporary_key, placed_key) -- first write
+    call('PERSIST', placed_key)
+    call('XADD', log_key, next_offset, 'i', index)
+  else
+    call('XADD', log_key, next_offset, 'i', index, 'b', args[10]) -- first write
+  end
+  call('HSET', meta_key, 'end', next_offset, 'totals', totals)
+  if is_new_history then
+    log.begin_epoch(meta_key, epoch, base, args[2])
+  end
+  if first then
+    call('HSET', keys[3], producer_id, producer.after(state, args[8], first, last, epoch, base))
+    if not state then
+      producer.sweep(keys[3], next_offset)
+    end
+  end
+  call('SPUBLISH', log_key, epoch .. ' ' .. next_offset)
+  return log.appended(code.NONE, base, start, epoch)
+end
+redis.register_function{
+  function_name = 'korvet_log_append',
+  callback = log.append,
+  description = 'append a record batch',
+}
