@@ -1,14 +1,15 @@
 #!lua name=korvet
 -- The library `korvet`: all state of the broker and every decision about it, as pure functions of keys, arguments and
--- the clock. Every file of this directory, concatenated in the order of the names, is the library; the line above is its only
--- shebang. What holds for every file:
+-- the clock. Every file of this directory, concatenated in the order of the names, is the library; the line above is
+-- its only shebang. What holds for every file:
 --
--- * While the library loads nothing but redis.register_function exists (no string, tonumber or redis.call), so the chunk itself
---   only declares tables of constants and functions.
+-- * While the library loads nothing but redis.register_function exists (no string, tonumber or redis.call), so the
+--   chunk itself only declares tables of constants and functions.
 -- * A chunk may have 200 locals: one table per subject, functions in it.
--- * There is no rollback. A function parses, reads and checks everything, and then writes; a comment marks its first write.
--- * Kafka's outcomes are data: the first element of a reply is a code of the table below. An error reply means a broken contract
---   or a corrupt state.
+-- * There is no rollback. A function parses, reads and checks everything, and then writes; a comment marks its first
+--   write.
+-- * Kafka's outcomes are data: the first element of a reply is a code of the table below. An error reply means a
+--   broken contract or a corrupt state.
 
 local korvet = { VERSION = '0.1.0' }
 

@@ -1,4 +1,5 @@
--- Numbers, texts and times. Numbers are doubles: exact to 2^53, but their own text form turns into 1e+14 above 14 digits.
+-- Numbers, texts and times. Numbers are doubles: exact to 2^53, but their own text form turns into 1e+14 above 14
+-- digits.
 local value = {}
 
 -- A number as the text of an integer.

@@ -1,8 +1,9 @@
--- The catalog: which topics there are, how many partitions they have, and what was configured. Small, read whole, cached by
--- every front-end and known by a version that grows with each change.
+-- The catalog: which topics there are, how many partitions they have, and what was configured. Small, read whole,
+-- cached by every front-end and known by a version that grows with each change.
 --
--- A hash that has no content yet would not exist, and during a slot migration a call with some keys present and some missing
--- is refused (TRYAGAIN). So the first write makes all three keys, topics and configs with a field of the empty name.
+-- A hash that has no content yet would not exist, and during a slot migration a call with some keys present and some
+-- missing is refused (TRYAGAIN). So the first write makes all three keys, topics and configs with a field of the
+-- empty name.
 local catalog = {}
 
 -- The next version, written and published: the last writes of every change.
@@ -34,7 +35,8 @@ end
 -- KEYS[2] topics  hash  name -> topic JSON
 -- KEYS[3] configs hash  name -> cluster-wide dynamic setting
 -- ARGV[1] known_version   a version, or -1
--- Returns {0, version, cluster_id or '', [name, topic JSON, ...], [config, value, ...]}; empty arrays when known_version is the version
+-- Returns {0, version, cluster_id or '', [name, topic JSON, ...], [config, value, ...]}; empty arrays when
+-- known_version is the version
 function catalog.read(keys, args)
   local known = value.number(args[1], 'known_version')
   local meta = redis.call('HMGET', keys[1], 'version', 'cluster_id')

@@ -1,4 +1,5 @@
--- Topics in the catalog. A topic is known by its id: one that was deleted and created again under the same name is another.
+-- Topics in the catalog. A topic is known by its id: one that was deleted and created again under the same name is
+-- another.
 local topic = {}
 
 -- A topic of this name and id that is not being deleted, or nil.

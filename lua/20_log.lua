@@ -1,10 +1,11 @@
 -- The log of one partition: a stream of record batches, stored as they came and known by the offset just past them.
 --
--- Entry id = `<offset just past the batch>-0`. Field `i` is the entry's index, `b` the batch; a batch without `b` is placed: it
--- lies at key `<log>:<offset just past the batch>`. The index is a text of integers:
+-- Entry id = `<offset just past the batch>-0`. Field `i` is the entry's index, `b` the batch; a batch without `b` is
+-- placed: it lies at key `<log>:<offset just past the batch>`. The index is a text of integers:
 --   records size max_timestamp running_max_timestamp running_bytes running_batches leader_epoch crc
 -- The meta hash: topic_id; run_id of the server that began the leader epoch; start, end, epoch; epochs, a text
--- `epoch:start_offset,...`, oldest first; totals, a text `running_max_timestamp running_bytes running_batches` of the last entry.
+-- `epoch:start_offset,...`, oldest first; totals, a text `running_max_timestamp running_bytes running_batches` of the
+-- last entry.
 local log = {}
 
 -- Entries read at most in one call.
@@ -54,12 +55,15 @@ function log.create(keys, args)
   if redis.call('EXISTS', log_key, meta_key, producers_key) > 0 then
     return { code.GONE }
   end
-  -- An empty stream. All keys of a unit exist together, because a slot migration refuses calls that find only some of them.
+  -- An empty stream. All keys of a unit exist together, because a slot migration refuses calls that find only some of
+  -- them.
   redis.call('XGROUP', 'CREATE', log_key, 'korvet', '0', 'MKSTREAM') -- first write
   redis.call('XGROUP', 'DESTROY', log_key, 'korvet')
   redis.call('HSET', producers_key, '', '0 0 0 0')
-  redis.call('HSET', meta_key, 'topic_id', args[1], 'run_id', args[2], 'start', 0, 'end', 0, 'epoch', 0, 'epochs', '0:0',
-    'totals', '-1 0 0')
+  redis.call(
+    'HSET', meta_key, 'topic_id', args[1], 'run_id', args[2],
+    'start', 0, 'end', 0, 'epoch', 0, 'epochs', '0:0', 'totals', '-1 0 0'
+  )
   return { code.NONE }
 end
 redis.register_function{

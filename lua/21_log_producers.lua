@@ -1,10 +1,10 @@
 -- Idempotent producers: what is remembered of each producer id that appended to a partition.
 --
--- The producers hash: producer id -> `producer_epoch leader_epoch|first,last,base|...`: the epochs of its last append and, newest
--- first, the sequences and the base offset of its last five batches. Kafka forgets a producer that was silent for a day
--- (producer.id.expiration.ms). Here no append asks for the time: now and then the end of the log is noted, and what lies below an
--- end noted a day ago is a day old. The field of the empty name holds these notes: `cursor old_end noted_ms noted_end`, where all
--- below old_end is old enough to be forgotten.
+-- The producers hash: producer id -> `producer_epoch leader_epoch|first,last,base|...`: the epochs of its last append
+-- and, newest first, the sequences and the base offset of its last five batches. Kafka forgets a producer that was
+-- silent for a day (producer.id.expiration.ms). Here no append asks for the time: now and then the end of the log is
+-- noted, and what lies below an end noted a day ago is a day old. The field of the empty name holds these notes:
+-- `cursor old_end noted_ms noted_end`, where all below old_end is old enough to be forgotten.
 -- Source: ProducerStateEntry, ProducerAppendInfo, ProducerStateManager.removeExpiredProducers
 local producer = {}
 
@@ -13,7 +13,8 @@ producer.EXPIRATION_MS = 86400000
 -- Producers looked at when a new one comes: more than one, so that those that came and went cannot pile up.
 producer.SWEEP = 10
 
--- Judge a batch by its producer's state. Returns a code, and the base offset of the first append where the batch is a duplicate.
+-- Judge a batch by its producer's state. Returns a code, and the base offset of the first append where the batch is a
+-- duplicate.
 function producer.judge(state, epoch, first, last, leader_epoch)
   local known_epoch, known_leader_epoch, newest = string.match(state, '^(%d+) (%d+)|%d+,(%d+),')
   if epoch ~= known_epoch then
@@ -30,7 +31,8 @@ function producer.judge(state, epoch, first, last, leader_epoch)
   if base then
     return code.NONE, base
   end
-  -- Where history went back, what the producer sent last may be lost. This code tells it so and lets it go on with a new epoch.
+  -- Where history went back, what the producer sent last may be lost. This code tells it so and lets it go on with a
+  -- new epoch.
   if gap < producer.SEQUENCES / 2 and known_leader_epoch ~= leader_epoch then
     return code.UNKNOWN_PRODUCER_ID
   end

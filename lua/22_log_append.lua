@@ -1,11 +1,12 @@
--- The epoch that begins when another server takes the log on: seconds, so that it is higher than any epoch of a history that was
--- lost with its last second, which a mere increment would hand out again.
+-- The epoch that begins when another server takes the log on: seconds, so that it is higher than any epoch of a
+-- history that was lost with its last second, which a mere increment would hand out again.
 function log.next_epoch(epoch)
   local seconds = math.floor(clock.now_us() / 1000000) - log.EPOCHS_SINCE_S
   return value.integer(math.max(epoch + 1, seconds))
 end
 
--- The epochs text with a further epoch. As in LeaderEpochFileCache.assign, epochs that begin at or above its start held nothing.
+-- The epochs text with a further epoch. As in LeaderEpochFileCache.assign, epochs that begin at or above its start
+-- held nothing.
 function log.with_epoch(epochs, epoch, start)
   local kept = {}
   for known_epoch, known_start in string.gmatch(epochs, '(%d+):(%d+)') do
@@ -35,7 +36,8 @@ function log.not_appended(temporary_key, outcome, base, start, epoch)
   return log.appended(outcome, base, start, epoch)
 end
 
--- Whether the batch under a temporary key is there in full; also fails on keys of the wrong type while nothing is written.
+-- Whether the batch under a temporary key is there in full; also fails on keys of the wrong type while nothing is
+-- written.
 function log.is_placeable(temporary_key, size, log_key)
   local length = redis.call('STRLEN', temporary_key)
   if length ~= 0 and length ~= tonumber(size) then
@@ -52,7 +54,8 @@ end
 -- KEYS[4] temporary string  (optional) a batch to be placed; it is gone after any answer but RESEND
 -- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
 -- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[4]
--- Returns the text `code base_offset log_start leader_epoch`, each -1 where unknown; a duplicate gets its first append's base_offset
+-- Returns the text `code base_offset log_start leader_epoch`, each -1 where unknown; a duplicate gets its first
+-- append's base_offset
 -- Codes: GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID
 -- Source: UnifiedLog.append, UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence
 function log.append(keys, args)

@@ -151,6 +151,41 @@ LOG_FUNCTIONS = (
         reply="the text `code base_offset log_start leader_epoch`, each -1 where unknown; "
         "a duplicate gets its first append's base_offset",
     ),
+    Function(
+        name="korvet_log_offset_for_time",
+        description="find the first batch with a timestamp that is not earlier than the given one",
+        keys=("log", "meta"),
+        args=("topic_id", "timestamp", "cursor"),
+        reply="{code, status, position, index, log_start}; status: found (position is the offset just past the batch) "
+        "| none | more (nothing yet; call again with cursor = position)",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_trim",
+        description="move the log start up and remove a bounded number of batches below it",
+        keys=LOG_KEYS,
+        args=("topic_id", "offset"),
+        reply="{code, log_start, more}; more is 1 while batches may be left to remove: call again",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_delete",
+        description="remove a partition, a bounded number of batches at a time",
+        keys=LOG_KEYS,
+        args=("topic_id",),
+        reply="{code, more}; more is 1 while something is left: call again; may be repeated, "
+        "and leaves another topic's keys alone",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_take_over",
+        description="begin a leader epoch where another server than before holds the log",
+        keys=LOG_KEYS,
+        args=("topic_id", "run_id"),
+        reply="{code, leader_epoch}; may be repeated",
+        allow_oom=True,
+    ),
 )
 
 GROUP_FUNCTIONS: tuple[Function, ...] = ()

@@ -1,0 +1,27 @@
+-- log_take_over: begin a leader epoch where another server than before holds the log, without waiting for an append
+-- KEYS[1] log       stream  record batches
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- ARGV[1] topic_id   ARGV[2] run_id
+-- Returns {code, leader_epoch}; may be repeated
+-- Codes: GONE
+-- Source: Partition.makeLeader
+function log.take_over(keys, args)
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'run_id', 'end', 'epoch')
+  if meta[1] ~= args[1] then
+    return { code.GONE, -1 }
+  end
+  local epoch = meta[4]
+  if meta[2] ~= args[2] then
+    epoch = log.next_epoch(epoch)
+    log.begin_epoch(keys[2], epoch, meta[3], args[2]) -- first write
+    redis.call('SPUBLISH', keys[1], epoch .. ' ' .. meta[3])
+  end
+  return { code.NONE, tonumber(epoch) }
+end
+redis.register_function{
+  function_name = 'korvet_log_take_over',
+  callback = log.take_over,
+  flags = { 'allow-oom' },
+  description = 'begin a leader epoch where another server than before holds the log',
+}
