@@ -33,6 +33,16 @@ class GroupKeys(NamedTuple):
     offsets: str
 
 
+def placed_batch(log: str, next_offset: int) -> str:
+    """Where the batch of an entry lies that does not carry it itself."""
+    return f"{log}:{next_offset}"
+
+
+def temporary_batch(log: str, token: str) -> str:
+    """Where a batch waits for its append; ``token`` is unique among all front-ends and does not look like an offset."""
+    return f"{log}:t{token}"
+
+
 class CatalogKeys(NamedTuple):
     """Keys of the catalog, in the order of every catalog function's KEYS."""
 

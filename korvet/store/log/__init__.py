@@ -1,0 +1,231 @@
+"""The log of every partition: append, read, offsets by time, trim, create, delete.
+
+Decisions are made by the Lua functions of ``lua/2x_log*``; here are the calls in their right order, and what a
+front-end may remember between them. A `Partition` is such a memory. Appends are in `korvet.store.log.append`, reads
+in `korvet.store.log.read`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+import structlog
+from ulid import ULID
+
+from korvet.errors import StoreError
+from korvet.store.catalog import Catalog, Topic
+from korvet.store.client import Purpose, Store
+from korvet.store.contract import GONE
+from korvet.store.keys import Namespace
+from korvet.store.log.append import Appended, Appending
+from korvet.store.log.budget import ReplyBudget
+from korvet.store.log.partition import Partition
+from korvet.store.log.read import Meta, Unreadable, Want, ask_meta, meta_of, read, stands_at_end
+from korvet.store.log.recent import RecentBatches
+from korvet.store.wakeup import Wakeups
+from korvet.wire.batch import Batch
+from korvet.wire.fetch_response import PartitionRead
+
+__all__ = ["GONE", "Appended", "Appending", "Log", "Meta", "Partition", "Want"]
+
+logger = structlog.get_logger()
+
+_PIPELINED = 500
+"""Calls that are under way at once where a topic has thousands of partitions."""
+_META_ATTEMPTS = 4
+
+
+class Log:
+    """All logs, as one front-end sees them."""
+
+    def __init__(self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups) -> None:
+        self.store = store
+        self.wakeups = wakeups
+        self.recent = RecentBatches()
+        self.reply_budget = ReplyBudget()
+        self.now = asyncio.get_running_loop().time
+        self._namespace = namespace
+        self._catalog = catalog
+        self._partitions: dict[str, list[Partition]] = {}
+        self._token_prefix = str(ULID())
+        self._tokens = 0
+        store.on_history_change(self.forget)
+
+    # ------------------------------------------------------------------ what is remembered
+
+    def partition(self, topic: Topic, index: int) -> Partition:
+        """What is remembered of a partition; made anew for another topic id.
+
+        :raises IndexError: when the topic has no such partition.
+        """
+        known = self._partitions.get(topic.name)
+        if known is None or known[0].topic is not topic:
+            known = self._renew(topic, known or [])
+        if index < 0:
+            raise IndexError(index)
+        return known[index]
+
+    def _renew(self, topic: Topic, known: list[Partition]) -> list[Partition]:
+        kept = {p.index: p for p in known} if known and known[0].topic.id == topic.id else {}
+        renewed = []
+        for index in range(topic.partitions):
+            keys = self._namespace.partition(topic.name, index)
+            partition = kept.get(index) or Partition(topic, index, keys)
+            partition.topic = topic
+            renewed.append(partition)
+        if len(self._partitions) > 2 * len(self._catalog.topics()) + 100:
+            self._partitions.clear()
+        self._partitions[topic.name] = renewed
+        return renewed
+
+    def forget(self) -> None:
+        """Drop every cache: another server answers, and its history may be another."""
+        self.recent.clear()
+        for partitions in self._partitions.values():
+            for partition in partitions:
+                partition.forget()
+
+    def next_token(self) -> str:
+        """A name for a temporary key, unique among all processes."""
+        self._tokens += 1
+        return f"{self._token_prefix}-{self._tokens}"
+
+    # ------------------------------------------------------------------ data
+
+    def append(self, partition: Partition, batch: Batch, data: bytes | memoryview) -> Appending:
+        """Append a batch: its commands are queued before this returns, its outcome is awaited. See `Appending`."""
+        return Appending(self, partition, batch, data)
+
+    async def read(self, wants: Sequence[Want], max_bytes: int) -> list[PartitionRead]:
+        """Read partitions; see `korvet.store.log.read.read`."""
+        return await read(self, wants, max_bytes)
+
+    def stands_at_end(self, want: Want) -> bool:
+        """Whether a reader is at an end that is known for certain, so that it may wait without reading."""
+        return stands_at_end(self, want)
+
+    async def metas(self, partitions: Sequence[Partition]) -> list[Meta | None]:
+        """Offsets and epochs of partitions, in one pipelined read; None where the topic is gone.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        questions = [ask_meta(self, partition) for partition in partitions]
+        return [await self._meta(*pair) for pair in zip(partitions, questions, strict=True)]
+
+    async def _meta(self, partition: Partition, question: asyncio.Future[Sequence[object]]) -> Meta | None:
+        for _ in range(_META_ATTEMPTS):
+            meta = await meta_of(self, partition, await question)
+            if isinstance(meta, Meta):
+                return meta
+            if meta is Unreadable.NO_TOPIC:
+                return None
+            question = ask_meta(self, partition)
+        raise StoreError(f"{partition.keys.meta} does not come to rest")
+
+    async def trim(self, partition: Partition, offset: int) -> tuple[int, int]:
+        """Drop what is below an offset, -1 for all. Returns a Kafka error code, or GONE, and the log start then.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        while True:
+            code, start, more = await self.store.fcall(
+                Purpose.APPEND, "korvet_log_trim", partition.keys, partition.topic_id, offset
+            )
+            if code != 0 or not more:
+                return code, start
+
+    # ------------------------------------------------------------------ partitions come and go
+
+    async def restore(self, partition: Partition) -> bool:
+        """After GONE: make the partition's keys if the catalog still has its topic; false when it has not.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        await self._catalog.refresh()
+        topic = self._catalog.topic_by_id(partition.topic.id)
+        if topic is None or partition.index >= topic.partitions:
+            return False
+        await self._create([partition])
+        return True
+
+    async def take_over(self, partition: Partition) -> None:
+        """Begin a leader epoch where another server than before holds the log.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        await self.store.fcall(
+            Purpose.APPEND,
+            "korvet_log_take_over",
+            partition.keys,
+            partition.topic_id,
+            self.store.run_id(partition.keys.log),
+        )
+
+    async def create_partitions(self, topic: Topic) -> None:
+        """Make the keys of all partitions of a topic; may be repeated, and after partitions were added.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        for some in _slices(self._all_partitions(topic)):
+            await self._create(some)
+
+    async def _create(self, partitions: Sequence[Partition]) -> None:
+        questions = [self._ask_to_create(partition) for partition in partitions]
+        for partition, question in zip(partitions, questions, strict=True):
+            if (await question)[0] == GONE and await self._clear_former(partition):
+                await self._ask_to_create(partition)
+
+    def _ask_to_create(self, partition: Partition) -> asyncio.Future[Sequence[int]]:
+        keys = partition.keys
+        return self.store.fcall(
+            Purpose.APPEND, "korvet_log_create", keys, partition.topic_id, self.store.run_id(keys.log)
+        )
+
+    async def _clear_former(self, partition: Partition) -> bool:
+        """Delete what a former topic of this name left behind; false when the keys are those of a topic that exists.
+
+        The catalog is read after the keys: a topic that is in it no more then will never be again.
+        """
+        meta = partition.keys.meta
+        topic_id, deleting = await self.store.call(Purpose.APPEND, meta, "HMGET", meta, "topic_id", "deleting")
+        owner = (topic_id or deleting or partition.topic_id.encode()).decode()
+        await self._catalog.refresh()
+        if owner != partition.topic_id and self._catalog.topic_by_id(UUID(hex=owner)) is not None:
+            return False
+        await self._delete(partition, owner)
+        return True
+
+    async def delete_partitions(self, topic: Topic) -> None:
+        """Delete all data of a topic; may be repeated.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        for some in _slices(self._all_partitions(topic)):
+            questions = [self._ask_to_delete(partition, partition.topic_id) for partition in some]
+            for partition, question in zip(some, questions, strict=True):
+                _, more = await question
+                if more:
+                    await self._delete(partition, partition.topic_id)
+        self._partitions.pop(topic.name, None)
+
+    async def _delete(self, partition: Partition, topic_id: str) -> None:
+        while (await self._ask_to_delete(partition, topic_id))[1]:
+            pass
+
+    def _ask_to_delete(self, partition: Partition, topic_id: str) -> asyncio.Future[Sequence[int]]:
+        return self.store.fcall(Purpose.APPEND, "korvet_log_delete", partition.keys, topic_id)
+
+    def _all_partitions(self, topic: Topic) -> list[Partition]:
+        return [
+            Partition(topic, index, self._namespace.partition(topic.name, index)) for index in range(topic.partitions)
+        ]
+
+    def report_damage(self, partition: Partition, offset: int) -> None:
+        """Say in the log that a batch is missing which its stream lists."""
+        logger.error("a stored batch is missing", log=partition.keys.log, offset=offset)
+
+
+def _slices(partitions: Sequence[Partition]) -> Iterable[Sequence[Partition]]:
+    return (partitions[at : at + _PIPELINED] for at in range(0, len(partitions), _PIPELINED))

@@ -1,0 +1,134 @@
+"""An append on its way to Redis, and what is done where it did not arrive as it should.
+
+The call that makes an append queues its commands, so that the order of calls is the order in the log. Two answers of
+the append function say that nothing was appended and that the same may be sent again: RESEND (the batch under the
+temporary key is gone) and GONE (the partition's keys are not there, or are another topic's).
+
+**Order.** What is behind such a batch on the same connection to a client may have reached Redis before it is sent
+again. Batches of an idempotent producer were then refused for the gap, and are sent again in their turn, because
+answers, and so repairs, go in the order of the requests. Batches of others have been appended, just as when a Kafka
+producer without idempotence retries. While a partition is being repaired nothing new is started on it
+(`Partition.repairing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from korvet.store.client import Purpose
+from korvet.store.contract import GONE, RESEND
+from korvet.store.keys import temporary_batch
+from korvet.store.log.partition import Partition, RecentBatch
+
+if TYPE_CHECKING:
+    from korvet.store.log import Log
+    from korvet.wire.batch import Batch
+
+INLINE_LIMIT_BYTES = 8192
+"""From here on a batch does not pass through Lua: it is SET beside the call, and RENAMEd into place."""
+TEMPORARY_MS = 60_000
+_ATTEMPTS = 3
+_WATCHED_S = 10.0
+_OUT_OF_SEQUENCE = frozenset({int(ErrorCode.out_of_order_sequence_number), int(ErrorCode.unknown_producer_id)})
+
+
+class Appended(NamedTuple):
+    """The outcome of an append: a Kafka error code, RESEND or GONE, and -1 for what is not known."""
+
+    code: int
+    base_offset: int
+    log_start: int
+    leader_epoch: int
+
+
+class Appending:
+    """Await it for the outcome. It has been sent already, and happens even if nobody awaits it.
+
+    :raises StoreUnavailable, StoreFull, StoreError: when awaited.
+    """
+
+    __slots__ = ("_batch", "_data", "_known_end", "_log", "_partition", "_repairs", "_reply")
+
+    def __init__(self, log: Log, partition: Partition, batch: Batch, data: bytes | memoryview) -> None:
+        self._log = log
+        self._partition = partition
+        self._batch = batch
+        self._data = data
+        self._known_end = partition.end
+        self._reply = self._send()
+
+    def _send(self) -> asyncio.Future[Any]:
+        log, partition, batch, data = self._log, self._partition, self._batch, self._data
+        self._repairs = partition.repairs
+        keys: tuple[str, ...] = partition.keys
+        inline: bytes | memoryview = data
+        if len(data) >= INLINE_LIMIT_BYTES:
+            temporary = temporary_batch(partition.keys.log, log.next_token())
+            log.store.place(temporary, (data,), TEMPORARY_MS)
+            keys, inline = (*keys, temporary), b""
+        return log.store.fcall(
+            Purpose.APPEND,
+            "korvet_log_append",
+            keys,
+            partition.topic_id,
+            log.store.run_id(partition.keys.log),
+            batch.records,
+            len(data),
+            batch.max_timestamp,
+            batch.crc,
+            batch.producer_id if batch.producer_id >= 0 else -1,
+            batch.producer_epoch,
+            batch.base_sequence,
+            inline,
+        )
+
+    def __await__(self) -> Generator[Any, None, Appended]:
+        appended = _parsed((yield from self._reply.__await__()))
+        if appended.code != 0:
+            if not self._may_be_repaired(appended):
+                return appended
+            appended = yield from self._repair(appended).__await__()
+            if appended.code != 0:
+                return appended
+        self._note(appended)
+        return appended
+
+    def _may_be_repaired(self, appended: Appended) -> bool:
+        if appended.code in _OUT_OF_SEQUENCE:
+            return self._partition.repairs != self._repairs
+        return appended.code in (RESEND, GONE)
+
+    async def _repair(self, appended: Appended) -> Appended:
+        """Send again until the answer is a final one; GONE is final when the catalog does not have the topic."""
+        partition = self._partition
+        partition.repairing += 1
+        try:
+            for _ in range(_ATTEMPTS):
+                if appended.code == GONE and not await self._log.restore(partition):
+                    break
+                partition.repairs += 1
+                self._reply = self._send()
+                appended = _parsed(await self._reply)
+                if appended.code not in (RESEND, GONE):
+                    break
+        finally:
+            partition.repairing -= 1
+        return appended
+
+    def _note(self, appended: Appended) -> None:
+        partition, log = self._partition, self._log
+        next_offset = appended.base_offset + self._batch.records
+        is_newest = partition.note(appended.leader_epoch, next_offset, appended.log_start)
+        # A duplicate is not kept: it may lie in an older epoch than the one it was refused in.
+        if is_newest and 0 <= self._known_end <= appended.base_offset and log.now() - partition.watched_at < _WATCHED_S:
+            batch = RecentBatch(next_offset, appended.leader_epoch, self._data)
+            log.recent.add(partition, appended.base_offset, batch)
+
+
+def _parsed(reply: bytes) -> Appended:
+    code, base_offset, log_start, leader_epoch = reply.split()
+    return Appended(int(code), int(base_offset), int(log_start), int(leader_epoch))

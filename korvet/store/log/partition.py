@@ -1,0 +1,67 @@
+"""What one front-end remembers of a partition. All of it can be forgotten at any time: the truth is in Redis."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from korvet.store.catalog import Topic
+from korvet.store.keys import PartitionKeys
+
+GUESSED_BATCH_BYTES = 1024
+
+
+class RecentBatch(NamedTuple):
+    """A stored batch that is kept in memory; ``next_offset`` is the offset just past it."""
+
+    next_offset: int
+    leader_epoch: int
+    data: bytes | memoryview
+
+
+class Partition:
+    """A partition of one topic id.
+
+    ``epoch``, ``end`` and ``start`` are what was last heard of it, -1 where nothing was; ``end`` never goes back
+    within an epoch.
+    """
+
+    __slots__ = (
+        "end", "epoch", "index", "keys", "mean_bytes", "recent", "repairing", "repairs", "start", "topic", "topic_id",
+        "watched_at",
+    )  # fmt: skip
+
+    def __init__(self, topic: Topic, index: int, keys: PartitionKeys) -> None:
+        self.topic = topic
+        self.index = index
+        self.keys = keys
+        self.topic_id = topic.id.hex
+        self.epoch = self.end = self.start = -1
+        self.mean_bytes = GUESSED_BATCH_BYTES
+        self.recent: dict[int, RecentBatch] = {}
+        """By base offset."""
+        self.watched_at = -1e9
+        """When somebody last stood at the end and waited, by the loop's clock."""
+        self.repairs = 0
+        """How often an append was sent again."""
+        self.repairing = 0
+        """How many appends are being sent again now."""
+
+    @property
+    def channel(self) -> str:
+        """Where appends are announced."""
+        return self.keys.log
+
+    def note(self, epoch: int, end: int, start: int) -> bool:
+        """Take over what a reply told; false when it told of an older epoch than is known."""
+        if epoch != self.epoch:
+            if epoch < self.epoch:
+                return False
+            self.epoch, self.end = epoch, end
+        elif end > self.end:
+            self.end = end
+        self.start = start
+        return True
+
+    def forget(self) -> None:
+        """Distrust everything that depends on the log's history."""
+        self.epoch = self.end = self.start = -1

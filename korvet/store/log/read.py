@@ -1,0 +1,328 @@
+"""Reading a log: whole batches from an offset on, out of memory where that is safe, else out of Redis.
+
+A read asks for the entries first and for the meta hash behind them, in one pipeline, so that the end is never below
+what was read. Placed batches come with a second question; one that is gone by then was trimmed or belongs to a
+history that is not any more, so all is asked again.
+
+**Out of memory.** The partition's channel tells the leader epoch and the end after each append. As long as its
+subscription stands, the last message is the truth of a moment ago. Where that epoch is the one this front-end knows,
+a reader at that end gets an empty answer and a reader behind it gets recent batches, both without Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from korvet.errors import StoreError
+from korvet.store.client import Purpose
+from korvet.store.keys import placed_batch
+from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
+from korvet.store.log.partition import Partition, RecentBatch
+from korvet.wire.batch import placed_in_log
+from korvet.wire.fetch_response import EpochEnd, PartitionRead
+
+if TYPE_CHECKING:
+    from korvet.store.log import Log
+
+META_FIELDS = ("topic_id", "start", "end", "epoch", "epochs", "run_id")
+OFFSET_OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
+KAFKA_STORAGE_ERROR = int(ErrorCode.kafka_storage_error)
+UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.unknown_topic_or_partition)
+_ATTEMPTS = 4
+_MOST_ENTRIES = 1000
+_SMALLEST_COUNT_BYTES = 64
+
+
+@dataclass(slots=True)
+class Want:
+    """What a reader asks of a partition; epochs are -1 where it does not know or care."""
+
+    partition: Partition
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+class Unreadable(Enum):
+    """Why a meta hash was of no use."""
+
+    MENDED = auto()
+    """It did not fit, and was made to fit: ask again."""
+    NO_TOPIC = auto()
+
+
+class Meta(NamedTuple):
+    """A partition's meta hash, as far as readers need it."""
+
+    start: int
+    end: int
+    epoch: int
+    epochs: bytes
+
+
+class Entry(NamedTuple):
+    """An entry of the stream. ``data`` is None where the batch is placed."""
+
+    next_offset: int
+    records: int
+    size_bytes: int
+    leader_epoch: int
+    data: bytes | None
+
+
+class _Asked(NamedTuple):
+    entries: asyncio.Future[Any] | None
+    meta: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class _Room:
+    """Bytes that the answer may still take. The first batch of all is returned however large it is (KIP-74)."""
+
+    left_bytes: int
+    is_empty: bool = True
+
+    def limit(self, want: Want) -> int:
+        return max(0, min(want.max_bytes, self.left_bytes))
+
+    def take(self, size_bytes: int) -> None:
+        if size_bytes:
+            self.left_bytes -= size_bytes
+            self.is_empty = False
+
+
+async def read(log: Log, wants: Sequence[Want], max_bytes: int) -> list[PartitionRead]:
+    """Read each partition, in order, until ``max_bytes`` are there; the others are answered without records.
+
+    Codes of the answers: OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
+    where the topic is gone, KAFKA_STORAGE_ERROR where a batch is missing for good.
+
+    :raises StoreUnavailable, StoreError:
+    """
+    room = _Room(max_bytes)
+    reads: list[PartitionRead] = []
+    while len(reads) < len(wants):
+        turn = _turn(wants, len(reads), room)
+        remembered = [_from_memory(log, want, room) for want in turn]
+        if all(remembered):
+            reads += [found for found in remembered if found]
+            continue
+        wanted_bytes = sum(room.limit(w) for w, found in zip(turn, remembered, strict=True) if found is None)
+        async with log.reply_budget.taken(wanted_bytes):
+            asked = {id(w): _ask(log, w, room) for w, found in zip(turn, remembered, strict=True) if found is None}
+            for want, found in zip(turn, remembered, strict=True):
+                reads.append(found or await _take(log, want, asked[id(want)], room))
+    return reads
+
+
+def _turn(wants: Sequence[Want], at: int, room: _Room) -> Sequence[Want]:
+    """The partitions to ask in one go: as many as could fill the room, at least one; all where no room is left."""
+    if room.left_bytes <= 0:
+        return wants[at:]
+    total = 0
+    for number, want in enumerate(wants[at:], at):
+        total += max(0, want.max_bytes)
+        if total >= room.left_bytes:
+            return wants[at : number + 1]
+    return wants[at:]
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def stands_at_end(log: Log, want: Want) -> bool:
+    """Whether nothing can be read for certain, without asking Redis."""
+    return known_end(log, want.partition) == want.offset
+
+
+def known_end(log: Log, partition: Partition) -> int:
+    """The end as the partition's channel last told it in the epoch this front-end knows, else -1."""
+    message = log.wakeups.latest(partition.channel)
+    if message is None or partition.epoch < 0:
+        return -1
+    epoch, _, end = message.partition(b" ")
+    return int(end) if int(epoch) == partition.epoch else -1
+
+
+def _from_memory(log: Log, want: Want, room: _Room) -> PartitionRead | None:
+    partition, offset = want.partition, want.offset
+    end = known_end(log, partition)
+    if end < offset or offset < partition.start or want.last_fetched_epoch >= 0:
+        return None
+    if (code := check_leader_epoch(want.leader_epoch, partition.epoch)) != 0:
+        return PartitionRead(partition.index, code)
+    found = PartitionRead(partition.index, 0, end, partition.start)
+    if offset == end:
+        partition.watched_at = log.now()
+        return found
+    limit = room.limit(want)
+    while offset < end and (batch := partition.recent.get(offset)) is not None:
+        if batch.leader_epoch != partition.epoch:
+            return None
+        size_bytes = len(batch.data)
+        if found.size_bytes + size_bytes > limit and (found.size_bytes or not room.is_empty):
+            room.take(found.size_bytes)
+            return found
+        found.records += placed_in_log(batch.data, offset, batch.leader_epoch)
+        found.size_bytes += size_bytes
+        offset = batch.next_offset
+    if not found.size_bytes:
+        return None
+    partition.watched_at = log.now()
+    room.take(found.size_bytes)
+    return found
+
+
+# ---------------------------------------------------------------------- Redis
+
+
+def _ask(log: Log, want: Want, room: _Room) -> _Asked:
+    keys, entries = want.partition.keys, None
+    limit = room.limit(want)
+    if want.offset >= 0 and (limit > 0 or room.is_empty):
+        count = min(_MOST_ENTRIES, limit // max(_SMALLEST_COUNT_BYTES, want.partition.mean_bytes) + 1)
+        entries = log.store.call(
+            Purpose.READ, keys.log, "XRANGE", keys.log, f"{want.offset + 1}-0", "+", "COUNT", count
+        )
+    return _Asked(entries, ask_meta(log, want.partition))
+
+
+def ask_meta(log: Log, partition: Partition) -> asyncio.Future[Any]:
+    """Queue the question for `meta_of`."""
+    meta = partition.keys.meta
+    return log.store.call(Purpose.READ, meta, "HMGET", meta, *META_FIELDS)
+
+
+async def meta_of(log: Log, partition: Partition, reply: Sequence[Any]) -> Meta | Unreadable:
+    """What a meta hash says.
+
+    Missing keys are made where the catalog has the topic. Where another server took the log on, an epoch is begun at
+    once and not only by the next append, so that consumers learn of a truncation before they are past it.
+    """
+    topic_id, start, end, epoch, epochs, run_id = reply
+    if topic_id is None or topic_id.decode() != partition.topic_id:
+        return Unreadable.MENDED if await log.restore(partition) else Unreadable.NO_TOPIC
+    current = log.store.run_id(partition.keys.log)
+    if run_id.decode() != current and current:
+        await log.take_over(partition)
+        return Unreadable.MENDED
+    meta = Meta(int(start), int(end), int(epoch), epochs)
+    if not partition.note(meta.epoch, meta.end, meta.start):
+        # Answers of one connection come in order, so an older epoch is another history; what was known of it is void.
+        partition.forget()
+        partition.note(meta.epoch, meta.end, meta.start)
+    return meta
+
+
+async def _take(log: Log, want: Want, asked: _Asked, room: _Room) -> PartitionRead:
+    partition = want.partition
+    for _ in range(_ATTEMPTS):
+        entries = _parsed_entries(await asked.entries) if asked.entries is not None else []
+        meta = await meta_of(log, partition, await asked.meta)
+        if isinstance(meta, Meta):
+            found = _judge(want, meta) or await _collect(log, want, meta, entries, room)
+            if found is not None:
+                return found
+        elif meta is Unreadable.NO_TOPIC:
+            return PartitionRead(partition.index, UNKNOWN_TOPIC_OR_PARTITION)
+        asked = _ask(log, want, room)
+    log.report_damage(partition, want.offset)
+    return PartitionRead(partition.index, KAFKA_STORAGE_ERROR)
+
+
+def _judge(want: Want, meta: Meta) -> PartitionRead | None:
+    """The answer, where there is nothing to read: an error, or where the reader's history parts from this one."""
+    index = want.partition.index
+    if (code := check_leader_epoch(want.leader_epoch, meta.epoch)) != 0:
+        return PartitionRead(index, code)
+    if want.last_fetched_epoch >= 0:
+        epoch_end = end_of_epoch(parse_epochs(meta.epochs), want.last_fetched_epoch, meta.end)
+        if epoch_end.epoch < 0:
+            return PartitionRead(index, OFFSET_OUT_OF_RANGE)
+        if epoch_end.epoch < want.last_fetched_epoch or epoch_end.end_offset < want.offset:
+            return PartitionRead(index, 0, meta.end, meta.start, diverging=EpochEnd(*epoch_end))
+    if not meta.start <= want.offset <= meta.end:
+        return PartitionRead(index, OFFSET_OUT_OF_RANGE)
+    return None
+
+
+async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], room: _Room) -> PartitionRead | None:
+    """The batches that fit, or None when a placed one is gone."""
+    partition = want.partition
+    found = PartitionRead(partition.index, 0, meta.end, meta.start)
+    chosen = list(_fitting(entries, room.limit(want), must=room.is_empty))
+    if not chosen:
+        if want.offset == meta.end:
+            partition.watched_at = log.now()
+        return found
+    batches = await fetch_batches(log, partition, chosen)
+    if batches is None:
+        return None
+    for entry, data in zip(chosen, batches, strict=True):
+        found.records += placed_in_log(data, entry.next_offset - entry.records, entry.leader_epoch)
+        found.size_bytes += entry.size_bytes
+    partition.mean_bytes = max(1, found.size_bytes // len(chosen))
+    room.take(found.size_bytes)
+    if chosen[-1].next_offset == meta.end:
+        _remember(log, partition, chosen, batches)
+    return found
+
+
+def _remember(log: Log, partition: Partition, entries: Sequence[Entry], batches: Sequence[bytes]) -> None:
+    """Keep what was read at the end: others will read it too. Whoever reads on from here will wait at the end."""
+    partition.watched_at = log.now()
+    for entry, data in zip(entries, batches, strict=True):
+        batch = RecentBatch(entry.next_offset, entry.leader_epoch, data)
+        log.recent.add(partition, entry.next_offset - entry.records, batch)
+
+
+def _fitting(entries: Sequence[Entry], limit: int, *, must: bool) -> Iterator[Entry]:
+    size_bytes = 0
+    for entry in entries:
+        size_bytes += entry.size_bytes
+        if size_bytes > limit and not must:
+            return
+        must = False
+        yield entry
+
+
+def _parsed_entries(reply: Sequence[Any]) -> list[Entry]:
+    entries = []
+    for name, fields in reply:
+        index = fields[1].split()
+        data = fields[3] if len(fields) > 3 else None
+        entries.append(Entry(int(name[:-2]), int(index[0]), int(index[1]), int(index[6]), data))
+    return entries
+
+
+async def fetch_batches(log: Log, partition: Partition, entries: Sequence[Entry]) -> list[bytes] | None:
+    """The bytes of each entry's batch; None when a placed one is gone.
+
+    :raises StoreError: when one has not the size that the index says.
+    """
+    keys = [placed_batch(partition.keys.log, entry.next_offset) for entry in entries if entry.data is None]
+    placed = await log.store.call(Purpose.READ, partition.keys.log, "MGET", *keys) if keys else []
+    if None in placed:
+        return None
+    rest = iter(placed)
+    batches = [next(rest) if entry.data is None else entry.data for entry in entries]
+    if any(len(data) != entry.size_bytes for entry, data in zip(entries, batches, strict=True)):
+        raise StoreError(f"a batch of {partition.keys.log} has not the size that its index says")
+    return batches
+
+
+async def read_entry(log: Log, partition: Partition, next_offset: int) -> tuple[Entry, bytes] | None:
+    """One entry, known by the offset just past it, and its batch; None when it is gone."""
+    name = f"{next_offset}-0"
+    entries = _parsed_entries(
+        await log.store.call(Purpose.READ, partition.keys.log, "XRANGE", partition.keys.log, name, name)
+    )
+    batches = await fetch_batches(log, partition, entries) if entries else None
+    return (entries[0], batches[0]) if batches else None
