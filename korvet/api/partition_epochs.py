@@ -1,4 +1,4 @@
-"""Leader epochs of partitions, for the answers that describe topics."""
+"""Partitions with their leader epochs, for the answers that describe topics."""
 
 from __future__ import annotations
 
@@ -10,34 +10,23 @@ from korvet.api.admin import read_failure
 from korvet.api.context import Context
 from korvet.errors import KorvetError
 from korvet.store.catalog import Topic
-from korvet.store.client import Purpose
-
-Spans = Iterable[tuple[Topic, range]]
 
 
-async def leader_epochs(ctx: Context, spans: Spans) -> Mapping[tuple[str, int], int | ErrorCode]:
-    """The current leader epoch of each partition, by topic name and partition, read in one pipelined turn.
-
-    Where Redis does not say, the error to answer for the partition is in its place. A partition whose keys are not made
-    yet begins with epoch 0.
-    """
-    frontend = ctx.frontend
-    reads = [
-        (topic, partition, frontend.store.call(Purpose.READ, keys.meta, "HMGET", keys.meta, "topic_id", "epoch"))
-        for topic, partitions in spans
-        for partition in partitions
-        for keys in (frontend.namespace.partition(topic.name, partition),)
-    ]
-    epochs: dict[tuple[str, int], int | ErrorCode] = {}
-    for topic, partition, read in reads:
-        try:
-            topic_id, epoch = await read
-        except KorvetError as error:
-            epochs[topic.name, partition] = read_failure(ctx, error, ErrorCode.leader_not_available)
-        else:
-            made = topic_id == topic.id.hex.encode() and epoch is not None
-            epochs[topic.name, partition] = int(epoch) if made else 0
-    return epochs
+async def leader_epochs(
+    ctx: Context, spans: Iterable[tuple[Topic, range]]
+) -> Mapping[tuple[str, int], int | ErrorCode]:
+    """The current leader epoch of each partition, by topic name and partition, or the error to answer for it."""
+    asked = [(topic, partition) for topic, partitions in spans for partition in partitions]
+    log = ctx.frontend.log
+    try:
+        metas = await log.metas([log.partition(topic, partition) for topic, partition in asked])
+    except KorvetError as error:
+        code = read_failure(ctx, error, ErrorCode.leader_not_available)
+        return {(topic.name, partition): code for topic, partition in asked}
+    return {
+        (topic.name, partition): ErrorCode.unknown_topic_or_partition if meta is None else meta.epoch
+        for (topic, partition), meta in zip(asked, metas, strict=True)
+    }
 
 
 def described(ctx: Context, partition: int, epoch: int | ErrorCode) -> dict[str, object]:

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Final
 
 from korvet.store.configs import (
-    INT_MAX,
     LONG_MAX,
+    Check,
     Config,
     Kind,
     at_least,
@@ -329,7 +329,12 @@ def _stand_in(config: Config) -> Config:
 
 
 def _fact(name: str, kind: Kind, value: str, documentation: str) -> Config:
-    return Config(name=name, kind=kind, default=value, documentation=documentation, read_only=True)
+    return Config(name=name, kind=kind, default=value, documentation=documentation, only=value, read_only=True)
+
+
+def _at_start(name: str, kind: Kind, default: int, check: Check, documentation: str) -> Config:
+    """A config of the front-end's config file, which clients cannot change."""
+    return Config(name=name, kind=kind, default=str(default), documentation=documentation, check=check, read_only=True)
 
 
 BROKER_CONFIGS: Final = _table(
@@ -348,15 +353,22 @@ BROKER_CONFIGS: Final = _table(
             check=between(1, 10_000),
             documentation="Partitions of a topic that is created without a number.",
         ),
+        _at_start(
+            "connections.max.idle.ms", _LONG, 600_000, at_least(-1), "Time after which an idle connection is closed."
+        ),
+        _at_start(
+            "log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "Time between two looks for old data."
+        ),
+        _at_start("queued.max.request.bytes", _LONG, -1, at_least(-1), "Bytes of requests in flight; -1 is 512 MiB."),
+        _at_start("socket.request.max.bytes", _INT, 104_857_600, at_least(1), "The largest request in bytes."),
         _fact("default.replication.factor", _INT, "1", "Copies of a partition. Redis replicates, so Kafka sees one."),
         _fact("delete.topic.enable", _BOOLEAN, "true", "Whether topics can be deleted."),
         _fact("log.flush.scheduler.interval.ms", _LONG, str(LONG_MAX), "Time between two looks for what to flush."),
         _fact("log.retention.hours", _INT, "168", "The retention where nothing else sets one."),
         _fact("log.roll.hours", _INT, "168", "Age at which a log file is closed. Korvet has no log files."),
         _fact("log.roll.jitter.hours", _INT, "0", "Spread of that age."),
+        _fact("max.incremental.fetch.session.cache.slots", _INT, "0", "Fetch sessions kept. Korvet keeps none."),
         _fact("max.request.partition.size.limit", _INT, "2000", "Partitions in one DescribeTopicPartitions answer."),
         _fact("offsets.topic.replication.factor", _SHORT, "1", "Copies of committed offsets, as Kafka sees them."),
-        _fact("max.incremental.fetch.session.cache.slots", _INT, "0", "Fetch sessions kept. Korvet keeps none."),
-        _fact("group.max.size", _INT, str(INT_MAX), "Members of one group."),
     ]
 )

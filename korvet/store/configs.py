@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 
@@ -47,7 +46,8 @@ class Config:
     """One config by its Kafka name.
 
     ``synonym`` is the broker config whose value counts where this one is not set. ``only`` is set where korvet does one
-    thing and cannot be told otherwise yet: any other valid value is refused. ``default`` is None where Kafka's is.
+    thing and cannot be told otherwise: any other valid value is refused. ``read_only`` ones can be set in the config
+    file but not by clients. ``default`` is None where Kafka's is.
     """
 
     name: str
@@ -58,6 +58,11 @@ class Config:
     synonym: str | None = None
     only: str | None = None
     read_only: bool = False
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nobody can set it: it says what korvet is."""
+        return self.read_only and self.only is not None
 
 
 _RANGES = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}

@@ -1,7 +1,7 @@
 """A topic's life, as sequences of idempotent steps over the catalog and the partitions.
 
 The catalog's entry comes before the partitions' keys and goes after them. Whoever dies in between leaves a topic whose
-keys are made by the first append, or one marked as deleting, which `finish_deletions` of any front-end brings to its end.
+keys are made on first use, or one marked as deleting, which any front-end's `finish_deletions` brings to its end.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def grow_topic(catalog: Catalog, log: Log, topic: Topic, partitions: int) 
 
 
 async def _make_partitions(log: Log, topic: Topic) -> None:
-    # The topic exists from its entry on; where this does not succeed, the first append makes the keys.
+    # The topic exists from its entry on; where this does not succeed, its keys are made on first use.
     with suppress(StoreUnavailable, StoreFull):
         await log.create_partitions(topic)
 

@@ -1,0 +1,50 @@
+"""What some front-end must do now and then. Every one does: each step may be repeated, and the second finds it done."""
+
+from __future__ import annotations
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError
+from korvet.store.catalog import Catalog
+from korvet.store.client import Purpose
+from korvet.store.keys import Namespace
+from korvet.store.log import Log
+from korvet.store.retention import enforce, retention_of
+from korvet.store.topics import finish_deletions
+
+logger = structlog.get_logger()
+
+_INTERVAL_S = 30.0
+
+
+async def maintain(namespace: Namespace, catalog: Catalog, log: Log) -> None:
+    """Finish deletions at start and every 30 s, and enforce retention as often as log.retention.check.interval.ms says.
+
+    Retention begins 30 s after the start, as Kafka's. Runs until cancelled.
+    """
+    retention_at = anyio.current_time() + _INTERVAL_S
+    while True:
+        try:
+            await finish_deletions(catalog, log)
+            if anyio.current_time() >= retention_at:
+                await enforce_retention(namespace, catalog, log)
+                retention_at = (
+                    anyio.current_time() + int(catalog.setting(None, "log.retention.check.interval.ms")) / 1000
+                )
+        except KorvetError as error:
+            logger.warning("maintenance was cut short", reason=str(error))
+        await anyio.sleep(_INTERVAL_S)
+
+
+async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) -> None:
+    """Remove what is older or more than topics keep.
+
+    :raises StoreUnavailable, StoreFull, StoreError:
+    """
+    seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
+    for topic in tuple(catalog.topics()):
+        limits = retention_of(catalog, topic)
+        if limits is not None:
+            for index in range(topic.partitions):
+                await enforce(log, log.partition(topic, index), limits, int(seconds) * 1000)

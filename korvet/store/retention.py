@@ -1,0 +1,124 @@
+"""Retention: removing a partition's oldest batches by age and by size, as Kafka removes segments.
+
+Korvet's unit is the batch. By age, everything before the first batch whose largest timestamp is young enough goes; by
+size, as many of the oldest batches as may go with at least ``retention.bytes`` left. Trimming may be repeated, so any
+front-end may do it at any time.
+
+Source: UnifiedLog.deleteRetentionMsBreachedSegments and deleteRetentionSizeBreachedSegments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.store.catalog import Catalog, Topic
+from korvet.store.client import Purpose
+from korvet.store.configs import split
+from korvet.store.log import Log, Partition
+
+_MAX_SEARCH_STEPS = 64
+_MAX_CALLS = 1000
+"""Of one search in one sweep; what it did not reach is for the next sweep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What a topic keeps; -1 is no limit."""
+
+    ms: int
+    bytes: int
+
+
+def retention_of(catalog: Catalog, topic: Topic) -> Retention | None:
+    """A topic's limits, or None where it keeps everything."""
+    limits = Retention(
+        ms=int(catalog.setting(topic, "retention.ms")), bytes=int(catalog.setting(topic, "retention.bytes"))
+    )
+    is_on = "delete" in split(catalog.setting(topic, "cleanup.policy"))
+    return limits if is_on and (limits.ms >= 0 or limits.bytes >= 0) else None
+
+
+async def enforce(log: Log, partition: Partition, limits: Retention, now_ms: int) -> None:
+    """Trim one partition to its topic's limits.
+
+    :param now_ms: the time by Redis, which is what every front-end agrees on.
+    :raises StoreUnavailable, StoreFull, StoreError:
+    """
+    (meta,) = await log.metas([partition])
+    if meta is None or meta.start >= meta.end:
+        return
+    keep_from = meta.start
+    if 0 <= limits.ms <= now_ms:
+        keep_from = await _first_younger(log, partition, now_ms - limits.ms, meta.start, meta.end)
+    if limits.bytes >= 0:
+        keep_from = max(keep_from, await _first_within(log, partition, meta.start, meta.end, limits.bytes))
+    if keep_from > meta.start:
+        await log.trim(partition, keep_from)
+
+
+async def _first_younger(log: Log, partition: Partition, oldest_ms: int, start: int, end: int) -> int:
+    """The offset of the first batch that holds a timestamp of ``oldest_ms`` or later; ``end`` where none does."""
+    keys = (partition.keys.log, partition.keys.meta)
+    cursor: int | bytes = -1
+    for _ in range(_MAX_CALLS):
+        code, status, cursor, index, _ = await log.store.fcall(
+            Purpose.READ, "korvet_log_offset_for_time", keys, partition.topic_id, oldest_ms, cursor
+        )
+        if code != ErrorCode.none:
+            break
+        if status == b"found":
+            return int(cursor) - int(index.split()[0])
+        if status == b"none":
+            return end
+    return start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A batch's place in the stream: its offsets, and the bytes of the log up to its end since the log began."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    running_bytes: int
+
+
+async def _first_within(log: Log, partition: Partition, start: int, end: int, keep_bytes: int) -> int:
+    """The offset of the first batch that must stay for ``keep_bytes`` to be left: a binary search over the stream."""
+    first, last = await _entry(log, partition, start), await _entry(log, partition, end - 1)
+    if first is None or last is None:
+        return start
+    before = first.running_bytes - first.size_bytes
+    excess = last.running_bytes - before - keep_bytes
+    low, high = start, end
+    for _ in range(_MAX_SEARCH_STEPS):
+        if low >= high or excess <= 0:
+            break
+        middle = await _entry(log, partition, (low + high) // 2)
+        if middle is None:
+            return start
+        if middle.running_bytes - before > excess:
+            high = middle.base_offset
+        else:
+            low = middle.next_offset
+    return low
+
+
+async def _entry(log: Log, partition: Partition, offset: int) -> _Entry | None:
+    """The batch that holds an offset, or the next one; None past the end."""
+    name = partition.keys.log
+    found: list[Any] = await log.store.call(Purpose.READ, name, "XRANGE", name, f"{offset + 1}-0", "+", "COUNT", 1)
+    if not found:
+        return None
+    entry_id, fields = found[0]
+    records, size_bytes, _, _, running_bytes = map(int, fields[1].split()[:5])
+    next_offset = int(entry_id.split(b"-")[0])
+    return _Entry(
+        base_offset=next_offset - records,
+        next_offset=next_offset,
+        size_bytes=size_bytes,
+        running_bytes=running_bytes,
+    )

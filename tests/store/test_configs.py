@@ -1,0 +1,141 @@
+"""Values of configs are judged as Apache Kafka 4.1.2 judges them: messages here are its answers to CreateTopics."""
+
+import pytest
+
+from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from korvet.store.configs import Kind, parse, problem, topic_problem
+
+
+def _why(**configs: str | None) -> str | None:
+    return topic_problem({name.replace("_", "."): value for name, value in configs.items()}, TOPIC_CONFIGS)
+
+
+@pytest.mark.parametrize(
+    "name, value, why",
+    [
+        ("retention.ms", "abc", "Not a number of type LONG"),
+        ("retention.ms", "", "Not a number of type LONG"),
+        ("retention.ms", "0x5", "Not a number of type LONG"),
+        ("retention.ms", "1_000", "Not a number of type LONG"),
+        ("retention.ms", "1e3", "Not a number of type LONG"),
+        ("retention.ms", "99999999999999999999", "Not a number of type LONG"),
+        ("retention.ms", "-2", "Value must be at least -1"),
+        ("max.message.bytes", "-1", "Value must be at least 0"),
+        ("max.message.bytes", "99999999999", "Not a number of type INT"),
+        ("segment.bytes", "1", "Value must be at least 1048576"),
+        ("flush.messages", "0", "Value must be at least 1"),
+        ("segment.index.bytes", "3", "Value must be at least 4"),
+        ("local.retention.bytes", "-3", "Value must be at least -2"),
+        ("compression.zstd.level", "-131073", "Value must be at least -131072"),
+        ("compression.lz4.level", "20", "Value must be no more than 17"),
+        ("compression.gzip.level", "0", "Value must be between 1 and 9 or equal to -1"),
+        ("min.cleanable.dirty.ratio", "x", "Not a number of type DOUBLE"),
+        ("preallocate", "maybe", "Expected value to be either true or false"),
+        ("cleanup.policy", "foo", "String must be one of: compact, delete"),
+        ("cleanup.policy", "DELETE", "String must be one of: compact, delete"),
+        ("compression.type", "Producer", "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("message.timestamp.type", "createtime", "String must be one of: CreateTime, LogAppendTime"),
+        ("min.insync.replicas", "0", "Value must be at least 1"),
+    ],
+)
+def test_an_invalid_value_is_refused_in_kafkas_words(name: str, value: str, why: str) -> None:
+    message = f"Invalid value {value} for configuration {name}: {why}"
+    assert topic_problem({name: value}, TOPIC_CONFIGS) == message
+
+
+def test_a_number_is_shown_as_it_was_read() -> None:
+    ratio = "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1"
+    assert _why(min_cleanable_dirty_ratio="2") == ratio
+
+
+def test_of_a_list_the_first_wrong_element_is_shown() -> None:
+    empty = "Invalid value  for configuration cleanup.policy: String must be one of: compact, delete"
+    assert _why(cleanup_policy="delete,") == empty
+
+
+@pytest.mark.parametrize("value", ["foo", "0:1:2"])
+def test_throttled_replicas_are_pairs_or_a_star(value: str) -> None:
+    name = "leader.replication.throttled.replicas"
+    assert topic_problem({name: value}, TOPIC_CONFIGS) == (
+        f"Invalid value [{value}] for configuration {name}: {name} must be the literal '*' or a list of replicas "
+        "in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    )
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("retention.ms", " 5 "),
+        ("retention.ms", "+5"),
+        ("retention.bytes", "-2"),
+        ("min.cleanable.dirty.ratio", "1e-1"),
+        ("min.cleanable.dirty.ratio", " .5 "),
+        ("min.cleanable.dirty.ratio", "0.5f"),
+        ("min.cleanable.dirty.ratio", "NaN"),
+        ("cleanup.policy", "delete,delete"),
+        ("preallocate", " True "),
+        ("compression.type", " producer "),
+        ("leader.replication.throttled.replicas", "*"),
+        ("leader.replication.throttled.replicas", " 0:1 , 1:1 "),
+        ("follower.replication.throttled.replicas", ""),
+        ("segment.bytes", "1048576"),
+        ("flush.ms", "9223372036854775807"),
+    ],
+)
+def test_what_kafka_accepts_and_korvet_does_is_accepted(name: str, value: str) -> None:
+    assert topic_problem({name: value}, TOPIC_CONFIGS) is None
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "delete, compact"),
+        ("compression.type", "zstd"),
+        ("message.timestamp.type", "LogAppendTime"),
+        ("min.insync.replicas", "2"),
+        ("flush.messages", "1"),
+        ("unclean.leader.election.enable", "true"),
+    ],
+)
+def test_what_korvet_does_not_do_yet_is_refused(name: str, value: str) -> None:
+    why = topic_problem({name: value}, TOPIC_CONFIGS)
+    assert why is not None
+    assert "korvet does not support it yet" in why
+
+
+def test_unknown_names_and_nulls_are_refused_before_values() -> None:
+    assert _why(retention_ms="x", foo="1") == "Unknown topic config name: foo"
+    assert _why(retention_ms=None, foo="1") == "Null value not supported for topic configs: retention.ms"
+
+
+def test_configs_that_contradict_each_other_are_refused() -> None:
+    assert _why(min_compaction_lag_ms="5", max_compaction_lag_ms="3") == (
+        "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (3)"
+    )
+
+
+def test_tiered_storage_is_off() -> None:
+    assert _why(remote_storage_enable="true") == (
+        "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+    )
+    assert _why(remote_storage_enable="false") is None
+
+
+def test_every_default_is_valid() -> None:
+    for config in [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()]:
+        if config.default is not None:
+            assert problem(config, config.default) is None
+
+
+def test_every_synonym_is_a_broker_config() -> None:
+    synonyms = {config.synonym for config in [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()] if config.synonym}
+    assert synonyms <= set(BROKER_CONFIGS)
+
+
+def test_values_are_parsed_by_kind() -> None:
+    assert parse(Kind.LONG, " -1 ") == -1
+    assert parse(Kind.DOUBLE, ".5d") == 0.5
+    assert parse(Kind.BOOLEAN, "TRUE") is True
+    assert parse(Kind.LIST, " a , b ") == ("a", "b")
+    assert parse(Kind.LIST, "") == ()
