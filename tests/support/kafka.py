@@ -6,7 +6,6 @@ fixture `kafka` is for tests (import it in a conftest.py) and holds one broker f
 
 import base64
 import fcntl
-import os
 import shutil
 import socket
 import struct
@@ -20,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.support.tools import cannot_run
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".cache" / "kafka-4.1.2"
@@ -101,7 +102,8 @@ def _properties(directory: Path, port: int, controller_port: int, settings: Mapp
 
 
 def _format(java: str, classpath: str, properties: Path) -> None:
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # A first byte of zero gives a first letter A: an id that begins with a dash would be read as an option.
+    cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     command = [java, *TEST_JVM, "-cp", classpath, "kafka.tools.StorageTool", "format", "--standalone"]
     command += ["-t", cluster_id, "-c", str(properties)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False)
@@ -185,7 +187,5 @@ def kafka() -> Iterator[Kafka]:
         try:
             running = stack.enter_context(running_kafka())
         except KafkaUnavailable as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(str(error))
+            cannot_run(str(error))
         yield running

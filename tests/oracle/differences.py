@@ -1,0 +1,95 @@
+"""What may differ between Apache Kafka's answers and korvet's, and why. docs/compatibility.md mirrors both tables."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free:
+    """Fields, wherever they stand, whose values two brokers never share.
+
+    compared: `not` (left out), `presence` (absent, empty or negative against anything else).
+    """
+
+    fields: tuple[str, ...]
+    compared: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A field of one API's answers that korvet fills differently on purpose; the oracle leaves it out.
+
+    path: as in `topics[].partitions[].leader_epoch`; `answer` is the whole answer, a missing one included.
+    script: a pattern of script names; `*` is every script. absent: only where korvet's list has no such element.
+    """
+
+    api: str
+    path: str
+    reason: str
+    script: str = "*"
+    absent: bool = False
+
+    def covers(self, api: str, script: str, path: str) -> bool:
+        """Whether this row allows the difference."""
+        same_path = self.path == path or path.startswith((f"{self.path}.", f"{self.path}[]"))
+        return self.api in ("*", api) and fnmatchcase(script, self.script) and (self.path == "answer" or same_path)
+
+
+FREE: Final = (
+    Free(fields=("throttle_time",), compared="not", reason="depends on load"),
+    Free(
+        fields=("error_message", "batch_index_error_message", "documentation"),
+        compared="presence",
+        reason="the wording is each broker's own",
+    ),
+    Free(
+        fields=("node_id", "broker_id", "leader_id", "controller_id", "replica_nodes", "isr_nodes", "host", "port"),
+        compared="presence",
+        reason="names of nodes and their addresses",
+    ),
+    Free(fields=("cluster_id", "topic_id", "producer_id"), compared="presence", reason="ids are minted by each broker"),
+    Free(
+        fields=("leader_epoch", "epoch"),
+        compared="presence",
+        reason="Kafka counts leader epochs from 0, korvet in seconds since 2020",
+    ),
+    Free(fields=("log_append_time",), compared="presence", reason="the broker's clock"),
+)
+
+DIFFERENCES: Final = (
+    Difference(
+        api="api_versions",
+        path="supported_features",
+        reason="korvet announces a feature only once all of it works",
+    ),
+    Difference(
+        api="api_versions",
+        path="finalized_features",
+        reason="korvet announces a feature only once all of it works",
+    ),
+    Difference(
+        api="api_versions",
+        path="finalized_features_epoch",
+        reason="-1, since no feature is finalized",
+    ),
+    Difference(
+        api="create_topics",
+        path="topics[].configs[]",
+        absent=True,
+        reason="configs of segment files, throttles and tiered storage mean nothing here and are not listed",
+    ),
+    Difference(
+        api="describe_configs",
+        path="results[].configs[]",
+        script="* every key",
+        absent=True,
+        reason="configs of segment files, throttles and tiered storage mean nothing here and are not listed",
+    ),
+    Difference(
+        api="fetch",
+        path="session_id",
+        reason="korvet keeps no fetch sessions: its front-ends hold no state, so it answers a new session with id 0",
+    ),
+)

@@ -1,0 +1,62 @@
+"""docs/compatibility.md's tables, written from the Python tables that the oracle obeys.
+
+`python -m tests.oracle.page` rewrites the parts of the page between the markers; a test holds them equal.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from tests.oracle.differences import DIFFERENCES, FREE
+from tests.oracle.versions import ADVERTISED, API_KEYS
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+
+
+def _camel(api: str) -> str:
+    return "".join(word.capitalize() for word in api.split("_")) if api != "*" else "any"
+
+
+def _table(*rows: tuple[str, ...]) -> str:
+    header, *body = rows
+    lines = [header, tuple("---" for _ in header), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def tables() -> dict[str, str]:
+    """The page's tables by the name of their marker."""
+    apis = sorted(ADVERTISED, key=API_KEYS.__getitem__)
+    versions = [(_camel(api), str(API_KEYS[api]), _range(*ADVERTISED[api])) for api in apis]
+    different = [
+        (
+            _camel(row.api),
+            "whole answer" if row.path == "answer" else f"`{row.path}`" + (" (missing)" if row.absent else ""),
+            "everywhere" if row.script == "*" else f"scripts `{row.script}`",
+            row.reason,
+        )
+        for row in DIFFERENCES
+    ]
+    free = [(", ".join(f"`{name}`" for name in row.fields), row.compared, row.reason) for row in FREE]
+    return {
+        "apis": _table(("API", "key", "versions"), *versions),
+        "differences": _table(("API", "field", "where", "why"), *different),
+        "free": _table(("fields", "compared", "why"), *free),
+    }
+
+
+def written(text: str) -> str:
+    """The page with every marked table replaced by the one from Python. Raises ValueError for a missing marker."""
+    for name, table in tables().items():
+        marked = re.compile(rf"(<!-- {name} -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
+        if not marked.search(text):
+            raise ValueError(f"{PAGE.name} has no table marked {name}")
+        text = marked.sub(lambda match, table=table: match[1] + table + match[2], text)  # type: ignore[misc]
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))

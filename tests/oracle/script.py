@@ -1,0 +1,301 @@
+"""Scripts of raw requests as data, and the machine that plays one against a broker.
+
+A script is played whole on Kafka and whole on korvet. Strings of the form "$name" in a body stand for a value: one of
+the script's unique names (`NAMES`), `$now` (ms, the same for both brokers), or what an earlier step saved from that
+broker's own answer; `$name:text` is a number as a string. So ids, member names and epochs need no agreement.
+"""
+
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tests.oracle import batches, messages
+from tests.oracle.batches import Batch
+from tests.oracle.messages import ScriptError
+from tests.oracle.versions import supported
+
+NAMES: Final = ("t", "u", "w", "g", "h")
+ANSWER_WITHIN_S = 20.0
+REPEAT_WITHIN_S = 15.0
+REPEAT_EVERY_S = 0.02
+CLOSED: Final = "connection closed"
+NOTHING: Final = "no answer"
+
+# Requests outside the API under test name topics, which the newest versions of these two do not.
+SETUP_VERSIONS: Final = {"produce": 12, "fetch": 12}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plus:
+    """A saved number and an amount to add to it."""
+
+    var: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """Bytes made of pieces: bytes as they are, `$name` as a Kafka string (int16 length first)."""
+
+    pieces: tuple[bytes | str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One request and what to do with its answer.
+
+    version: shapes the request; None is the version under test for the script's own API, else the newest usual one.
+    sent_version, answer_version: what the header says and how to read the answer, where they differ from `version`.
+    on: the connection. later: send only, a Receive reads the answer. silent: no answer must come.
+    save: variable -> path in the answer. until: repeat until `path` has the value; "" means until there is no error.
+    errors: every error code in Kafka's answer apart from NONE, so that a script does what it says; None: not checked.
+    ignore: paths of this answer that may differ between two runs of the same broker.
+    """
+
+    api: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    version: int | None = None
+    sent_version: int | None = None
+    answer_version: int | None = None
+    on: str = "a"
+    later: bool = False
+    silent: bool = False
+    save: Mapping[str, str] = field(default_factory=dict)
+    until: tuple[str, Any] | None = None
+    errors: tuple[str, ...] | None = ()
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receive:
+    """Read the answer to the oldest `later` step of a connection."""
+
+    on: str
+    save: Mapping[str, str] = field(default_factory=dict)
+    errors: tuple[str, ...] | None = ()
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A named sequence of steps, played once for each version of `api` (or only those given)."""
+
+    name: str
+    api: str
+    steps: tuple[Step | Receive, ...]
+    versions: tuple[int, ...] = ()
+
+    def played_versions(self) -> tuple[int, ...]:
+        """The versions of `api` this script is played at."""
+        return self.versions or tuple(supported(self.api))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """One answer: `outcome` is a tree of plain values, or CLOSED or NOTHING."""
+
+    api: str
+    label: str
+    outcome: Any
+    errors: tuple[str, ...] | None
+    ignore: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Transcript:
+    """All answers of one broker to one script, and the values its variables took."""
+
+    variables: dict[str, Any]
+    played: list[Played] = field(default_factory=list)
+
+
+def at(tree: Any, path: str) -> Any:
+    """The value at a path such as `topics[0].name`. Raises LookupError where there is none."""
+    for part in path.replace("]", "").replace("[", ".").split("."):
+        try:
+            tree = tree[int(part)] if isinstance(tree, list) else tree[part]
+        except (TypeError, ValueError) as error:
+            raise LookupError(path) from error
+    return tree
+
+
+def error_codes(tree: Any) -> set[str]:
+    """Every error code in an answer apart from NONE."""
+    if isinstance(tree, dict):
+        own = {tree["error_code"]} if isinstance(tree.get("error_code"), str) else set()
+        return (own - {"NONE"}).union(*(error_codes(value) for value in tree.values()))
+    return set().union(*(error_codes(value) for value in tree)) if isinstance(tree, list) else set()
+
+
+class Connection:
+    """A blocking connection that numbers its requests and knows which answers are due."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S)
+        self._correlation_id = 0
+        self.due: list[tuple[Step, int, int]] = []
+
+    def send(self, step: Step, version: int, body: Mapping[str, Any]) -> None:
+        """Send a request; its answer becomes due."""
+        self._correlation_id += 1
+        frame = messages.request_frame(step.api, version, body, self._correlation_id, step.sent_version)
+        self._socket.sendall(frame)
+        self.due.append((step, version if step.answer_version is None else step.answer_version, self._correlation_id))
+
+    def receive(self) -> tuple[Step, Any]:
+        """The oldest step whose answer is due, and that answer, CLOSED or NOTHING."""
+        step, version, correlation_id = self.due.pop(0)
+        try:
+            frame = self._frame()
+        except ConnectionError:
+            return step, CLOSED
+        except TimeoutError:
+            return step, NOTHING
+        try:
+            return step, messages.parse_answer(step.api, version, frame, correlation_id)
+        except Exception as error:
+            error.add_note(f"reading {step.api} v{version}: {frame.hex()}")
+            raise
+
+    def receive_nothing(self) -> tuple[Step, Any]:
+        """Prove that the step just sent gets no answer: the next frame is the answer to an ApiVersions after it."""
+        step, _, _ = self.due.pop()
+        self.send(Step(api="api_versions"), 0, {})
+        _, outcome = self.receive()
+        return step, CLOSED if outcome == CLOSED else NOTHING
+
+    def _frame(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("closed by the broker")
+            data += piece
+        return bytes(data)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+def new_variables() -> dict[str, Any]:
+    """Unique names and the clock for one playing of a script; give both brokers a copy of the same ones."""
+    token = secrets.token_hex(4)
+    return {**{name: f"oracle-{name}-{token}" for name in NAMES}, "now": time.time_ns() // 1_000_000}
+
+
+class _Player:
+    def __init__(self, script: Script, version: int, address: str, variables: Mapping[str, Any]) -> None:
+        self._script, self._version, self._address = script, version, address
+        self._connections: dict[str, Connection] = {}
+        self.transcript = Transcript(variables=dict(variables))
+
+    def play(self) -> None:
+        try:
+            for number, step in enumerate(self._script.steps, 1):
+                outcome = self._receive(step) if isinstance(step, Receive) else self._step(step)
+                if outcome is not None:
+                    self._keep(number, step, *outcome)
+        finally:
+            for connection in self._connections.values():
+                connection.close()
+
+    def _connection(self, name: str) -> Connection:
+        if name not in self._connections:
+            self._connections[name] = Connection(self._address)
+        return self._connections[name]
+
+    def _receive(self, step: Receive) -> tuple[Step, Any]:
+        return self._connection(step.on).receive()
+
+    def _step(self, step: Step) -> tuple[Step, Any] | None:
+        deadline = time.monotonic() + REPEAT_WITHIN_S
+        while True:
+            connection = self._connection(step.on)
+            connection.send(step, self._version_of(step), self._resolve(step.body))
+            if step.later:
+                return None
+            answered, outcome = connection.receive_nothing() if step.silent else connection.receive()
+            if step.until is None or _reached(outcome, step.until):
+                return answered, outcome
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self._address} never answered {step.until} to {step.api}: {outcome}")
+            time.sleep(REPEAT_EVERY_S)
+
+    def _keep(self, number: int, step: Step | Receive, asked: Step, outcome: Any) -> None:
+        for name, path in step.save.items():
+            try:
+                self.transcript.variables[name] = at(outcome, path)
+            except LookupError:
+                self.transcript.variables[name] = None
+        label = f"step {number} {asked.api} v{self._version_of(asked)}"
+        self.transcript.played.append(
+            Played(api=asked.api, label=label, outcome=outcome, errors=step.errors, ignore=step.ignore)
+        )
+        if outcome == CLOSED:
+            name = step.on
+            self._connections.pop(name).close()
+
+    def _version_of(self, step: Step) -> int:
+        if step.version is not None:
+            return step.version
+        if step.api == self._script.api:
+            return self._version
+        return SETUP_VERSIONS.get(step.api, supported(step.api)[-1])
+
+    def _resolve(self, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith("$"):
+            return self._variable(value[1:])
+        if isinstance(value, Plus):
+            return self._variable(value.var) + value.amount
+        if isinstance(value, Packed):
+            return b"".join(self._piece(piece) for piece in value.pieces)
+        if isinstance(value, Batch):
+            fields = ("timestamp", "producer_id", "producer_epoch")
+            return batches.encode(replace(value, **{name: self._resolve(getattr(value, name)) for name in fields}))
+        if isinstance(value, dict):
+            return {key: self._resolve(item) for key, item in value.items()}
+        if isinstance(value, list):
+            items = [self._resolve(item) for item in value]
+            return b"".join(items) if value and all(isinstance(item, Batch) for item in value) else items
+        return value
+
+    def _piece(self, piece: bytes | str) -> bytes:
+        if isinstance(piece, bytes):
+            return piece
+        text = str(self._resolve(piece)).encode()
+        return struct.pack(">h", len(text)) + text
+
+    def _variable(self, name: str) -> Any:
+        if name.endswith(":text"):
+            return str(self._variable(name.removesuffix(":text")))
+        try:
+            return self.transcript.variables[name]
+        except KeyError:
+            raise ScriptError(f"{self._script.name} uses ${name}, which nothing saved") from None
+
+
+def _reached(outcome: Any, until: tuple[str, Any]) -> bool:
+    path, wanted = until
+    if not path:
+        return isinstance(outcome, dict) and not error_codes(outcome)
+    try:
+        return bool(at(outcome, path) == wanted)
+    except LookupError:
+        return False
+
+
+def play(script: Script, version: int, address: str, variables: Mapping[str, Any]) -> Transcript:
+    """Play a script against the broker at host:port. Raises AssertionError where an `until` is not reached."""
+    player = _Player(script, version, address, variables)
+    player.play()
+    return player.transcript

@@ -1,0 +1,211 @@
+"""What a client asks first: ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster, FindCoordinator."""
+
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+from tests.oracle.scripts.steps import NO_SUCH_ID, new_topic
+from tests.oracle.versions import ADVERTISED, supported
+
+API_VERSIONS: Final = (
+    Script(
+        name="api versions",
+        api="api_versions",
+        steps=(
+            Step(
+                api="api_versions",
+                body={"client_software_name": "oracle", "client_software_version": "1.0"},
+                ignore=("finalized_features_epoch",),
+            ),
+        ),
+    ),
+    Script(
+        name="api versions illegal client name",
+        api="api_versions",
+        steps=(
+            Step(api="api_versions", body={"client_software_name": "a b", "client_software_version": ""}, errors=None),
+        ),
+    ),
+    Script(
+        name="api versions of the future falls back to v0",
+        api="api_versions",
+        versions=(4,),
+        steps=(
+            Step(api="api_versions", sent_version=99, answer_version=0, errors=("UNSUPPORTED_VERSION",)),
+            Step(api="api_versions", errors=("INVALID_REQUEST",)),  # the connection lives; a client must have a name
+        ),
+    ),
+)
+
+
+def _unsupported(api: str, shaped_by: int, sent: int) -> Script:
+    step = Step(api=api, sent_version=sent, errors=None)
+    return Script(name=f"unsupported {api} v{sent}", api=api, versions=(shaped_by,), steps=(step,))
+
+
+UNSUPPORTED: Final = tuple(
+    script
+    for api, (low, high) in ADVERTISED.items()
+    if api != "api_versions"
+    for script in (
+        _unsupported(api, high, high + 1),
+        *([_unsupported(api, low, low - 1)] if supported(api)[0] == low and low > 0 else []),
+    )
+)
+
+
+def _metadata(topics: list[dict[str, Any]] | None, *errors: str, create: bool = False, **more: Any) -> Step:
+    body = {"topics": topics, "allow_auto_topic_creation": create, **more}
+    return Step(api="metadata", body=body, errors=errors)
+
+
+def _metadata_script(name: str, *steps: Step, versions: range = range(14)) -> Script:
+    return Script(name=f"metadata {name}", api="metadata", versions=tuple(versions), steps=steps)
+
+
+METADATA: Final = (
+    _metadata_script("of one topic", *new_topic(partitions=3), _metadata([{"name": "$t"}])),
+    _metadata_script(
+        "of two topics, one twice",
+        *new_topic(),
+        *new_topic("u"),
+        _metadata([{"name": "$t"}, {"name": "$u"}, {"name": "$t"}]),
+    ),
+    _metadata_script("of no topic", _metadata([]), versions=range(1, 14)),
+    _metadata_script("of all topics", *new_topic(), _metadata(None), versions=range(1, 14)),
+    _metadata_script("of all topics asked with an empty list", *new_topic(), _metadata([]), versions=range(1)),
+    _metadata_script(
+        "of an unknown topic",
+        *new_topic(),
+        _metadata([{"name": "$t"}, {"name": "$u"}], "UNKNOWN_TOPIC_OR_PARTITION"),
+        versions=range(4, 14),
+    ),
+    _metadata_script(
+        "creates a topic",
+        Step(api="metadata", body={"topics": [{"name": "$t"}], "allow_auto_topic_creation": True}, until=("", None)),
+    ),
+    *(
+        _metadata_script(
+            f"of the illegal name {name[:12]!r}",
+            _metadata([{"name": name}], "INVALID_TOPIC_EXCEPTION"),
+            _metadata([{"name": name}], "INVALID_TOPIC_EXCEPTION", create=True),
+        )
+        for name in ("bad name", "", "..", "x" * 250)
+    ),
+    _metadata_script(
+        "with authorized operations",
+        *new_topic(),
+        _metadata(
+            [{"name": "$t"}], include_topic_authorized_operations=True, include_cluster_authorized_operations=True
+        ),
+        versions=range(8, 14),
+    ),
+    _metadata_script("by id", *new_topic(), _metadata([{"name": None, "topic_id": "$t_id"}]), versions=range(12, 14)),
+    _metadata_script(
+        "by an unknown id",
+        _metadata([{"name": None, "topic_id": NO_SUCH_ID}], "UNKNOWN_TOPIC_ID"),
+        versions=range(12, 14),
+    ),
+    Script(
+        name="metadata by id and name at a version that has no ids",
+        api="metadata",
+        versions=(10, 11),
+        steps=(Step(api="metadata", body={"topics": [{"name": "$t", "topic_id": NO_SUCH_ID}]}, errors=None),),
+    ),
+)
+
+
+def _partitions(*names: str, errors: tuple[str, ...] = (), **more: Any) -> Step:
+    topics = [{"name": name} for name in names]
+    return Step(api="describe_topic_partitions", body={"topics": topics, **more}, errors=errors)
+
+
+TOPIC_PARTITIONS: Final = (
+    Script(
+        name="describe topic partitions",
+        api="describe_topic_partitions",
+        steps=(
+            *new_topic(partitions=3),
+            *new_topic("u"),
+            _partitions("$t"),
+            _partitions("$u", "$t"),
+            _partitions("$t", "$t"),
+            _partitions("$t", "$w", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+            _partitions("bad name", errors=("INVALID_TOPIC_EXCEPTION",)),
+            _partitions("$t", "$u", response_partition_limit=2),
+            _partitions("$t", "$u", response_partition_limit=2, cursor={"topic_name": "$t", "partition_index": 2}),
+            _partitions("$t", "$u", cursor={"topic_name": "$u", "partition_index": 0}),
+            _partitions("$t", response_partition_limit=0),
+        ),
+    ),
+    Script(
+        name="describe topic partitions from a negative cursor",
+        api="describe_topic_partitions",
+        steps=(
+            *new_topic(),
+            Step(
+                api="describe_topic_partitions",
+                body={"topics": [{"name": "$t"}], "cursor": {"topic_name": "$t", "partition_index": -1}},
+                errors=None,
+            ),
+        ),
+    ),
+)
+
+DESCRIBE_CLUSTER: Final = (
+    Script(
+        name="describe cluster",
+        api="describe_cluster",
+        steps=(
+            Step(api="describe_cluster"),
+            Step(api="describe_cluster", body={"include_cluster_authorized_operations": True}),
+        ),
+    ),
+    Script(
+        name="describe cluster of other endpoints",
+        api="describe_cluster",
+        versions=(1, 2),
+        steps=tuple(Step(api="describe_cluster", body={"endpoint_type": kind}, errors=None) for kind in (2, 3, 0)),
+    ),
+)
+
+
+def _coordinator(*keys: str, kind: int = 0, errors: tuple[str, ...] | None = ()) -> Step:
+    body = {"key": keys[0] if keys else "", "coordinator_keys": list(keys), "key_type": kind}
+    return Step(api="find_coordinator", body=body, errors=errors)
+
+
+FIND_COORDINATOR: Final = (
+    Script(name="coordinator of a group", api="find_coordinator", steps=(_coordinator("$g"),)),
+    Script(
+        name="coordinator of several groups",
+        api="find_coordinator",
+        versions=(4, 5, 6),
+        steps=(_coordinator("$g", "$h"), _coordinator("$g", "$g"), _coordinator()),
+    ),
+    Script(
+        name="coordinator of an empty group id",
+        api="find_coordinator",
+        steps=(_coordinator("", errors=None),),
+    ),
+    Script(
+        name="coordinator of an unheard of kind",
+        api="find_coordinator",
+        versions=(1, 2, 3, 4, 5, 6),
+        steps=(_coordinator("$g", kind=9, errors=None),),
+    ),
+    Script(
+        name="coordinator of a share group key that is none",
+        api="find_coordinator",
+        versions=(4, 5, 6),
+        steps=(_coordinator("$g", kind=2, errors=None),),
+    ),
+)
+
+SCRIPTS: Final = (
+    *API_VERSIONS,
+    *UNSUPPORTED,
+    *METADATA,
+    *TOPIC_PARTITIONS,
+    *DESCRIBE_CLUSTER,
+    *FIND_COORDINATOR,
+)

@@ -1,0 +1,224 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of topics.
+
+Source: ConfigurationControlManager, ConfigHelper.
+"""
+
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+from tests.oracle.scripts.steps import config_body, new_topic
+
+KEYS: Final = (
+    "retention.ms",
+    "retention.bytes",
+    "cleanup.policy",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "compression.type",
+    "min.insync.replicas",
+    "delete.retention.ms",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+)
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC, BROKER = 2, 4
+
+
+def _describe(
+    *keys: str, name: str = "$t", kind: int = TOPIC, errors: tuple[str, ...] | None = (), **more: Any
+) -> Step:
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
+    return Step(api="describe_configs", body={"resources": [resource], **more}, errors=errors)
+
+
+def _reads(key: str, value: str) -> Step:
+    """Describe one config, once the broker has seen the change before it."""
+    resource = {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": [key]}
+    body = {"resources": [resource], "include_synonyms": True}
+    return Step(api="describe_configs", body=body, until=("results[0].configs[0].value", value))
+
+
+DESCRIBE: Final = (
+    Script(
+        name="describe configs by name",
+        api="describe_configs",
+        steps=(*new_topic(retention_ms="90000"), *(_describe(key) for key in KEYS), _describe(*KEYS)),
+    ),
+    Script(
+        name="describe configs with synonyms and documentation",
+        api="describe_configs",
+        steps=(
+            *new_topic(retention_ms="90000"),
+            _describe(*KEYS, include_synonyms=True, include_documentation=True),
+        ),
+    ),
+    Script(name="describe configs every key", api="describe_configs", steps=(*new_topic(), _describe())),
+    Script(name="describe configs unknown key", api="describe_configs", steps=(*new_topic(), _describe("no.such"))),
+    Script(
+        name="describe configs refused",
+        api="describe_configs",
+        steps=(
+            _describe(*KEYS, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+            _describe(name="bad name", errors=("INVALID_TOPIC_EXCEPTION",)),
+            _describe(name="", errors=("INVALID_TOPIC_EXCEPTION",)),
+            _describe("num.partitions", name="4711", kind=BROKER, errors=("INVALID_REQUEST",)),
+            _describe("num.partitions", name="x", kind=BROKER, errors=("INVALID_REQUEST",)),
+        ),
+    ),
+    Script(
+        name="describe configs of a broker",
+        api="describe_configs",
+        steps=(
+            Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+            _describe(
+                "num.partitions", "auto.create.topics.enable", "message.max.bytes", name="$node:text", kind=BROKER
+            ),
+        ),
+    ),
+    Script(
+        name="describe configs of a resource of no kind",
+        api="describe_configs",
+        steps=(_describe(kind=77, errors=None),),
+    ),
+    Script(
+        name="describe configs of a topic twice",
+        api="describe_configs",
+        steps=(
+            *new_topic(),
+            Step(
+                api="describe_configs",
+                body={
+                    "resources": [
+                        {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": ["retention.ms"]},
+                        {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": ["retention.bytes"]},
+                    ]
+                },
+                errors=None,
+            ),
+        ),
+    ),
+)
+
+
+def _change(key: str, operation: int, value: str | None) -> dict[str, Any]:
+    return {"name": key, "config_operation": operation, "value": value}
+
+
+def _incremental(*changes: dict[str, Any], errors: tuple[str, ...] | None = (), name: str = "$t", **more: Any) -> Step:
+    return Step(api="incremental_alter_configs", body=config_body(changes, name, **more), errors=errors)
+
+
+INCREMENTAL: Final = (
+    Script(
+        name="incremental configs set and delete",
+        api="incremental_alter_configs",
+        steps=(
+            *new_topic(retention_ms="90000"),
+            _incremental(_change("retention.ms", SET, "70000"), _change("max.message.bytes", SET, "2000")),
+            _reads("retention.ms", "70000"),
+            _reads("max.message.bytes", "2000"),
+            _incremental(_change("retention.ms", DELETE, None)),
+            _reads("retention.ms", "604800000"),
+            _reads("max.message.bytes", "2000"),
+            _incremental(_change("retention.bytes", DELETE, None)),
+        ),
+    ),
+    Script(
+        name="incremental configs append and subtract",
+        api="incremental_alter_configs",
+        steps=(
+            *new_topic(cleanup_policy="compact"),
+            _incremental(_change("cleanup.policy", APPEND, "delete")),
+            _reads("cleanup.policy", "compact,delete"),
+            _incremental(_change("cleanup.policy", APPEND, "delete")),
+            _incremental(_change("cleanup.policy", SUBTRACT, "compact")),
+            _reads("cleanup.policy", "delete"),
+            _incremental(_change("retention.ms", APPEND, "1"), errors=("INVALID_CONFIG",)),
+        ),
+    ),
+    Script(
+        name="incremental configs refused",
+        api="incremental_alter_configs",
+        steps=(
+            *new_topic(),
+            _incremental(_change("no.such.config", SET, "1"), errors=("INVALID_CONFIG",)),
+            _incremental(_change("retention.ms", SET, "soon"), errors=("INVALID_CONFIG",)),
+            _incremental(_change("retention.ms", SET, "-2"), errors=("INVALID_CONFIG",)),
+            _incremental(_change("retention.ms", SET, None), errors=None),
+            _incremental(_change("retention.ms", 9, "1"), errors=None),
+            _incremental(_change("retention.ms", SET, "1"), _change("retention.ms", SET, "2"), errors=None),
+            _incremental(_change("retention.ms", SET, "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+            _incremental(_change("retention.ms", SET, "1"), name="bad name", errors=None),
+            _incremental(_change("retention.ms", SET, "1"), kind=77, errors=None),
+            _describe("retention.ms", include_synonyms=True),
+        ),
+    ),
+    Script(
+        name="incremental configs validated only",
+        api="incremental_alter_configs",
+        steps=(
+            *new_topic(),
+            _incremental(_change("retention.ms", SET, "5000"), validate_only=True),
+            _incremental(_change("retention.ms", SET, "soon"), validate_only=True, errors=("INVALID_CONFIG",)),
+            _describe("retention.ms"),
+        ),
+    ),
+    Script(
+        name="incremental configs of a topic twice",
+        api="incremental_alter_configs",
+        steps=(
+            *new_topic(),
+            Step(
+                api="incremental_alter_configs",
+                body={
+                    "resources": [
+                        {"resource_type": TOPIC, "resource_name": "$t", "configs": [_change("retention.ms", SET, v)]}
+                        for v in ("1000", "2000")
+                    ]
+                },
+                errors=None,
+            ),
+        ),
+    ),
+)
+
+
+def _alter(
+    *configs: tuple[str, str | None], errors: tuple[str, ...] | None = (), name: str = "$t", **more: Any
+) -> Step:
+    rows = [{"name": key, "value": value} for key, value in configs]
+    return Step(api="alter_configs", body=config_body(rows, name, **more), errors=errors)
+
+
+ALTER: Final = (
+    Script(
+        name="alter configs replaces what was set",
+        api="alter_configs",
+        steps=(
+            *new_topic(retention_ms="90000"),
+            _alter(("max.message.bytes", "2000")),
+            _reads("max.message.bytes", "2000"),
+            _reads("retention.ms", "604800000"),
+            _alter(),
+            _reads("max.message.bytes", "1048588"),
+        ),
+    ),
+    Script(
+        name="alter configs refused",
+        api="alter_configs",
+        steps=(
+            *new_topic(retention_ms="90000"),
+            _alter(("no.such.config", "1"), errors=("INVALID_CONFIG",)),
+            _alter(("retention.ms", "soon"), errors=("INVALID_CONFIG",)),
+            _alter(("retention.ms", None), errors=None),
+            _alter(("retention.ms", "1"), ("retention.ms", "2"), errors=None),
+            _alter(("retention.ms", "1"), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+            _alter(("retention.ms", "1"), validate_only=True),
+            _describe("retention.ms"),
+        ),
+    ),
+)
+
+SCRIPTS: Final = (*DESCRIBE, *INCREMENTAL, *ALTER)

@@ -1,0 +1,279 @@
+"""Committed offsets, and groups as an administrator sees them.
+
+Source: OffsetMetadataManager, GroupCoordinatorService.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+from tests.oracle.scripts.membership import NOBODY, in_state, joined
+from tests.oracle.scripts.steps import committed, new_topic
+
+
+def _row(partition: int = 0, offset: int = 5, metadata: str | None = "m", **more: Any) -> dict[str, Any]:
+    return {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata, **more}
+
+
+def _commit(
+    *rows: Mapping[str, Any], errors: tuple[str, ...] | None = (), member: str = "", generation: Any = -1,
+    name: str = "$t", group: str = "$g", **more: Any,
+) -> Step:  # fmt: skip
+    body = {
+        "group_id": group, "member_id": member, "retention_time": -1,
+        "generation_id_or_member_epoch": generation, "topics": [{"name": name, "partitions": list(rows)}], **more,
+    }  # fmt: skip
+    return Step(api="offset_commit", body=body, errors=errors)
+
+
+def _fetch(
+    *partitions: int, name: str = "$t", group: str = "$g", errors: tuple[str, ...] | None = (), every: bool = False,
+    member: Mapping[str, Any] | None = None, **more: Any,
+) -> Step:  # fmt: skip
+    topics = None if every else [{"name": name, "partition_indexes": list(partitions)}]
+    groups = [{"group_id": group, "topics": topics, **(member or {})}]
+    return Step(api="offset_fetch", body={"group_id": group, "topics": topics, "groups": groups, **more}, errors=errors)
+
+
+def _commit_script(name: str, *steps: Step, start: int = 2) -> Script:
+    return Script(name=f"commit {name}", api="offset_commit", steps=steps, versions=tuple(range(start, 10)))
+
+
+READ: Final = Step(
+    api="offset_fetch",
+    version=8,
+    body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0, 1, 2]}]}]},
+)
+
+COMMIT: Final = (
+    _commit_script(
+        "without members",
+        *new_topic(partitions=2),
+        _commit(_row(0, 7), _row(1, 0, None)),
+        READ,
+        _commit(_row(0, 3, "")),
+        READ,
+    ),
+    _commit_script(
+        "as a member", *new_topic(), *joined(), _commit(_row(), member="$m", generation="$generation"), READ
+    ),
+    _commit_script("with a leader epoch", *new_topic(), _commit(_row(committed_leader_epoch=4)), READ, start=6),
+    _commit_script(
+        "refused by the group",
+        *new_topic(),
+        *joined(),
+        _commit(_row(), member="$m", generation=9, errors=("ILLEGAL_GENERATION",)),
+        _commit(_row(), member=NOBODY, generation="$generation", errors=("UNKNOWN_MEMBER_ID",)),
+        _commit(_row(), errors=("UNKNOWN_MEMBER_ID",)),
+        READ,
+    ),
+    _commit_script(
+        "refused without a group",
+        *new_topic(),
+        _commit(_row(), member=NOBODY, generation=1, errors=None),  # from v9 on GROUP_ID_NOT_FOUND
+        _commit(_row(), group="", errors=None),
+        READ,
+    ),
+    _commit_script(
+        "before sync",
+        *new_topic(),
+        *joined()[:2],
+        _commit(_row(), member="$m", generation="$generation", errors=("REBALANCE_IN_PROGRESS",)),
+        READ,
+    ),
+    _commit_script(
+        "metadata too large",
+        *new_topic(partitions=2),
+        _commit(_row(0, metadata="x" * 4097), _row(1, metadata="x" * 4096), errors=("OFFSET_METADATA_TOO_LARGE",)),
+        READ,
+    ),
+    _commit_script(
+        "unknown topic and partition",
+        *new_topic(),
+        _commit(_row(0), _row(5), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        _commit(_row(0), name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        READ,
+    ),
+    _commit_script("negative offset", *new_topic(), _commit(_row(0, -3)), READ),
+    _commit_script("nothing", *new_topic(), _commit(), _commit(topics=[])),
+)
+
+
+def _fetch_script(name: str, *steps: Step, start: int = 1) -> Script:
+    return Script(name=f"committed {name}", api="offset_fetch", steps=steps, versions=tuple(range(start, 10)))
+
+
+FETCH: Final = (
+    _fetch_script("offsets", *new_topic(partitions=3), committed(7, 0), _fetch(0, 1, 2), _fetch(1), _fetch(9)),
+    _fetch_script(
+        "offsets of every topic",
+        *new_topic(),
+        *new_topic("u"),
+        committed(7),
+        committed(2, name="u"),
+        _fetch(every=True),
+        start=2,
+    ),
+    _fetch_script("offsets of an unknown group", *new_topic(), _fetch(0), _fetch(name="$u"), _fetch(0, name="$u")),
+    _fetch_script("offsets of every topic of an unknown group", _fetch(every=True), start=2),
+    _fetch_script("offsets of an empty group id", _fetch(0, group="", errors=None)),
+    _fetch_script("offsets that are stable", *new_topic(), committed(7), _fetch(0, require_stable=True), start=7),
+    _fetch_script(
+        "offsets of two groups",
+        *new_topic(),
+        committed(7),
+        committed(2, group="h"),
+        Step(
+            api="offset_fetch",
+            body={
+                "groups": [
+                    {"group_id": name, "topics": [{"name": "$t", "partition_indexes": [0]}]}
+                    for name in ("$g", "$h", "$w")
+                ]
+            },
+        ),
+        start=8,
+    ),
+    _fetch_script(
+        "offsets as a member",
+        *new_topic(),
+        *joined(),
+        _fetch(0, member={"member_id": "$m", "member_epoch": "$generation"}, errors=None),
+        _fetch(0, member={"member_id": NOBODY, "member_epoch": 3}, errors=None),
+        start=9,
+    ),
+)
+
+
+def _forget(*partitions: int, errors: tuple[str, ...] | None = (), name: str = "$t", group: str = "$g") -> Step:
+    rows = [{"partition_index": partition} for partition in partitions]
+    return Step(
+        api="offset_delete", body={"group_id": group, "topics": [{"name": name, "partitions": rows}]}, errors=errors
+    )
+
+
+OFFSET_DELETE: Final = (
+    Script(
+        name="delete offsets",
+        api="offset_delete",
+        steps=(
+            *new_topic(partitions=3),
+            committed(7, 5),
+            _forget(0, 2),
+            READ,
+            _forget(0, 8, errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+            _forget(0, name="$u", errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+            _forget(0, group="$h", errors=("GROUP_ID_NOT_FOUND",)),
+            _forget(0, group="", errors=None),
+        ),
+    ),
+    Script(
+        name="delete offsets of a subscribed topic",
+        api="offset_delete",
+        steps=(
+            *new_topic(),
+            *new_topic("u"),
+            committed(7),
+            committed(3, name="u"),
+            *joined(),
+            _forget(0, errors=("GROUP_SUBSCRIBED_TO_TOPIC",)),
+            _forget(0, name="$u"),
+            READ,
+        ),
+    ),
+)
+
+
+def _list(**body: Any) -> Step:
+    return Step(api="list_groups", body=body, errors=None)
+
+
+LIST: Final = (
+    Script(
+        name="list groups",
+        api="list_groups",
+        steps=(
+            *new_topic(),
+            *joined(),
+            in_state("Stable"),
+            committed(1, group="h"),
+            _list(),
+            *(_list(states_filter=[state]) for state in ("Stable", "Empty", "stable", "Dead", "NoSuchState")),
+            *(_list(types_filter=[kind]) for kind in ("classic", "Classic", "consumer", "nonsense")),
+            _list(states_filter=["Empty", "Stable"], types_filter=["classic"]),
+        ),
+    ),
+)
+
+
+def _describe(*groups: str, errors: tuple[str, ...] | None = (), **more: Any) -> Step:
+    return Step(api="describe_groups", body={"groups": list(groups), **more}, errors=errors)
+
+
+DESCRIBE: Final = (
+    Script(
+        name="describe groups",
+        api="describe_groups",
+        steps=(
+            *new_topic(),
+            *joined()[:2],
+            in_state("CompletingRebalance", version=None),
+            *joined()[2:],
+            in_state("Stable", version=None),
+            committed(1, group="h"),
+            _describe("$g", "$h"),
+            _describe("$g", "$g"),
+            _describe(),
+        ),
+    ),
+    Script(
+        name="describe unknown groups",
+        api="describe_groups",
+        steps=(_describe("$g", errors=None), _describe("", errors=None)),
+    ),
+    Script(
+        name="describe groups with authorized operations",
+        api="describe_groups",
+        versions=(3, 4, 5, 6),
+        steps=(*joined(), in_state("Stable"), _describe("$g", include_authorized_operations=True)),
+    ),
+)
+
+
+def _delete(*groups: str, errors: tuple[str, ...] | None = ()) -> Step:
+    return Step(api="delete_groups", body={"groups_names": list(groups)}, errors=errors)
+
+
+DELETE: Final = (
+    Script(
+        name="delete groups",
+        api="delete_groups",
+        steps=(
+            *new_topic(),
+            committed(4),
+            _delete("$g", "$h", errors=("GROUP_ID_NOT_FOUND",)),
+            READ,
+            _describe("$g", errors=None),
+            _delete("$g", errors=("GROUP_ID_NOT_FOUND",)),
+            _delete("", errors=None),
+            _delete(),
+        ),
+    ),
+    Script(
+        name="delete a group with members",
+        api="delete_groups",
+        steps=(
+            *joined(),
+            _delete("$g", errors=("NON_EMPTY_GROUP",)),
+            Step(api="leave_group", version=5, body={"group_id": "$g", "members": [{"member_id": "$m"}]}),
+            _delete("$g"),
+        ),
+    ),
+    Script(
+        name="delete a group twice in one request",
+        api="delete_groups",
+        steps=(*new_topic(), committed(4), _delete("$g", "$g", errors=None)),
+    ),
+)
+
+SCRIPTS: Final = (*COMMIT, *FETCH, *OFFSET_DELETE, *LIST, *DESCRIBE, *DELETE)

@@ -1,0 +1,163 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords and InitProducerId."""
+
+from typing import Any, Final
+
+from tests.oracle.batches import Batch
+from tests.oracle.script import Plus, Script, Step
+from tests.oracle.scripts.steps import new_topic, offsets_body, produced
+
+# Times of the six records: now, +10, +20 | +5 | +40, +41: the fourth is older than what lies before it.
+BATCHES: Final = (
+    Batch(count=3, timestamp="$now", step_ms=10),
+    Batch(timestamp=Plus(var="now", amount=5)),
+    Batch(count=2, timestamp=Plus(var="now", amount=40), step_ms=1),
+)
+LOG: Final = (*new_topic(), *produced(*BATCHES))
+
+
+def _list(timestamp: Any, *errors: str, epoch: Any = -1, expected: bool = True) -> Step:
+    body = offsets_body("t", [0], timestamp, epoch)
+    return Step(api="list_offsets", body=body, errors=errors if expected else None)
+
+
+def _after(amount: int) -> Plus:
+    return Plus(var="now", amount=amount)
+
+
+def _list_script(name: str, *steps: Step, start: int = 1, log: tuple[Step, ...] = LOG) -> Script:
+    versions = tuple(range(start, 11))
+    return Script(name=f"list offsets {name}", api="list_offsets", steps=(*log, *steps), versions=versions)
+
+
+LIST_OFFSETS: Final = (
+    _list_script("earliest and latest", _list(-2), _list(-1)),
+    _list_script("by time", *(_list(_after(ms)) for ms in (-1, 0, 1, 5, 15, 20, 21, 40, 41, 42))),
+    _list_script("latest time", _list(-3), start=7),
+    _list_script("tiered markers", _list(-4, expected=False), _list(-5, expected=False), _list(-6, expected=False)),
+    _list_script("unheard of marker", _list(-99, expected=False)),
+    _list_script("empty log", _list(-2), _list(-1), _list("$now"), log=new_topic()),
+    _list_script("empty log latest time", _list(-3), start=7, log=new_topic()),
+    _list_script(
+        "unknown topic",
+        Step(api="list_offsets", body=offsets_body("u", [0], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+        log=(),
+    ),
+    _list_script(
+        "no such partition",
+        Step(api="list_offsets", body=offsets_body("t", [0, 7, -1], -1), errors=("UNKNOWN_TOPIC_OR_PARTITION",)),
+    ),
+    _list_script(
+        "a partition twice",
+        Step(api="list_offsets", body=offsets_body("t", [0, 0], -1), errors=None),
+    ),
+    _list_script("current leader epoch", _list(-1, epoch="$t_epoch"), start=4),
+    _list_script(
+        "leader epoch of the future",
+        _list(-1, "UNKNOWN_LEADER_EPOCH", epoch=Plus(var="t_epoch", amount=1)),
+        start=4,
+    ),
+    _list_script(
+        "read committed",
+        Step(api="list_offsets", body={**offsets_body("t", [0], -1), "isolation_level": 1}),
+        start=2,
+    ),
+)
+
+
+def _epoch(leader_epoch: Any, *errors: str, current: Any = -1, name: str = "$t", partition: int = 0) -> Step:
+    asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": leader_epoch}
+    body = {"replica_id": -1, "topics": [{"topic": name, "partitions": [asked]}]}
+    return Step(api="offset_for_leader_epoch", body=body, errors=errors)
+
+
+LEADER_EPOCH: Final = (
+    Script(
+        name="leader epochs",
+        api="offset_for_leader_epoch",
+        steps=(
+            *LOG,
+            _epoch("$t_epoch"),
+            _epoch("$t_epoch", current="$t_epoch"),
+            _epoch(Plus(var="t_epoch", amount=1)),
+            _epoch(-1),
+            _epoch("$t_epoch", "UNKNOWN_LEADER_EPOCH", current=Plus(var="t_epoch", amount=1)),
+            _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", partition=8),
+            _epoch(0, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
+        ),
+    ),
+)
+
+
+def _delete(offset: int, *errors: str, name: str = "$t", partition: int = 0) -> Step:
+    asked = {"partition_index": partition, "offset": offset}
+    body = {"timeout": 5000, "topics": [{"name": name, "partitions": [asked]}]}
+    return Step(api="delete_records", body=body, errors=errors)
+
+
+EARLIEST: Final = Step(api="list_offsets", body=offsets_body("t", [0], -2))
+
+DELETE_RECORDS: Final = (
+    Script(
+        name="delete records step by step",
+        api="delete_records",
+        steps=(
+            *LOG,
+            _delete(1),
+            EARLIEST,
+            _delete(0),
+            EARLIEST,
+            _delete(4),
+            EARLIEST,
+            _delete(-1),
+            EARLIEST,
+            Step(api="list_offsets", body=offsets_body("t", [0], -1)),
+        ),
+    ),
+    Script(
+        name="delete records refused",
+        api="delete_records",
+        steps=(
+            *LOG,
+            _delete(7, "OFFSET_OUT_OF_RANGE"),
+            _delete(-2, "OFFSET_OUT_OF_RANGE"),
+            _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
+            _delete(1, "UNKNOWN_TOPIC_OR_PARTITION", partition=5),
+            EARLIEST,
+        ),
+    ),
+    Script(
+        name="delete records of a compacted topic",
+        api="delete_records",
+        steps=(*new_topic(cleanup_policy="compact"), _delete(0, "POLICY_VIOLATION")),
+    ),
+)
+
+
+def _init(*errors: str, **body: Any) -> Step:
+    return Step(api="init_producer_id", body={"transactional_id": None, **body}, errors=errors)
+
+
+INIT_PRODUCER_ID: Final = (
+    Script(
+        name="producer id for an idempotent producer",
+        api="init_producer_id",
+        steps=(_init(), _init(transaction_timeout=60000)),
+    ),
+    Script(
+        name="producer id with an id and epoch given",
+        api="init_producer_id",
+        versions=(3, 4, 5),
+        steps=(
+            Step(api="init_producer_id", body={"producer_id": 77, "producer_epoch": 3}, errors=None),
+            Step(api="init_producer_id", body={"producer_id": 77, "producer_epoch": -1}, errors=None),
+            Step(api="init_producer_id", body={"producer_id": -1, "producer_epoch": 3}, errors=None),
+        ),
+    ),
+    Script(
+        name="producer id for an empty transactional id",
+        api="init_producer_id",
+        steps=(_init("INVALID_REQUEST", transactional_id="", transaction_timeout=60000),),
+    ),
+)
+
+SCRIPTS: Final = (*LIST_OFFSETS, *LEADER_EPOCH, *DELETE_RECORDS, *INIT_PRODUCER_ID)

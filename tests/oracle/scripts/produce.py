@@ -1,0 +1,261 @@
+"""Produce: what is stored, what is refused and with which code. Source: KafkaApis.handleProduceRequest, UnifiedLog."""
+
+from typing import Any, Final
+
+from tests.oracle.batches import Batch
+from tests.oracle.script import Plus, Script, Step
+from tests.oracle.scripts.steps import (
+    NO_SUCH_ID,
+    fetch_body,
+    new_topic,
+    offsets_body,
+    produce_body,
+)
+
+API: Final = "produce"
+NOW: Final = "$now"
+PRODUCER: Final = "$producer"
+
+
+def _produce(records: Any, *errors: str, partition: int = 0, acks: int = -1) -> Step:
+    return Step(api=API, body=produce_body({partition: records}, acks=acks), errors=errors)
+
+
+def _read() -> Step:
+    return Step(api="fetch", body=fetch_body([{}]))
+
+
+def _refused(name: str, records: Any, *errors: str, **configs: Any) -> Script:
+    """One partition, one request that Kafka refuses, and the log as it is after it."""
+    return Script(name=f"produce {name}", api=API, steps=(*new_topic(**configs), _produce(records, *errors), _read()))
+
+
+def _idempotent(sequence: int, count: int = 1, epoch: Any = 0, producer: Any = PRODUCER, **more: Any) -> list[Batch]:
+    return [Batch(count=count, timestamp=NOW, producer_id=producer, producer_epoch=epoch, sequence=sequence, **more)]
+
+
+NEW_PRODUCER: Final = Step(
+    api="init_producer_id", body={"transactional_id": None}, save={"producer": "producer_id"}, until=("", None)
+)
+
+PLAIN: Final = (
+    Script(
+        name="produce one batch after another",
+        api=API,
+        steps=(
+            *new_topic(),
+            _produce([Batch(count=3, timestamp=NOW, step_ms=5)]),
+            _produce([Batch(count=2, timestamp=NOW, key=b"key")], acks=1),
+            _read(),
+        ),
+    ),
+    Script(
+        name="produce without acknowledgement",
+        api=API,
+        steps=(
+            *new_topic(),
+            Step(api=API, body=produce_body({0: [Batch(timestamp=NOW)]}, acks=0), silent=True, errors=None),
+            Step(api="list_offsets", body=offsets_body("t", [0], -1), until=("topics[0].partitions[0].offset", 1)),
+        ),
+    ),
+    Script(
+        name="produce without acknowledgement to no topic",
+        api=API,
+        versions=(3, 8, 9, 12),
+        steps=(
+            Step(
+                api=API,
+                body=produce_body({0: [Batch(timestamp=NOW)]}, topic_id=NO_SUCH_ID, acks=0),
+                silent=True,
+                errors=None,
+            ),
+        ),
+    ),
+    Script(
+        name="produce to two partitions and one that does not exist",
+        api=API,
+        steps=(
+            *new_topic(partitions=2),
+            Step(
+                api=API,
+                body=produce_body({i: [Batch(count=i + 1, timestamp=NOW)] for i in range(3)}),
+                errors=("UNKNOWN_TOPIC_OR_PARTITION",),
+            ),
+            Step(api="list_offsets", body=offsets_body("t", [0, 1], -1)),
+        ),
+    ),
+    Script(
+        name="produce gzip",
+        api=API,
+        steps=(*new_topic(), _produce([Batch(count=50, timestamp=NOW, attributes=1)]), _read()),
+    ),
+    Script(
+        name="produce to a topic that stamps",
+        api=API,
+        steps=(
+            *new_topic(message_timestamp_type="LogAppendTime"),
+            _produce([Batch(count=2, timestamp=1000)]),
+            Step(api="fetch", body=fetch_body([{}]), ignore=("responses[].partitions[].records[].max_time",)),
+        ),
+    ),
+    Script(name="produce old timestamp", api=API, steps=(*new_topic(), _produce([Batch(timestamp=1000)]))),
+    Script(name="produce no timestamp", api=API, steps=(*new_topic(), _produce([Batch(timestamp=-1)]), _read())),
+    Script(
+        name="produce nothing",
+        api=API,
+        steps=(Step(api=API, body={"acks": 1, "timeout": 1000, "topic_data": []}),),
+    ),
+)
+
+UNKNOWN: Final = (
+    Script(
+        name="produce unknown topic",
+        api=API,
+        steps=(
+            Step(
+                api=API,
+                body=produce_body({0: [Batch(timestamp=NOW)]}, topic_id=NO_SUCH_ID),
+                errors=None,
+            ),
+        ),
+    ),
+    Script(
+        name="produce illegal topic name",
+        api=API,
+        versions=(3, 8, 9, 12),
+        steps=(
+            Step(
+                api=API,
+                body=produce_body({0: [Batch(timestamp=NOW)]}, name="bad name", topic_id=NO_SUCH_ID),
+                errors=None,
+            ),
+        ),
+    ),
+    Script(
+        name="produce negative partition",
+        api=API,
+        steps=(*new_topic(), _produce([Batch(timestamp=NOW)], "UNKNOWN_TOPIC_OR_PARTITION", partition=-1)),
+    ),
+    Script(
+        name="produce invalid acks",
+        api=API,
+        steps=(*new_topic(), _produce([Batch(timestamp=NOW)], "INVALID_REQUIRED_ACKS", acks=5)),
+    ),
+)
+
+REFUSED: Final = (
+    _refused("wrong checksum", [Batch(timestamp=NOW, damage="crc")], "CORRUPT_MESSAGE"),
+    _refused("base offset not zero", [Batch(timestamp=NOW, damage="base_offset")], "INVALID_RECORD"),
+    _refused("truncated batch", [Batch(timestamp=NOW, damage="truncated")], "INVALID_RECORD"),
+    _refused("batch length too small", [Batch(timestamp=NOW, damage="length")], "CORRUPT_MESSAGE"),
+    _refused("count against last offset delta", [Batch(count=2, timestamp=NOW, damage="count")], "INVALID_RECORD"),
+    _refused("too large", [Batch(timestamp=NOW, value=b"x" * 400)], "MESSAGE_TOO_LARGE", max_message_bytes="300"),
+    _refused(
+        "timestamp far ahead", [Batch(timestamp=Plus(var="now", amount=86_400_000), count=2)], "INVALID_TIMESTAMP"
+    ),
+    _refused("control batch", [Batch(timestamp=NOW, attributes=0x20)], "INVALID_RECORD"),
+    _refused(
+        "no key in a compacted topic", [Batch(timestamp=NOW, count=2)], "INVALID_RECORD", cleanup_policy="compact"
+    ),
+)
+
+# Kafka closes the connection or answers, depending on the version: the code is compared, not expected.
+DOUBTFUL: Final = tuple(
+    Script(
+        name=f"produce {name}",
+        api=API,
+        steps=(*new_topic(), Step(api=API, body=produce_body({0: records}), errors=None), _read()),
+    )
+    for name, records in (
+        ("wrong magic", [Batch(timestamp=NOW, damage="magic")]),
+        ("two batches in one partition", [Batch(timestamp=NOW), Batch(timestamp=NOW)]),
+        ("empty records", b""),
+        ("a few bytes", b"\0\1\2"),
+        ("transactional batch outside a transaction", _idempotent(0, producer=4000, attributes=0x10)),
+        ("zstd", [Batch(timestamp=NOW, attributes=4)]),
+    )
+)
+
+IDEMPOTENT: Final = (
+    Script(
+        name="produce in sequence, a duplicate and a gap",
+        api=API,
+        steps=(
+            *new_topic(),
+            NEW_PRODUCER,
+            _produce(_idempotent(0, 3)),
+            _produce(_idempotent(3, 2)),
+            _produce(_idempotent(0, 3)),
+            _produce(_idempotent(3, 2)),
+            _produce(_idempotent(9), "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+            _produce(_idempotent(4), "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+            _produce(_idempotent(5)),
+            _read(),
+        ),
+    ),
+    Script(
+        name="produce duplicate older than five batches",
+        api=API,
+        versions=(3, 9, 13),
+        steps=(
+            *new_topic(),
+            NEW_PRODUCER,
+            *(_produce(_idempotent(i)) for i in range(7)),
+            _produce(_idempotent(0), "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+            _produce(_idempotent(2)),
+            _produce(_idempotent(6)),
+        ),
+    ),
+    Script(
+        name="produce epochs",
+        api=API,
+        steps=(
+            *new_topic(),
+            NEW_PRODUCER,
+            _produce(_idempotent(0, epoch=1)),
+            _produce(_idempotent(1, epoch=0), "INVALID_PRODUCER_EPOCH"),
+            _produce(_idempotent(1, epoch=2), "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+            _produce(_idempotent(0, epoch=2)),
+            _produce(_idempotent(1, epoch=2)),
+        ),
+    ),
+    Script(
+        name="produce first sequence not zero",
+        api=API,
+        versions=(3, 9, 13),
+        steps=(*new_topic(), NEW_PRODUCER, _produce(_idempotent(7)), _produce(_idempotent(8)), _read()),
+    ),
+    Script(
+        name="produce sequence wraps",
+        api=API,
+        versions=(9,),
+        steps=(*new_topic(), NEW_PRODUCER, _produce(_idempotent(2**31 - 2, 3)), _produce(_idempotent(1)), _read()),
+    ),
+    Script(
+        name="produce duplicate topics in one request",
+        api=API,
+        versions=(9, 12, 13),
+        steps=(
+            *new_topic(),
+            Step(
+                api=API,
+                body={
+                    "acks": -1,
+                    "timeout": 5000,
+                    "topic_data": [
+                        {
+                            "name": "$t",
+                            "topic_id": "$t_id",
+                            "partition_data": [{"index": 0, "records": [Batch(timestamp=NOW)]}],
+                        }
+                    ]
+                    * 2,
+                },
+                errors=None,
+            ),
+            Step(api="fetch", body=fetch_body([{}])),
+        ),
+    ),
+)
+
+SCRIPTS: Final = (*PLAIN, *UNKNOWN, *REFUSED, *DOUBTFUL, *IDEMPOTENT)

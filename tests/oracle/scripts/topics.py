@@ -1,0 +1,226 @@
+"""CreateTopics, DeleteTopics, CreatePartitions. Source: ReplicationControlManager."""
+
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+from tests.oracle.scripts.steps import NO_SUCH_ID, new_topic
+
+
+def _topic(name: str = "$t", partitions: int = 1, replicas: int = 1, **more: Any) -> dict[str, Any]:
+    return {"name": name, "num_partitions": partitions, "replication_factor": replicas, **more}
+
+
+def _create(*topics: dict[str, Any], errors: tuple[str, ...] | None = (), **more: Any) -> Step:
+    return Step(api="create_topics", body={"topics": list(topics), "timeout": 10000, **more}, errors=errors)
+
+
+def _seen(*names: str, errors: tuple[str, ...] = ()) -> Step:
+    """The topics as Metadata shows them, once it has caught up."""
+    until = ("topics[0].error_code", "UNKNOWN_TOPIC_OR_PARTITION") if errors else ("", None)
+    body = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
+    return Step(api="metadata", version=12, body=body, until=until, errors=errors)
+
+
+def _create_script(name: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
+    return Script(name=f"create topic {name}", api="create_topics", steps=steps, versions=versions)
+
+
+GONE: Final = ("UNKNOWN_TOPIC_OR_PARTITION",)
+NODE: Final = Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"})
+
+
+def _assigned(*brokers: Any, partitions: int = -1, replicas: int = -1, first: int = 0) -> dict[str, Any]:
+    rows = [{"partition_index": first + i, "broker_ids": ids} for i, ids in enumerate(brokers)]
+    return _topic(partitions=partitions, replicas=replicas, assignments=rows)
+
+
+CREATE: Final = (
+    _create_script("plainly", _create(_topic(partitions=3)), _seen("$t")),
+    _create_script("with defaults", _create(_topic(partitions=-1, replicas=-1)), _seen("$t"), versions=(4, 5, 6, 7)),
+    _create_script(
+        "with configs",
+        _create(
+            _topic(
+                configs=[
+                    {"name": "retention.ms", "value": "60000"},
+                    {"name": "cleanup.policy", "value": "compact,delete"},
+                ]
+            )
+        ),
+        _seen("$t"),
+    ),
+    _create_script("that exists", *new_topic(), _create(_topic(), errors=("TOPIC_ALREADY_EXISTS",))),
+    _create_script(
+        "several, some good",
+        *new_topic(),
+        _create(
+            _topic("$u", 2), _topic(), _topic("bad/name"), errors=("TOPIC_ALREADY_EXISTS", "INVALID_TOPIC_EXCEPTION")
+        ),
+        _seen("$u"),
+    ),
+    _create_script(
+        "twice in one request", _create(_topic(), _topic(), errors=("INVALID_REQUEST",)), _seen("$t", errors=GONE)
+    ),
+    _create_script("none", _create()),
+    *(
+        _create_script(f"named {name[:9]!r}", _create(_topic(name), errors=("INVALID_TOPIC_EXCEPTION",)))
+        for name in ("", ".", "..", "a/b", "a b", "é", "x" * 250)
+    ),
+    *(
+        _create_script(f"with {count} partitions", _create(_topic(partitions=count), errors=("INVALID_PARTITIONS",)))
+        for count in (0, -2)
+    ),
+    *(
+        _create_script(
+            f"with replication factor {count}",
+            _create(_topic(replicas=count), errors=("INVALID_REPLICATION_FACTOR",)),
+        )
+        for count in (0, 2, -2)
+    ),
+    *(
+        _create_script(
+            f"with {what}",
+            _create(_topic(configs=[{"name": name, "value": value}]), errors=("INVALID_CONFIG",)),
+            _seen("$t", errors=GONE),
+        )
+        for what, name, value in (
+            ("an unknown config", "no.such.config", "1"),
+            ("a config that is no number", "retention.ms", "soon"),
+            ("a config out of bounds", "retention.ms", "-2"),
+            ("an unknown cleanup policy", "cleanup.policy", "burn"),
+            ("an unknown compression type", "compression.type", "rar"),
+            ("a config that is null", "retention.ms", None),
+        )
+    ),
+    _create_script("validated only", _create(_topic(partitions=2), validate_only=True), _seen("$t", errors=GONE)),
+    _create_script(
+        "validated only and refused", _create(_topic(partitions=0), validate_only=True, errors=("INVALID_PARTITIONS",))
+    ),
+    _create_script("assigned", NODE, _create(_assigned(["$node"], ["$node"])), _seen("$t")),
+    _create_script(
+        "assigned with counts too", NODE, _create(_assigned(["$node"], partitions=1), errors=("INVALID_REQUEST",))
+    ),
+    _create_script("assigned to an unknown node", _create(_assigned([4711]), errors=("INVALID_REPLICA_ASSIGNMENT",))),
+    _create_script(
+        "assigned from partition 1",
+        NODE,
+        _create(_assigned(["$node"], first=1), errors=("INVALID_REPLICA_ASSIGNMENT",)),
+    ),
+    _create_script("assigned to nobody", _create(_assigned([]), errors=("INVALID_REPLICA_ASSIGNMENT",))),
+    _create_script(
+        "assigned to a node twice", NODE, _create(_assigned(["$node", "$node"]), errors=("INVALID_REPLICA_ASSIGNMENT",))
+    ),
+)
+
+
+def _delete(*names: Any, ids: tuple[Any, ...] = (), errors: tuple[str, ...] | None = ()) -> Step:
+    topics = [{"name": name} for name in names] + [{"name": None, "topic_id": topic_id} for topic_id in ids]
+    return Step(
+        api="delete_topics", body={"topic_names": list(names), "topics": topics, "timeout": 10000}, errors=errors
+    )
+
+
+def _delete_script(name: str, *steps: Step, start: int = 1) -> Script:
+    return Script(name=f"delete topic {name}", api="delete_topics", steps=steps, versions=tuple(range(start, 7)))
+
+
+DELETE: Final = (
+    _delete_script("plainly", *new_topic(), _delete("$t"), _seen("$t", errors=GONE)),
+    _delete_script("that does not exist", _delete("$t", errors=GONE)),
+    _delete_script("and one that does not exist", *new_topic(), _delete("$t", "$u", errors=GONE)),
+    _delete_script("twice in one request", *new_topic(), _delete("$t", "$t", errors=None)),
+    _delete_script("none", _delete()),
+    _delete_script("with an illegal name", _delete("bad name", errors=None)),
+    _delete_script("by id", *new_topic(), _delete(ids=("$t_id",)), _seen("$t", errors=GONE), start=6),
+    _delete_script("by an unknown id", _delete(ids=(NO_SUCH_ID,), errors=("UNKNOWN_TOPIC_ID",)), start=6),
+    _delete_script(
+        "by id and by name",
+        *new_topic(),
+        Step(
+            api="delete_topics",
+            body={"topics": [{"name": "$t", "topic_id": "$t_id"}], "timeout": 10000},
+            errors=None,
+        ),
+        start=6,
+    ),
+    _delete_script(
+        "and create it again",
+        *new_topic(),
+        _delete("$t"),
+        _seen("$t", errors=GONE),
+        *new_topic(),
+    ),
+)
+
+
+def _grow(count: int, *errors: str, name: str = "$t", nodes: Any = None, **more: Any) -> Step:
+    topic = {"name": name, "count": count, "assignments": nodes}
+    return Step(api="create_partitions", body={"topics": [topic], "timeout": 10000, **more}, errors=errors)
+
+
+def _at(*brokers: Any) -> list[dict[str, Any]]:
+    return [{"broker_ids": ids} for ids in brokers]
+
+
+PARTITIONS: Final = (
+    Script(
+        name="create partitions",
+        api="create_partitions",
+        steps=(
+            *new_topic(partitions=2),
+            _grow(4),
+            Step(
+                api="metadata",
+                version=12,
+                body={"topics": [{"name": "$t"}]},
+                until=("topics[0].partitions[3].error_code", "NONE"),
+            ),
+        ),
+    ),
+    Script(
+        name="create partitions refused",
+        api="create_partitions",
+        steps=(
+            *new_topic(partitions=2),
+            _grow(1, "INVALID_PARTITIONS"),
+            _grow(2, "INVALID_PARTITIONS"),
+            _grow(0, "INVALID_PARTITIONS"),
+            _grow(-1, "INVALID_PARTITIONS"),
+            _grow(3, "UNKNOWN_TOPIC_OR_PARTITION", name="$u"),
+            _grow(4, "INVALID_REPLICA_ASSIGNMENT", nodes=_at(["$node"])),
+            _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([4711])),
+            _grow(3, "INVALID_REPLICA_ASSIGNMENT", nodes=_at([])),
+            _seen("$t"),
+        ),
+    ),
+    Script(
+        name="create partitions assigned and validated only",
+        api="create_partitions",
+        steps=(
+            *new_topic(),
+            _grow(3, validate_only=True),
+            _grow(1, "INVALID_PARTITIONS", validate_only=True),
+            _grow(2, nodes=_at(["$node"])),
+            Step(
+                api="metadata",
+                version=12,
+                body={"topics": [{"name": "$t"}]},
+                until=("topics[0].partitions[1].error_code", "NONE"),
+            ),
+        ),
+    ),
+    Script(
+        name="create partitions of a topic twice in one request",
+        api="create_partitions",
+        steps=(
+            *new_topic(),
+            Step(
+                api="create_partitions",
+                body={"topics": [{"name": "$t", "count": 2, "assignments": None}] * 2, "timeout": 10000},
+                errors=("INVALID_REQUEST",),
+            ),
+        ),
+    ),
+)
+
+SCRIPTS: Final = (*CREATE, *DELETE, *PARTITIONS)

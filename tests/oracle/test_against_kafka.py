@@ -1,0 +1,24 @@
+"""Every script, at every version Apache Kafka 4.1.2 serves, on Kafka and on korvet: the same answers."""
+
+import pytest
+
+from tests.oracle.compare import mismatches, surprises
+from tests.oracle.script import Script, new_variables, play
+from tests.oracle.scripts import SCRIPTS
+
+CASES = [
+    pytest.param(script, version, id=f"{script.name.replace(' ', '-')}-v{version}")
+    for script in SCRIPTS
+    for version in script.played_versions()
+]
+
+
+@pytest.mark.parametrize(("script", "version"), CASES)
+def test_korvet_answers_as_kafka(script: Script, version: int, kafka_address: str, korvet_address: str) -> None:
+    variables = new_variables()
+    kafka = play(script, version, kafka_address, variables)
+    wrong = surprises(kafka)
+    assert not wrong, "\n" + "\n".join(wrong)
+    korvet = play(script, version, korvet_address, variables)
+    found = mismatches(script.name, kafka, korvet)
+    assert not found, "\n" + "\n".join(found)

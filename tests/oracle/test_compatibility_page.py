@@ -1,0 +1,40 @@
+"""docs/compatibility.md says what the oracle compares, and the broker advertises what the page says."""
+
+from tests.oracle.page import PAGE, written
+from tests.oracle.script import Script, Step, new_variables, play
+from tests.oracle.scripts import SCRIPTS
+from tests.oracle.versions import ADVERTISED, API_KEYS
+
+ASK = Script(
+    name="what is advertised",
+    api="api_versions",
+    steps=(Step(api="api_versions", body={"client_software_name": "oracle", "client_software_version": "1"}),),
+)
+
+
+def _advertised(address: str) -> dict[int, tuple[int, int]]:
+    (answer,) = play(ASK, 4, address, new_variables()).played
+    return {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer.outcome["api_keys"]}
+
+
+def test_the_page_has_the_tables_of_the_oracle() -> None:
+    text = PAGE.read_text()
+    assert text == written(text), "run: python -m tests.oracle.page"
+
+
+def test_every_supported_api_has_a_script() -> None:
+    assert {script.api for script in SCRIPTS} == set(ADVERTISED) == set(API_KEYS)
+
+
+def test_script_names_are_unique() -> None:
+    names = [script.name for script in SCRIPTS]
+    assert len(set(names)) == len(names)
+
+
+def test_korvet_advertises_exactly_what_the_page_says(korvet_address: str) -> None:
+    assert _advertised(korvet_address) == {API_KEYS[api]: versions for api, versions in ADVERTISED.items()}
+
+
+def test_kafka_serves_the_same_versions(kafka_address: str) -> None:
+    kafka = _advertised(kafka_address)
+    assert {api: kafka[key] for api, key in API_KEYS.items()} == ADVERTISED

@@ -1,0 +1,30 @@
+"""The APIs korvet implements and, for each, the versions Apache Kafka 4.1.2 serves: what the oracle compares."""
+
+from typing import Final
+
+API_KEYS: Final = {
+    "produce": 0, "fetch": 1, "list_offsets": 2, "metadata": 3, "offset_commit": 8, "offset_fetch": 9,
+    "find_coordinator": 10, "join_group": 11, "heartbeat": 12, "leave_group": 13, "sync_group": 14,
+    "describe_groups": 15, "list_groups": 16, "api_versions": 18, "create_topics": 19, "delete_topics": 20,
+    "delete_records": 21, "init_producer_id": 22, "offset_for_leader_epoch": 23, "describe_configs": 32,
+    "alter_configs": 33, "create_partitions": 37, "delete_groups": 42, "incremental_alter_configs": 44,
+    "offset_delete": 47, "describe_cluster": 60, "describe_topic_partitions": 75,
+}  # fmt: skip
+
+# Produce is advertised from 0, because librdkafka looks for that; 0 to 2 have no schema left, as in Kafka.
+ADVERTISED: Final = {
+    "produce": (0, 13), "fetch": (4, 18), "list_offsets": (1, 10), "metadata": (0, 13), "offset_commit": (2, 9),
+    "offset_fetch": (1, 9), "find_coordinator": (0, 6), "join_group": (0, 9), "heartbeat": (0, 4),
+    "leave_group": (0, 5), "sync_group": (0, 5), "describe_groups": (0, 6), "list_groups": (0, 5),
+    "api_versions": (0, 4), "create_topics": (2, 7), "delete_topics": (1, 6), "delete_records": (0, 2),
+    "init_producer_id": (0, 5), "offset_for_leader_epoch": (2, 4), "describe_configs": (1, 4),
+    "alter_configs": (0, 2), "create_partitions": (0, 3), "delete_groups": (0, 2),
+    "incremental_alter_configs": (0, 1), "offset_delete": (0, 0), "describe_cluster": (0, 2),
+    "describe_topic_partitions": (0, 0),
+}  # fmt: skip
+
+
+def supported(api: str) -> range:
+    """The versions of an API that have a schema, lowest first."""
+    low, high = ADVERTISED[api]
+    return range(3 if api == "produce" else low, high + 1)
