@@ -1,0 +1,191 @@
+"""The Lua library as this package has it, and what a server has of it: load, judge, and find a line's file.
+
+Judging has no I/O: send `QUESTION` to a primary, give its answer to `judge`, and where `Found.is_to_load` says so send
+`load_command`. `ensure` does that at every primary of a store. The text itself is compared, not only its version, so a
+library that was changed without a new version is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from korvet.errors import KorvetError
+from korvet.store.contract import LIBRARY
+from korvet.store.resp import pack_command
+
+if TYPE_CHECKING:
+    from korvet.store.client import Store
+    from korvet.store.link import Link
+
+QUESTION = ("FUNCTION", "LIST", "LIBRARYNAME", LIBRARY, "WITHCODE")
+"""The command whose answer `judge` takes."""
+
+_VERSION = re.compile(rb"^local korvet = \{ VERSION = '([^']+)' \}$", re.MULTILINE)
+_LINE = re.compile(r"(?:.*\buser_function:)?(\d+)\b.*", re.DOTALL)
+
+
+class State(StrEnum):
+    """How a server's library compares with this package's."""
+
+    ABSENT = "absent"
+    OLDER = "older"
+    CHANGED = "changed"
+    """The same version with another text."""
+    CURRENT = "current"
+    NEWER = "newer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a server has: ``version`` is empty when the library is absent or names none."""
+
+    state: State
+    version: str
+
+    @property
+    def is_to_load(self) -> bool:
+        """Whether this package's library is to take the place of what is there."""
+        return self.state in (State.ABSENT, State.OLDER, State.CHANGED)
+
+
+class Place(NamedTuple):
+    """A line of a file of ``lua/``, from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"lua/{self.file}:{self.line}"
+
+
+def _directory() -> Traversable:
+    """Where the Lua files are: in the package when it was installed, beside it in a clone."""
+    package = files("korvet")
+    inside = package / "lua"
+    return inside if inside.is_dir() else package / ".." / "lua"
+
+
+@cache
+def _files() -> Mapping[str, bytes]:
+    found = {entry.name: entry for entry in _directory().iterdir() if entry.name.endswith(".lua")}
+    if not found:
+        raise KorvetError("this installation of korvet lacks its Lua files: install it again")
+    return {name: found[name].read_bytes() for name in sorted(found)}
+
+
+@cache
+def library_source() -> bytes:
+    """The library's text, as ``cat lua/*.lua`` makes it.
+
+    :raises KorvetError: when the package was installed without its Lua files.
+    """
+    return b"".join(_files().values())
+
+
+def library_version() -> str:
+    """The version that this package's library says it has."""
+    return _version_of(library_source())
+
+
+def _version_of(source: bytes) -> str:
+    found = _VERSION.search(source)
+    return found[1].decode() if found else ""
+
+
+def _order(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
+
+
+def load_command() -> tuple[str, str, str, bytes]:
+    """The command that puts this package's library on a server."""
+    return ("FUNCTION", "LOAD", "REPLACE", library_source())
+
+
+def judge(reply: Sequence[Any]) -> Found:
+    """Compare a server's library with this package's.
+
+    :param reply: the answer to `QUESTION`, of RESP2 or RESP3, as bytes or text.
+    """
+    if not reply:
+        return Found(state=State.ABSENT, version="")
+    source = _field(reply[0], "library_code")
+    version = _version_of(source)
+    if source == library_source():
+        return Found(state=State.CURRENT, version=version)
+    mine, theirs = _order(library_version()), _order(version)
+    if theirs > mine:
+        return Found(state=State.NEWER, version=version)
+    return Found(state=State.CHANGED if theirs == mine else State.OLDER, version=version)
+
+
+def _field(library: Any, name: str) -> bytes:
+    pairs = library if isinstance(library, Mapping) else dict(zip(library[::2], library[1::2], strict=True))
+    value = pairs.get(name, pairs.get(name.encode(), b""))
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def refuse_newer(found: Found, node: str) -> None:
+    """Raise KorvetError where a server has a newer library; the text says what to do.
+
+    :param node: what the server is called in the text.
+    """
+    if found.state is State.NEWER:
+        raise KorvetError(
+            f"{node} holds version {found.version} of korvet's library, and this is korvet {library_version()}. "
+            f"An older korvet cannot work with it: install korvet {found.version} or newer here"
+        )
+
+
+def where(place: str) -> Place:
+    """The file and line of a line of the whole library.
+
+    :param place: a line number, ``user_function:NNN``, or a whole error text with that in it.
+    :raises KorvetError: when there is no such line.
+    """
+    found = _LINE.fullmatch(place.strip())
+    if found is None:
+        raise KorvetError(f"'{place}' names no line: give a number, user_function:NUMBER or the error's text")
+    line = number = int(found[1])
+    for name, text in _files().items():
+        lines = text.count(b"\n")
+        if 1 <= line <= lines:
+            return Place(name, line)
+        line -= lines
+    raise KorvetError(f"the library has {number - line} lines, and none is {number}")
+
+
+def _ask(link: Link, *command: str | bytes) -> asyncio.Future[Any]:
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    link.send(future, pack_command(command))
+    return future
+
+
+async def check(store: Store) -> list[Found]:
+    """What each primary of the store has, in the order of ``store.primaries``.
+
+    :raises StoreError, StoreUnavailable: when one cannot be asked.
+    """
+    return [judge(await _ask(link, *QUESTION)) for link in store.primaries]
+
+
+async def ensure(store: Store) -> None:
+    """Load the library at every primary of the store that lacks it, or has an older or changed one.
+
+    :raises KorvetError: when one has a newer library; nothing was loaded then.
+    :raises StoreError, StoreFull, StoreUnavailable: when one cannot be asked, or refuses the library.
+    """
+    primaries = store.primaries
+    found = [judge(await _ask(link, *QUESTION)) for link in primaries]
+    for link, at_node in zip(primaries, found, strict=True):
+        refuse_newer(at_node, f"Redis ({link.name})")
+    for link, at_node in zip(primaries, found, strict=True):
+        if at_node.is_to_load:
+            await _ask(link, *load_command())
