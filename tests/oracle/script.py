@@ -158,9 +158,8 @@ class Connection:
             return step, NOTHING
         try:
             return step, messages.parse_answer(step.api, version, frame, correlation_id)
-        except Exception as error:
-            error.add_note(f"reading {step.api} v{version}: {frame.hex()}")
-            raise
+        except Exception as error:  # whatever the decoder makes of a wrong answer is the finding
+            return step, {"unreadable": frame.hex(), "why": repr(error)}
 
     def receive_nothing(self) -> tuple[Step, Any]:
         """Prove that the step just sent gets no answer: the next frame is the answer to an ApiVersions after it."""
