@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import anyio
 
 if TYPE_CHECKING:
     from korvet.store.catalog import Catalog
@@ -25,7 +27,11 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontend:
-    """One front-end process: what all its connections share."""
+    """One front-end process: what all its connections share.
+
+    ``draining`` is set when the process is asked to stop, and everyone who waits in `Wakeups` is woken: what is parked
+    answers with what there is (a Fetch) or with COORDINATOR_NOT_AVAILABLE (a join), so that its client goes elsewhere.
+    """
 
     namespace: Namespace
     node_id: int
@@ -33,6 +39,7 @@ class Frontend:
     catalog: Catalog
     log: Log
     wakeups: Wakeups
+    draining: anyio.Event = field(default_factory=anyio.Event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

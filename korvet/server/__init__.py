@@ -1,0 +1,1 @@
+"""Processes, sockets, connections, and the embedded server."""

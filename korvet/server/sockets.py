@@ -1,0 +1,58 @@
+"""Listening sockets: one for a process, or one for each of several workers on the same port."""
+
+from __future__ import annotations
+
+import socket
+
+from korvet.errors import ConfigError
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket that does not listen yet; ``shared`` lets other sockets take the same port (SO_REUSEPORT).
+
+    :raises ConfigError: when the address is in use or is none of this machine's.
+    """
+    family, kind, protocol, _, address = _resolve(host, port)
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(address)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}") from None
+    return bound
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """Hold a port for workers to share; connections never come to this socket, for it does not listen.
+
+    :raises ConfigError: when somebody else listens there, which sharing alone would not notice.
+    """
+    with bind(host, port) as probe:
+        if port:
+            _check_free(probe, host, port)
+        port = port_of(probe)
+    return bind(host, port, shared=True)
+
+
+def _check_free(probe: socket.socket, host: str, port: int) -> None:
+    try:
+        probe.listen(1)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}") from None
+
+
+def port_of(bound: socket.socket) -> int:
+    """The port a socket is bound to."""
+    return int(bound.getsockname()[1])
+
+
+def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]:
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    return found[0]  # type: ignore[return-value]

@@ -1,0 +1,92 @@
+"""A worker process of ``korvet serve --workers N``: ``python -m korvet.server.worker``, started by the supervisor.
+
+The first line of stdin is its orders as JSON. It writes ``ready`` to stdout when it accepts connections. It drains and
+ends on SIGTERM, and when stdin is closed, which is how it learns that its supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import anyio
+import structlog
+
+from korvet.api.context import Frontend
+from korvet.errors import KorvetError
+from korvet.server.frontend import serve_frontend
+from korvet.server.logs import configure_logging
+from korvet.server.settings import ServeSettings
+from korvet.server.sockets import bind
+from korvet.server.stopping import first_korvet_error, stop_on_signals
+
+log = structlog.get_logger()
+
+
+def orders(settings: ServeSettings, redis_url: str, port: int, number: int) -> str:
+    """The line that a worker is started with."""
+    return json.dumps({"settings": settings.to_json(), "redis_url": redis_url, "port": port, "worker": number}) + "\n"
+
+
+async def _work(order: dict[str, Any]) -> None:
+    settings = ServeSettings.from_json(order["settings"])
+    stop, serving = anyio.Event(), anyio.Event()
+
+    def ready(_frontend: Frontend) -> None:
+        serving.set()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+
+    with bind(settings.listen_host, order["port"], shared=True) as bound:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope)
+            tasks.start_soon(_stop_with_supervisor, stop, serving, tasks.cancel_scope)
+            await serve_frontend(settings, order["redis_url"], bound, stop, ready)
+            tasks.cancel_scope.cancel()
+
+
+async def _stop_with_supervisor(stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Set ``stop`` when stdin ends; end at once where nobody is served yet."""
+    await anyio.wait_readable(sys.stdin.fileno())
+    if not serving.is_set():
+        scope.cancel()
+    stop.set()
+
+
+def main() -> int:
+    """Run until stopped; the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    order = json.loads(_first_line())
+    settings = ServeSettings.from_json(order["settings"])
+    configure_logging(settings.log_level, settings.log_format)
+    structlog.contextvars.bind_contextvars(worker=order["worker"])
+    try:
+        anyio.run(_work, order, backend_options={"use_uvloop": True})
+    except BaseExceptionGroup as group:
+        error = first_korvet_error(group)
+        if error is None:
+            raise
+        log.error("worker cannot serve", reason=str(error))
+        return 1
+    except KorvetError as error:
+        log.error("worker cannot serve", reason=str(error))
+        return 1
+    return 0
+
+
+def _first_line() -> bytes:
+    """Read the first line of stdin byte by byte, so that nothing behind it is buffered."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(sys.stdin.fileno(), 1)
+        if not byte:
+            break
+        line += byte
+    return line
+
+
+if __name__ == "__main__":
+    sys.exit(main())

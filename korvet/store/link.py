@@ -1,0 +1,284 @@
+"""A link: one purpose's connection to one Redis node, kept up.
+
+A link connects, logs in, reads the server's run id before anything else is sent, reconnects with backoff, and gives
+error replies their meaning. While no connection is up, commands fail at once and their outcome is known.
+
+**Function not found** (a fresh replica became primary, somebody flushed the functions): the library is loaded through
+this very connection, and what was refused is sent again in its old order before what was asked meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError, StoreError, StoreFull, StoreUnavailable
+from korvet.store.address import Address
+from korvet.store.resp import Buffer, Connection, Owner, ReplyError, Sent, pack_command
+
+log = structlog.get_logger()
+
+CONNECT_TIMEOUT_S = 5.0
+SILENCE_LIMIT_S = 15.0
+_BACKOFF_S = (0.05, 2.0)
+_MAX_ATTEMPTS = 6
+_UNAVAILABLE = ("LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """What every connection says first."""
+
+    auth: tuple[str, ...] = ()
+    db: int = 0
+    tls: ssl.SSLContext | None = None
+
+
+class Link(Owner):
+    """One purpose's way to one node.
+
+    :param locate: finds the server's address, asked at every connect (Sentinel may name another).
+    :param library: the Lua library's text, for "Function not found".
+    """
+
+    def __init__(
+        self,
+        name: str,
+        locate: Callable[[], Awaitable[Address]],
+        login: Login,
+        *,
+        library: Callable[[], bytes],
+        subscriber: bool = False,
+    ) -> None:
+        self.name = name
+        self.run_id = ""
+        self.server: dict[str, str] = {}
+        self.problem: KorvetError = StoreUnavailable(f"not connected to Redis yet ({name})")
+        self.on_run_id: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = _nothing
+        self.on_up: Callable[[], None] = _nothing
+        self.on_down: Callable[[], None] = _nothing
+        self.on_push: Callable[[Any], None] = _nothing
+        self.on_moved: Callable[[Sent, str], bool] = _not_moved
+        self._locate = locate
+        self._login = login
+        self._library = library
+        self._subscriber = subscriber
+        self._live: Connection | None = None
+        self._gate: Connection | None = None
+        self._refused: list[Sent] = []
+        self._held: list[Sent] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a command would be sent now."""
+        return self._gate is not None
+
+    def send(self, future: asyncio.Future[Any], packed: bytes, attempts: int = 0) -> None:
+        """Queue a command, or fail its future at once where there is no connection."""
+        gate = self._gate
+        if gate is None:
+            fail(future, StoreUnavailable(str(self.problem)))
+        elif self._held is not None:
+            self._held.append((future, packed, attempts))
+        else:
+            gate.send(future, packed, attempts)
+
+    def send_asking(self, future: asyncio.Future[Any], packed: bytes, attempts: int) -> None:
+        """Queue a command of a slot that is being moved here (after ASK)."""
+        if self._gate is not None and self._held is None:
+            self._gate.send(None, pack_command(("ASKING",)))
+        self.send(future, packed, attempts)
+
+    def send_parts(self, parts: Sequence[Buffer]) -> None:
+        """Queue a command whose reply nobody waits for; it is dropped where there is no connection."""
+        if self._held is not None:
+            self._held.append((None, parts, 0))
+        elif self._gate is not None:
+            self._gate.send_parts(parts)
+
+    def send_unanswered(self, packed: bytes) -> None:
+        """Queue a command of a subscriber; dropped where there is no connection, for connecting subscribes anew."""
+        if self._gate is not None:
+            self._gate.send_unanswered(packed)
+
+    def break_off(self) -> None:
+        """Give the present connection up, and connect anew."""
+        if self._live is not None:
+            self._live.abort()
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled."""
+        backoff_s = _BACKOFF_S[0]
+        while True:
+            try:
+                with anyio.fail_after(CONNECT_TIMEOUT_S):
+                    connection = await self._connect()
+            except (OSError, KorvetError) as error:
+                self._note(error)
+                await anyio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
+                continue
+            up_at = anyio.current_time()
+            try:
+                await _watch(connection)
+            finally:
+                self._retire(connection)
+            if anyio.current_time() - up_at > _BACKOFF_S[1]:
+                backoff_s = _BACKOFF_S[0]
+            else:
+                # A server that takes connections and drops them (a replica that refuses writes) is not hammered.
+                await anyio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
+
+    def _retire(self, connection: Connection) -> None:
+        if connection is self._live:
+            self._live = self._gate = None
+        connection.close()
+
+    def _note(self, error: Exception) -> None:
+        text = "no answer within 5 s" if isinstance(error, TimeoutError) else str(error)
+        if str(self.problem) != text:
+            log.warning("redis is not available", link=self.name, reason=text)
+        self.problem = StoreUnavailable(text)
+
+    async def _connect(self) -> Connection:
+        address = await self._locate()
+        connection = await _open(self, address, self._login.tls)
+        try:
+            server = await self._shake_hands(connection)
+        except BaseException:
+            connection.abort()
+            raise
+        self._live = self._gate = connection
+        connection.subscriber = self._subscriber
+        self._enter(server)
+        return connection
+
+    async def _shake_hands(self, connection: Connection) -> dict[str, str]:
+        owed = []
+        if self._login.auth:
+            owed.append(connection.command("AUTH", *self._login.auth))
+        if self._login.db:
+            owed.append(connection.command("SELECT", self._login.db))
+        owed.append(connection.command("CLIENT", "SETNAME", f"korvet-{self.name}"))
+        info = connection.command("INFO", "server")
+        for reply in owed:
+            await reply
+        lines = (await info).decode().splitlines()
+        return {name: value.strip() for name, found, value in (line.partition(":") for line in lines) if found}
+
+    def _enter(self, server: dict[str, str]) -> None:
+        self.server = server
+        run_id, before = server.get("run_id", ""), self.run_id
+        self.run_id = run_id
+        if before:
+            log.info("redis is back", link=self.name, same_history=before == run_id)
+        if before and before != run_id:
+            self.on_run_id()
+        self.on_up()
+        self.on_change()
+
+    def refused(self, sent: Sent, error: ReplyError) -> None:
+        future, packed, attempts = sent
+        assert future is not None
+        text = str(error)
+        if text.startswith("ERR Function not found") and attempts < _MAX_ATTEMPTS and isinstance(packed, bytes):
+            self._load_and_resend((future, packed, attempts + 1))
+        elif text.startswith(("MOVED ", "ASK ")) and attempts < _MAX_ATTEMPTS and self.on_moved(sent, text):
+            pass
+        else:
+            fail(future, as_exception(text))
+            if text.startswith("READONLY"):
+                self.break_off()
+
+    def _load_and_resend(self, sent: Sent) -> None:
+        self._refused.append(sent)
+        if self._held is None and self._live is not None:
+            self._held = []
+            log.warning("the server lost korvet's functions; loading them", link=self.name)
+            # Not REPLACE: where another front-end has loaded a library meanwhile, that one is right or newer.
+            loading = self._live.command("FUNCTION", "LOAD", self._library())
+            loading.add_done_callback(self._loaded)
+
+    def _loaded(self, loading: asyncio.Future[Any]) -> None:
+        refused, self._refused = self._refused, []
+        held, self._held = self._held or [], None
+        error = None if loading.cancelled() else loading.exception()
+        if error is not None and "already exists" not in str(error):
+            log.error("korvet's functions cannot be loaded", link=self.name, reason=str(error))
+            for future, _, _ in refused:
+                fail(future, error)
+            refused = []
+        for future, packed, attempts in (*refused, *held):
+            if future is None:
+                self.send_parts(packed if isinstance(packed, list) else [])
+            elif isinstance(packed, bytes):
+                self.send(future, packed, attempts)
+
+    def pushed(self, message: Any) -> None:
+        self.on_push(message)
+
+    def congested(self, connection: Connection, congested: bool) -> None:
+        if connection is self._live:
+            self.problem = StoreUnavailable("Redis does not take what is sent to it fast enough")
+            self._gate = None if congested else connection
+
+    def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
+        if connection is self._live:
+            self._live = self._gate = None
+            self.problem = StoreUnavailable("the connection to Redis was lost")
+            log.warning("redis connection lost", link=self.name, unanswered=len(unanswered))
+            self.on_down()
+        for future, _, _ in unanswered:
+            fail(future, StoreUnavailable("the connection to Redis was lost", outcome_unknown=True))
+
+
+def _nothing(*_: object) -> None:
+    """Nobody listens."""
+
+
+def _not_moved(_sent: Sent, _text: str) -> bool:
+    return False
+
+
+async def _watch(connection: Connection) -> None:
+    """Return when the connection is lost, or aborted for owing replies without a byte for `SILENCE_LIMIT_S`."""
+    loop = asyncio.get_running_loop()
+    while not connection.closed.done():
+        with anyio.move_on_after(SILENCE_LIMIT_S / 3):
+            await asyncio.shield(connection.closed)
+        silent_since = connection.silent_since
+        if silent_since is not None and loop.time() - silent_since > SILENCE_LIMIT_S:
+            connection.abort()
+
+
+async def _open(owner: Owner, address: Address, tls: ssl.SSLContext | None) -> Connection:
+    loop = asyncio.get_running_loop()
+    if not address.port:
+        _, connection = await loop.create_unix_connection(lambda: Connection(owner), address.host)
+    else:
+        _, connection = await loop.create_connection(lambda: Connection(owner), *address, ssl=tls)
+    return connection
+
+
+def fail(future: asyncio.Future[Any] | None, error: BaseException) -> None:
+    """Fail a future that may be done or cancelled; nobody is warned when nobody looks at it."""
+    if future is not None and not future.done():
+        future.set_exception(error)
+        future.exception()
+
+
+def as_exception(text: str) -> KorvetError:
+    """The exception that an error reply stands for."""
+    if text.startswith("OOM"):
+        return StoreFull(text)
+    if text.startswith(_UNAVAILABLE):
+        return StoreUnavailable(text)
+    return StoreError(text)

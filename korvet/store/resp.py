@@ -1,0 +1,150 @@
+"""One implicitly pipelined connection to Redis: RESP over an asyncio Protocol.
+
+Commands are queued by plain calls and leave in one write per turn of the loop; replies come back in the order of the
+commands, so that matching them is a deque. There is no task and no coroutine per command: what waits for a reply is an
+``asyncio.Future``. Which errors mean what is the business of the owner (`korvet.store.link`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import hiredis
+
+Argument = str | bytes | memoryview | int | float
+Buffer = bytes | memoryview
+pack_command: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+ReplyError = hiredis.ReplyError
+
+_NOTHING = Ellipsis
+_UNSENT_LIMIT_BYTES = 256 << 20
+
+
+Sent = tuple[asyncio.Future[Any] | None, bytes | Sequence[Buffer], int]
+"""What a reply is awaited for: the future to resolve (None where nobody asks), the command's bytes, and how often it
+was sent before. A plain tuple, for one is made per command."""
+
+
+class Owner:
+    """What a connection tells the one who opened it. All of it is called from the loop's callbacks."""
+
+    def refused(self, sent: Sent, error: ReplyError) -> None:
+        """Redis answered a command with an error."""
+
+    def pushed(self, message: Any) -> None:
+        """A message, or an error reply, of a subscribed connection arrived."""
+
+    def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
+        """The connection is gone; ``unanswered`` may or may not have been applied, in the order they were sent."""
+
+    def congested(self, connection: Connection, congested: bool) -> None:
+        """More than 256 MiB wait to be taken by Redis, or no longer do."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection. Once ``subscriber`` is set, every reply is a message for `Owner.pushed`."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self.subscriber = False
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._waiting: deque[Sent] = deque()
+        self._out: list[Buffer] = []
+        self._transport: asyncio.Transport | None = None
+        self.heard_at = self._loop.time()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def silent_since(self) -> float | None:
+        """Loop time since when replies are owed and no byte came; None where nothing is owed."""
+        return self.heard_at if self._waiting else None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_UNSENT_LIMIT_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._out = []
+        unanswered, self._waiting = self._waiting, deque()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._owner.lost(self, unanswered)
+
+    def pause_writing(self) -> None:
+        self._owner.congested(self, True)
+
+    def resume_writing(self) -> None:
+        self._owner.congested(self, False)
+
+    def send(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None:
+        """Queue a command; ``future`` gets its reply, or nobody does."""
+        if not self._waiting:
+            self.heard_at = self._loop.time()
+        self._waiting.append((future, packed, attempts))
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(packed)
+
+    def send_parts(self, parts: Sequence[Buffer]) -> None:
+        """Queue a command given as buffers, which are written without being copied; its reply is dropped."""
+        self._waiting.append((None, parts, 0))
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.extend(parts)
+
+    def send_unanswered(self, packed: bytes) -> None:
+        """Queue a command of a subscriber, whose answers are messages."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(packed)
+
+    def command(self, *arguments: Argument) -> asyncio.Future[Any]:
+        """Pack, queue, and return the future of the reply (an error reply goes to the owner)."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self.send(future, pack_command(arguments))
+        return future
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._transport is not None and out:
+            self._transport.writelines(out)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = self._loop.time()
+        next_reply = self._reader.gets
+        try:
+            self._reader.feed(data)
+            if self.subscriber:
+                while (reply := next_reply()) is not _NOTHING:
+                    self._owner.pushed(reply)
+                return
+            popleft = self._waiting.popleft
+            while (reply := next_reply()) is not _NOTHING:
+                sent = popleft()
+                future = sent[0]
+                if future is None or future.done():
+                    continue
+                if isinstance(reply, ReplyError):
+                    self._owner.refused(sent, reply)
+                else:
+                    future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError):
+            self.abort()
+
+    def abort(self) -> None:
+        """Give the connection up at once; what it owes is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close after what is queued has been written."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()

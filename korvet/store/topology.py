@@ -1,0 +1,103 @@
+"""Which Redis server holds a key: one server, the primary that Sentinel names, or a cluster's slots.
+
+redis-py does the discovery, which is rare; the commands themselves go through `korvet.store.link`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from functools import lru_cache
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.exceptions import RedisError
+
+from korvet.errors import StoreUnavailable
+from korvet.store.address import Address, RedisUrl
+
+SLOTS = 16384
+_TIMEOUT_S = 2.0
+
+
+@lru_cache(maxsize=65536)
+def slot_of(key: str) -> int:
+    """The hash slot of a key, by its hash tag."""
+    return key_slot(key.encode())
+
+
+async def find_primary(url: RedisUrl) -> Address:
+    """The address that the sentinels name for the service.
+
+    :raises StoreUnavailable: when no sentinel answers or knows the service.
+    """
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        list(url.addresses),
+        sentinel_kwargs={
+            "socket_timeout": _TIMEOUT_S,
+            "retry": Retry(NoBackoff(), 0),
+            "username": url.sentinel_user,
+            "password": url.sentinel_password,
+            **_tls_arguments(url.tls),
+        },
+    )
+    try:
+        host, port = await sentinel.discover_master(url.service)
+        return Address(str(host), int(port))
+    except (MasterNotFoundError, RedisError, OSError) as error:
+        raise StoreUnavailable(f"no sentinel names a primary for {url.service!r}: {error}") from None
+    finally:
+        for client in sentinel.sentinels:
+            await client.aclose()
+
+
+async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, list[tuple[int, int]]]:
+    """The primaries and their slot ranges (first and last), as the first node that answers knows them.
+
+    :raises StoreUnavailable: when no node answers, or the server is not a cluster.
+    """
+    problem: Exception | None = None
+    for address in addresses:
+        client = Redis(
+            host=address.host,
+            port=address.port,
+            username=url.user,
+            password=url.password,
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+            **_tls_arguments(url.tls),
+        )
+        try:
+            ranges = await client.execute_command("CLUSTER SLOTS")  # type: ignore[no-untyped-call]
+            return _primaries(ranges, address)
+        except (RedisError, OSError) as error:
+            problem = error
+        finally:
+            await client.aclose()
+    raise StoreUnavailable(f"no cluster node answers: {problem}")
+
+
+def _primaries(ranges: dict[tuple[int, int], dict[str, Any]], asked: Address) -> dict[Address, list[tuple[int, int]]]:
+    owners: dict[Address, list[tuple[int, int]]] = {}
+    for span, holders in ranges.items():
+        host, port = holders["primary"][:2]
+        owners.setdefault(Address(_text(host) or asked.host, int(port)), []).append(span)
+    if not owners:
+        raise StoreUnavailable("the cluster has no slots assigned")
+    return owners
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _tls_arguments(tls: ssl.SSLContext | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    if tls.verify_mode == ssl.CERT_NONE:
+        return {"ssl": True, "ssl_cert_reqs": "none", "ssl_check_hostname": False}
+    return {"ssl": True}

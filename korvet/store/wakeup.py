@@ -1,0 +1,213 @@
+"""Wake-ups: who waits for a key to change sleeps on its channel (the key's own name, sharded pub/sub).
+
+Listen, be ready, read, then wait: a change after the read is then never missed. A lost subscriber connection wakes
+everybody, and so does the confirmation of a subscription that comes after somebody began to wait. Nothing depends on a
+wake-up for being right: every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import anyio
+import structlog
+
+from korvet.store.client import Store
+from korvet.store.link import Link
+from korvet.store.resp import ReplyError, pack_command
+
+log = structlog.get_logger()
+
+_LINGER_S = 60.0
+_CONFIRM_S = 1.0
+
+
+class _Channel:
+    """A subscription, wanted from its first listener until `_LINGER_S` after the last one left."""
+
+    __slots__ = ("confirmed", "idle_since", "latest", "listeners", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.confirmed = False
+        self.latest: bytes | None = None
+        self.listeners: set[Listening] = set()
+        self.idle_since = 0.0
+
+
+class Listening:
+    """Somebody's interest in some channels, for the time of a ``with`` block."""
+
+    def __init__(self, wakeups: Wakeups, channels: list[_Channel]) -> None:
+        self._wakeups = wakeups
+        self._channels = channels
+        self._moved: set[str] = set()
+        self._wake: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Listening:
+        for channel in self._channels:
+            channel.listeners.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for channel in self._channels:
+            channel.listeners.discard(self)
+            if not channel.listeners:
+                self._wakeups._left(channel)
+
+    async def ready(self) -> None:
+        """Return when all channels are confirmed.
+
+        Where that takes longer than a second (Redis is away), this returns all the same, and the late confirmation is
+        a wake-up of its own.
+        """
+        if not self._is_confirmed():
+            with anyio.move_on_after(_CONFIRM_S):
+                while not self._is_confirmed():
+                    await self._sleep()
+        self._moved.clear()
+
+    def _is_confirmed(self) -> bool:
+        return all(channel.confirmed for channel in self._channels)
+
+    async def wait(self, timeout_s: float) -> set[str]:
+        """The channels that moved since this was last asked; empty at the timeout."""
+        if not self._moved and timeout_s > 0:
+            with anyio.move_on_after(timeout_s):
+                while not self._moved:
+                    await self._sleep()
+        moved, self._moved = self._moved, set()
+        return moved
+
+    async def _sleep(self) -> None:
+        self._wake = asyncio.get_running_loop().create_future()
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+
+    def _note(self, channel: str) -> None:
+        self._moved.add(channel)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+class Wakeups:
+    """All subscriptions of one front-end, on its store's subscriber connections."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._channels: dict[str, _Channel] = {}
+        self._idle: dict[str, _Channel] = {}
+        store.on_subscriber(self._attach)
+        if store.url.kind == "cluster":
+            store.on_history_change(self._renew)
+
+    def latest(self, channel: str) -> bytes | None:
+        """The channel's last message since its subscription was confirmed, else None."""
+        known = self._channels.get(channel)
+        return None if known is None else known.latest
+
+    def listen(self, channels: Iterable[str]) -> Listening:
+        """Be woken by these channels, which stay subscribed for a minute after the block, for the next one who asks."""
+        self._sweep()
+        return Listening(self, [self._channel(name) for name in channels])
+
+    def wake_all(self) -> None:
+        """Wake everybody, as if every channel had moved: at drain."""
+        for channel in list(self._channels.values()):
+            _announce(channel)
+
+    def _channel(self, name: str) -> _Channel:
+        channel = self._channels.get(name)
+        if channel is None:
+            channel = self._channels[name] = _Channel(name)
+            self._subscribe(channel)
+        self._idle.pop(name, None)
+        return channel
+
+    def _subscribe(self, channel: _Channel) -> None:
+        link = self._store.subscriber(channel.name)
+        if link is not None:
+            link.send_unanswered(pack_command(("SSUBSCRIBE", channel.name)))
+
+    def _left(self, channel: _Channel) -> None:
+        channel.idle_since = self._loop.time()
+        self._idle.pop(channel.name, None)
+        self._idle[channel.name] = channel
+
+    def _sweep(self) -> None:
+        """Give up channels nobody asked for lately; ``_idle`` is in the order in which they were left."""
+        deadline = self._loop.time() - _LINGER_S
+        while self._idle:
+            name, channel = next(iter(self._idle.items()))
+            if channel.idle_since > deadline:
+                return
+            del self._idle[name]
+            del self._channels[name]
+            link = self._store.subscriber(name)
+            if link is not None:
+                link.send_unanswered(pack_command(("SUNSUBSCRIBE", name)))
+
+    def _attach(self, link: Link) -> None:
+        link.on_push = self._pushed
+        link.on_up = lambda: self._resubscribe(link)
+        link.on_down = lambda: self._lost(link)
+
+    def _on(self, link: Link) -> Iterator[_Channel]:
+        return (c for c in list(self._channels.values()) if self._store.subscriber(c.name) is link)
+
+    def _resubscribe(self, link: Link) -> None:
+        for channel in self._on(link):
+            self._subscribe(channel)
+
+    def _renew(self) -> None:
+        """Subscribe everything where the slots are now; what is subscribed already is only confirmed again."""
+        for channel in list(self._channels.values()):
+            _forget(channel)
+            self._subscribe(channel)
+
+    def _lost(self, link: Link) -> None:
+        for channel in self._on(link):
+            _forget(channel)
+
+    def _pushed(self, message: Any) -> None:
+        if isinstance(message, ReplyError):
+            self._refused(str(message))
+            return
+        kind, name = message[0], message[1].decode()
+        channel = self._channels.get(name)
+        if channel is None:
+            return
+        if kind == b"smessage":
+            channel.latest = message[2]
+            _announce(channel)
+            self._sweep()
+        elif kind == b"ssubscribe":
+            _confirm(channel)
+        elif kind == b"sunsubscribe":
+            # Sent by the server when the slot moves away.
+            _forget(channel)
+            self._subscribe(channel)
+
+    def _refused(self, text: str) -> None:
+        log.warning("a subscription was refused; waiting goes by deadlines", reason=text)
+
+
+def _announce(channel: _Channel) -> None:
+    for listening in channel.listeners:
+        listening._note(channel.name)
+
+
+def _confirm(channel: _Channel) -> None:
+    channel.confirmed = True
+    _announce(channel)
+
+
+def _forget(channel: _Channel) -> None:
+    channel.confirmed = False
+    channel.latest = None
+    _announce(channel)

@@ -1,0 +1,89 @@
+"""Kafka's frames out of a byte stream, without I/O: a size as int32, then that many bytes.
+
+Made for ``asyncio.BufferedProtocol``: the transport writes into what `get_buffer` returns, `received` is told how much.
+Small frames pass through a scratch buffer that is reused, and are copied out of it. A frame that is larger than half of
+it gets a buffer of its own as soon as its size is known, and the transport receives straight into that; its bytes are
+never copied again. A size that is refused is refused before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from korvet.errors import MalformedRequest
+
+SCRATCH_BYTES = 1 << 16
+DEFAULT_MAX_FRAME_BYTES = 104857600
+"""Kafka's socket.request.max.bytes."""
+
+
+class FrameSplitter:
+    """Splits one connection's bytes; read-only views of whole frames (without their size) go to ``deliver``."""
+
+    __slots__ = ("_deliver", "_got", "_have", "_large", "_large_view", "_max_frame_bytes", "_scratch", "_view")
+
+    def __init__(
+        self, deliver: Callable[[memoryview], None], *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    ) -> None:
+        self._deliver = deliver
+        self._max_frame_bytes = max_frame_bytes
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._view = memoryview(self._scratch)
+        self._have = 0
+        self._large: bytearray | None = None
+        self._large_view = memoryview(b"")
+        self._got = 0
+
+    @property
+    def is_inside_large_frame(self) -> bool:
+        """Whether the rest of a large frame is awaited."""
+        return self._large is not None
+
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether a frame has begun and not ended: a connection that closes now was cut off."""
+        return self._large is not None or self._have > 0
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        return self._view[self._have :] if self._large is None else self._large_view[self._got :]
+
+    def received(self, size_bytes: int) -> None:
+        """Take note of bytes written into `get_buffer`; delivers every frame that is complete.
+
+        :raises MalformedRequest: for a negative or too large frame size; frames before it have been delivered, and
+            nothing more may be received.
+        """
+        if self._large is None:
+            self._have += size_bytes
+            self._split()
+            return
+        self._got += size_bytes
+        if self._got == len(self._large):
+            frame, self._large, self._large_view = self._large_view, None, memoryview(b"")
+            self._deliver(frame.toreadonly())
+
+    def _split(self) -> None:
+        view, have, at = self._view, self._have, 0
+        while have - at >= 4:
+            size = int.from_bytes(view[at : at + 4], "big", signed=True)
+            if not 0 <= size <= self._max_frame_bytes:
+                raise MalformedRequest(f"frame of {size} bytes; up to {self._max_frame_bytes} are taken")
+            end = at + 4 + size
+            if end > have:
+                if size > SCRATCH_BYTES // 2:
+                    self._begin_large(size, view[at + 4 : have])
+                    return
+                break
+            self._deliver(memoryview(bytes(view[at + 4 : end])))
+            at = end
+        if at:
+            view[: have - at] = view[at:have]
+            self._have = have - at
+
+    def _begin_large(self, size_bytes: int, begun: memoryview) -> None:
+        self._large = bytearray(size_bytes)
+        self._large_view = memoryview(self._large)
+        self._got = len(begun)
+        self._large_view[: self._got] = begun
+        self._have = 0

@@ -1,0 +1,254 @@
+"""A korvet broker for tests: `korvet serve` as a process on a free port, with a temporary data directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+import redis
+
+from korvet.server.settings import ServeSettings
+
+READY_WITHIN_S = 40.0
+STOPPED_WITHIN_S = 30.0
+_READY = re.compile(r"^korvet \S+ ready on (\S+):(\d+) \((.*)\)$", re.MULTILINE)
+_ROOT = Path(__file__).parents[2]
+
+
+class BrokerFailed(AssertionError):
+    """The broker did not become ready, or did not end."""
+
+
+class KorvetServer:
+    """One broker: its process, its data directory, its log.
+
+    :param redis_url: an external Redis; without it the embedded one, with its data in ``directory / "data"``.
+    :param broker: broker settings under Kafka's names.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        redis_url: str | None = None,
+        workers: int = 1,
+        port: int = 0,
+        namespace: str = "default",
+        advertised: tuple[str, int] | None = None,
+        broker: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.directory = directory
+        self.data_dir = directory / "data"
+        self.log_path = directory / "korvet.log"
+        self.port = port
+        self.redis_url = redis_url
+        self.workers = workers
+        self.namespace = namespace
+        self.advertised = advertised
+        self.broker = dict(broker)
+        self.ready_line = ""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """``127.0.0.1:PORT``; the same over restarts."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """Everything that it wrote to stderr, over all restarts."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    @property
+    def embedded_socket(self) -> Path:
+        """The unix socket of the embedded server."""
+        return self.data_dir / "valkey.sock"
+
+    @property
+    def embedded_pid(self) -> int:
+        """The process id of the embedded server, asked of itself."""
+        with self.redis() as client:
+            return int(client.info("server")["process_id"])
+
+    def redis(self) -> redis.Redis:
+        """A new client of the Redis behind the broker; the caller closes it."""
+        return redis.Redis.from_url(self.redis_url or f"unix://{self.embedded_socket}")
+
+    def settings(self) -> ServeSettings:
+        host, port = self.advertised or (None, None)
+        return ServeSettings(
+            listen_host="127.0.0.1",
+            listen_port=self.port,
+            advertised_host=host,
+            advertised_port=port,
+            redis_url=self.redis_url,
+            data_dir=self.data_dir,
+            workers=self.workers,
+            namespace=self.namespace,
+            broker=self.broker,
+        )
+
+    def start(self, *, wait: bool = True) -> KorvetServer:
+        """Start it and wait for its ready line; the first start chooses the port.
+
+        :raises BrokerFailed: when the line does not come.
+        """
+        assert not self.is_running
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "korvet.server", self.settings().to_json()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=_ROOT,
+                start_new_session=True,
+            )
+        if wait:
+            self.wait_until_ready()
+        return self
+
+    def wait_until_ready(self) -> None:
+        """Read stdout up to the ready line."""
+        assert self.process is not None and self.process.stdout is not None
+        seen, deadline = "", time.monotonic() + READY_WITHIN_S
+        while (match := _READY.search(seen)) is None:
+            readable, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            text = os.read(self.process.stdout.fileno(), 4096).decode() if readable else ""
+            if not text:
+                self.kill()
+                raise BrokerFailed(f"no ready line; it wrote {seen!r} and\n{self.log[-3000:]}")
+            seen += text
+        self.ready_line, self.port = match[0], int(match[2])
+
+    def stop(self) -> int:
+        """SIGTERM, as an operator does; the exit code.
+
+        :raises BrokerFailed: when it does not end; it is killed then.
+        """
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """SIGKILL, as a crash: the embedded server notices and leaves too, which this waits for."""
+        embedded = self._embedded_pid_if_any()
+        code = self._end(signal.SIGKILL)
+        if embedded:
+            _wait_for_end(embedded)
+        return code
+
+    def restart(self, *, crash: bool = False) -> KorvetServer:
+        """Stop or kill it, and start it on the same port, data and settings."""
+        if crash:
+            self.kill()
+        else:
+            self.stop()
+        return self.start()
+
+    def kill_embedded(self) -> None:
+        """SIGKILL the embedded server; the broker starts it again."""
+        pid = self.embedded_pid
+        os.kill(pid, signal.SIGKILL)
+        _wait_for_end(pid)
+
+    def _embedded_pid_if_any(self) -> int:
+        if self.redis_url is not None or not self.is_running:
+            return 0
+        try:
+            return self.embedded_pid
+        except redis.RedisError:
+            return 0
+
+    def _end(self, number: signal.Signals) -> int:
+        process = self.process
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            code = process.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise BrokerFailed(f"it did not end within {STOPPED_WITHIN_S} s:\n{self.log[-3000:]}") from None
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+        self.process = None
+        return code
+
+
+def _wait_for_end(pid: int) -> None:
+    """Wait until a process that is not our child is gone."""
+    deadline = time.monotonic() + STOPPED_WITHIN_S
+    while _is_alive(pid):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            raise BrokerFailed(f"process {pid} did not end")
+        time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not, whose parent may be gone with nobody to reap it."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return False
+    except ProcessLookupError:
+        return False
+    else:
+        return state not in "ZX"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def running_broker(
+    *,
+    redis_url: str | None = None,
+    workers: int = 1,
+    namespace: str = "default",
+    advertised: tuple[str, int] | None = None,
+    broker: Mapping[str, str] = MappingProxyType({}),
+    directory: Path | None = None,
+) -> Iterator[KorvetServer]:
+    """A broker of its own, ready, and gone afterwards."""
+    with ExitStack() as stack:
+        # A unix socket's path holds some hundred characters at most, so no long names.
+        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        server = KorvetServer(
+            place, redis_url=redis_url, workers=workers, namespace=namespace, advertised=advertised, broker=broker
+        )
+        try:
+            yield server.start()
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KorvetServer]:
+    """One broker with the embedded server for the session; tests use topics and groups with names of their own."""
+    with running_broker() as server:
+        yield server

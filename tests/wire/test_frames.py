@@ -1,0 +1,98 @@
+"""The frame splitter, with bytes alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import MalformedRequest
+from korvet.wire.frames import SCRATCH_BYTES, FrameSplitter
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
+class Receiver:
+    """A splitter fed as a transport feeds it."""
+
+    def __init__(self, max_frame_bytes: int = 1 << 20) -> None:
+        self.views: list[memoryview] = []
+        self.splitter = FrameSplitter(self.views.append, max_frame_bytes=max_frame_bytes)
+
+    @property
+    def frames(self) -> list[bytes]:
+        return [bytes(view) for view in self.views]
+
+    def feed(self, data: bytes) -> None:
+        while data:
+            buffer = self.splitter.get_buffer()
+            assert len(buffer) > 0
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            data = data[size:]
+            self.splitter.received(size)
+
+
+def test_frames_are_whole_at_every_split_point() -> None:
+    stream = framed(b"a", b"", b"bcd" * 5, b"e")
+    for first in range(len(stream) + 1):
+        for second in range(first, len(stream) + 1):
+            receiver = Receiver()
+            for part in (stream[:first], stream[first:second], stream[second:]):
+                receiver.feed(part)
+            assert receiver.frames == [b"a", b"", b"bcd" * 5, b"e"]
+            assert not receiver.splitter.is_inside_frame
+
+
+@given(st.lists(st.integers(0, 3 * SCRATCH_BYTES), max_size=6), st.lists(st.integers(1, 2 * SCRATCH_BYTES), min_size=1))
+@settings(max_examples=60, deadline=None)
+def test_frames_of_any_size_come_out_as_they_went_in(sizes: list[int], cuts: list[int]) -> None:
+    bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    stream, receiver, at, turn = framed(*bodies), Receiver(), 0, 0
+    while at < len(stream):
+        size = cuts[turn % len(cuts)]
+        receiver.feed(stream[at : at + size])
+        at, turn = at + size, turn + 1
+    assert receiver.frames == bodies
+    assert all(view.readonly for view in receiver.views)
+
+
+def test_large_frame_is_received_into_its_own_buffer() -> None:
+    body = bytes(range(256)) * 1024
+    receiver = Receiver()
+    receiver.feed(framed(body)[:100])
+    assert receiver.splitter.is_inside_large_frame
+    assert len(receiver.splitter.get_buffer()) == len(body) - 96
+    receiver.feed(framed(body)[100:] + framed(b"next"))
+    assert receiver.frames == [body, b"next"]
+    assert not receiver.splitter.is_inside_large_frame
+
+
+def test_earlier_frames_keep_their_bytes_when_the_scratch_buffer_is_reused() -> None:
+    receiver = Receiver()
+    receiver.feed(framed(b"first"))
+    receiver.feed(framed(b"other" * 1000))
+    assert receiver.frames[0] == b"first"
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+def test_negative_and_oversize_frames_are_refused_before_they_are_buffered(size: int) -> None:
+    receiver = Receiver(max_frame_bytes=1000)
+    with pytest.raises(MalformedRequest, match=str(size)):
+        receiver.feed(size.to_bytes(4, "big", signed=True))
+    assert not receiver.splitter.is_inside_large_frame
+
+
+def test_frame_of_exactly_the_limit_is_taken() -> None:
+    receiver = Receiver(max_frame_bytes=1000)
+    receiver.feed(framed(bytes(1000)))
+    assert receiver.frames == [bytes(1000)]
+
+
+def test_frames_before_a_refused_one_are_delivered() -> None:
+    receiver = Receiver()
+    with pytest.raises(MalformedRequest):
+        receiver.feed(framed(b"good") + b"\xff\xff\xff\xff")
+    assert receiver.frames == [b"good"]
