@@ -1,0 +1,76 @@
+"""The command line. It ends with 0 when it did what was asked, 1 when it could not, 2 when it was not understood.
+
+Modules of commands import what they need inside the commands, so that help, errors and completion come at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from korvet import __version__
+from korvet.cli.completion import completion
+from korvet.cli.config import config
+from korvet.cli.doctor import doctor
+from korvet.cli.functions import functions
+from korvet.cli.groups import groups
+from korvet.cli.options import HELP_NAMES
+from korvet.cli.output import say_error
+from korvet.cli.serve import serve
+from korvet.cli.topics import topics
+from korvet.errors import ConfigError, KorvetError
+
+OK, FAILED, MISUNDERSTOOD, INTERRUPTED = 0, 1, 2, 130
+
+
+@click.group(context_settings=HELP_NAMES)
+@click.version_option(__version__, "-V", "--version", prog_name="korvet", message="%(prog)s %(version)s")
+def korvet() -> None:
+    """A Kafka-protocol broker whose state lives in Redis.
+
+    'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; 'functions'
+    and 'doctor' talk to Redis.
+    """
+
+
+for command in (serve, topics, groups, functions, doctor, config, completion):
+    korvet.add_command(command)
+
+
+def main() -> None:
+    """Run the command of this process's arguments and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; what went wrong is one line on stderr."""
+    try:
+        outcome = korvet.main(arguments, prog_name="korvet", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return MISUNDERSTOOD
+    except click.UsageError as error:
+        return _misunderstood(error)
+    except click.ClickException as error:
+        say_error(error.format_message())
+        return error.exit_code
+    except (ConfigError, KorvetError) as error:
+        say_error(str(error))
+        return MISUNDERSTOOD if isinstance(error, ConfigError) else FAILED
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; without this, Python complains once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return outcome if isinstance(outcome, int) else OK
+
+
+def _misunderstood(error: click.UsageError) -> int:
+    path = error.ctx.command_path if error.ctx is not None else "korvet"
+    message = error.format_message().rstrip(".")
+    say_error(f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else ';'} see {path} --help")
+    return MISUNDERSTOOD

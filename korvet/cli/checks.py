@@ -1,0 +1,186 @@
+"""What `korvet doctor` looks at in one Redis server, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import redis
+from redis.exceptions import RedisError
+
+from korvet.cli.redis import ask
+from korvet.cli.rights import denied_commands
+from korvet.store.functions import QUESTION, State, judge, library_version
+from korvet.store.keys import Namespace
+
+OLDEST_MAJOR = 7
+MIB = 1 << 20
+
+
+class Verdict(StrEnum):
+    """How good a finding is; only MEND makes the doctor's exit code 1."""
+
+    OK = "ok"
+    NOTE = "note"
+    MEND = "mend"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: what it is, how good, and in words."""
+
+    subject: str
+    verdict: Verdict
+    text: str
+
+
+def examine(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:
+    """Everything about one server.
+
+    :raises RedisError: when the server cannot be asked at all.
+    """
+    info: dict[str, Any] = client.info("everything")
+    settings = _settings(client)
+    yield _server(info)
+    yield _durability(info, settings)
+    yield from _memory(info, settings)
+    yield from _cluster(client, info)
+    yield _library(client)
+    yield _rights(client, namespace)
+
+
+def _settings(client: redis.Redis) -> dict[str, str]:
+    """The server's own settings; empty where CONFIG is not allowed (as at most hosted services)."""
+    try:
+        found: dict[Any, Any] = client.config_get("appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy")
+    except RedisError:
+        return {}
+    return {_text(name): _text(value) for name, value in found.items()}
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _server(info: dict[str, Any]) -> Finding:
+    valkey = info.get("valkey_version")
+    name = f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
+    role = info.get("role", "master")
+    if int(str(info["redis_version"]).split(".")[0]) < OLDEST_MAJOR:
+        return Finding(
+            "server", Verdict.MEND, f"{name} has no functions; korvet needs Redis 7.0 or Valkey 7.2 or newer"
+        )
+    if role != "master":
+        return Finding("server", Verdict.MEND, f"{name} is a replica and takes no writes; name its primary")
+    replicas = info.get("connected_slaves", 0)
+    return Finding(
+        "server", Verdict.OK, f"{name}, primary with {replicas or 'no'} replica{'s' if replicas != 1 else ''}"
+    )
+
+
+def _durability(info: dict[str, Any], settings: dict[str, str]) -> Finding:
+    subject = "durability"
+    if not info.get("aof_enabled"):
+        return _snapshots_only(subject, settings)
+    if info.get("aof_last_write_status", "ok") != "ok" or info.get("aof_last_bgrewrite_status", "ok") != "ok":
+        return Finding(
+            subject, Verdict.MEND, "the append-only file could not be written last time: see the server's log"
+        )
+    match settings.get("appendfsync"):
+        case "always":
+            return Finding(subject, Verdict.OK, "append-only file, synced before each answer: a crash loses nothing")
+        case "no":
+            return Finding(
+                subject,
+                Verdict.NOTE,
+                "append-only file that the operating system syncs: a crash of the machine may lose half a minute "
+                "(appendfsync everysec: about two seconds)",
+            )
+        case "everysec":
+            return Finding(
+                subject,
+                Verdict.OK,
+                "append-only file, synced every second: a crash of the machine may lose about the last two seconds, "
+                "a crash of the server alone next to nothing",
+            )
+    return Finding(subject, Verdict.NOTE, "append-only file; how often it is synced this user may not see")
+
+
+def _snapshots_only(subject: str, settings: dict[str, str]) -> Finding:
+    remedy = "set appendonly yes to lose about two seconds at most"
+    if not settings:
+        return Finding(
+            subject, Verdict.NOTE, f"no append-only file: a crash loses all since the last snapshot; {remedy}"
+        )
+    rules = settings.get("save", "")
+    if not rules:
+        text = f"no append-only file and no snapshots: a crash or restart loses every topic and group; {remedy}"
+        return Finding(subject, Verdict.MEND, text)
+    text = f"snapshots only (save {rules}): a crash loses all since the last one; {remedy}"
+    return Finding(subject, Verdict.NOTE, text)
+
+
+def _memory(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]:
+    limit = int(info.get("maxmemory", 0))
+    used = int(info.get("used_memory", 0))
+    policy = str(info.get("maxmemory_policy", settings.get("maxmemory-policy", "")))
+    if policy != "noeviction":
+        text = f"maxmemory-policy is {policy}: a full server would throw topics away; set it to noeviction"
+        yield Finding("eviction", Verdict.MEND, text)
+    else:
+        yield Finding("eviction", Verdict.OK, "noeviction: a full server refuses producers and throws nothing away")
+    if not limit:
+        text = f"{used // MIB} MiB used, no limit: set maxmemory, or the machine's out-of-memory killer sets it"
+        yield Finding("memory", Verdict.NOTE, text)
+        return
+    full = used / limit
+    text = f"{used // MIB} of {limit // MIB} MiB used"
+    if full > 0.9:
+        yield Finding(
+            "memory", Verdict.NOTE, f"{text}: producers are refused soon; shorten retention or raise maxmemory"
+        )
+    else:
+        yield Finding("memory", Verdict.OK, text)
+
+
+def _cluster(client: redis.Redis, info: dict[str, Any]) -> Iterator[Finding]:
+    if not info.get("cluster_enabled"):
+        return
+    try:
+        raw: Any = ask(client, "CLUSTER", "INFO")
+    except RedisError as error:
+        yield Finding("cluster", Verdict.NOTE, f"a cluster node; its state cannot be seen: {error}")
+        return
+    state = raw.get("cluster_state") if isinstance(raw, dict) else str(raw)
+    verdict = Verdict.OK if state == "ok" else Verdict.MEND
+    yield Finding("cluster", verdict, f"a cluster node; the cluster's state is {state}")
+
+
+def _library(client: redis.Redis) -> Finding:
+    subject = "library"
+    try:
+        found = judge(ask(client, *QUESTION))
+    except RedisError as error:
+        return Finding(subject, Verdict.MEND, f"functions cannot be listed: {error}")
+    own = library_version()
+    match found.state:
+        case State.CURRENT:
+            return Finding(subject, Verdict.OK, f"version {own} is loaded")
+        case State.NEWER:
+            text = f"version {found.version} is loaded and this korvet has {own}: install the newer korvet here"
+            return Finding(subject, Verdict.MEND, text)
+        case State.ABSENT:
+            text = f"not loaded; 'korvet serve' and 'korvet functions load' load version {own}"
+            return Finding(subject, Verdict.NOTE, text)
+    text = f"version {found.version} ({found.state}); 'korvet serve' and 'korvet functions load' bring version {own}"
+    return Finding(subject, Verdict.NOTE, text)
+
+
+def _rights(client: redis.Redis, namespace: Namespace) -> Finding:
+    denied = denied_commands(client, namespace)
+    if not denied:
+        return Finding("rights", Verdict.OK, "every command and channel that korvet uses works")
+    more = f" (and {len(denied) - 1} more)" if len(denied) > 1 else ""
+    return Finding("rights", Verdict.MEND, f"{denied[0]}{more}; give the user ~korvet:* &korvet:* and these commands")

@@ -1,0 +1,66 @@
+"""``korvet doctor``: whether a Redis is fit for korvet, and what it would lose in a crash."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from korvet.cli.options import as_json, redis_target
+from korvet.cli.output import show_json
+
+if TYPE_CHECKING:
+    from korvet.cli.checks import Finding
+    from korvet.cli.redis import Node
+    from korvet.store.keys import Namespace
+
+_COLOURS = {"ok": "green", "note": "yellow", "mend": "red"}
+
+
+@click.command()
+@redis_target
+@click.option("--namespace", default="default", show_default=True, metavar="NAME", help="Whose keys to try rights on.")
+@as_json
+def doctor(url: str, namespace: str, as_json: bool) -> None:
+    """Look at a Redis: version, what a crash would lose, memory, the library, and every right korvet needs.
+
+    Findings are 'ok', 'note' (it works, and you should know) or 'mend'; with one to mend the exit code is 1.
+    """
+    from korvet.cli.checks import Verdict
+    from korvet.cli.redis import open_nodes
+    from korvet.store.keys import Namespace
+
+    with open_nodes(url) as nodes:
+        found = {str(node.address): _examine(node, Namespace(namespace)) for node in nodes}
+    if as_json:
+        show_json(
+            [
+                {"server": server, "subject": item.subject, "verdict": item.verdict, "text": item.text}
+                for server, findings in found.items()
+                for item in findings
+            ]
+        )
+    else:
+        for server, findings in found.items():
+            _show(server, findings)
+    if any(item.verdict is Verdict.MEND for findings in found.values() for item in findings):
+        raise click.exceptions.Exit(1)
+
+
+def _examine(node: Node, namespace: Namespace) -> list[Finding]:
+    from redis.exceptions import RedisError
+
+    from korvet.cli.checks import examine
+    from korvet.errors import KorvetError
+
+    try:
+        return list(examine(node.client, namespace))
+    except RedisError as error:
+        raise KorvetError(f"cannot look at {node.address}: {error}") from None
+
+
+def _show(server: str, findings: list[Finding]) -> None:
+    click.echo(server)
+    for item in findings:
+        mark = click.style(f"{item.verdict:<5}", fg=_COLOURS[item.verdict])
+        click.echo(f"  {mark} {item.subject:<11} {item.text}")

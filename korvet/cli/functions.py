@@ -1,0 +1,104 @@
+"""``korvet functions``: the Lua library in a Redis, on every primary where there are several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from korvet.cli.options import as_json, redis_target
+from korvet.cli.output import show_json, show_table
+from korvet.errors import KorvetError
+
+if TYPE_CHECKING:
+    from korvet.cli.redis import Node
+    from korvet.store.functions import Found
+
+
+@click.group()
+def functions() -> None:
+    """Load the Lua library, check what a Redis has of it, find an error's line in it."""
+
+
+@functions.command()
+@redis_target
+@click.option("--downgrade", is_flag=True, help="Replace a newer library, too; front-ends of its version then fail.")
+def load(url: str, downgrade: bool) -> None:
+    """Load this version's library where it is absent, older or changed."""
+    from korvet.cli.redis import open_nodes
+    from korvet.store.functions import State, library_version, refuse_newer
+
+    with open_nodes(url) as nodes:
+        found = [(node, _found(node)) for node in nodes]
+        if not downgrade:
+            for node, at_node in found:
+                refuse_newer(at_node, str(node.address))
+        for node, at_node in found:
+            if at_node.state is State.CURRENT:
+                click.echo(f"{node.address} has library {at_node.version} already")
+            else:
+                _load(node)
+                click.echo(f"loaded library {library_version()} at {node.address} ({_before(at_node)})")
+
+
+@functions.command()
+@redis_target
+@as_json
+def check(url: str, as_json: bool) -> None:
+    """Compare the library of a Redis with this version's; the exit code is 1 unless they are the same."""
+    from korvet.cli.redis import open_nodes
+    from korvet.store.functions import State, library_version
+
+    with open_nodes(url) as nodes:
+        found = [(str(node.address), _found(node)) for node in nodes]
+    if as_json:
+        show_json(
+            [
+                {"server": server, "state": item.state, "version": item.version or None, "own": library_version()}
+                for server, item in found
+            ]
+        )
+    else:
+        show_table(
+            ["SERVER", "STATE", "VERSION", "THIS KORVET'S"],
+            [(server, item.state, item.version or None, library_version()) for server, item in found],
+        )
+    if any(item.state is not State.CURRENT for _, item in found):
+        raise click.exceptions.Exit(1)
+
+
+@functions.command()
+@click.argument("line")
+def where(line: str) -> None:
+    """Name the file of a line of the library: a number, user_function:NUMBER, or an error's whole text."""
+    from korvet.store.functions import where
+
+    click.echo(str(where(line)))
+
+
+def _found(node: Node) -> Found:
+    from redis.exceptions import RedisError
+
+    from korvet.cli.redis import ask
+    from korvet.store.functions import QUESTION, judge
+
+    try:
+        return judge(ask(node.client, *QUESTION))
+    except RedisError as error:
+        raise KorvetError(f"cannot see the functions of {node.address}: {error}") from None
+
+
+def _load(node: Node) -> None:
+    from redis.exceptions import RedisError
+
+    from korvet.cli.redis import ask
+    from korvet.store.functions import load_command
+
+    try:
+        ask(node.client, *load_command())
+    except RedisError as error:
+        raise KorvetError(f"cannot load the library at {node.address}: {error}") from None
+
+
+def _before(found: Found) -> str:
+    return f"it was {found.state}, {found.version}" if found.version else f"it was {found.state}"

@@ -1,0 +1,1 @@
+"""What the command line asks of a Kafka cluster, over the wire: topics, groups and offsets."""

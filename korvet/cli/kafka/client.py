@@ -1,0 +1,271 @@
+"""A small blocking Kafka client for the command line: one request at a time, each at one fixed version.
+
+The versions used are those of Apache Kafka 3.1, so the commands work on korvet and on any Kafka since then. Requests go
+where Kafka wants them: to the controller, to a partition's leader, or to a group's coordinator.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
+from kio.schema.metadata.v12 import MetadataRequest, MetadataResponse
+from kio.schema.metadata.v12.request import MetadataRequestTopic
+from kio.schema.metadata.v12.response import MetadataResponseTopic
+from kio.schema.types import TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import DecodeError
+from kio.static.primitive import i8
+from kio.static.protocol import RequestPayload, ResponsePayload
+
+from korvet.errors import ConfigError, KorvetError
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_PORT = 9092
+CLIENT_ID = "korvet-cli"
+MAX_FRAME_BYTES = 100 * 1024 * 1024
+RETRY_WITHIN_S = 15.0
+RETRY_PAUSE_S = 0.2
+
+_PASSING = {
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+    ErrorCode.not_controller,
+    ErrorCode.leader_not_available,
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.request_timed_out,
+}
+
+R = TypeVar("R", bound=ResponsePayload)
+T = TypeVar("T")
+
+
+class BrokerError(KorvetError):
+    """A broker answered with a Kafka error code, or cannot be talked to (then ``code`` is None)."""
+
+    def __init__(self, message: str, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """``host``, ``host:port`` or ``[ipv6]:port``.
+
+    :raises ConfigError: when it is none of them.
+    """
+    host, _, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if not host:
+        host, port = text, ""
+    if port and not port.isdecimal():
+        raise ConfigError(f"{text!r} is no address: want HOST:PORT, for example {DEFAULT_BOOTSTRAP}")
+    return Address(host.strip("[]"), int(port or DEFAULT_PORT))
+
+
+def error_name(code: ErrorCode) -> str:
+    """An error as Kafka spells it."""
+    return code.name.upper()
+
+
+def check(code: ErrorCode, what: str, message: str | None = None) -> None:
+    """Raise what a broker said about ``what``.
+
+    :raises BrokerError: when the code is not NONE.
+    """
+    if code is not ErrorCode.none:
+        text = f"{what}: {error_name(code)}"
+        raise BrokerError(f"{text}: {message}" if message else text, code)
+
+
+class Connection:
+    """One blocking connection to one broker."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self.address = address
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection((address.host, address.port), timeout=timeout_s)
+        except OSError as error:
+            raise BrokerError(
+                f"no broker answers at {address}: {error.strerror or error}; "
+                "start one with 'korvet serve', or name another with --bootstrap-server"
+            ) from None
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, request: RequestPayload, answer: type[R]) -> R:
+        """Send a request and wait for its answer.
+
+        :raises BrokerError: when the connection breaks, or what comes back does not fit the schema.
+        """
+        self._correlation_id += 1
+        name = type(request).__name__.removesuffix("Request")
+        try:
+            self._socket.sendall(_encode(request, self._correlation_id))
+            size = int.from_bytes(self._receive(4))
+            if not 4 <= size <= MAX_FRAME_BYTES:
+                raise BrokerError(f"{self.address} does not speak Kafka's protocol (a frame of {size} bytes)")
+            return _decode(answer, self._receive(size))
+        except TimeoutError:
+            raise BrokerError(f"{self.address} did not answer {name} in time") from None
+        except OSError as error:
+            raise BrokerError(f"lost the connection to {self.address} during {name}: {error}") from None
+        except DecodeError as error:
+            raise BrokerError(f"{self.address} answered {name} with something else: {error}") from None
+
+    def _receive(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(min(size - len(parts), 1 << 20))
+            if not part:
+                raise BrokerError(
+                    f"{self.address} closed the connection: is it a Kafka broker, and does it support this request?"
+                )
+            parts += part
+        return bytes(parts)
+
+
+def _encode(request: RequestPayload, correlation_id: int) -> bytes:
+    buffer = io.BytesIO()
+    # kio's header types of versions 1 and 2 take the same fields, but mypy sees only their common base.
+    header_schema: Any = request.__header_schema__
+    header = header_schema(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=correlation_id,
+        client_id=CLIENT_ID,
+    )
+    _writer(header_schema)(buffer, header)
+    _writer(type(request))(buffer, request)
+    body = buffer.getvalue()
+    return len(body).to_bytes(4) + body
+
+
+def _decode(answer: type[R], frame: bytes) -> R:
+    header_schema: Any = answer.__header_schema__
+    schema: Any = answer
+    _, at = _reader(header_schema)(frame, 0)
+    response: R = _reader(schema)(frame, at)[0]
+    return response
+
+
+@cache
+def _writer(schema: Any) -> Callable[[io.BytesIO, Any], None]:
+    writer: Callable[[io.BytesIO, Any], None] = entity_writer(schema)
+    return writer
+
+
+@cache
+def _reader(schema: Any) -> Callable[[bytes, int], tuple[Any, int]]:
+    reader: Callable[[bytes, int], tuple[Any, int]] = entity_reader(schema)
+    return reader
+
+
+class Client:
+    """A cluster as an admin client sees it. Not for use by several threads."""
+
+    def __init__(self, bootstrap: str = DEFAULT_BOOTSTRAP, timeout_s: float = 30.0) -> None:
+        self._bootstrap = [parse_address(text.strip()) for text in bootstrap.split(",")]
+        self._timeout_s = timeout_s
+        self._connections: dict[Address, Connection] = {}
+        self._brokers: dict[int, Address] = {}
+        self._controller = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def ask(self, request: RequestPayload, answer: type[R], node: int | None = None) -> R:
+        """Ask a node by its id, or whichever broker answers."""
+        connection = self._any() if node is None else self._connection(self._brokers[node])
+        return connection.ask(request, answer)
+
+    def ask_controller(self, request: RequestPayload, answer: type[R]) -> R:
+        """Ask the controller, which creates, changes and deletes topics."""
+        if self._controller not in self._brokers:
+            self.topics([])
+        return self.ask(request, answer, self._controller if self._controller in self._brokers else None)
+
+    def ask_coordinator(self, group: str, request: RequestPayload, answer: type[R]) -> R:
+        """Ask the coordinator of a group, looking it up first."""
+        lookup = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=(group,))
+        found = self.ask(lookup, FindCoordinatorResponse).coordinators
+        if not found:
+            raise BrokerError(f"the broker names no coordinator for group {group!r}")
+        check(found[0].error_code, f"coordinator of group {group!r}", found[0].error_message)
+        return self._connection(Address(found[0].host, found[0].port)).ask(request, answer)
+
+    def brokers(self) -> Iterable[int]:
+        """Node ids of the brokers."""
+        self.topics([])
+        return tuple(self._brokers)
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, MetadataResponseTopic]:
+        """Metadata of the named topics, or of all; those that do not exist carry an error code."""
+        request = MetadataRequest(
+            topics=None
+            if names is None
+            else tuple(MetadataRequestTopic(name=TopicName(name), topic_id=None) for name in names),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        response = self.ask(request, MetadataResponse)
+        self._brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        self._controller = response.controller_id
+        return {topic.name: topic for topic in response.topics if topic.name is not None}
+
+    def _any(self) -> Connection:
+        for connection in self._connections.values():
+            return connection
+        failures = []
+        for address in self._bootstrap:
+            try:
+                return self._connection(address)
+            except BrokerError as error:
+                failures.append(error)
+        raise failures[-1]
+
+    def _connection(self, address: Address) -> Connection:
+        if address not in self._connections:
+            self._connections[address] = Connection(address, self._timeout_s)
+        return self._connections[address]
+
+
+def retried(attempt: Callable[[], T]) -> T:
+    """What an attempt returns, tried again for a while where the broker says that its place is elsewhere or not ready.
+
+    :raises BrokerError: the last one.
+    """
+    deadline = time.monotonic() + RETRY_WITHIN_S
+    while True:
+        try:
+            return attempt()
+        except BrokerError as error:
+            if error.code not in _PASSING or time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_PAUSE_S)

@@ -1,0 +1,255 @@
+"""Consumer groups and offsets over the wire: list, describe, delete groups, read and write what they committed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from kio.schema.delete_groups.v2 import DeleteGroupsRequest, DeleteGroupsResponse
+from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
+from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
+from kio.schema.errors import ErrorCode
+from kio.schema.list_groups.v4 import ListGroupsRequest, ListGroupsResponse
+from kio.schema.list_offsets.v7 import ListOffsetsRequest, ListOffsetsResponse
+from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsTopic
+from kio.schema.offset_commit.v8 import OffsetCommitRequest, OffsetCommitResponse
+from kio.schema.offset_commit.v8.request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kio.schema.offset_fetch.v8 import OffsetFetchRequest, OffsetFetchResponse
+from kio.schema.offset_fetch.v8.request import OffsetFetchRequestGroup
+from kio.schema.types import BrokerId, GroupId, TopicName
+from kio.static.primitive import i8, i32, i64
+
+from korvet.cli.kafka.client import Client, check, retried
+
+LATEST, EARLIEST = -1, -2
+"""Timestamps of ListOffsets that stand for the log's end and its start."""
+NO_OFFSET = -1
+NO_LEADER = -1
+CONSUMER = "consumer"
+STATE_DEAD, STATE_EMPTY = "Dead", "Empty"
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    """A group as ListGroups shows it."""
+
+    group: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member of a group and the partitions it was assigned."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group as DescribeGroups shows it; one that nobody knows is ``Dead``. ``protocol`` is the chosen assignor."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[Member, ...]
+
+
+def list_groups(client: Client, states: Iterable[str] = ()) -> list[ListedGroup]:
+    """The groups of every broker, by id, only those in the named states where any are named."""
+    found: dict[str, ListedGroup] = {}
+    request = ListGroupsRequest(states_filter=tuple(states))
+    for node in client.brokers():
+        response = client.ask(request, ListGroupsResponse, node)
+        check(response.error_code, "list of groups")
+        for item in response.groups:
+            found[item.group_id] = ListedGroup(
+                group=item.group_id, state=item.group_state, protocol_type=item.protocol_type
+            )
+    return [found[group] for group in sorted(found)]
+
+
+def describe_group(client: Client, group: str) -> Group:
+    """A group's state and members."""
+    request = DescribeGroupsRequest(groups=(GroupId(group),), include_authorized_operations=False)
+
+    def attempt() -> DescribedGroup:
+        described = client.ask_coordinator(group, request, DescribeGroupsResponse).groups[0]
+        check(described.error_code, f"group {group!r}")
+        return described
+
+    described = retried(attempt)
+    return Group(
+        group=group,
+        state=described.group_state,
+        protocol_type=described.protocol_type,
+        protocol=described.protocol_data,
+        members=tuple(_member(member) for member in described.members),
+    )
+
+
+def _member(member: DescribedGroupMember) -> Member:
+    return Member(
+        id=member.member_id,
+        instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=parse_assignment(member.member_assignment),
+    )
+
+
+def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """Partitions of a ConsumerProtocolAssignment of any version; empty where the bytes are something else.
+
+    Source: ConsumerProtocolAssignment.json; later versions only append to version 0.
+    """
+    partitions = []
+    try:
+        at = 6
+        for _ in range(struct.unpack_from(">hi", data)[1] if data else 0):
+            (length,) = struct.unpack_from(">h", data, at)
+            topic = data[at + 2 : at + 2 + length].decode()
+            (count,) = struct.unpack_from(">i", data, at + 2 + length)
+            at += 6 + length
+            partitions += [TopicPartition(topic, item) for item in struct.unpack_from(f">{count}i", data, at)]
+            at += 4 * count
+    except (struct.error, UnicodeDecodeError):
+        return ()
+    return tuple(sorted(partitions))
+
+
+def delete_group(client: Client, group: str) -> None:
+    """Delete a group and its offsets.
+
+    :raises BrokerError: with NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, …
+    """
+    request = DeleteGroupsRequest(groups_names=(GroupId(group),))
+
+    def attempt() -> None:
+        result = client.ask_coordinator(group, request, DeleteGroupsResponse).results[0]
+        check(result.error_code, f"group {group!r}")
+
+    retried(attempt)
+
+
+def committed_offsets(client: Client, group: str) -> dict[TopicPartition, int]:
+    """What a group has committed, by partition."""
+    request = OffsetFetchRequest(
+        groups=(OffsetFetchRequestGroup(group_id=GroupId(group), topics=None),), require_stable=False
+    )
+
+    def attempt() -> dict[TopicPartition, int]:
+        found = client.ask_coordinator(group, request, OffsetFetchResponse).groups[0]
+        check(found.error_code, f"offsets of group {group!r}")
+        offsets = {}
+        for topic in found.topics:
+            for item in topic.partitions:
+                check(item.error_code, f"offset of group {group!r} in {topic.name}-{item.partition_index}")
+                if item.committed_offset != NO_OFFSET:
+                    offsets[TopicPartition(topic.name, item.partition_index)] = int(item.committed_offset)
+        return offsets
+
+    return retried(attempt)
+
+
+def commit_offsets(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commit offsets for a group without members, as a consumer that is no member does.
+
+    :raises BrokerError: with UNKNOWN_MEMBER_ID when the group has members.
+    """
+    request = OffsetCommitRequest(
+        group_id=GroupId(group),
+        generation_id_or_member_epoch=i32(-1),
+        member_id="",
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=i32(place.partition),
+                        committed_offset=i64(offsets[place]),
+                        committed_metadata="",
+                    )
+                    for place in places
+                ),
+            )
+            for topic, places in groupby(sorted(offsets), key=lambda place: place.topic)
+        ),
+    )
+
+    def attempt() -> None:
+        response = client.ask_coordinator(group, request, OffsetCommitResponse)
+        for topic in response.topics:
+            for item in topic.partitions:
+                check(item.error_code, f"offset of group {group!r} in {topic.name}-{item.partition_index}")
+
+    retried(attempt)
+
+
+def log_offsets(client: Client, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    """Where each partition's log has its first record at or after a time (ms since 1970), or `LATEST` or `EARLIEST`.
+
+    -1 where there is no such record. A partition that does not exist (any more) is left out.
+    """
+    wanted = sorted(set(partitions))
+    return retried(lambda: _log_offsets_once(client, wanted, timestamp)) if wanted else {}
+
+
+def _log_offsets_once(client: Client, wanted: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    leaders = _leaders(client, wanted)
+    offsets = {}
+    for leader in sorted(set(leaders.values())):
+        request = _list_offsets([place for place in wanted if leaders.get(place) == leader], timestamp)
+        for topic in client.ask(request, ListOffsetsResponse, leader).topics:
+            for item in topic.partitions:
+                check(item.error_code, f"offsets of {topic.name}-{item.partition_index}")
+                offsets[TopicPartition(topic.name, item.partition_index)] = int(item.offset)
+    return offsets
+
+
+def _leaders(client: Client, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
+    topics = client.topics(sorted({place.topic for place in wanted}))
+    leaders = {
+        TopicPartition(name, item.partition_index): int(item.leader_id)
+        for name, topic in topics.items()
+        for item in topic.partitions
+    }
+    found = {place: leaders[place] for place in wanted if place in leaders}
+    for place, leader in found.items():
+        check(ErrorCode.leader_not_available if leader == NO_LEADER else ErrorCode.none, f"partition {place}")
+    return found
+
+
+def _list_offsets(places: list[TopicPartition], timestamp: int) -> ListOffsetsRequest:
+    return ListOffsetsRequest(
+        replica_id=BrokerId(-1),
+        isolation_level=i8(0),
+        topics=tuple(
+            ListOffsetsTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    ListOffsetsPartition(partition_index=i32(place.partition), timestamp=i64(timestamp))
+                    for place in same
+                ),
+            )
+            for topic, same in groupby(places, key=lambda place: place.topic)
+        ),
+    )

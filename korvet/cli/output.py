@@ -1,0 +1,47 @@
+"""What commands print: tables for people, JSON for programs, one line for what went wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+PLAIN_WIDTH = 100_000
+"""Columns of a table that does not go to a terminal: wide enough never to wrap a line."""
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; numbers are set to the right, None is ``-``."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [list(row) for row in rows]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        numeric = bool(cells) and all(isinstance(row[index], int | None) for row in cells)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def show_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say_error(message: str) -> None:
+    """Print one line on stderr."""
+    click.echo(f"korvet: {' '.join(message.split())}", err=True)
+
+
+def say_note(message: str) -> None:
+    """Print one line on stderr that is not an error, so that stdout stays what was asked for."""
+    click.echo(message, err=True)

@@ -1,0 +1,94 @@
+"""Blocking connections to Redis for commands that look at it or mend it, one to each primary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import redis
+from redis.exceptions import RedisError
+
+from korvet.errors import KorvetError
+from korvet.store.address import Address, RedisUrl, parse_redis_url
+from korvet.store.topology import find_primary, read_slots
+
+TIMEOUT_S = 5.0
+
+
+class Node(NamedTuple):
+    """A primary and a connection to it; replies are bytes."""
+
+    address: Address
+    client: redis.Redis
+
+
+def ask(client: redis.Redis, *command: str | int | bytes) -> Any:
+    """One command and its reply.
+
+    :raises RedisError: an error reply, or a lost connection.
+    """
+    return client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def open_nodes(url_text: str) -> Iterator[list[Node]]:
+    """Connections to the server, to the primary that Sentinel names, or to every primary of a cluster.
+
+    :raises ConfigError: when the URL is wrong.
+    :raises KorvetError: when a server cannot be reached; it says which, why and what to look at.
+    """
+    url = parse_redis_url(url_text)
+    with ExitStack() as stack:
+        nodes = []
+        for address in _primaries(url):
+            client = _connect(url, url_text, address)
+            stack.callback(client.close)
+            nodes.append(Node(address, client))
+        yield nodes
+
+
+def _primaries(url: RedisUrl) -> list[Address]:
+    if url.kind == "sentinel":
+        return [anyio.run(find_primary, url)]
+    if url.kind == "cluster":
+        return sorted(anyio.run(read_slots, url, list(url.addresses)))
+    return [url.addresses[0]]
+
+
+def _connect(url: RedisUrl, url_text: str, address: Address) -> redis.Redis:
+    where: dict[str, Any] = {"host": address.host, "port": address.port}
+    if not address.port:
+        where = {"unix_socket_path": address.host}
+    client = redis.Redis(
+        **where,
+        **_tls(url, url_text),
+        db=url.db,
+        username=url.user,
+        password=url.password,
+        socket_timeout=TIMEOUT_S,
+        socket_connect_timeout=TIMEOUT_S,
+    )
+    try:
+        client.ping()
+    except (RedisError, OSError) as error:
+        client.close()
+        raise KorvetError(f"cannot use Redis at {address}: {error}; does it run, and is the URL right?") from None
+    return client
+
+
+def _tls(url: RedisUrl, url_text: str) -> dict[str, Any]:
+    if url.tls is None:
+        return {}
+    options = dict(parse_qsl(urlsplit(url_text).query))
+    checked = options.get("verify") != "no"
+    return {
+        "ssl": True,
+        "ssl_ca_certs": options.get("ca"),
+        "ssl_certfile": options.get("cert"),
+        "ssl_keyfile": options.get("key"),
+        "ssl_cert_reqs": "required" if checked else "none",
+        "ssl_check_hostname": checked,
+    }

@@ -1,0 +1,81 @@
+"""``korvet serve``: run a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from korvet.cli.options import HELP_NAMES
+from korvet.errors import ConfigError
+
+if TYPE_CHECKING:
+    from korvet.server.settings import ServeSettings
+    from korvet.settings.file import ConfigFile
+
+MAX_PORT = 65535
+
+
+@click.command(context_settings={**HELP_NAMES, "auto_envvar_prefix": "KORVET"})
+@click.option("--listen", metavar="HOST:PORT", help="Where Kafka clients connect.  [default: 127.0.0.1:9092]")
+@click.option(
+    "--advertised", metavar="HOST:PORT", help="The address that clients are told.  [default: the listen address]"
+)
+@click.option("--redis", metavar="URL", help="Redis or Valkey to keep all state in.  [default: an embedded Valkey]")
+@click.option("--data-dir", metavar="DIR", help="Where the embedded Valkey keeps its data.  [default: ./data]")
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
+@click.option("--namespace", metavar="NAME", help="Whose topics and groups, where several share a Redis.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="A TOML config file.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Of the log lines on stderr.  [default: text]")
+def serve(config_file: Path | None, **flags: Any) -> None:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    A line on stdout says when it is ready and where. Flags count more than the config file, which may also hold broker
+    settings by their Kafka names: see 'korvet config --help'.
+    """
+    from korvet.settings.file import ConfigFile, read_config
+
+    settings = make_settings(flags, read_config(config_file) if config_file is not None else ConfigFile())
+    from korvet.server.main import run
+
+    raise click.exceptions.Exit(run(settings))
+
+
+def make_settings(flags: Mapping[str, Any], config: ConfigFile) -> ServeSettings:
+    """What the server is started with: flags by their Python names over the file's settings over the defaults.
+
+    :raises ConfigError: when an address is wrong.
+    """
+    from korvet.server.settings import ServeSettings
+
+    given = {name.replace("-", "_"): value for name, value in config.serve.items()}
+    given |= {name: value for name, value in flags.items() if value is not None}
+    values: dict[str, Any] = {"broker": config.broker}
+    for name, value in given.items():
+        match name:
+            case "listen":
+                values["listen_host"], values["listen_port"] = parse_address(value, "--listen")
+            case "advertised":
+                values["advertised_host"], values["advertised_port"] = parse_address(value, "--advertised")
+            case "redis":
+                values["redis_url"] = value
+            case "data_dir":
+                values["data_dir"] = Path(value).expanduser()
+            case _:
+                values[name] = value
+    return ServeSettings(**values)
+
+
+def parse_address(text: str, flag: str) -> tuple[str, int]:
+    """Host and port; an IPv6 host stands in brackets, an empty one means all addresses.
+
+    :raises ConfigError: when it is no such address.
+    """
+    host, separator, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not separator or not port.isdecimal() or int(port) > MAX_PORT or (":" in host and not bracketed):
+        raise ConfigError(f"{flag}: {text!r} is no address; want HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]") or "0.0.0.0", int(port)

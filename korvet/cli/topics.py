@@ -1,0 +1,205 @@
+"""``korvet topics``: create, list, describe, delete, configure topics, like kafka-topics.sh and kafka-configs.sh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from korvet.cli.options import as_json, bootstrap_server, settings_option
+from korvet.cli.output import show_json, show_table
+
+if TYPE_CHECKING:
+    from korvet.cli.kafka.client import Client
+    from korvet.cli.kafka.topics import Setting, Topic
+
+
+@click.group()
+def topics() -> None:
+    """Create, list, describe, delete and configure topics."""
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="How many partitions.  [default: the broker's]")
+@click.option("--replication-factor", type=click.IntRange(1), help="Replicas of each partition, for other brokers.")
+@settings_option("--config", "configs", "A setting of the topic, e.g. retention.ms=3600000. May be given again.")
+@click.option("--if-not-exists", is_flag=True, help="Do not mind a topic that exists.")
+@bootstrap_server
+def create(
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: dict[str, str],
+    if_not_exists: bool,
+    bootstrap_server: str,
+) -> None:
+    """Create topics."""
+    from kio.schema.errors import ErrorCode
+
+    from korvet.cli.kafka.client import BrokerError, Client
+    from korvet.cli.kafka.topics import BROKER_DEFAULT, create_topic
+
+    with Client(bootstrap_server) as client:
+        for name in names:
+            try:
+                made = create_topic(
+                    client,
+                    name,
+                    partitions=partitions or BROKER_DEFAULT,
+                    replication_factor=replication_factor or BROKER_DEFAULT,
+                    configs=configs,
+                )
+            except BrokerError as error:
+                if not (if_not_exists and error.code is ErrorCode.topic_already_exists):
+                    raise
+                click.echo(f"topic {name} exists")
+            else:
+                click.echo(f"created topic {name} with {made} partition{'s' if made != 1 else ''}")
+
+
+@topics.command("list")
+@as_json
+@bootstrap_server
+def list_(as_json: bool, bootstrap_server: str) -> None:
+    """List every topic."""
+    from korvet.cli.kafka.client import Client
+    from korvet.cli.kafka.topics import list_topics
+
+    with Client(bootstrap_server) as client:
+        found = list_topics(client)
+    if as_json:
+        show_json(
+            [
+                {"name": topic.name, "id": _id(topic), "partitions": len(topic.partitions), "internal": topic.internal}
+                for topic in found
+            ]
+        )
+    else:
+        show_table(["TOPIC", "PARTITIONS", "ID"], [(topic.name, len(topic.partitions), _id(topic)) for topic in found])
+
+
+@topics.command()
+@click.argument("names", nargs=-1, metavar="[NAME…]")
+@as_json
+@bootstrap_server
+def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
+    """Show partitions, offsets and settings of the named topics, or of all."""
+    from korvet.cli.kafka.client import Client
+    from korvet.cli.kafka.topics import describe_settings, describe_topics, list_topics
+
+    with Client(bootstrap_server) as client:
+        found = describe_topics(client, list(dict.fromkeys(names))) if names else list_topics(client)
+        settings = describe_settings(client, [topic.name for topic in found]) if found else {}
+        described = [_description(client, topic, settings[topic.name]) for topic in found]
+    if as_json:
+        show_json(described)
+        return
+    for index, topic in enumerate(described):
+        if index:
+            click.echo()
+        _show_description(topic)
+
+
+def _description(client: Client, topic: Topic, settings: list[Setting]) -> dict[str, Any]:
+    from korvet.cli.kafka.groups import EARLIEST, LATEST, TopicPartition, log_offsets
+
+    places = {item.partition: TopicPartition(topic.name, item.partition) for item in topic.partitions}
+    starts = log_offsets(client, places.values(), EARLIEST)
+    ends = log_offsets(client, places.values(), LATEST)
+    return {
+        "name": topic.name,
+        "id": _id(topic),
+        "internal": topic.internal,
+        "configs": {item.name: item.value for item in settings if item.source == "topic"},
+        "partitions": [
+            {
+                "partition": item.partition,
+                "leader": item.leader,
+                "leader_epoch": item.leader_epoch,
+                "replicas": list(item.replicas),
+                "in_sync": list(item.in_sync),
+                "start_offset": starts.get(places[item.partition]),
+                "end_offset": ends.get(places[item.partition]),
+            }
+            for item in topic.partitions
+        ],
+    }
+
+
+def _show_description(topic: dict[str, Any]) -> None:
+    configs = ", ".join(f"{name}={value}" for name, value in topic["configs"].items()) or "all at their defaults"
+    click.echo(f"Topic {topic['name']}   id {topic['id']}   settings: {configs}")
+    show_table(
+        ["PARTITION", "LEADER", "EPOCH", "START", "END"],
+        [
+            (
+                item["partition"],
+                item["leader"],
+                item["leader_epoch"],
+                item["start_offset"],
+                item["end_offset"],
+            )
+            for item in topic["partitions"]
+        ],
+    )
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@click.option("--if-exists", is_flag=True, help="Do not mind a topic that does not exist.")
+@bootstrap_server
+def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str) -> None:
+    """Delete topics and all their records."""
+    from kio.schema.errors import ErrorCode
+
+    from korvet.cli.kafka.client import BrokerError, Client
+    from korvet.cli.kafka.topics import delete_topic
+
+    with Client(bootstrap_server) as client:
+        for name in names:
+            try:
+                delete_topic(client, name)
+            except BrokerError as error:
+                if not (if_exists and error.code is ErrorCode.unknown_topic_or_partition):
+                    raise
+                click.echo(f"topic {name} does not exist")
+            else:
+                click.echo(f"deleted topic {name}")
+
+
+@topics.command()
+@click.argument("name")
+@settings_option("--set", "values", "A setting and its new value. May be given again.")
+@click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back to its default. May be repeated.")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="Raise the number of partitions to this.")
+@as_json
+@bootstrap_server
+def configure(
+    name: str,
+    values: dict[str, str],
+    unset: tuple[str, ...],
+    partitions: int | None,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Change a topic's settings or its number of partitions; without changes, show the settings in effect."""
+    from korvet.cli.kafka.client import Client
+    from korvet.cli.kafka.topics import configure_topic, describe_settings, grow_topic
+
+    with Client(bootstrap_server) as client:
+        if values or unset:
+            configure_topic(client, name, values, unset)
+        if partitions is not None:
+            grow_topic(client, name, partitions)
+        settings = describe_settings(client, [name])[name]
+    if as_json:
+        show_json([{"name": item.name, "value": item.value, "source": item.source} for item in settings])
+    elif values or unset or partitions is not None:
+        click.echo(f"configured topic {name}")
+    else:
+        show_table(["SETTING", "VALUE", "SET BY"], [(item.name, item.value, item.source) for item in settings])
+
+
+def _id(topic: Topic) -> str | None:
+    return None if topic.id is None else str(topic.id)

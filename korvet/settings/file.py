@@ -1,0 +1,109 @@
+"""Reads a config file and says in one line what is wrong with it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from korvet.errors import ConfigError
+from korvet.settings.schema import config_schema
+from korvet.store.config_tables import BROKER_CONFIGS
+from korvet.store.configs import problem
+
+_WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
+_WORDS["object"] = "a table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFile:
+    """What a config file says: ``serve`` by the names of flags, ``broker`` by Kafka's names, its values as text."""
+
+    serve: Mapping[str, Any] = field(default_factory=dict)
+    broker: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_config(path: Path) -> ConfigFile:
+    """Read and check a config file. A relative ``data-dir`` is taken from the file's own directory.
+
+    :raises ConfigError: with file, table and key, what is wrong there, what is allowed and the nearest name.
+    """
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    return check_config(content, path)
+
+
+def check_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
+    """Check what was read from ``path``; see `read_config`."""
+    content = dict(content)
+    if isinstance(content.get("broker"), dict):
+        content["broker"] = dict(_dotted(content["broker"]))
+    errors = sorted(Draft202012Validator(config_schema()).iter_errors(content), key=lambda error: list(error.path))
+    if errors:
+        raise ConfigError(f"{path}: {_sentence(errors[0])}")
+    broker = {name: _text(value) for name, value in content.get("broker", {}).items()}
+    for name, value in broker.items():
+        wrong = problem(BROKER_CONFIGS[name], value)
+        if wrong is not None:
+            raise ConfigError(f"{path}: broker.{name}: {wrong}")
+    serve = dict(content.get("serve", {}))
+    if "data-dir" in serve:
+        serve["data-dir"] = str(path.parent / Path(serve["data-dir"]).expanduser())
+    return ConfigFile(serve=serve, broker=broker)
+
+
+def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Kafka's names have dots, which TOML reads as tables unless they are quoted: both are the same here."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _sentence(error: ValidationError) -> str:
+    place = ".".join(str(part) for part in error.path)
+    schema: Any = error.schema
+    instance: Any = error.instance
+    match error.validator:
+        case "additionalProperties":
+            return _unknown_name(place, instance, schema["properties"])
+        case "enum":
+            return f"{place}: {instance!r} is not allowed{_nearest(str(instance), schema['enum'])}"
+        case "type":
+            return f"{place}: {instance!r} is not allowed; want {_WORDS[schema['type']]}"
+        case "minimum" | "maximum":
+            return f"{place}: {instance} is not allowed; want {schema['minimum']} to {schema['maximum']}"
+    return f"{place}: {instance!r} is not allowed; want {schema['description']}"
+
+
+def _unknown_name(place: str, instance: Mapping[str, Any], allowed: Mapping[str, Any]) -> str:
+    name = min(name for name in instance if name not in allowed)
+    config = BROKER_CONFIGS.get(name)
+    if place == "broker" and config is not None:
+        return f"broker.{name}: cannot be set; it is always {config.default}"
+    what = f"setting {name!r} in [{place}]" if place else f"table [{name}]"
+    return f"there is no {what}{_nearest(name, allowed)}"
+
+
+def _nearest(wrong: str, allowed: Iterable[str]) -> str:
+    names = sorted(allowed)
+    near = get_close_matches(wrong, names, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    if len(names) > 12:
+        return hint or "; see: korvet config list"
+    return f"{hint or ';'} allowed: {', '.join(names)}"

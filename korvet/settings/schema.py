@@ -1,0 +1,60 @@
+"""The JSON Schema of the config file: ``[serve]`` for the flags, ``[broker]`` for settings by their Kafka names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.store.config_tables import BROKER_CONFIGS
+from korvet.store.configs import Config, Kind
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+
+_ADDRESS = {
+    "type": "string",
+    "pattern": r"^(\[[^\]]+\]|[^:\s]*):\d{1,5}$",
+    "description": "HOST:PORT, for example 127.0.0.1:9092",
+}
+_SERVE = {
+    "listen": {**_ADDRESS, "default": "127.0.0.1:9092"},
+    "advertised": _ADDRESS,
+    "redis": {"type": "string", "description": "a Redis URL, for example redis://127.0.0.1:6379", "minLength": 1},
+    "data-dir": {"type": "string", "description": "a directory", "minLength": 1, "default": "data"},
+    "workers": {"type": "integer", "minimum": 1, "maximum": 256, "default": 1},
+    "namespace": {"type": "string", "description": "a name", "minLength": 1, "maxLength": 128, "default": "default"},
+    "log-level": {"enum": list(LOG_LEVELS), "default": "info"},
+    "log-format": {"enum": list(LOG_FORMATS), "default": "text"},
+}
+_TYPES = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "integer",
+    Kind.SHORT: "integer",
+    Kind.LONG: "integer",
+    Kind.DOUBLE: "number",
+    Kind.STRING: "string",
+    Kind.LIST: "string",
+}
+
+
+def config_schema() -> dict[str, Any]:
+    """The schema (draft 2020-12). Broker settings are those of the broker's own table that can be set."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Config file of korvet serve",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "serve": {"type": "object", "additionalProperties": False, "properties": _SERVE},
+            "broker": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    name: _broker_setting(config) for name, config in BROKER_CONFIGS.items() if not config.is_fixed
+                },
+            },
+        },
+    }
+
+
+def _broker_setting(config: Config) -> dict[str, Any]:
+    return {"type": _TYPES[config.kind], "description": config.documentation}

@@ -1,0 +1,96 @@
+# Sourced by the scripts beside it; they set `root` to the clone. Makes .venv in the clone on first use and keeps it in
+# step with pyproject.toml, and installs the outside tools that tests need where that is allowed.
+# shellcheck shell=bash
+
+venv="$root/.venv"
+
+say() { printf 'korvet: %s\n' "$*" >&2; }
+
+die() {
+  say "$@"
+  exit 1
+}
+
+# The python to build with: KORVET_PYTHON, else the first one that is new enough and can make virtual environments.
+find_python() {
+  local candidate path without_venv=
+  for candidate in ${KORVET_PYTHON:-python3.13 python3.12 python3.11 python3 python}; do
+    path=$(command -v "$candidate") || continue
+    "$path" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+    if "$path" -c 'import venv, ensurepip' 2>/dev/null; then
+      printf '%s\n' "$path"
+      return
+    fi
+    without_venv=$candidate
+  done
+  if [ -n "$without_venv" ]; then
+    die "$without_venv has no venv module: install it (Debian, Ubuntu: apt install python3-venv) and try again"
+  fi
+  die "Python 3.11 or newer is needed and none was found: install it, or name one in KORVET_PYTHON, and try again"
+}
+
+# prepare_environment base|dev: afterwards .venv runs korvet from this clone (and, for dev, its tests and checks).
+# A stamp is written last, so an interrupted setup is done again; a lock lets one of several first uses do the work.
+prepare_environment() {
+  local kind=$1 stamp
+  stamp="$root $(cksum <"$root/pyproject.toml")"
+  is_prepared "$kind" "$stamp" && return
+  local python
+  python=$(find_python) || exit 1
+  mkdir -p "$root/.cache" 2>/dev/null && exec 9>"$root/.cache/setup.lock" || die "cannot write to $root: is it yours?"
+  "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
+  is_prepared "$kind" "$stamp" || build_environment "$python" "$kind" "$stamp"
+  exec 9>&-
+}
+
+is_prepared() {
+  local kind=$1 stamp=$2
+  [ -x "$venv/bin/python" ] && [ "$(cat "$venv/.korvet-$kind" 2>/dev/null)" = "$stamp" ]
+}
+
+build_environment() {
+  local python=$1 kind=$2 stamp=$3 what=$root
+  if [ "$kind" = dev ]; then
+    what="$root[dev]"
+  fi
+  say "setting up $venv with $("$python" --version) (once; takes about a minute)"
+  # One that another clone or an interrupted setup left behind is built anew, an outdated one is only brought up to date.
+  if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/.korvet-root" 2>/dev/null)" != "$root" ]; then
+    if [ -e "$venv" ] && [ ! -e "$venv/.korvet-building" ] && [ ! -e "$venv/.korvet-root" ]; then
+      die "$venv exists and was not made by this script: move it away and try again"
+    fi
+    mkdir -p "$venv" && touch "$venv/.korvet-building"
+    rm -rf "${venv:?}"/*
+    rm -f "$venv"/.korvet-root "$venv"/.korvet-base "$venv"/.korvet-dev
+    "$python" -m venv "$venv" || die "could not make $venv: see the lines above"
+    printf '%s\n' "$root" >"$venv/.korvet-root"
+    rm -f "$venv/.korvet-building"
+  fi
+  rm -f "$venv/.korvet-base" "$venv/.korvet-$kind"
+  PIP_USER=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$what" ||
+    die "could not install korvet's dependencies: see pip's lines above, mend that and try again"
+  printf '%s\n' "$stamp" >"$venv/.korvet-base"
+  printf '%s\n' "$stamp" >"$venv/.korvet-$kind"
+}
+
+# need_tools COMMAND:DEBIAN-PACKAGE…: installs what is missing by apt as root (in CI also through sudo), else says so.
+need_tools() {
+  local pair missing=() packages=() sudo=()
+  for pair in "$@"; do
+    command -v "${pair%%:*}" >/dev/null || { missing+=("${pair%%:*}") && packages+=("${pair#*:}"); }
+  done
+  if [ ${#missing[@]} -eq 0 ]; then
+    return
+  fi
+  if [ "$(id -u)" != 0 ] && [ -n "${CI:-}" ] && command -v sudo >/dev/null; then
+    sudo=(sudo -n)
+  elif [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    say "not installed: ${missing[*]}; what needs them is skipped here (and fails in CI)"
+    return
+  fi
+  say "installing ${packages[*]}"
+  {
+    "${sudo[@]}" apt-get update -qq &&
+      "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+  } >/dev/null || say "could not install ${packages[*]}"
+}

@@ -1,0 +1,115 @@
+"""What holds for every command: exit codes, errors of one line, the nearest name, help without effort."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from korvet.cli import run
+
+ROOT = Path(__file__).resolve().parents[2]
+KORVET = [sys.executable, "-m", "korvet.cli"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["topcis"], "korvet: no such command 'topcis'. Did you mean 'topics'?"),
+        (["topics", "lst"], "korvet: no such command 'lst'. Did you mean 'list'?"),
+        (["topics", "list", "--jsn"], "korvet: no such option '--jsn'. Did you mean '--json'?"),
+        (["topics", "create"], "korvet: missing argument 'NAME…'; see korvet topics create --help"),
+        (
+            ["topics", "create", "t", "--config", "x"],
+            "korvet: invalid value for '--config': 'x' is not of the form NAME=VALUE; see korvet topics create --help",
+        ),
+        (["groups", "reset-offsets", "g", "--all-topics"], "korvet: say where to: exactly one of --to-earliest,"),
+        (["groups", "reset-offsets", "g", "--to-latest"], "korvet: say what to reset: --topic TOPIC"),
+        (
+            ["groups", "reset-offsets", "g", "--all-topics", "--to-datetime", "soon"],
+            "korvet: 'soon' is no time: want ISO 8601 such as 2026-01-31T12:00:00+01:00",
+        ),
+        (["serve", "--listen", "9092"], "korvet: --listen: '9092' is no address; want HOST:PORT"),
+        (["serve", "--config", "nowhere.toml"], "korvet: cannot read config file nowhere.toml: No such file"),
+        (["doctor", "--redis", "http://x"], "korvet: Redis URL 'http://x': the scheme is one of"),
+        (["topics", "list", "-b", "x:y"], "korvet: 'x:y' is no address: want HOST:PORT"),
+    ],
+)
+def test_misunderstood_command_is_one_line_and_exit_code_2(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(line)
+    assert shown.err.count("\n") == 1
+
+
+def test_broker_that_is_not_there_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "list", "-b", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == (
+        "korvet: no broker answers at 127.0.0.1:1: Connection refused; "
+        "start one with 'korvet serve', or name another with --bootstrap-server\n"
+    )
+
+
+def test_redis_that_is_not_there_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--redis", "redis://127.0.0.1:1"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("korvet: cannot use Redis at 127.0.0.1:1: ")
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["topics"], ["groups"], ["functions"], ["config"]])
+def test_group_without_a_command_shows_its_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert "Commands:" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("korvet ")
+
+
+@pytest.mark.parametrize(("shell", "sign"), [("bash", "complete "), ("zsh", "#compdef"), ("fish", "complete ")])
+def test_completion_script(shell: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    assert sign in capsys.readouterr().out
+
+
+def test_shell_completes_commands() -> None:
+    environment = {
+        **os.environ,
+        "_KORVET_COMPLETE": "bash_complete",
+        "COMP_WORDS": "korvet topics cr",
+        "COMP_CWORD": "2",
+    }
+    done = subprocess.run(KORVET, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "plain,create\n"
+
+
+def test_ctrl_c_exits_130_without_a_traceback() -> None:
+    """A listener that never answers holds the command until it is interrupted."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        command = [*KORVET, "topics", "list", "-b", f"127.0.0.1:{port}"]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        connection, _ = silent.accept()
+        with connection:
+            connection.recv(1)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.strip()) == (130, "", "")
+
+
+def test_reader_that_goes_away_is_no_traceback() -> None:
+    process = subprocess.Popen([*KORVET, "config", "list"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait(timeout=30) in (0, 1)

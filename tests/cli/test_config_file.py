@@ -1,0 +1,97 @@
+"""The config file: what is right is read, what is wrong is said with place, what is allowed and the nearest name."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from korvet.errors import ConfigError
+from korvet.settings.file import ConfigFile, read_config
+from korvet.settings.schema import config_schema
+
+Read = Callable[[str], ConfigFile]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Write a text to a config file and read it."""
+
+    def read(text: str) -> ConfigFile:
+        path = tmp_path / "korvet.toml"
+        path.write_text(text)
+        return read_config(path)
+
+    return read
+
+
+def test_schema_is_a_valid_json_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(config_schema())
+
+
+def test_empty_file_sets_nothing(read: Read) -> None:
+    assert read("") == ConfigFile()
+
+
+def test_flags_and_broker_settings_are_read(read: Read) -> None:
+    found = read(
+        """
+        [serve]
+        listen = "[::1]:9092"
+        workers = 2
+        log-level = "debug"
+        [broker]
+        num.partitions = 3
+        "log.retention.ms" = 60000
+        auto.create.topics.enable = false
+        """
+    )
+    assert found.serve == {"listen": "[::1]:9092", "workers": 2, "log-level": "debug"}
+    assert found.broker == {
+        "num.partitions": "3",
+        "log.retention.ms": "60000",
+        "auto.create.topics.enable": "false",
+    }
+
+
+def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_path: Path) -> None:
+    assert read('[serve]\ndata-dir = "there"').serve["data-dir"] == str(tmp_path / "there")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[serv]", "there is no table [serv]; did you mean 'serve'? allowed: broker, serve"),
+        (
+            "[serve]\nworker = 2",
+            "there is no setting 'worker' in [serve]; did you mean 'workers'? allowed: advertised,",
+        ),
+        ("[serve]\nworkers = 0", "serve.workers: 0 is not allowed; want 1 to 256"),
+        ("[serve]\nworkers = 'two'", "serve.workers: 'two' is not allowed; want a whole number"),
+        ("[serve]\nlisten = 'here'", "serve.listen: 'here' is not allowed; want HOST:PORT, for example 127.0.0.1:9092"),
+        ("[serve]\nredis = ''", "serve.redis: '' is not allowed; want a Redis URL"),
+        (
+            "[serve]\nlog-level = 'warn'",
+            "serve.log-level: 'warn' is not allowed; did you mean 'warning'? allowed: debug, error, info, warning",
+        ),
+        ("serve = 1", "serve: 1 is not allowed; want a table"),
+        (
+            "[broker]\nnum.partitons = 3",
+            "there is no setting 'num.partitons' in [broker]; did you mean 'num.partitions'?",
+        ),
+        ("[broker]\nnum.partitions = 'many'", "broker.num.partitions: 'many' is not allowed; want a whole number"),
+        ("[broker]\nnum.partitions = -1", "broker.num.partitions: Invalid value -1"),
+        ("[broker]\ndelete.topic.enable = false", "broker.delete.topic.enable: cannot be set; it is always"),
+        ("[broker]\nxyz = 1", "there is no setting 'xyz' in [broker]; see: korvet config list"),
+        ("[serve\n", "not TOML: "),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_is_allowed(read: Read, tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert str(caught.value).startswith(f"{tmp_path / 'korvet.toml'}: {sentence}")
+
+
+def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read config file .*nowhere\.toml: No such file or directory"):
+        read_config(tmp_path / "nowhere.toml")
