@@ -30,3 +30,7 @@ class StoreUnavailable(KorvetError):
 
 class StoreFull(KorvetError):
     """Redis is at maxmemory and refused a function that adds data (OOM)."""
+
+
+class Disconnect(KorvetError):
+    """The connection is to be closed without an answer: how one who asked for none (acks=0) learns of an error."""

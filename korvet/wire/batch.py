@@ -27,6 +27,7 @@ CRC_FROM = 21  # the checksum covers all bytes behind it
 MAGIC = 2
 CODEC_MASK = 0x07
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
@@ -37,6 +38,7 @@ _MAGIC_AT = 16
 _OUTER = struct.Struct(">qii")  # what is written anew on the way out: base offset, length, partition leader epoch
 _OUTER_BYTES = _OUTER.size
 
+INVALID_PRODUCER_EPOCH = int(ErrorCode.invalid_producer_epoch)
 INVALID_RECORD = int(ErrorCode.invalid_record)
 CORRUPT_MESSAGE = int(ErrorCode.corrupt_message)
 MESSAGE_TOO_LARGE = int(ErrorCode.message_too_large)
@@ -92,6 +94,7 @@ _BAD_TRAILER = Refusal(CORRUPT_MESSAGE)
 _TOO_LARGE = Refusal(MESSAGE_TOO_LARGE)
 _CORRUPT = Refusal(CORRUPT_MESSAGE)
 _INVALID = Refusal(INVALID_RECORD, tells_log_start=True)
+_INVALID_EPOCH = Refusal(INVALID_PRODUCER_EPOCH, tells_log_start=True)
 _UNKNOWN_CODEC = Refusal(UNKNOWN_SERVER_ERROR, tells_log_start=True)
 _UNKNOWN_CODEC_EARLY = Refusal(UNKNOWN_SERVER_ERROR)
 
@@ -171,7 +174,18 @@ def refusal(batch: Batch, data: bytes | memoryview, max_message_bytes: int) -> R
         return _INVALID
     if batch.attributes & CONTROL or (batch.producer_id >= 0 and batch.base_sequence < 0):
         return _INVALID
-    return None
+    # Kafka takes an epoch of -1 and keeps it; there is no producer that sends it.
+    return _INVALID_EPOCH if batch.producer_id >= 0 > batch.producer_epoch else None
+
+
+def stamped(batch: Batch, data: bytes | memoryview, attributes: int, max_timestamp: int) -> tuple[Batch, bytes]:
+    """The batch with other attributes and another largest timestamp, and a checksum that fits."""
+    changed = batch._replace(attributes=attributes, max_timestamp=max_timestamp)
+    whole = bytearray(data)
+    HEADER.pack_into(whole, 0, *changed)
+    changed = changed._replace(crc=crc32c(memoryview(whole)[CRC_FROM:]))
+    HEADER.pack_into(whole, 0, *changed)
+    return changed, bytes(whole)
 
 
 def placed_in_log(data: bytes | memoryview, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:

@@ -17,7 +17,7 @@ from ulid import ULID
 from korvet.errors import StoreError
 from korvet.store.catalog import Catalog, Topic
 from korvet.store.client import Purpose, Store
-from korvet.store.contract import GONE
+from korvet.store.contract import GONE, RESEND
 from korvet.store.keys import Namespace
 from korvet.store.log.append import Appended, Appending
 from korvet.store.log.budget import ReplyBudget
@@ -28,7 +28,7 @@ from korvet.store.wakeup import Wakeups
 from korvet.wire.batch import Batch
 from korvet.wire.fetch_response import PartitionRead
 
-__all__ = ["GONE", "Appended", "Appending", "Log", "Meta", "Partition", "Want"]
+__all__ = ["GONE", "RESEND", "Appended", "Appending", "Log", "Meta", "Partition", "Want"]
 
 logger = structlog.get_logger()
 
@@ -45,6 +45,8 @@ class Log:
         self.wakeups = wakeups
         self.recent = RecentBatches()
         self.reply_budget = ReplyBudget()
+        self.is_full = False
+        """Whether Redis refused the last append for want of memory."""
         self.now = asyncio.get_running_loop().time
         self._namespace = namespace
         self._catalog = catalog
@@ -221,6 +223,12 @@ class Log:
         return [
             Partition(topic, index, self._namespace.partition(topic.name, index)) for index in range(topic.partitions)
         ]
+
+    def note_full(self, is_full: bool) -> None:
+        """Say in the log, once, that Redis is at maxmemory, and once that it is no longer."""
+        if is_full != self.is_full:
+            self.is_full = is_full
+            logger.warning("redis is at maxmemory; producers must wait" if is_full else "redis takes appends again")
 
     def report_damage(self, partition: Partition, offset: int) -> None:
         """Say in the log that a batch is missing which its stream lists."""

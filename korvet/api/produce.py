@@ -1,0 +1,296 @@
+"""Produce (key 0), versions 3 to 13; advertised from 0, because librdkafka looks for it there (KAFKA-18659).
+
+- 3: record batches of magic 2 only   - 5: log start offset   - 7: zstd   - 8: record errors and messages
+- 9: flexible   - 10: leader hints, which korvet never gives   - 13: topics by id
+
+Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
+Transactions are not served: a batch that belongs to one is refused as Kafka refuses who may not use a transactional
+id.
+
+Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords, ReplicaManager.appendRecords
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Generator
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.data_failures import (
+    KAFKA_STORAGE_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    failure_code,
+)
+from korvet.errors import Disconnect, KorvetError, StoreFull
+from korvet.store.catalog import Topic
+from korvet.store.log import GONE, RESEND, Appending, Partition
+from korvet.wire.batch import (
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Batch,
+    Refusal,
+    read_batch,
+    refusal,
+    stamped,
+)
+from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
+
+INVALID_REQUIRED_ACKS: Final = int(ErrorCode.invalid_required_acks)
+INVALID_TIMESTAMP: Final = int(ErrorCode.invalid_timestamp)
+_NO_TRANSACTIONS: Final = Refusal(int(ErrorCode.transactional_id_authorization_failed), fails_request=True)
+_TIMESTAMP_MESSAGE: Final = "One or more records have been rejected due to invalid timestamp"
+_NO_TIMESTAMP: Final = -1
+
+
+class _Limits(NamedTuple):
+    """What a topic takes."""
+
+    max_message_bytes: int
+    max_behind_ms: int
+    max_ahead_ms: int
+    is_log_append_time: bool
+
+
+class _Pending:
+    """A partition whose answer is waited for: its append, or only its log start where the batch was refused."""
+
+    __slots__ = ("append_time", "appending", "partition", "refusal")
+
+    def __init__(
+        self,
+        partition: Partition,
+        appending: Appending | None,
+        *,
+        append_time: int = _NO_TIMESTAMP,
+        refusal: Refusal | None = None,
+    ) -> None:
+        self.partition = partition
+        self.appending = appending
+        self.append_time = append_time
+        self.refusal = refusal
+
+
+Outcome = PartitionAnswer | _Pending
+_Job = tuple[list[Outcome], int, Partition, Batch, bytes]
+
+
+def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
+    """Send all batches to Redis at once; None when the catalog must be read first, or a partition is being repaired."""
+    return _begin(ctx, request, may_wait=True)
+
+
+@api(0, 3, 13, start=start, advertised_lowest=0)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """The same in turn, with the catalog read before."""
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        return await _Produced(ctx, request.acks, _all_failed(ctx, request, Refusal(failure_code(error, "produce"))))
+    produced = _begin(ctx, request, may_wait=False)
+    assert produced is not None
+    return await produced
+
+
+def _begin(ctx: Context, request: Any, *, may_wait: bool) -> _Produced | None:
+    plan = _plan(ctx, request, may_wait=may_wait)
+    if plan is None:
+        return None
+    topics, jobs, why = plan
+    if why is not None:
+        return _Produced(ctx, request.acks, _all_failed(ctx, request, why))
+    has_valid_acks = request.acks in (-1, 0, 1)
+    for outcomes, at, partition, batch, records in jobs:
+        if has_valid_acks:
+            outcomes[at] = _append(ctx, partition, batch, records)
+        else:
+            outcomes[at] = PartitionAnswer(partition.index, INVALID_REQUIRED_ACKS)
+    return _Produced(ctx, request.acks, topics)
+
+
+def _plan(
+    ctx: Context, request: Any, *, may_wait: bool
+) -> tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], Refusal | None] | None:
+    """Outcomes by topic, with a job for each that is still open, and why the request fails as a whole if it does.
+
+    Nothing is sent yet. None when something must be waited for first, and that is allowed.
+    """
+    jobs: list[_Job] = []
+    topics: list[tuple[str | UUID, list[Outcome]]] = []
+    why: Refusal | None = None
+    for data in request.topic_data:
+        name, topic = _topic(ctx, data)
+        outcomes: list[Outcome] = []
+        for part in data.partition_data:
+            batch = read_batch(part.records, ctx.version)
+            why = why or _fails_request(batch)
+            outcome, partition = _judge(ctx, topic, part.index, batch)
+            if may_wait and (partition is None or partition.repairing):
+                return None
+            if partition is not None and not isinstance(batch, Refusal):
+                jobs.append((outcomes, len(outcomes), partition, batch, part.records))
+            outcomes.append(outcome)
+        if outcomes:
+            topics.append((name, outcomes))
+    return topics, jobs, why
+
+
+_OPEN: Final = PartitionAnswer(-1, 0)
+
+
+def _judge(
+    ctx: Context, topic: Topic | None, index: int, batch: Batch | Refusal
+) -> tuple[PartitionAnswer, Partition | None]:
+    """The outcome as far as it can be told without appending, and the partition if there is one."""
+    if topic is None or not 0 <= index < topic.partitions:
+        return PartitionAnswer(index, _unknown(ctx, topic)), None
+    partition = ctx.frontend.log.partition(topic, index)
+    if isinstance(batch, Refusal):
+        return PartitionAnswer(index, batch.code, message=batch.message), partition
+    return _OPEN, partition
+
+
+def _topic(ctx: Context, data: Any) -> tuple[str | UUID, Topic | None]:
+    """What the request calls a topic, and the topic if the catalog's cache has it."""
+    if ctx.version < TOPIC_ID_SINCE:
+        return data.name, ctx.frontend.catalog.topic(data.name)
+    if data.topic_id is None:
+        return UUID(int=0), None
+    return data.topic_id, ctx.frontend.catalog.topic_by_id(data.topic_id)
+
+
+def _unknown(ctx: Context, topic: Topic | None) -> int:
+    by_id = topic is None and ctx.version >= TOPIC_ID_SINCE
+    return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _fails_request(batch: Batch | Refusal) -> Refusal | None:
+    if isinstance(batch, Refusal):
+        return batch if batch.fails_request else None
+    return _NO_TRANSACTIONS if batch.attributes & TRANSACTIONAL else None
+
+
+def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UUID, list[Outcome]]]:
+    return [
+        (
+            _topic(ctx, data)[0],
+            [PartitionAnswer(part.index, why.code, message=why.message) for part in data.partition_data],
+        )
+        for data in request.topic_data
+    ]
+
+
+def _append(ctx: Context, partition: Partition, batch: Batch, records: bytes) -> Outcome:
+    """Judge a batch as the log does, and send it to Redis."""
+    limits = _limits(ctx, partition.topic)
+    if len(records) != batch.size_bytes:
+        records = records[: batch.size_bytes]
+    refused = refusal(batch, records, limits.max_message_bytes)
+    append_time = _NO_TIMESTAMP
+    now_ms = time.time_ns() // 1_000_000
+    if refused is None and not limits.is_log_append_time:
+        refused = _judge_timestamps(batch, limits, now_ms)
+    if refused is not None:
+        if refused.tells_log_start:
+            return _Pending(partition, None, refusal=refused)
+        return PartitionAnswer(partition.index, refused.code, message=refused.message)
+    if limits.is_log_append_time:
+        append_time = now_ms
+        batch, records = stamped(batch, records, batch.attributes | LOG_APPEND_TIME, now_ms)
+    elif batch.attributes & LOG_APPEND_TIME:
+        batch, records = stamped(batch, records, batch.attributes & ~LOG_APPEND_TIME, batch.max_timestamp)
+    return _Pending(partition, ctx.frontend.log.append(partition, batch, records), append_time=append_time)
+
+
+def _limits(ctx: Context, topic: Topic) -> _Limits:
+    setting = ctx.frontend.catalog.setting
+    return _Limits(
+        int(setting(topic, "max.message.bytes")),
+        int(setting(topic, "message.timestamp.before.max.ms")),
+        int(setting(topic, "message.timestamp.after.max.ms")),
+        setting(topic, "message.timestamp.type") == "LogAppendTime",
+    )
+
+
+def _judge_timestamps(batch: Batch, limits: _Limits, now_ms: int) -> Refusal | None:
+    """As LogValidator.validateTimestamp, by the header alone: the records that are meant are not listed."""
+    oldest, newest = batch.base_timestamp, batch.max_timestamp
+    is_late = newest != _NO_TIMESTAMP and newest - now_ms > limits.max_ahead_ms
+    if is_late or (oldest != _NO_TIMESTAMP and now_ms - oldest > limits.max_behind_ms):
+        return Refusal(INVALID_TIMESTAMP, _TIMESTAMP_MESSAGE, tells_log_start=True)
+    return None
+
+
+class _Produced:
+    """Waits for the outcomes and packs the answer. Not a coroutine, so that it may be dropped without being awaited."""
+
+    __slots__ = ("_acks", "_ctx", "_topics")
+
+    def __init__(self, ctx: Context, acks: int, topics: list[tuple[str | UUID, list[Outcome]]]) -> None:
+        self._ctx = ctx
+        self._acks = acks
+        self._topics = topics
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        return self._answer().__await__()
+
+    async def _answer(self) -> Answer:
+        topics = [
+            (name, [p if isinstance(p, PartitionAnswer) else await _settled(self._ctx, p) for p in outcomes])
+            for name, outcomes in self._topics
+        ]
+        if self._acks == 0:
+            _check_silent(topics)
+            return None
+        return [pack(self._ctx.version, topics)]
+
+
+def _check_silent(topics: list[tuple[str | UUID, list[PartitionAnswer]]]) -> None:
+    """Who asked for no answer learns of an error by a closed connection, as on Kafka.
+
+    :raises Disconnect:
+    """
+    for name, answers in topics:
+        for answer in answers:
+            if answer.code != 0:
+                raise Disconnect(
+                    f"produce with acks=0 failed on {name}-{answer.partition}: {ErrorCode(answer.code).name}"
+                )
+
+
+async def _settled(ctx: Context, pending: _Pending) -> PartitionAnswer:
+    partition, log = pending.partition, ctx.frontend.log
+    if pending.appending is None:
+        return await _refused(ctx, pending)
+    try:
+        code, base_offset, log_start, _ = await pending.appending
+    except KorvetError as error:
+        if isinstance(error, StoreFull):
+            log.note_full(True)
+        return PartitionAnswer(partition.index, failure_code(error, "produce"))
+    if log.is_full:
+        log.note_full(False)
+    if code == 0:
+        return PartitionAnswer(partition.index, 0, base_offset, pending.append_time, log_start)
+    if code == GONE:
+        return PartitionAnswer(partition.index, _unknown(ctx, None))
+    if code == RESEND:
+        return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
+    return PartitionAnswer(partition.index, code, log_start=log_start)
+
+
+async def _refused(ctx: Context, pending: _Pending) -> PartitionAnswer:
+    partition, refused = pending.partition, pending.refusal
+    assert refused is not None
+    try:
+        (meta,) = await ctx.frontend.log.metas([partition])
+    except KorvetError as error:
+        return PartitionAnswer(partition.index, failure_code(error, "produce"))
+    if meta is None:
+        return PartitionAnswer(partition.index, _unknown(ctx, None))
+    return PartitionAnswer(partition.index, refused.code, log_start=meta.start, message=refused.message)
