@@ -2,4 +2,12 @@
 
 from importlib.util import find_spec
 
+import pytest
+
 pytest_plugins = [name for name in ("tests.support.redis", "tests.support.broker") if find_spec(name)]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Tests marked anyio run as the product does: asyncio on uvloop."""
+    return "asyncio", {"use_uvloop": True}

@@ -262,7 +262,7 @@ async def embedded_server(data_dir: Path, *, maxmemory_bytes: int | None = None)
 
     :raises EmbeddedError: when the directory is in use, or the server does not come up.
     """
-    data_dir = Path(os.path.abspath(data_dir))
+    data_dir = Path.cwd() / data_dir
     with _locked(data_dir), _socket_in(data_dir) as socket:
         server = Embedded(data_dir, socket, maxmemory_bytes or _memory_bytes())
         async with anyio.create_task_group() as tasks:

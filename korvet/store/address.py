@@ -99,9 +99,7 @@ def parse_redis_url(url: str) -> RedisUrl:
     )
 
 
-def _place(
-    parts: SplitResult, kind: Kind, hosts: str, options: dict[str, str]
-) -> tuple[tuple[Address, ...], str, int]:
+def _place(parts: SplitResult, kind: Kind, hosts: str, options: dict[str, str]) -> tuple[tuple[Address, ...], str, int]:
     if parts.scheme == "unix":
         if not parts.path.strip("/"):
             raise ConfigError("Redis URL: unix:// needs the path of a socket, as in unix:///run/redis.sock")

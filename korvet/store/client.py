@@ -263,9 +263,7 @@ class Store:
             self._history_changed()
 
 
-_VERBS = {
-    name: b"FCALL_RO" if function.read_only else b"FCALL" for name, function in contract.FUNCTIONS.items()
-}
+_VERBS = {name: b"FCALL_RO" if function.read_only else b"FCALL" for name, function in contract.FUNCTIONS.items()}
 
 
 @asynccontextmanager

@@ -1,0 +1,240 @@
+"""The store client against real servers: order, errors, loss and return of the connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+import redis
+
+from korvet.errors import StoreError, StoreFull, StoreUnavailable
+from korvet.store import functions, link
+from korvet.store.client import Purpose, Store, open_store
+from korvet.store.keys import Namespace
+from korvet.store.link import as_exception
+from tests.support.redis import Server, running_server
+
+pytestmark = pytest.mark.anyio
+
+KEY = "korvet:{t}:list"
+CATALOG = Namespace("client").catalog
+
+
+@pytest.fixture
+def server(redis_server: Server) -> Iterator[Server]:
+    """The session's server, empty of data and functions."""
+    with redis_server.client() as client:
+        client.flushall()
+        client.function_flush()
+    yield redis_server
+
+
+@pytest.fixture
+def own_server(redis_server: Server) -> Iterator[Server]:
+    """A server of the same kind for the test alone, to be killed at will."""
+    with running_server(redis_server.kind) as server:
+        yield server
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+async def outcome(pending: Awaitable[Any]) -> Any:
+    """The reply, or the exception as a value."""
+    try:
+        return await pending
+    except (StoreError, StoreFull, StoreUnavailable) as error:
+        return error
+
+
+async def test_commands_reach_redis_in_the_order_of_the_calls(server: Server) -> None:
+    async with open_store(server.url) as store:
+        futures = [store.call(Purpose.APPEND, KEY, "RPUSH", KEY, number) for number in range(2000)]
+        assert [await future for future in futures] == list(range(1, 2001))
+        items = await store.call(Purpose.READ, KEY, "LRANGE", KEY, 0, -1)
+        assert [int(item) for item in items] == list(range(2000))
+
+
+async def test_functions_are_called(server: Server) -> None:
+    async with open_store(server.url) as store:
+        await functions.ensure(store)
+        version = await store.fcall(Purpose.COORDINATE, "korvet_version", ())
+        assert version.decode() == functions.library_version()
+        code, cluster_id = await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")
+        assert (code, cluster_id) == (0, b"abc")
+
+
+async def test_placed_value_lies_at_its_key_with_an_expiry_before_the_next_command(server: Server) -> None:
+    parts = [b"head", memoryview(bytearray(b"x" * 300_000)), memoryview(b"tail")]
+    async with open_store(server.url) as store:
+        store.place(KEY, parts, 60_000)
+        ttl = store.call(Purpose.APPEND, KEY, "PTTL", KEY)
+        value = store.call(Purpose.APPEND, KEY, "GET", KEY)
+        assert 0 < await ttl <= 60_000
+        assert await value == b"".join(parts)
+
+
+async def test_arguments_may_be_text_bytes_views_and_numbers(server: Server) -> None:
+    async with open_store(server.url) as store:
+        await store.call(Purpose.APPEND, KEY, "RPUSH", KEY, "é", b"\x00\xff", memoryview(b"view")[1:], 7, 1.5)
+        assert await store.call(Purpose.READ, KEY, "LRANGE", KEY, 0, -1) == [
+            "é".encode(), b"\x00\xff", b"iew", b"7", b"1.5",
+        ]  # fmt: skip
+
+
+async def test_error_reply_is_a_store_error_and_later_commands_go_on(server: Server) -> None:
+    async with open_store(server.url) as store:
+        await store.call(Purpose.APPEND, KEY, "SET", KEY, "text")
+        with pytest.raises(StoreError, match="WRONGTYPE"):
+            await store.call(Purpose.APPEND, KEY, "LPUSH", KEY, "x")
+        assert await store.call(Purpose.APPEND, KEY, "GET", KEY) == b"text"
+
+
+async def test_full_server_is_store_full(own_server: Server) -> None:
+    async with open_store(own_server.url) as store:
+        await functions.ensure(store)
+        await store.call(Purpose.COORDINATE, KEY, "CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(StoreFull):
+            await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")
+        with pytest.raises(StoreFull):
+            await store.call(Purpose.COORDINATE, KEY, "SET", KEY, "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("OOM command not allowed when used memory > 'maxmemory'.", StoreFull),
+        ("LOADING Redis is loading the dataset in memory", StoreUnavailable),
+        ("MASTERDOWN Link with MASTER is down", StoreUnavailable),
+        ("READONLY You can't write against a read only replica.", StoreUnavailable),
+        ("CLUSTERDOWN The cluster is down", StoreUnavailable),
+        ("ERR something else", StoreError),
+        ("NOPERM User korvet has no permissions", StoreError),
+    ],
+)
+async def test_error_replies_have_their_meaning(text: str, kind: type[Exception]) -> None:
+    error = as_exception(text)
+    assert isinstance(error, kind)
+    assert not getattr(error, "outcome_unknown", False)
+
+
+async def test_everything_pipelined_on_a_lost_connection_fails_with_unknown_outcome(own_server: Server) -> None:
+    async with open_store(own_server.url) as store:
+        await store.call(Purpose.APPEND, KEY, "CLIENT", "PAUSE", 60_000, "WRITE")
+        futures = [store.call(Purpose.APPEND, KEY, "RPUSH", KEY, number) for number in range(100)]
+        await store.call(Purpose.READ, KEY, "PING")
+        own_server.kill()
+        errors = [await outcome(future) for future in futures]
+        assert all(isinstance(error, StoreUnavailable) and error.outcome_unknown for error in errors)
+
+
+async def test_commands_fail_at_once_and_known_while_there_is_no_connection(own_server: Server) -> None:
+    async with open_store(own_server.url) as store:
+        own_server.kill()
+        await until(lambda: not store.is_connected())
+        error = await outcome(store.call(Purpose.COORDINATE, KEY, "PING"))
+        assert isinstance(error, StoreUnavailable)
+        assert not error.outcome_unknown
+        store.place(KEY, [b"dropped"], 1000)
+
+
+async def test_another_run_id_is_told_before_anything_is_sent_to_the_new_server(own_server: Server) -> None:
+    async with open_store(own_server.url) as store:
+        before, told = store.run_id(KEY), []
+        store.on_history_change(lambda: told.append(store.run_id(KEY)))
+        own_server.restart(crash=True)
+        await until(lambda: len(told) == len(Purpose))
+        await until(store.is_connected)
+        assert store.run_id(KEY) != before
+        assert await store.call(Purpose.APPEND, KEY, "PING") == b"PONG"
+
+
+async def test_broken_connection_to_the_same_server_is_no_change_of_history(server: Server) -> None:
+    async with open_store(server.url) as store:
+        told: list[None] = []
+        store.on_history_change(lambda: told.append(None))
+        before = store.run_id(KEY)
+        await store.call(Purpose.READ, KEY, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await until(lambda: not store.is_connected())
+        await until(store.is_connected)
+        assert store.run_id(KEY) == before
+        assert not told
+
+
+async def test_server_that_owes_replies_and_says_nothing_is_given_up(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "SILENCE_LIMIT_S", 0.3)
+    async with open_store(own_server.url) as store:
+        with own_server.paused():
+            error = await outcome(store.call(Purpose.APPEND, KEY, "PING"))
+        assert isinstance(error, StoreUnavailable)
+        assert error.outcome_unknown
+        await until(store.is_connected)
+
+
+async def test_lost_functions_are_loaded_and_the_calls_sent_again_in_order(server: Server) -> None:
+    async with open_store(server.url) as store:
+        await functions.ensure(store)
+        with server.client() as client:
+            client.function_flush()
+        await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")
+        with server.client() as client:
+            client.function_flush()
+        ids = [store.fcall(Purpose.COORDINATE, "korvet_producer_id", CATALOG) for _ in range(50)]
+        # The first refusals are in, and the library is on its way: what is asked now waits behind what was refused.
+        await asyncio.wait([store.call(Purpose.READ, KEY, "PING")])
+        ids += [store.fcall(Purpose.COORDINATE, "korvet_producer_id", CATALOG) for _ in range(50)]
+        handed_out = [(await reply)[1] for reply in ids]
+        assert handed_out == sorted(handed_out)
+        assert len(set(handed_out)) == 100
+
+
+async def test_library_that_cannot_be_loaded_fails_the_calls(own_server: Server) -> None:
+    async with open_store(own_server.url) as store:
+        await store.call(Purpose.COORDINATE, KEY, "CONFIG", "SET", "maxmemory", 1)
+        assert isinstance(await outcome(store.fcall(Purpose.COORDINATE, "korvet_version", ())), StoreFull)
+        assert await store.call(Purpose.COORDINATE, KEY, "PING") == b"PONG"
+
+
+async def test_cancelled_waiter_does_not_shift_the_replies(server: Server) -> None:
+    async with open_store(server.url) as store:
+        dropped = store.call(Purpose.READ, KEY, "ECHO", "first")
+        kept = store.call(Purpose.READ, KEY, "ECHO", "second")
+        dropped.cancel()
+        assert await kept == b"second"
+
+
+async def test_password_user_and_database_are_used() -> None:
+    with running_server("valkey", tcp=True) as server:
+        with server.client() as client:
+            client.acl_setuser("korvet", enabled=True, passwords=["+p@ss/word"], commands=["+@all"], keys=["*"])
+            client.acl_setuser("default", enabled=False)
+        url = f"redis://korvet:p%40ss%2Fword@127.0.0.1:{server.port}/3"
+        async with open_store(url) as store:
+            await store.call(Purpose.APPEND, KEY, "SET", KEY, "x")
+            assert "word" not in str(store.url)
+        with redis.Redis.from_url(url) as client:
+            assert client.get(KEY) == b"x"
+        with pytest.raises(StoreUnavailable, match="WRONGPASS"):
+            async with open_store(f"redis://korvet:no@127.0.0.1:{server.port}", connect_timeout_s=0.3):
+                pass
+
+
+async def test_unreachable_redis_is_one_error_in_time() -> None:
+    with pytest.raises(StoreUnavailable, match="redis://127.0.0.1:1: "):
+        async with open_store("redis://127.0.0.1:1", connect_timeout_s=0.2):
+            pass
+
+
+async def test_exception_of_the_block_comes_out_as_it_was(server: Server) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with open_store(server.url) as store:
+            assert isinstance(store, Store)
+            _ = 1 / 0

@@ -1,0 +1,152 @@
+"""Wake-ups over sharded pub/sub, against real servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import anyio
+import pytest
+
+from korvet.store import wakeup
+from korvet.store.client import Purpose, open_store
+from korvet.store.wakeup import Wakeups
+from tests.support.redis import Server, running_server
+
+pytestmark = pytest.mark.anyio
+
+A, B = "korvet:{a}:log", "korvet:{b}:log"
+
+
+@pytest.fixture
+def own_server(redis_server: Server) -> Iterator[Server]:
+    with running_server(redis_server.kind) as server:
+        yield server
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+async def test_only_the_channels_that_moved_are_told(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A, B]) as listening:
+            await listening.ready()
+            assert wakeups.latest(A) is None
+            await store.call(Purpose.APPEND, A, "SPUBLISH", A, "5 17")
+            assert await listening.wait(10) == {A}
+            assert wakeups.latest(A) == b"5 17"
+            assert wakeups.latest(B) is None
+            assert await listening.wait(0) == set()
+
+
+async def test_message_between_ready_and_wait_is_not_missed(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            await store.call(Purpose.APPEND, A, "SPUBLISH", A, "x")
+            await until(lambda: wakeups.latest(A) == b"x")
+            assert await listening.wait(10) == {A}
+
+
+async def test_nothing_moved_is_an_empty_set_at_the_timeout(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        with Wakeups(store).listen([A]) as listening:
+            await listening.ready()
+            assert await listening.wait(0.02) == set()
+
+
+async def test_everybody_who_listens_is_woken(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups, woken = Wakeups(store), []
+
+        async def sleeper(number: int, ready: anyio.Event) -> None:
+            with wakeups.listen([A]) as listening:
+                await listening.ready()
+                ready.set()
+                await listening.wait(10)
+                woken.append(number)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                ready = anyio.Event()
+                tasks.start_soon(sleeper, number, ready)
+                await ready.wait()
+            await store.call(Purpose.APPEND, A, "SPUBLISH", A, "x")
+        assert sorted(woken) == list(range(5))
+
+
+async def test_second_listener_of_a_channel_has_its_latest_message_at_once(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            await store.call(Purpose.APPEND, A, "SPUBLISH", A, "1 2")
+            await listening.wait(10)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            assert wakeups.latest(A) == b"1 2"
+
+
+async def test_lost_connection_wakes_everybody_and_subscribes_anew(own_server: Server) -> None:
+    async with open_store(own_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A, B]) as listening:
+            await listening.ready()
+            await store.call(Purpose.APPEND, A, "SPUBLISH", A, "x")
+            await until(lambda: wakeups.latest(A) == b"x")
+            await listening.wait(0)
+            own_server.restart(crash=True)
+            assert await listening.wait(10) == {A, B}
+            assert wakeups.latest(A) is None
+            await until(store.is_connected)
+            await listening.ready()
+            await store.call(Purpose.APPEND, B, "SPUBLISH", B, "y")
+            assert await listening.wait(10) == {B}
+
+
+async def test_late_confirmation_wakes_who_waits_already(own_server: Server) -> None:
+    async with open_store(own_server.url) as store:
+        wakeups = Wakeups(store)
+        own_server.kill()
+        await until(lambda: not store.is_connected())
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            waiting = asyncio.ensure_future(listening.wait(20))
+            own_server.start()
+            assert await waiting == {A}
+
+
+async def test_channel_that_nobody_wants_is_given_up_after_a_while(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+        with wakeups.listen([B]) as listening:
+            await listening.ready()
+            assert await store.call(Purpose.READ, A, "PUBSUB", "SHARDNUMSUB", A) == [A.encode(), 1]
+        monkeypatch.setattr(wakeup, "_LINGER_S", 0.0)
+        with wakeups.listen([B]) as listening:
+            await listening.ready()
+        with redis_server.client() as client:
+            while client.execute_command("PUBSUB", "SHARDNUMSUB", A)[1]:
+                await anyio.sleep(0.005)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            await store.call(Purpose.APPEND, A, "SPUBLISH", A, "x")
+            assert await listening.wait(10) == {A}
+
+
+async def test_wake_all_wakes_without_a_message(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            wakeups.wake_all()
+            assert await listening.wait(10) == {A}
