@@ -148,7 +148,7 @@ def _broker_problem(ctx: Context, resource: Any) -> str | None:
 
 
 def _cluster_problem(catalog: Catalog, change: ConfigChange) -> str | None:
-    fixed = sorted(name for name in change.set if name in BROKER_CONFIGS and BROKER_CONFIGS[name].read_only)
+    fixed = [name for name in change.set if name in BROKER_CONFIGS and BROKER_CONFIGS[name].read_only]
     if fixed:
         return f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
     for name, value in change.set.items():

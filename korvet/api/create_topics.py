@@ -69,14 +69,14 @@ def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
     illegal = name_problem(name)
     if illegal is not None:
         return ErrorCode.invalid_topic_exception, illegal
+    if catalog.topic(name) is not None:
+        return _exists(name)
     colliding = colliding_topics(name, catalog.topics())
     if colliding:
         return (
             ErrorCode.invalid_topic_exception,
             f"Topic '{name}' collides with existing topic: {', '.join(colliding)}",
         )
-    if catalog.topic(name) is not None:
-        return _exists(name)
     misconfigured = topic_problem({config.name: config.value for config in asked.configs}, TOPIC_CONFIGS)
     if misconfigured is not None:
         return ErrorCode.invalid_config, misconfigured

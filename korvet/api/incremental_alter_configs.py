@@ -41,7 +41,7 @@ def _change(resource: Any, current: Mapping[str, str], known: Known) -> ConfigCh
     dropped: list[str] = []
     for config in resource.configs:
         if config.config_operation not in _OPERATIONS:
-            return ErrorCode.invalid_request, f"Unknown operation type {config.config_operation}"
+            return ErrorCode.invalid_request, f"Unknown operations type {config.config_operation}"
         operation = Operation(config.config_operation)
         if operation is Operation.DELETE:
             dropped.append(config.name)

@@ -105,8 +105,12 @@ async def _find(ctx: Context, request: Any) -> list[Found]:
         return list(catalog.topics())
     found: dict[object, Found] = {}
     may_create = getattr(request, "allow_auto_topic_creation", True)
+    by_id = any(getattr(asked, "topic_id", None) is not None for asked in request.topics)
     for asked in request.topics:
         topic_id = getattr(asked, "topic_id", None)
+        if topic_id is None and by_id:
+            # As Kafka: where one topic is asked for by its id, those asked for by name are passed over.
+            continue
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)
             found[topic_id if topic is None else topic.name] = topic or _unknown_id(topic_id)

@@ -114,14 +114,16 @@ def problem(config: Config, text: str) -> str | None:
     why = config.check(value) if config.check is not None else None
     if why is not None:
         return _refusal(config.name, _shown(value, why), why)
-    if config.only is not None and set_of(value) != set_of(parse(config.kind, config.only)):
+    if config.only is not None and not _is_within(value, parse(config.kind, config.only)):
         return _refusal(config.name, text.strip(), f"korvet does not support it yet, only {config.only!r}")
     return None
 
 
-def set_of(value: Value) -> Value | frozenset[str]:
-    """A value for comparing: the order of a LIST and its repetitions do not count."""
-    return frozenset(value) if isinstance(value, tuple) else value
+def _is_within(value: Value, only: Value) -> bool:
+    """Whether it is the value that korvet does; of a LIST, whether it names nothing else."""
+    if isinstance(value, tuple) and isinstance(only, tuple):
+        return set(value) <= set(only)
+    return value == only
 
 
 def _refusal(name: str, value: str, why: str) -> str:
