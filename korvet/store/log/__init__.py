@@ -24,6 +24,7 @@ from korvet.store.log.budget import ReplyBudget
 from korvet.store.log.partition import Partition
 from korvet.store.log.read import Meta, Unreadable, Want, ask_meta, meta_of, read, stands_at_end
 from korvet.store.log.recent import RecentBatches
+from korvet.store.log.times import Timed, offset_for_time
 from korvet.store.wakeup import Wakeups
 from korvet.wire.batch import Batch
 from korvet.wire.fetch_response import PartitionRead
@@ -126,16 +127,23 @@ class Log:
             question = ask_meta(self, partition)
         raise StoreError(f"{partition.keys.meta} does not come to rest")
 
+    async def offset_for_time(self, partition: Partition, timestamp: int) -> Timed | None:
+        """The first record that is not older than a time; see `korvet.store.log.times.offset_for_time`."""
+        return await offset_for_time(self, partition, timestamp)
+
     async def trim(self, partition: Partition, offset: int) -> tuple[int, int]:
         """Drop what is below an offset, -1 for all. Returns a Kafka error code, or GONE, and the log start then.
 
         :raises StoreUnavailable, StoreError:
         """
+        may_restore = True
         while True:
             code, start, more = await self.store.fcall(
                 Purpose.APPEND, "korvet_log_trim", partition.keys, partition.topic_id, offset
             )
-            if code != 0 or not more:
+            if code == GONE and may_restore and await self.restore(partition):
+                may_restore = False
+            elif code != 0 or not more:
                 return code, start
 
     # ------------------------------------------------------------------ partitions come and go

@@ -1,0 +1,47 @@
+"""Topics by name for a request that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from korvet.api.context import Context
+from korvet.api.data_failures import failure_code
+from korvet.errors import KorvetError
+from korvet.store.catalog import Topic
+
+
+async def known_topics(ctx: Context, asked: Iterable[Any], *, field: str = "name") -> Mapping[str, Topic | int]:
+    """The topics of a request that exist, each asked for as ``{field, partitions}``.
+
+    The catalog is read where its cache lacks one of them or one of their partitions. Where that fails, each that is
+    missing has the error code to answer in its place.
+    """
+    asked = list(asked)
+    catalog = ctx.frontend.catalog
+    known: dict[str, Topic | int] = {}
+    for is_fresh in (False, True):
+        for wanted in asked:
+            topic = catalog.topic(getattr(wanted, field))
+            if topic is not None:
+                known[topic.name] = topic
+        if is_fresh or all(_has_partitions(known.get(getattr(wanted, field)), wanted) for wanted in asked):
+            break
+        try:
+            await catalog.refresh()
+        except KorvetError as error:
+            code = failure_code(error, "catalog")
+            return {getattr(wanted, field): code for wanted in asked} | known
+        known.clear()
+    return known
+
+
+def _has_partitions(topic: Topic | int | None, wanted: Any) -> bool:
+    if not isinstance(topic, Topic):
+        return False
+    return all(_index(part) < topic.partitions for part in wanted.partitions)
+
+
+def _index(part: Any) -> int:
+    index = getattr(part, "partition_index", None)
+    return int(part.partition if index is None else index)

@@ -1,0 +1,96 @@
+"""Timestamps of the records in a batch: the only thing inside that korvet ever looks at, to answer offsets by time.
+
+A record (varints are zig-zag): length varint, attributes int8, timestamp delta varint, offset delta varint, then key,
+value and headers, which are skipped. Compressed batches hold their records as gzip, as zstd, as an LZ4 frame, or as
+Snappy either raw or in the chunks of xerial's snappy-java, which Java clients write.
+
+Source: DefaultRecord, org.apache.kafka.common.compress
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+
+import cramjam
+
+from korvet.errors import KorvetError
+from korvet.wire.batch import CODEC_MASK, GZIP, HEADER_BYTES, LOG_APPEND_TIME, LZ4, SNAPPY, ZSTD, Batch
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+_SIZE = struct.Struct(">I")
+
+
+class UndecodableRecords(KorvetError):
+    """A batch does not hold the records that its header promises."""
+
+
+def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int = 0) -> tuple[int, int] | None:
+    """The offset delta and the timestamp (ms) of the first record that is not older than ``timestamp``.
+
+    None when there is none. ``data`` is the whole batch; records below ``from_delta`` do not count.
+
+    :raises UndecodableRecords:
+    """
+    if batch.attributes & LOG_APPEND_TIME:
+        return (from_delta, batch.max_timestamp) if batch.max_timestamp >= timestamp else None
+    if from_delta == 0 and batch.base_timestamp >= timestamp:
+        # The base timestamp is that of the first record.
+        return 0, batch.base_timestamp
+    for offset_delta, timestamp_delta in _deltas(batch, data):
+        if offset_delta >= from_delta and batch.base_timestamp + timestamp_delta >= timestamp:
+            return offset_delta, batch.base_timestamp + timestamp_delta
+    return None
+
+
+def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
+    """Offset delta and timestamp delta of each record."""
+    try:
+        records = _decompressed(batch.attributes & CODEC_MASK, data[HEADER_BYTES:])
+        at = 0
+        for _ in range(batch.records):
+            length, at = _varint(records, at)
+            timestamp_delta, inside = _varint(records, at + 1)
+            offset_delta, _ = _varint(records, inside)
+            yield offset_delta, timestamp_delta
+            at += length
+    except (IndexError, ValueError, OSError, EOFError, struct.error, zlib.error, cramjam.DecompressionError) as error:
+        raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+
+
+def _decompressed(codec: int, data: bytes) -> bytes:
+    if codec == GZIP:
+        return gzip.decompress(data)
+    if codec == SNAPPY:
+        return _unsnapped(data)
+    if codec == LZ4:
+        return bytes(cramjam.lz4.decompress(data))
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.decompress(data))
+    return data
+
+
+def _unsnapped(data: bytes) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return bytes(cramjam.snappy.decompress_raw(data))
+    chunks, at = [], _XERIAL_HEADER_BYTES
+    while at < len(data):
+        (size,) = _SIZE.unpack_from(data, at)
+        at += _SIZE.size
+        chunks.append(bytes(cramjam.snappy.decompress_raw(data[at : at + size])))
+        at += size
+    return b"".join(chunks)
