@@ -12,6 +12,13 @@ function catalog.publish(meta_key)
   redis.call('SPUBLISH', meta_key, value.integer(version))
 end
 
+-- Fail on a key of the wrong type while nothing is written.
+function catalog.check_keys(keys)
+  for _, key in ipairs(keys) do
+    redis.call('HLEN', key)
+  end
+end
+
 function catalog.make_keys(keys)
   redis.call('HSETNX', keys[2], '', '')
   redis.call('HSETNX', keys[3], '', '')
@@ -61,6 +68,7 @@ redis.register_function{
 -- ARGV[1] cluster_id   to use when there is none
 -- Returns {0, cluster_id}
 function catalog.init(keys, args)
+  catalog.check_keys(keys)
   local cluster_id = redis.call('HGET', keys[1], 'cluster_id')
   if not cluster_id then
     cluster_id = args[1]
@@ -85,9 +93,9 @@ redis.register_function{
 -- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
 function catalog.configure(keys, args)
   local change = cjson.decode(args[1])
+  catalog.check_keys(keys)
   local old = value.pairs(catalog.fields(keys[3]))
   local new = value.changed(old, change)
-  redis.call('HGET', keys[2], '') -- a key of the wrong type is found before the first write
   catalog.make_keys(keys) -- first write
   for name in pairs(old) do
     if new[name] == nil then

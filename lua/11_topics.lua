@@ -20,12 +20,6 @@ function topic.store(keys, name, stored)
   return text
 end
 
--- Fail on a key of the wrong type while nothing is written.
-function topic.check_keys(keys)
-  redis.call('HLEN', keys[1])
-  redis.call('HLEN', keys[3])
-end
-
 -- topic_create: add a topic to the catalog
 -- KEYS[1] meta    hash  version, cluster_id, last_producer_id
 -- KEYS[2] topics  hash  name -> topic JSON
@@ -38,7 +32,7 @@ function topic.create(keys, args)
   local name, id = args[1], args[2]
   local partitions = value.number(args[3], 'partitions')
   local configs = cjson.decode(args[4])
-  topic.check_keys(keys)
+  catalog.check_keys(keys)
   local existing = redis.call('HGET', keys[2], name)
   if existing then
     return { code.TOPIC_ALREADY_EXISTS, existing }
@@ -65,7 +59,7 @@ redis.register_function{
 -- Source: ReplicationControlManager.createPartitions
 function topic.grow(keys, args)
   local partitions = value.number(args[3], 'partitions')
-  topic.check_keys(keys)
+  catalog.check_keys(keys)
   local found = topic.live(keys[2], args[1], args[2])
   if not found then
     return { code.UNKNOWN_TOPIC_OR_PARTITION, '' }
@@ -92,7 +86,7 @@ redis.register_function{
 -- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
 function topic.configure(keys, args)
   local change = cjson.decode(args[3])
-  topic.check_keys(keys)
+  catalog.check_keys(keys)
   local found = topic.live(keys[2], args[1], args[2])
   if not found then
     return { code.UNKNOWN_TOPIC_OR_PARTITION, '' }
@@ -116,7 +110,7 @@ redis.register_function{
 -- Source: ReplicationControlManager.deleteTopic
 function topic.delete(keys, args)
   local name, id, step = args[1], args[2], args[3]
-  topic.check_keys(keys)
+  catalog.check_keys(keys)
   local text = redis.call('HGET', keys[2], name)
   local found = text and cjson.decode(text)
   local is_it = found and found.id == id

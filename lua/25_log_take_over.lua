@@ -1,4 +1,5 @@
--- log_take_over: begin a leader epoch where another server than before holds the log, without waiting for an append
+-- log_take_over: begin a leader epoch where another server than before holds the log
+-- It does not wait for an append, so that clients can be told of the epoch at once.
 -- KEYS[1] log       stream  record batches
 -- KEYS[2] meta      hash    identity, offsets, epochs, totals
 -- KEYS[3] producers hash    producer id -> last batches

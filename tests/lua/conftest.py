@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
+from tests.lua.log import Log
 from tests.support.redis import Server
 
 LUA = Path(__file__).resolve().parents[2] / "lua"
+CLOCK = """local clock = {}
+function clock.now_us()
+  return tonumber(redis.call('GET', 'clock_us'))
+end
+"""
+"""What takes the clock's place: the time lies in a key."""
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +35,29 @@ def _connection(redis_server: Server) -> Iterator[redis.Redis]:
 @pytest.fixture
 def server(_connection: redis.Redis, library: str) -> redis.Redis:
     """A client of an empty server with the library loaded."""
-    _connection.flushall()
     _connection.config_set("maxmemory", 0)
+    _connection.flushall()
     _connection.function_load(library, replace=True)
     return _connection
+
+
+@pytest.fixture
+def set_clock(server: redis.Redis) -> Callable[[float], None]:
+    """Have the library's clock stand at the seconds since 1970 that it is given."""
+    files = sorted(LUA.glob("*.lua"))
+    source = "".join(CLOCK if path.name == "01_clock.lua" else path.read_text() for path in files)
+    server.function_load(source, replace=True)
+
+    def set_to(seconds: float) -> None:
+        server.set("clock_us", round(seconds * 1_000_000))
+
+    set_to(1_700_000_000)
+    return set_to
+
+
+@pytest.fixture
+def log(server: redis.Redis) -> Log:
+    """A partition with its keys made."""
+    log = Log(server)
+    assert log.create() == 0
+    return log

@@ -1,0 +1,177 @@
+"""Idempotent producers in korvet_log_append: Kafka's ProducerStateManagerTest and UnifiedLogTest, and what korvet adds.
+
+Codes: 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 47 INVALID_PRODUCER_EPOCH, 59 UNKNOWN_PRODUCER_ID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from tests.lua.log import Log
+
+LAST_SEQUENCE = 2**31 - 1
+DAY_S = 86400
+
+
+def _fill(log: Log, batches: int, *, producer_id: int = 7, epoch: int = 0, records: int = 3) -> list[int]:
+    """Append batches in sequence; their base offsets."""
+    return [
+        log.append(records, producer=(producer_id, epoch, number * records)).base_offset for number in range(batches)
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 5, LAST_SEQUENCE])
+def test_unknown_producer_may_begin_anywhere(log: Log, first: int) -> None:
+    assert log.append(producer=(7, 3, first)).code == 0
+
+
+def test_batches_in_sequence_are_appended(log: Log) -> None:
+    assert _fill(log, 8) == list(range(0, 24, 3))
+
+
+@pytest.mark.parametrize("back", range(1, 6))
+def test_duplicate_of_one_of_the_last_five_gets_its_first_offset(log: Log, back: int) -> None:
+    bases = _fill(log, 9)
+    before = log.dump()
+    first = (9 - back) * 3
+    assert log.append(3, producer=(7, 0, first)) == (0, bases[-back], 0, 0)
+    assert log.place(3, producer=(7, 0, first)) == (0, bases[-back], 0, 0)
+    assert log.dump() == before
+
+
+def test_duplicate_is_known_while_its_temporary_key_is_gone(log: Log) -> None:
+    log.place(3, producer=(7, 0, 0))
+    assert log.place(3, producer=(7, 0, 0), is_sent=False) == (0, 0, 0, 0)
+
+
+def test_duplicate_older_than_the_last_five_is_out_of_order(log: Log) -> None:
+    _fill(log, 9)
+    before = log.dump()
+    assert log.append(3, producer=(7, 0, 9)) == (45, -1, 0, 0)
+    assert log.place(3, producer=(7, 0, 9)) == (45, -1, 0, 0)
+    assert log.dump() == before
+
+
+def test_overlap_that_is_no_exact_duplicate_is_out_of_order(log: Log) -> None:
+    _fill(log, 3)
+    assert log.append(2, producer=(7, 0, 6)).code == 45
+    assert log.append(4, producer=(7, 0, 6)).code == 45
+    assert log.append(2, producer=(7, 0, 7)).code == 45
+
+
+@pytest.mark.parametrize("first", [4, 100, LAST_SEQUENCE])
+def test_gap_is_out_of_order_and_writes_nothing(log: Log, first: int) -> None:
+    log.append(3, producer=(7, 0, 0))
+    before = log.dump()
+    assert log.append(producer=(7, 0, first)) == (45, -1, 0, 0)
+    assert log.dump() == before
+
+
+def test_sequence_wraps_after_the_last_one(log: Log) -> None:
+    log.append(2, producer=(7, 0, LAST_SEQUENCE - 1))
+    assert log.append(3, producer=(7, 0, 0)) == (0, 2, 0, 0)
+    assert log.append(3, producer=(7, 0, 0)) == (0, 2, 0, 0)
+    assert log.append(2, producer=(7, 0, LAST_SEQUENCE - 1)) == (0, 0, 0, 0)
+
+
+def test_batch_across_the_last_sequence_is_remembered_whole(log: Log) -> None:
+    assert log.append(5, producer=(7, 0, LAST_SEQUENCE - 1)).code == 0
+    assert log.append(5, producer=(7, 0, LAST_SEQUENCE - 1)) == (0, 0, 0, 0)
+    assert log.append(1, producer=(7, 0, 2)).code == 45
+    assert log.append(1, producer=(7, 0, 3)) == (0, 5, 0, 0)
+
+
+def test_older_epoch_is_fenced(log: Log) -> None:
+    log.append(producer=(7, 5, 0))
+    before = log.dump()
+    assert log.append(producer=(7, 4, 1)) == (47, -1, 0, 0)
+    assert log.append(producer=(7, 4, 0)) == (47, -1, 0, 0)
+    assert log.place(producer=(7, 4, 1)) == (47, -1, 0, 0)
+    assert log.dump() == before
+
+
+def test_newer_epoch_begins_at_sequence_zero(log: Log) -> None:
+    log.append(3, producer=(7, 9, 0))
+    assert log.append(producer=(7, 10, 3)).code == 45
+    assert log.append(producer=(7, 10, 0)) == (0, 3, 0, 0)
+    assert log.append(3, producer=(7, 9, 0)).code == 47
+
+
+def test_newer_epoch_forgets_the_batches_of_the_old_one(log: Log) -> None:
+    _fill(log, 3)
+    assert log.append(3, producer=(7, 1, 0)) == (0, 9, 0, 0)
+    assert log.append(3, producer=(7, 1, 0)) == (0, 9, 0, 0)
+    assert log.append(3, producer=(7, 1, 6)).code == 45
+    assert log.state_of(7) == "1 0|0,2,9"
+
+
+def test_producers_do_not_meet(log: Log) -> None:
+    _fill(log, 2, producer_id=7)
+    assert _fill(log, 2, producer_id=77) == [6, 9]
+    assert log.append(3, producer=(7, 0, 6)).base_offset == 12
+
+
+def test_state_of_a_producer_stays_small(log: Log) -> None:
+    _fill(log, 20)
+    assert log.state_of(7) == "0 0|57,59,57|54,56,54|51,53,51|48,50,48|45,47,45"
+
+
+def test_first_gap_after_history_went_back_tells_the_producer_to_begin_anew(log: Log) -> None:
+    _fill(log, 2)
+    log.run_id = "2" * 40
+    assert log.append(3, producer=(7, 0, 60)).code == 59
+    assert log.append(3, producer=(7, 0, 60)).code == 59
+    assert log.append(3, producer=(7, 1, 0)).code == 0
+    assert log.append(3, producer=(7, 1, 60)).code == 45
+
+
+def test_batch_behind_what_is_known_is_out_of_order_in_a_new_history_too(log: Log) -> None:
+    _fill(log, 9)
+    log.run_id = "2" * 40
+    assert log.append(3, producer=(7, 0, 3)).code == 45
+
+
+def test_producer_goes_on_in_sequence_into_a_new_epoch(log: Log) -> None:
+    _fill(log, 2)
+    log.run_id = "2" * 40
+    assert log.append(3, producer=(7, 0, 3)) == (0, 3, 0, 0), "a duplicate of the old epoch"
+    appended = log.append(3, producer=(7, 0, 6))
+    assert (appended.code, appended.base_offset) == (0, 6)
+    assert log.append(3, producer=(7, 0, 60)).code == 45
+
+
+def test_gap_of_another_producer_after_somebody_began_the_epoch_is_its_first(log: Log) -> None:
+    _fill(log, 2)
+    log.run_id = "2" * 40
+    log.append()
+    assert log.append(3, producer=(7, 0, 60)).code == 59
+
+
+def test_producer_that_was_silent_for_a_day_is_forgotten_when_another_comes(
+    log: Log, set_clock: Callable[[float], None]
+) -> None:
+    now = 1_700_000_000.0
+    _fill(log, 1, producer_id=1)
+    _fill(log, 1, producer_id=2)
+    set_clock(now + 0.9 * DAY_S)
+    _fill(log, 1, producer_id=3)
+    assert log.state_of(1) is not None, "not a day yet"
+    log.append(3, producer=(2, 0, 3))
+    set_clock(now + 1.1 * DAY_S)
+    _fill(log, 1, producer_id=4)
+    assert [log.state_of(producer_id) is not None for producer_id in (1, 2, 3, 4)] == [False, True, True, True]
+    assert log.append(3, producer=(2, 0, 3)) == (0, 9, 0, 0)
+
+
+def test_producers_that_come_and_go_do_not_pile_up(log: Log, set_clock: Callable[[float], None]) -> None:
+    now, sizes = 1_700_000_000.0, []
+    for producer_id in range(2000):
+        now += DAY_S / 100
+        set_clock(now)
+        log.append(producer=(producer_id, 0, 0))
+        sizes.append(len(log.producer_ids()))
+    assert max(sizes[600:]) < 500
+    assert all(later <= earlier + 1 for earlier, later in pairwise(sizes))
