@@ -40,7 +40,7 @@ def findings(server: Server, capsys: pytest.CaptureFixture[str], *arguments: str
 def tenant(server: Server, *rules: str) -> redis.Redis:
     """A client of a user that may do everything on korvet's keys and channels, changed by ``rules``."""
     with server.client() as client:
-        client.execute_command(  # type: ignore[no-untyped-call]
+        client.execute_command(
             "ACL", "SETUSER", "tenant", "reset", "on", ">secret", "+@all", "~korvet:*", "&korvet:*", *rules
         )
     return server.client(username="tenant", password="secret")

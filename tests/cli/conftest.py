@@ -1,0 +1,67 @@
+"""Brokers that the commands talk to: korvet, and Apache Kafka, whose tools they are modelled on."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from korvet.cli import run
+
+Shown = tuple[int, str, str]
+Korvet = Callable[..., Shown]
+
+
+@pytest.fixture(params=["korvet", "kafka"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """host:port of a running broker."""
+    server: str = request.getfixturevalue("broker" if request.param == "korvet" else "kafka").bootstrap
+    return server
+
+
+@pytest.fixture
+def korvet(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Korvet:
+    """Run a command on the broker: exit code, stdout and stderr."""
+
+    def korvet(*arguments: str) -> Shown:
+        capsys.readouterr()
+        code = run([*arguments, "--bootstrap-server", bootstrap])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return korvet
+
+
+@pytest.fixture
+def ask(korvet: Korvet) -> Callable[..., Any]:
+    """Run a command with ``--json`` and hand over what it shows."""
+
+    def ask(*arguments: str) -> Any:
+        code, out, err = korvet(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return ask
+
+
+@pytest.fixture
+def name() -> str:
+    """A name for a topic or group that no other test has."""
+    return f"cli-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def produce(bootstrap: str) -> Callable[[str, int, Iterable[int]], None]:
+    """Append a record for each timestamp (ms) to one partition of a topic."""
+
+    def produce(topic: str, partition: int, timestamps: Iterable[int]) -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+        for timestamp in timestamps:
+            producer.produce(topic, value=b"record", partition=partition, timestamp=timestamp)
+        assert producer.flush(30) == 0
+
+    return produce

@@ -1,0 +1,176 @@
+"""``korvet groups`` on korvet and on Apache Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from korvet.cli.kafka.groups import TopicPartition, parse_assignment
+from tests.cli.conftest import Korvet
+
+Ask = Callable[..., Any]
+Produce = Callable[[str, int, Iterable[int]], None]
+HOUR_MS = 3_600_000
+START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+WITHIN_S = 60.0
+
+
+@pytest.fixture
+def topic(korvet: Korvet, produce: Produce, name: str) -> str:
+    """A topic with ten records an hour apart in partition 0 and none in partition 1."""
+    korvet("topics", "create", name, "--partitions", "2")
+    produce(name, 0, [START_MS + hour * HOUR_MS for hour in range(10)])
+    return name
+
+
+@pytest.fixture
+def group(bootstrap: str, topic: str, name: str) -> str:
+    """A group without members that has read four records of partition 0."""
+    group = f"{name}-group"
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 4)], asynchronous=False)
+    consumer.close()
+    return group
+
+
+@pytest.fixture
+def member(bootstrap: str, topic: str, group: str) -> Iterator[confluent_kafka.Consumer]:
+    """The group's only member, which has both partitions."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": "reader"})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + WITHIN_S
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "the member got no assignment"
+        consumer.poll(0.1)
+    yield consumer
+    consumer.close()
+
+
+def offset(ask: Ask, group: str, partition: int = 0) -> int | None:
+    """What the group has committed in a partition."""
+    (described,) = ask("groups", "describe", group)
+    found: list[int | None] = [
+        item["current_offset"] for item in described["partitions"] if item["partition"] == partition
+    ]
+    return found[0] if found else None
+
+
+def test_groups_are_listed_by_state(ask: Ask, group: str) -> None:
+    listed = [item for item in ask("groups", "list") if item["group"] == group]
+    assert [item["state"] for item in listed] == ["Empty"]
+    assert group in [item["group"] for item in ask("groups", "list", "--state", "Empty")]
+    assert group not in [item["group"] for item in ask("groups", "list", "--state", "Stable")]
+
+
+def test_description_shows_offsets_and_lag(korvet: Korvet, ask: Ask, group: str, topic: str) -> None:
+    (described,) = ask("groups", "describe", group)
+    assert (described["state"], described["members"]) == ("Empty", [])
+    assert described["partitions"] == [
+        {
+            "topic": topic,
+            "partition": 0,
+            "current_offset": 4,
+            "end_offset": 10,
+            "lag": 6,
+            "member_id": None,
+            "host": None,
+            "client_id": None,
+        }
+    ]
+    _, out, _ = korvet("groups", "describe", group)
+    assert out.splitlines()[0] == f"Group {group}   state Empty   no members"
+    assert out.splitlines()[2].split()[:5] == [topic, "0", "4", "10", "6"]
+
+
+def test_description_shows_who_reads_what(ask: Ask, group: str, member: confluent_kafka.Consumer) -> None:
+    (described,) = ask("groups", "describe", group)
+    assert (described["state"], described["protocol"]) == ("Stable", "range")
+    assert [(item["client_id"], item["partitions"]) for item in described["members"]] == [("reader", 2)]
+    owners = {(item["partition"], item["client_id"], item["member_id"]) for item in described["partitions"]}
+    member_id = described["members"][0]["member_id"]
+    assert owners == {(0, "reader", member_id), (1, "reader", member_id)}
+
+
+def test_unknown_group_is_one_line(korvet: Korvet, name: str) -> None:
+    code, _, err = korvet("groups", "describe", name)
+    assert (code, err) == (1, f"korvet: no group '{name}'; see those there are with: korvet groups list\n")
+
+
+def test_group_is_deleted(korvet: Korvet, ask: Ask, group: str) -> None:
+    assert korvet("groups", "delete", group) == (0, f"deleted group {group}\n", "")
+    assert group not in [item["group"] for item in ask("groups", "list")]
+    code, _, err = korvet("groups", "delete", group)
+    assert (code, err) == (1, f"korvet: group '{group}': GROUP_ID_NOT_FOUND\n")
+
+
+def test_group_with_members_is_not_deleted(korvet: Korvet, group: str, member: confluent_kafka.Consumer) -> None:
+    assert korvet("groups", "delete", group) == (1, "", f"korvet: group '{group}': NON_EMPTY_GROUP\n")
+
+
+def test_reset_is_only_shown_until_it_is_asked_for(korvet: Korvet, ask: Ask, group: str, topic: str) -> None:
+    code, out, err = korvet("groups", "reset-offsets", group, "--all-topics", "--to-earliest")
+    assert (code, err) == (0, "nothing was changed; add --execute to do it\n")
+    assert out.splitlines()[1].split() == [topic, "0", "4", "0"]
+    assert offset(ask, group) == 4
+
+
+@pytest.mark.parametrize(
+    ("goal", "expected"),
+    [
+        (["--to-earliest"], 0),
+        (["--to-latest"], 10),
+        (["--to-offset", "7"], 7),
+        (["--to-offset", "700"], 10),
+        (["--shift-by", "2"], 6),
+        (["--shift-by", "-3"], 1),
+        (["--shift-by", "-300"], 0),
+        (["--to-datetime", "2026-01-01T03:00:00"], 3),
+        (["--to-datetime", "2026-01-01T05:30:00.500+01:00"], 5),
+        (["--to-datetime", "2027-01-01T00:00:00Z"], 10),
+    ],
+)
+def test_offsets_are_reset(korvet: Korvet, ask: Ask, group: str, topic: str, goal: list[str], expected: int) -> None:
+    code, _, err = korvet("groups", "reset-offsets", group, "--topic", f"{topic}:0", *goal, "--execute")
+    assert (code, err) == (0, "")
+    assert offset(ask, group) == expected
+
+
+def test_partitions_without_an_offset_get_one(korvet: Korvet, ask: Ask, group: str, topic: str) -> None:
+    assert korvet("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute")[0] == 0
+    assert (offset(ask, group, 0), offset(ask, group, 1)) == (10, 0)
+
+
+def test_shift_needs_an_offset(korvet: Korvet, group: str, topic: str) -> None:
+    code, _, err = korvet("groups", "reset-offsets", group, "--topic", topic, "--shift-by", "1")
+    assert (code, err) == (1, f"korvet: cannot shift {topic}-1: the group has committed no offset there\n")
+
+
+def test_unknown_partition_is_one_line(korvet: Korvet, group: str, topic: str) -> None:
+    code, _, err = korvet("groups", "reset-offsets", group, "--topic", f"{topic}:7", "--to-latest")
+    assert (code, err) == (1, f"korvet: topic '{topic}' has no partition 7; it has 0 to 1\n")
+
+
+def test_group_with_members_is_not_reset(
+    korvet: Korvet, ask: Ask, group: str, member: confluent_kafka.Consumer
+) -> None:
+    code, _, err = korvet("groups", "reset-offsets", group, "--all-topics", "--to-latest", "--execute")
+    assert code == 1
+    assert err.startswith(f"korvet: group '{group}' is Stable with 1 members; offsets can be reset only while")
+
+
+def test_group_that_does_not_exist_is_made_by_its_reset(korvet: Korvet, ask: Ask, topic: str, name: str) -> None:
+    group = f"{name}-new"
+    assert korvet("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute")[0] == 0
+    assert offset(ask, group) == 10
+
+
+def test_assignment_of_another_protocol_is_no_assignment() -> None:
+    assert parse_assignment(b"") == ()
+    assert parse_assignment(b"\x00\x01\xff\xff") == ()
+    assert parse_assignment(b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x01\x00\x00\x00\x05") == (
+        TopicPartition("t", 5),
+    )

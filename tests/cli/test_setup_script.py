@@ -1,0 +1,120 @@
+"""How scripts/korvet keeps .venv in the clone: only where it must, once, and never over somebody else's.
+
+The virtual environment is made by hand and its python only writes down what it was asked: no package is fetched.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FAKE_PYTHON = """#!/bin/sh
+echo "$*" >> "$(dirname "$0")/asked"
+exit ${FAKE_EXIT:-0}
+"""
+
+
+class Clone:
+    """A clone with the scripts, a pyproject.toml and a virtual environment that does nothing."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "scripts").mkdir(parents=True)
+        for name in ("korvet", "setup.bash"):
+            shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
+        self.pyproject = root / "pyproject.toml"
+        self.pyproject.write_text("[project]\n")
+        self.bin = root / ".venv" / "bin"
+        self.bin.mkdir(parents=True)
+        self._program("python", FAKE_PYTHON)
+        self._program("korvet", '#!/bin/sh\necho "korvet $*"\n')
+        (root / ".venv" / ".korvet-root").write_text(f"{root}\n")
+
+    def _program(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def start(self, command: Path | None = None, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(command or self.root / "scripts" / "korvet"), "topics"],
+            env={"PATH": os.environ["PATH"], "KORVET_PYTHON": sys.executable, **environment},
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, command: Path | None = None, **environment: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of ``scripts/korvet topics``."""
+        process = self.start(command, **environment)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    @property
+    def installs(self) -> int:
+        """How often pip was asked to install the clone."""
+        asked = self.bin / "asked"
+        return asked.read_text().count(f"--editable {self.root}\n") if asked.exists() else 0
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path.resolve() / "a clone")
+
+
+def test_first_use_installs_and_later_uses_do_not(clone: Clone) -> None:
+    code, out, err = clone.run()
+    assert (code, out, clone.installs) == (0, "korvet topics\n", 1)
+    assert err.startswith(f"korvet: setting up {clone.root}/.venv with Python 3.")
+    assert err.count("\n") == 1
+    assert clone.run() == (0, "korvet topics\n", "")
+    assert clone.installs == 1
+
+
+def test_changed_pyproject_installs_again(clone: Clone) -> None:
+    clone.run()
+    clone.pyproject.write_text("[project]\nname = 'korvet'\n")
+    assert clone.run()[0] == 0
+    assert clone.installs == 2
+
+
+def test_failed_installation_is_tried_again(clone: Clone) -> None:
+    code, out, err = clone.run(FAKE_EXIT="1")
+    assert (code, out) == (1, "")
+    assert "could not install korvet's dependencies" in err
+    assert clone.run()[0] == 0
+    assert clone.installs == 2
+
+
+def test_several_first_uses_at_once_install_once(clone: Clone) -> None:
+    processes = [clone.start() for _ in range(4)]
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["korvet topics\n"] * 4
+    assert clone.installs == 1
+
+
+def test_symbolic_link_finds_the_clone(clone: Clone, tmp_path: Path) -> None:
+    link = tmp_path / "korvet"
+    link.symlink_to(clone.root / "scripts" / "korvet")
+    assert clone.run(link)[:2] == (0, "korvet topics\n")
+
+
+def test_somebody_elses_environment_is_left_alone(clone: Clone) -> None:
+    (clone.root / ".venv" / ".korvet-root").unlink()
+    code, _, err = clone.run()
+    assert code == 1
+    assert err.endswith(
+        f"korvet: {clone.root}/.venv exists and was not made by this script: move it away and try again\n"
+    )
+    assert (clone.bin / "korvet").exists()
+    assert clone.installs == 0
+
+
+def test_missing_python_is_one_line(clone: Clone, tmp_path: Path) -> None:
+    code, _, err = clone.run(KORVET_PYTHON=str(tmp_path / "nowhere"))
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("korvet: Python 3.11 or newer is needed and none was found: ")

@@ -1,0 +1,90 @@
+"""``korvet topics`` on korvet and on Apache Kafka."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Korvet
+
+Ask = Callable[..., Any]
+Produce = Callable[[str, int, Iterable[int]], None]
+
+
+def test_topic_is_created_listed_and_deleted(korvet: Korvet, ask: Ask, name: str) -> None:
+    assert korvet("topics", "create", name, "--partitions", "3") == (0, f"created topic {name} with 3 partitions\n", "")
+    assert {"name": name, "partitions": 3, "internal": False}.items() <= _listed(ask, name)[0].items()
+    assert korvet("topics", "delete", name) == (0, f"deleted topic {name}\n", "")
+    assert _listed(ask, name) == []
+
+
+def _listed(ask: Ask, name: str) -> list[dict[str, Any]]:
+    return [topic for topic in ask("topics", "list") if topic["name"] == name]
+
+
+def test_table_of_topics_has_a_line_for_each(korvet: Korvet, name: str) -> None:
+    korvet("topics", "create", name, f"{name}-2")
+    code, out, _ = korvet("topics", "list")
+    lines = out.splitlines()
+    assert (code, lines[0].split()) == (0, ["TOPIC", "PARTITIONS", "ID"])
+    assert [line.split()[:2] for line in lines if line.startswith(name)] == [[name, "1"], [f"{name}-2", "1"]]
+
+
+def test_creating_a_topic_that_exists_fails_unless_told_otherwise(korvet: Korvet, name: str) -> None:
+    korvet("topics", "create", name)
+    code, _, err = korvet("topics", "create", name)
+    assert (code, err.startswith(f"korvet: topic '{name}': TOPIC_ALREADY_EXISTS: ")) == (1, True)
+    assert korvet("topics", "create", name, "--if-not-exists") == (0, f"topic {name} exists\n", "")
+
+
+def test_deleting_a_topic_that_does_not_exist_fails_unless_told_otherwise(korvet: Korvet, name: str) -> None:
+    code, _, err = korvet("topics", "delete", name)
+    assert (code, err.startswith(f"korvet: topic '{name}': UNKNOWN_TOPIC_OR_PARTITION")) == (1, True)
+    assert korvet("topics", "delete", name, "--if-exists") == (0, f"topic {name} does not exist\n", "")
+
+
+def test_illegal_name_is_refused_by_the_broker(korvet: Korvet) -> None:
+    code, _, err = korvet("topics", "create", "no spaces")
+    assert (code, err.startswith("korvet: topic 'no spaces': INVALID_TOPIC_EXCEPTION")) == (1, True)
+
+
+def test_description_shows_offsets_and_settings(korvet: Korvet, ask: Ask, produce: Produce, name: str) -> None:
+    korvet(
+        "topics", "create", name, "-p", "2", "--config", "retention.ms=7200000", "--config", "max.message.bytes=2000"
+    )
+    produce(name, 1, [1_700_000_000_000] * 3)
+    (topic,) = ask("topics", "describe", name)
+    assert topic["configs"] == {"retention.ms": "7200000", "max.message.bytes": "2000"}
+    offsets = [(item["partition"], item["start_offset"], item["end_offset"]) for item in topic["partitions"]]
+    assert offsets == [(0, 0, 0), (1, 0, 3)]
+    _, out, _ = korvet("topics", "describe", name)
+    assert out.splitlines()[0].endswith("settings: max.message.bytes=2000, retention.ms=7200000")
+
+
+def test_describing_an_unknown_topic_fails(korvet: Korvet, name: str) -> None:
+    assert korvet("topics", "describe", name) == (1, "", f"korvet: topic '{name}': UNKNOWN_TOPIC_OR_PARTITION\n")
+
+
+def test_settings_are_changed_and_taken_back(korvet: Korvet, ask: Ask, name: str) -> None:
+    korvet("topics", "create", name, "--config", "retention.ms=7200000")
+    changed = korvet("topics", "configure", name, "--set", "retention.bytes=1000", "--unset", "retention.ms")
+    assert changed == (0, f"configured topic {name}\n", "")
+    settings = {item["name"]: item for item in ask("topics", "configure", name)}
+    assert (settings["retention.bytes"]["value"], settings["retention.bytes"]["source"]) == ("1000", "topic")
+    assert settings["retention.ms"]["value"] == "604800000"
+    assert settings["retention.ms"]["source"] != "topic"
+
+
+@pytest.mark.parametrize("change", ["retention.ms=soon", "retention.moments=1"])
+def test_wrong_setting_is_refused(korvet: Korvet, name: str, change: str) -> None:
+    korvet("topics", "create", name)
+    code, _, err = korvet("topics", "configure", name, "--set", change)
+    assert (code, err.startswith(f"korvet: topic '{name}': INVALID_CONFIG")) == (1, True)
+
+
+def test_partitions_can_only_be_raised(korvet: Korvet, ask: Ask, name: str) -> None:
+    korvet("topics", "create", name)
+    assert korvet("topics", "configure", name, "--partitions", "4")[0] == 0
+    assert len(ask("topics", "describe", name)[0]["partitions"]) == 4
+    code, _, err = korvet("topics", "configure", name, "--partitions", "2")
+    assert (code, err.startswith(f"korvet: topic '{name}': INVALID_PARTITIONS")) == (1, True)
