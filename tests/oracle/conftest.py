@@ -10,9 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.kafka import Kafka, kafka, running_kafka
-
-__all__ = ["kafka"]
+from tests.support.kafka import Kafka, running_kafka
 
 
 @pytest.fixture(scope="session")
