@@ -25,6 +25,8 @@ _NONE: Final = -1
 @api(22, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
     """A producer id that was never given out, with epoch 0."""
+    if request.transactional_id == "":
+        return _refused(ErrorCode.invalid_request)
     if request.transactional_id is not None:
         return _refused(ErrorCode.transactional_id_authorization_failed)
     has_id = getattr(request, "producer_id", _NONE) != _NONE
