@@ -1,0 +1,104 @@
+"""What is measured: each measure is a job for the worker, and lines that say what of its result is shown."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+LIBRDKAFKA: Final = "librdkafka"
+RAW: Final = "raw, 50 connections"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the table: a key of the job's result, how it is called, and whether less is better."""
+
+    key: str
+    label: str
+    unit: str
+    less_is_better: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A job. `group` is what --only names; `preload` records are appended once, before the rounds; value_bytes each."""
+
+    name: str
+    group: str
+    generator: str
+    job: dict[str, Any]
+    lines: tuple[Line, ...]
+    preload: int = 0
+    needs_topic: bool = True
+    needs_groups: bool = False
+    value_bytes: int = field(default=100)
+
+
+MOST_BYTES: Final = 1_500_000_000  # of one measurement: korvet's log lies in memory
+
+
+def _rates(what: str) -> tuple[Line, ...]:
+    return (
+        Line(key="records_per_s", label=what, unit="records/s"),
+        Line(key="mb_per_s", label=what, unit="MB/s"),
+    )
+
+
+def _produce(name: str, label: str, value_bytes: int, seconds: float, **settings: str) -> Measure:
+    job = {
+        "job": "produce", "value_bytes": value_bytes, "seconds": seconds, "most": MOST_BYTES // value_bytes,
+        "settings": settings,
+    }  # fmt: skip
+    lines = _rates(label) if name != "produce-single" else _rates(label)[:1]
+    return Measure(name=name, group="produce", generator=LIBRDKAFKA, job=job, lines=lines, value_bytes=value_bytes)
+
+
+def _consume(name: str, label: str, value_bytes: int, records: int) -> Measure:
+    job = {"job": "consume", "value_bytes": value_bytes}
+    return Measure(
+        name=name, group="consume", generator=LIBRDKAFKA, job=job, lines=_rates(label), preload=records,
+        value_bytes=value_bytes,
+    )  # fmt: skip
+
+
+def _coordinate(api: str, label: str, seconds: float) -> Measure:
+    return Measure(
+        name=api, group="groups", generator=RAW, job={"job": "coordinate", "api": api, "seconds": seconds},
+        lines=(Line(key="requests_per_s", label=label, unit="requests/s"),), needs_topic=False, needs_groups=True,
+    )  # fmt: skip
+
+
+def measures(seconds: float) -> tuple[Measure, ...]:
+    """Every measure, each taking about `seconds`; what is consumed grows with them."""
+    return (
+        _produce("produce-single", "produce, 100 B, one record a request", 100, seconds,
+                 linger_ms="0", batch_num_messages="1"),
+        _produce("produce-100", "produce, 100 B, batched", 100, seconds),
+        _produce("produce-1000", "produce, 1 kB, batched", 1000, seconds),
+        _consume("consume-100", "consume, 100 B", 100, int(1_500_000 * seconds)),
+        _consume("consume-1000", "consume, 1 kB", 1000, int(400_000 * seconds)),
+        Measure(
+            name="latency",
+            group="latency",
+            generator=LIBRDKAFKA,
+            job={"job": "latency", "seconds": seconds, "rate": 1000},
+            lines=(
+                Line(key="p50_ms", label="end to end at 1,000 records/s, p50", unit="ms", less_is_better=True),
+                Line(key="p99_ms", label="end to end at 1,000 records/s, p99", unit="ms", less_is_better=True),
+            ),
+        ),
+        _coordinate("heartbeat", "heartbeats", seconds),
+        _coordinate("offset_commit", "commits", seconds),
+    )  # fmt: skip
+
+
+PROCESS: Final = Measure(
+    name="process",
+    group="process",
+    generator="-",
+    job={},
+    lines=(
+        Line(key="cold_start_s", label="cold start", unit="s", less_is_better=True),
+        Line(key="idle_mb", label="resident memory, just started", unit="MB", less_is_better=True),
+        Line(key="used_mb", label="resident memory, after the run, topics deleted", unit="MB", less_is_better=True),
+    ),
+)
+GROUPS: Final = ("produce", "consume", "latency", "groups", "process")

@@ -1,0 +1,164 @@
+"""librdkafka at its own speed: the few C functions that a load generator needs, from the library in confluent-kafka.
+
+A Python loop over records is several times slower than the brokers measured here, so records go in by
+rd_kafka_produce_batch from one array made once, and come out by rd_kafka_consume_callback_queue with a C function of
+librdkafka itself as the callback. Both are what a C program would call.
+"""
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from pathlib import Path
+from typing import Final
+
+import confluent_kafka
+
+PRODUCER, CONSUMER = 0, 1
+BLOCK: Final = 0x4  # RD_KAFKA_MSG_F_BLOCK: wait while the producer's queue is full; payloads are not copied
+COPY: Final = 0x2
+ERROR_SIZE: Final = 512
+
+
+class RdKafkaError(RuntimeError):
+    """librdkafka refused something."""
+
+
+class Message(ctypes.Structure):
+    """rd_kafka_message_t."""
+
+    _fields_ = (
+        ("err", c_int),
+        ("topic", c_void_p),
+        ("partition", c_int32),
+        ("payload", c_void_p),
+        ("len", c_size_t),
+        ("key", c_void_p),
+        ("key_len", c_size_t),
+        ("offset", c_int64),
+        ("private", c_void_p),
+    )
+
+
+def _load() -> ctypes.CDLL:
+    package = Path(confluent_kafka.__file__).parent
+    found = [*package.parent.glob("confluent_kafka.libs/librdkafka*"), *package.glob(".dylibs/librdkafka*")]
+    if not found:
+        raise RdKafkaError("confluent-kafka has no librdkafka beside it: install it as a wheel")
+    library = ctypes.CDLL(os.fspath(found[0]))
+    pointers = "conf_new new topic_new queue_new consume"
+    for name in pointers.split():
+        getattr(library, f"rd_kafka_{name}").restype = c_void_p
+    library.rd_kafka_err2str.restype = c_char_p
+    library.rd_kafka_version_str.restype = c_char_p
+    return library
+
+
+_library = _load()
+
+
+def version() -> str:
+    """librdkafka's version."""
+    text: bytes = _library.rd_kafka_version_str()
+    return text.decode()
+
+
+class Client:
+    """A producer or a simple consumer of one topic. Raises RdKafkaError."""
+
+    def __init__(self, kind: int, topic: str, settings: Mapping[str, str]) -> None:
+        error = ctypes.create_string_buffer(ERROR_SIZE)
+        conf = c_void_p(_library.rd_kafka_conf_new())
+        for name, value in settings.items():
+            if _library.rd_kafka_conf_set(conf, name.encode(), value.encode(), error, c_size_t(ERROR_SIZE)) != 0:
+                raise RdKafkaError(error.value.decode())
+        self._client = c_void_p(_library.rd_kafka_new(kind, conf, error, c_size_t(ERROR_SIZE)))
+        if not self._client:
+            raise RdKafkaError(error.value.decode())
+        self._name = topic.encode()
+        self._topic = c_void_p(_library.rd_kafka_topic_new(self._client, self._name, None))
+
+    def watermarks(self, timeout_ms: int = 10_000) -> tuple[int, int]:
+        """The first offset and the end of partition 0, asked of the broker."""
+        low, high = c_int64(), c_int64()
+        code = _library.rd_kafka_query_watermark_offsets(
+            self._client, self._name, c_int32(0), byref(low), byref(high), c_int(timeout_ms)
+        )
+        if code != 0:
+            raise RdKafkaError(_library.rd_kafka_err2str(code).decode())
+        return low.value, high.value
+
+    def close(self) -> None:
+        """Free everything; a producer must have been flushed."""
+        _library.rd_kafka_topic_destroy(self._topic)
+        _library.rd_kafka_destroy(self._client)
+
+
+class Producer(Client):
+    """Appends to partition 0 of one topic. Delivery is checked by the caller against the log's end."""
+
+    def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
+        super().__init__(PRODUCER, topic, settings)
+
+    def send(self, messages: "ctypes.Array[Message]", flags: int = BLOCK) -> int:
+        """Queue an array of messages; returns how many were taken."""
+        taken: int = _library.rd_kafka_produce_batch(self._topic, c_int32(0), c_int(flags), messages, len(messages))
+        return taken
+
+    def flush(self, timeout_ms: int = 60_000) -> None:
+        """Wait until all is delivered or has failed."""
+        if _library.rd_kafka_flush(self._client, c_int(timeout_ms)) != 0:
+            raise RdKafkaError("not delivered in time")
+
+
+class Consumer(Client):
+    """Reads partition 0 of one topic from an offset, without a group."""
+
+    def __init__(self, topic: str, settings: Mapping[str, str], offset: int, *, counted: bool) -> None:
+        super().__init__(CONSUMER, topic, settings)
+        self._queue = c_void_p(_library.rd_kafka_queue_new(self._client)) if counted else None
+        start = (self._topic, c_int32(0), c_int64(offset))
+        code = (
+            _library.rd_kafka_consume_start_queue(*start, self._queue)
+            if self._queue
+            else _library.rd_kafka_consume_start(*start)
+        )
+        if code != 0:
+            raise RdKafkaError("could not start consuming")
+        # Called by librdkafka for every message, as a C program's callback would be; it reads the message.
+        self._touch = ctypes.cast(_library.rd_kafka_message_leader_epoch, c_void_p)
+
+    def count(self, timeout_ms: int) -> int:
+        """Consume what is there, waiting for the first message; returns the number. For `counted` consumers."""
+        done: int = _library.rd_kafka_consume_callback_queue(self._queue, c_int(timeout_ms), self._touch, None)
+        if done < 0:
+            raise RdKafkaError("consuming failed")
+        return done
+
+    def one(self, timeout_ms: int) -> bytes | None:
+        """The next message's value, or None when none came in time. For consumers that are not `counted`."""
+        found = _library.rd_kafka_consume(self._topic, c_int32(0), c_int(timeout_ms))
+        if not found:
+            return None
+        pointer = ctypes.cast(found, POINTER(Message))
+        try:
+            if pointer.contents.err != 0:
+                raise RdKafkaError(_library.rd_kafka_err2str(pointer.contents.err).decode())
+            return ctypes.string_at(pointer.contents.payload, pointer.contents.len)
+        finally:
+            _library.rd_kafka_message_destroy(c_void_p(found))
+
+    def close(self) -> None:
+        """Stop consuming and free everything."""
+        _library.rd_kafka_consume_stop(self._topic, c_int32(0))
+        if self._queue:
+            _library.rd_kafka_queue_destroy(self._queue)
+        super().close()
+
+
+def messages(values: Sequence[bytes]) -> "ctypes.Array[Message]":
+    """An array of messages for Producer.send; keep it, and the values, as long as librdkafka may send them."""
+    array = (Message * len(values))()
+    for message, value in zip(array, values, strict=True):
+        message.payload, message.len = ctypes.cast(c_char_p(value), c_void_p), len(value)
+    return array

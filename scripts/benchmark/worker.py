@@ -1,0 +1,125 @@
+"""A load generator: `python -m scripts.benchmark.worker JOB`, a process per measurement, its result as JSON on stdout.
+
+It runs apart from the process that measures and starts the brokers, so that neither steals the other's time. A job is
+{"job": name, "address": host:port, …}; the functions in JOBS say what each takes and returns.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any, Final
+
+from scripts.benchmark import coordinator, rdkafka
+
+POOL: Final = 1000
+SETTLE_S: Final = 0.5
+RECEIVED_WITHIN_MS: Final = 10_000
+
+
+def _settings(address: str, **more: str) -> dict[str, str]:
+    return {"bootstrap.servers": address, **{name.replace("_", "."): value for name, value in more.items()}}
+
+
+def _produce_until(producer: rdkafka.Producer, value_bytes: int, deadline: float, most: int) -> int:
+    chunk = rdkafka.messages(values := [os.urandom(value_bytes) for _ in range(min(POOL, most))])
+    sent = 0
+    while sent < most and time.perf_counter() < deadline:
+        sent += producer.send(chunk)
+    producer.flush()
+    del values  # librdkafka sends from them until the flush
+    return sent
+
+
+def produce(
+    address: str, topic: str, value_bytes: int, seconds: float, most: int, settings: dict[str, str]
+) -> dict[str, float]:
+    """Append records for some seconds, at most `most`; time counts until the last one is acknowledged.
+
+    The log must be longer by as many records as were sent.
+    """
+    producer = rdkafka.Producer(topic, _settings(address, **settings))
+    before = producer.watermarks()[1]
+    started = time.perf_counter()
+    sent = _produce_until(producer, value_bytes, started + seconds, most)
+    elapsed = time.perf_counter() - started
+    appended = producer.watermarks()[1] - before
+    producer.close()
+    if appended != sent:
+        raise RuntimeError(f"{sent} records were sent and {appended} appended")
+    return {"records_per_s": sent / elapsed, "mb_per_s": sent * value_bytes / elapsed / 1e6}
+
+
+def consume(address: str, topic: str, value_bytes: int) -> dict[str, float]:
+    """Read the whole log once; time counts from the first records that arrived."""
+    consumer = rdkafka.Consumer(topic, _settings(address), 0, counted=True)
+    total = consumer.watermarks()[1]
+    first = read = consumer.count(RECEIVED_WITHIN_MS)
+    started = time.perf_counter()
+    while read < total:
+        got = consumer.count(RECEIVED_WITHIN_MS)
+        if got == 0:
+            raise RuntimeError(f"{read} of {total} records arrived")
+        read += got
+    elapsed = time.perf_counter() - started
+    consumer.close()
+    return {"records_per_s": (read - first) / elapsed, "mb_per_s": (read - first) * value_bytes / elapsed / 1e6}
+
+
+def _send_paced(producer: rdkafka.Producer, rate: int, seconds: float, stopped: threading.Event) -> None:
+    started = time.monotonic_ns()
+    for number in range(int(rate * seconds)):
+        due = started + number * 1_000_000_000 // rate
+        if (ahead := due - time.monotonic_ns()) > 0:
+            time.sleep(ahead / 1e9)
+        if stopped.is_set():
+            return
+        value = time.monotonic_ns().to_bytes(8) + bytes(92)
+        producer.send(rdkafka.messages([value]), rdkafka.COPY)
+
+
+def latency(address: str, topic: str, seconds: float, rate: int) -> dict[str, float]:
+    """Milliseconds from just before the produce call to the record's arrival in a consumer, at `rate` records/s."""
+    producer = rdkafka.Producer(topic, _settings(address, linger_ms="0"))
+    consumer = rdkafka.Consumer(topic, _settings(address), producer.watermarks()[1], counted=False)
+    producer.send(rdkafka.messages([bytes(100)]), rdkafka.COPY)
+    if consumer.one(RECEIVED_WITHIN_MS) is None:
+        raise RuntimeError("nothing arrived")
+    stopped = threading.Event()
+    sender = threading.Thread(target=_send_paced, args=(producer, rate, seconds + SETTLE_S, stopped))
+    sender.start()
+    try:
+        taken = []
+        for _ in range(int(rate * (seconds + SETTLE_S))):
+            value = consumer.one(RECEIVED_WITHIN_MS)
+            if value is None:
+                raise RuntimeError("a record did not arrive")
+            taken.append(time.monotonic_ns() - int.from_bytes(value[:8]))
+    finally:
+        stopped.set()
+        sender.join()
+    producer.flush()
+    producer.close()
+    consumer.close()
+    settled = sorted(taken[int(rate * SETTLE_S) :])
+    return {"p50_ms": settled[len(settled) // 2] / 1e6, "p99_ms": settled[len(settled) * 99 // 100] / 1e6}
+
+
+def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:
+    """Requests a second of a group API over 50 raw connections."""
+    return {"requests_per_s": coordinator.requests_per_second(address, api, seconds)}
+
+
+JOBS: Final[dict[str, Any]] = {"produce": produce, "consume": consume, "latency": latency, "coordinate": coordinate}
+
+
+def main() -> None:
+    """Do the job of the first argument."""
+    job = json.loads(sys.argv[1])
+    result = JOBS[job.pop("job")](**job)
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()
