@@ -1,0 +1,85 @@
+"""The commands that start the drivers. What Maven and npm fetch and compile is kept in `.cache` of the clone."""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.tools import find_tool
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[1] / ".cache" / "kafka-drivers"
+BUILD_WITHIN_S = 600.0
+
+PYTHON_DRIVERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
+
+
+class BuildError(RuntimeError):
+    """Maven or npm failed; the message is its output."""
+
+
+def driver_command(name: str, bootstrap: str) -> list[str]:
+    """The command that starts a client's driver, built first where it is the first time. Raises BuildError."""
+    if name == "java":
+        return [*_java_command(), bootstrap]
+    if name == "kafkajs":
+        return [*_node_command(), bootstrap]
+    return [sys.executable, "-m", f"tests.kafka.drivers.{PYTHON_DRIVERS[name]}", bootstrap]
+
+
+def _java_command() -> list[str]:
+    java, maven = find_tool("java"), find_tool("mvn")
+    project = HERE / "java"
+    sources = [project / "pom.xml", *sorted(project.glob("src/**/*.java"))]
+
+    def build(target: Path) -> None:
+        goals = ["compiler:compile", "dependency:copy-dependencies"]
+        _run([maven, "-q", "-B", "-f", str(project / "pom.xml"), *goals, f"-Dkorvet.build={target}"], project)
+
+    built = _built_once("java", sources, build)
+    # The drivers are short-lived and wait most of the time: start-up is what counts.
+    tuning = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m"]
+    return [java, *tuning, "-cp", f"{built}/classes:{built}/lib/*", "korvet.driver.Main"]
+
+
+def _node_command() -> list[str]:
+    node, npm = find_tool("node"), find_tool("npm")
+    project = HERE / "node"
+    sources = [project / name for name in ("package.json", "package-lock.json", "driver.js")]
+
+    def build(target: Path) -> None:
+        for source in sources:
+            shutil.copy(source, target)
+        _run([npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"], target)
+
+    return [node, str(_built_once("node", sources, build) / "driver.js")]
+
+
+def _built_once(kind: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
+    """The directory that `build` filled from these sources, now or earlier. Safe for several processes at once."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    finished = CACHE / f"{kind}-{digest}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{kind}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not finished.is_dir():
+            partial = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=CACHE))
+            try:
+                build(partial)
+                partial.rename(finished)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return finished
+
+
+def _run(command: list[str], directory: Path) -> None:
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        timeout=BUILD_WITHIN_S, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise BuildError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")

@@ -1,0 +1,134 @@
+"""The one interface through which scenarios use every client."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from tests.kafka.options import MemberOptions, Outcome, ProduceOptions
+from tests.kafka.records import Record
+from tests.kafka.waiting import TIMEOUT_S, wait_until
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Start at the first record whose timestamp is not below this."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Start at these offsets by partition; other partitions are not read."""
+
+    by_partition: Mapping[int, int]
+
+
+Start = Literal["earliest", "latest"] | At | Offsets
+
+
+class ClientError(Exception):
+    """A client answered with an error; `code` is Kafka's, or -1 where it is the client's own."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{message} (code {code})")
+        self.code = code
+
+
+class Reader(ABC):
+    """A consumer without a group that stands at its start position."""
+
+    @abstractmethod
+    def read(self, count: int, timeout_s: float = TIMEOUT_S) -> list[Record]:
+        """At least `count` records, fewer only when the time is over; more where the client got more at once."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+@dataclass
+class Observed:
+    """What a group member has reported so far. `assignment` is what it owns now."""
+
+    assignment: list[int] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+
+class Member(ABC):
+    """A group member in a process of its own."""
+
+    def __init__(self) -> None:
+        self.seen = Observed()
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool: ...
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit the positions after the records reported so far."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Close the consumer in good order, and the process. Raises when it does not end in time."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the process by SIGKILL; nothing happens where it has ended."""
+
+    def await_records(self, count: int) -> list[Record]:
+        """All records reported so far, once there are at least `count`."""
+        wait_until(lambda: len(self.seen.records) >= count, lambda: f"{count} records, seen {self.seen}")
+        return list(self.seen.records)
+
+
+class Client(ABC):
+    """One client library or tool, connected to the broker under test."""
+
+    name: str
+
+    @abstractmethod
+    def produce(self, topic: str, records: list[Record], options: ProduceOptions | None = None) -> list[Outcome]:
+        """Send the records through one producer and wait for their outcomes, in the order of the records."""
+
+    @abstractmethod
+    def open(self, topic: str, start: Start) -> Reader:
+        """A consumer without a group; returns once its start position is fixed."""
+
+    @abstractmethod
+    def join(self, group: str, topic: str, options: MemberOptions | None = None) -> Member:
+        """Start a group member in a process of its own; what it gets, it reports."""
+
+    @abstractmethod
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The committed offsets of the group by partition, only those that exist."""
+
+    @abstractmethod
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None: ...
+
+    @abstractmethod
+    def delete_topic(self, topic: str) -> None: ...
+
+    @abstractmethod
+    def topics(self) -> list[str]: ...
+
+    @abstractmethod
+    def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Set the offsets of a group without members."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End the client's processes."""
+
+    def consume(self, topic: str, start: Start, count: int) -> list[Record]:
+        """Read at least `count` records from `start`, fewer only when the time is over; by partition and offset."""
+        with self.open(topic, start) as reader:
+            found = reader.read(count)
+        return sorted(found, key=lambda record: (record.partition, record.offset))

@@ -1,0 +1,28 @@
+"""Drivers: small programs that put one Kafka client each behind the same commands.
+
+A driver is started with the bootstrap address as its only argument and speaks JSON lines. On stdin come commands
+`{"id": n, "op": name, …}`. On stdout go answers, `{"id": n, "result": …}` or `{"id": n, "error": {"code": c, "message":
+s}}` (c is Kafka's error code, -1 where the client has none), and events `{"event": name, …}`. End of stdin ends the driver.
+
+| op | arguments | result |
+|---|---|---|
+| `produce` | topic, records, options (see `ProduceOptions`) | per record `{partition, offset}` or `{error, message}` |
+| `open` | topic, start | null, once the start position on every partition is known |
+| `read` | count, timeout_ms | records, at least `count` unless the time is over |
+| `close` | none | null; ends what `open` began |
+| `committed` | group, topic | `{partition: offset}`, only those that have one |
+| `join` | group, topic, options (see `MemberOptions`) | null; from then on come events |
+| `commit` | none | null, once the positions after the reported records are committed |
+| `leave` | none | null, once the consumer is closed |
+| `create_topic` | topic, partitions, configs | null |
+| `delete_topic` | topic | null |
+| `topics` | none | names |
+| `set_offsets` | group, topic, offsets `{partition: offset}` | null |
+| `topic_id`, `delete_records` | topic; topic, offsets | of the confluent driver only: the suite's own administration |
+
+`start` is `"earliest"`, `"latest"`, `{"timestamp": ms}` or `{"offsets": {partition: offset}}`. A record is
+`{"key": base64 or null, "value": base64 or null, "headers": [[name, base64 or null], …], "timestamp": ms or null,
+"partition": n or null, "offset": n or null}`. Events: `ready` once at the start; of a member `assignment` with
+`partitions` (all it owns now), `record` with `record`, `trouble` with `message` (an error the client reported and
+survived).
+"""

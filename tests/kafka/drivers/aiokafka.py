@@ -1,0 +1,260 @@
+"""Driver of aiokafka."""
+
+import queue
+import sys
+import threading
+import time
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import for_code
+
+from tests.kafka.drivers.serve import Command, arguments, emit, emit_record, error_answer, read_commands, write_line
+from tests.kafka.records import Record
+
+TIMEOUT_MS = 30_000
+
+
+class AiokafkaDriver:
+    """State: the reader of `open` and the member of `join`, at most one each."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.reader: Any = None
+        self.member: Any = None
+        self.owned: list[int] = []
+        self.positions: dict[Any, int] = {}
+        self.records_left: int | None = None
+
+    async def shut(self) -> None:
+        if self.member is not None:
+            await self.op_leave()
+
+    async def op_produce(
+        self, topic: str, records: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, **_producer_settings(options))
+        await producer.start()
+        try:
+            if options["one_by_one"]:
+                return [await _outcome(await _send(producer, topic, data)) for data in records]
+            futures = [await _send(producer, topic, data) for data in records]
+            return [await _outcome(future) for future in futures]
+        finally:
+            await producer.stop()
+
+    async def op_open(self, topic: str, start: Any) -> None:
+        self.reader = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False)
+        await self.reader.start()
+        assigned = [TopicPartition(topic, p) for p in await self._partitions(topic, start)]
+        self.reader.assign(assigned)
+        await self._seek(assigned, start)
+        for partition in assigned:
+            await self.reader.position(partition)
+
+    async def _partitions(self, topic: str, start: Any) -> list[int]:
+        if isinstance(start, dict) and "offsets" in start:
+            return [int(p) for p in start["offsets"]]
+        # A consumer knows the partitions of topics it subscribed to, and of no others.
+        async with _Admin(self.bootstrap) as admin:
+            [description] = await admin.describe_topics([topic])
+        return [partition["partition"] for partition in description["partitions"]]
+
+    async def _seek(self, assigned: list[Any], start: Any) -> None:
+        if start == "earliest":
+            await self.reader.seek_to_beginning(*assigned)
+        elif start == "latest":
+            await self.reader.seek_to_end(*assigned)
+        elif "offsets" in start:
+            for partition in assigned:
+                self.reader.seek(partition, start["offsets"][str(partition.partition)])
+        else:
+            found = await self.reader.offsets_for_times(dict.fromkeys(assigned, start["timestamp"]))
+            for partition, place in found.items():
+                if place is None:
+                    await self.reader.seek_to_end(partition)
+                else:
+                    self.reader.seek(partition, place.offset)
+
+    async def op_read(self, count: int, timeout_ms: int) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + timeout_ms / 1000
+        found: list[Record] = []
+        while len(found) < count and time.monotonic() < deadline:
+            for messages in (await self.reader.getmany(timeout_ms=100)).values():
+                found.extend(_record(message) for message in messages)
+        return [record.to_json() for record in found]
+
+    async def op_close(self) -> None:
+        await self.reader.stop()
+        self.reader = None
+
+    async def op_committed(self, group: str, topic: str) -> dict[str, int]:
+        async with _Admin(self.bootstrap) as admin:
+            found = await admin.list_consumer_group_offsets(group)
+        return {str(p.partition): place.offset for p, place in found.items() if p.topic == topic and place.offset >= 0}
+
+    async def op_join(self, group: str, topic: str, options: dict[str, Any]) -> None:
+        self.member = AIOKafkaConsumer(
+            topic, bootstrap_servers=self.bootstrap, group_id=group, **_member_settings(options)
+        )
+        self.records_left = options["max_records"]
+        await self.member.start()
+
+    async def poll_member(self) -> None:
+        polled = await self.member.getmany(timeout_ms=100)
+        owned = sorted(entry.partition for entry in self.member.assignment())
+        if owned != self.owned:
+            self.owned = owned
+            emit("assignment", partitions=owned)
+        for partition, messages in polled.items():
+            for message in messages:
+                self._report(partition, message)
+
+    def _report(self, partition: Any, message: Any) -> None:
+        if self.records_left == 0:
+            return
+        if self.records_left is not None:
+            self.records_left -= 1
+        self.positions[partition] = message.offset + 1
+        emit_record(_record(message))
+
+    async def op_commit(self) -> None:
+        await self.member.commit(self.positions)
+
+    async def op_leave(self) -> None:
+        await self.member.stop()
+        self.member = None
+
+    async def op_create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
+        async with _Admin(self.bootstrap) as admin:
+            answer = await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)], TIMEOUT_MS)
+        _raise_for([(name, code) for name, code, *_ in answer.topic_errors])
+
+    async def op_delete_topic(self, topic: str) -> None:
+        async with _Admin(self.bootstrap) as admin:
+            answer = await admin.delete_topics([topic], TIMEOUT_MS)
+        _raise_for(answer.topic_error_codes)
+
+    async def op_topics(self) -> list[str]:
+        async with _Admin(self.bootstrap) as admin:
+            names: list[str] = await admin.list_topics()
+        return names
+
+
+class _Admin:
+    """An AIOKafkaAdminClient that is closed at the end of the block."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+
+    async def __aenter__(self) -> Any:
+        await self.client.start()
+        return self.client
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.client.close()
+
+
+def _raise_for(codes: list[tuple[str, int]]) -> None:
+    for topic, code in codes:
+        if code:
+            raise for_code(code)(topic)
+
+
+def _producer_settings(options: dict[str, Any]) -> dict[str, Any]:
+    names = {
+        "idempotent": "enable_idempotence",
+        "batch_bytes": "max_batch_size",
+        "request_bytes": "max_request_size",
+    }
+    settings = {names[name]: value for name, value in options.items() if name in names and value is not None}
+    if options["compression"] not in (None, "none"):
+        settings["compression_type"] = options["compression"]
+    if options["acks"] is not None:
+        settings["acks"] = "all" if options["acks"] == -1 else options["acks"]
+    return settings
+
+
+def _member_settings(options: dict[str, Any]) -> dict[str, Any]:
+    names = {
+        "reset": "auto_offset_reset",
+        "session_timeout_ms": "session_timeout_ms",
+        "auto_commit": "enable_auto_commit",
+    }
+    return {names[name]: value for name, value in options.items() if name in names and value is not None}
+
+
+async def _send(producer: Any, topic: str, data: dict[str, Any]) -> Any:
+    record = Record.from_json(data)
+    return await producer.send(
+        topic,
+        value=record.value,
+        key=record.key,
+        headers=list(record.headers),
+        partition=record.partition,
+        timestamp_ms=record.timestamp_ms,
+    )
+
+
+async def _outcome(future: Any) -> dict[str, Any]:
+    try:
+        sent = await future
+    except Exception as error:
+        return {"error": _error_code(error), "message": repr(error)}
+    if sent is None:
+        return {}
+    return {"partition": sent.partition, "offset": sent.offset if sent.offset >= 0 else None}
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        key=message.key,
+        value=message.value,
+        headers=tuple(message.headers),
+        timestamp_ms=message.timestamp,
+        partition=message.partition,
+        offset=message.offset,
+    )
+
+
+def _error_code(error: Exception) -> int:
+    return getattr(error, "errno", -1)
+
+
+async def serve_aiokafka(driver: AiokafkaDriver) -> None:
+    """Run commands until stdin ends; between them the group member polls."""
+    commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+    threading.Thread(target=read_commands, args=(commands,), daemon=True).start()
+    emit("ready")
+    while True:
+        if driver.member is not None and commands.empty():
+            await _poll(driver)
+            continue
+        command = await anyio.to_thread.run_sync(commands.get)
+        if command is None:
+            await driver.shut()
+            return
+        await _answer(driver, command)
+
+
+async def _poll(driver: AiokafkaDriver) -> None:
+    try:
+        await driver.poll_member()
+    except Exception as error:
+        emit("trouble", message=f"{type(error).__name__}: {error}")
+
+
+async def _answer(driver: AiokafkaDriver, command: Command) -> None:
+    try:
+        result = await getattr(driver, f"op_{command['op']}")(**arguments(command))
+    except Exception as error:
+        write_line(error_answer(command, error, _error_code(error)))
+    else:
+        write_line({"id": command["id"], "result": result})
+
+
+if __name__ == "__main__":
+    anyio.run(serve_aiokafka, AiokafkaDriver(sys.argv[1]))

@@ -1,0 +1,226 @@
+"""Driver of confluent-kafka (librdkafka)."""
+
+import sys
+import time
+import uuid
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka.drivers.serve import emit, emit_record, serve
+from tests.kafka.records import Record
+
+TIMEOUT_S = 30.0
+
+
+class ConfluentDriver:
+    """State: the reader of `open` and the member of `join`, at most one each."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.common: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
+        self.admin = AdminClient(self.common)
+        self.reader: Any = None
+        self.member: Any = None
+        self.owned: list[int] = []
+        self.positions: dict[tuple[str, int], int] = {}
+        self.records_left: int | None = None
+
+    @property
+    def is_member(self) -> bool:
+        return self.member is not None
+
+    def shut(self) -> None:
+        if self.member is not None:
+            self.op_leave()
+
+    def op_produce(self, topic: str, records: list[dict[str, Any]], options: dict[str, Any]) -> list[dict[str, Any]]:
+        producer = Producer(self.common | _producer_settings(options))
+        outcomes: list[dict[str, Any]] = [{} for _ in records]
+        for outcome, data in zip(outcomes, records, strict=True):
+            _send(producer, topic, Record.from_json(data), outcome)
+            if options["one_by_one"]:
+                producer.flush(TIMEOUT_S)
+        producer.flush(TIMEOUT_S)
+        return outcomes
+
+    def op_open(self, topic: str, start: Any) -> None:
+        settings = {"group.id": f"reader-{uuid.uuid4()}", "enable.auto.commit": False, "enable.partition.eof": True}
+        self.reader = Consumer(self.common | settings)
+        self.reader.assign(self._start_positions(topic, start))
+        if start == "latest":
+            self._await_ends(len(self.reader.assignment()))
+
+    def _start_positions(self, topic: str, start: Any) -> list[TopicPartition]:
+        if isinstance(start, dict) and "offsets" in start:
+            return [TopicPartition(topic, int(p), offset) for p, offset in start["offsets"].items()]
+        partitions = self.reader.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        if isinstance(start, dict):
+            wanted = [TopicPartition(topic, p, start["timestamp"]) for p in partitions]
+            found: list[TopicPartition] = self.reader.offsets_for_times(wanted, timeout=TIMEOUT_S)
+            return found
+        offset = OFFSET_BEGINNING if start == "earliest" else OFFSET_END
+        return [TopicPartition(topic, p, offset) for p in partitions]
+
+    def _await_ends(self, partition_count: int) -> None:
+        """librdkafka looks up the end when it starts to fetch, and reports reaching it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        reached = 0
+        while reached < partition_count and time.monotonic() < deadline:
+            message = self.reader.poll(0.1)
+            if message is not None and _is_end(message):
+                reached += 1
+
+    def op_read(self, count: int, timeout_ms: int) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + timeout_ms / 1000
+        found: list[Record] = []
+        while len(found) < count and time.monotonic() < deadline:
+            for message in self.reader.consume(500, timeout=0.05):
+                if message.error() is None:
+                    found.append(_record(message))
+                elif not _is_end(message):
+                    raise KafkaException(message.error())
+        return [record.to_json() for record in found]
+
+    def op_close(self) -> None:
+        self.reader.close()
+        self.reader = None
+
+    def op_committed(self, group: str, topic: str) -> dict[str, int]:
+        consumer = Consumer(self.common | {"group.id": group})
+        try:
+            partitions = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+            found = consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=TIMEOUT_S)
+        finally:
+            consumer.close()
+        return {str(entry.partition): entry.offset for entry in found if entry.offset >= 0}
+
+    def op_join(self, group: str, topic: str, options: dict[str, Any]) -> None:
+        self.member = Consumer(self.common | {"group.id": group} | _member_settings(options))
+        self.records_left = options["max_records"]
+        self.member.subscribe([topic])
+
+    def poll_member(self) -> None:
+        message = self.member.poll(0.1)
+        owned = sorted(entry.partition for entry in self.member.assignment())
+        if owned != self.owned:
+            self.owned = owned
+            emit("assignment", partitions=owned)
+        if message is None:
+            return
+        if message.error() is not None:
+            emit("trouble", message=str(message.error()))
+        elif self.records_left is None or self.records_left > 0:
+            self._report(message)
+
+    def _report(self, message: Any) -> None:
+        self.positions[message.topic(), message.partition()] = message.offset() + 1
+        if self.records_left is not None:
+            self.records_left -= 1
+        emit_record(_record(message))
+
+    def op_commit(self) -> None:
+        offsets = [TopicPartition(topic, p, offset) for (topic, p), offset in self.positions.items()]
+        self.member.commit(offsets=offsets, asynchronous=False)
+
+    def op_leave(self) -> None:
+        self.member.close()
+        self.member = None
+
+    def op_create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
+        created = self.admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])
+        created[topic].result(TIMEOUT_S)
+
+    def op_delete_topic(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+
+    def op_topics(self) -> list[str]:
+        return list(self.admin.list_topics(timeout=TIMEOUT_S).topics)
+
+    def op_topic_id(self, topic: str) -> str:
+        description = self.admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
+        return str(description.topic_id)
+
+    def op_delete_records(self, topic: str, offsets: dict[str, int]) -> None:
+        wanted = [TopicPartition(topic, int(p), offset) for p, offset in offsets.items()]
+        for future in self.admin.delete_records(wanted).values():
+            future.result(TIMEOUT_S)
+
+    def op_set_offsets(self, group: str, topic: str, offsets: dict[str, int]) -> None:
+        wanted = [TopicPartition(topic, int(p), offset) for p, offset in offsets.items()]
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        self.admin.alter_consumer_group_offsets([request])[group].result(TIMEOUT_S)
+
+
+def _producer_settings(options: dict[str, Any]) -> dict[str, Any]:
+    names = {
+        "compression": "compression.type",
+        "acks": "acks",
+        "idempotent": "enable.idempotence",
+        "batch_bytes": "batch.size",
+        "request_bytes": "message.max.bytes",
+    }
+    return {names[name]: value for name, value in options.items() if name in names and value is not None}
+
+
+def _member_settings(options: dict[str, Any]) -> dict[str, Any]:
+    names = {
+        "reset": "auto.offset.reset",
+        "session_timeout_ms": "session.timeout.ms",
+        "auto_commit": "enable.auto.commit",
+    }
+    return {names[name]: value for name, value in options.items() if name in names and value is not None}
+
+
+def _send(producer: Any, topic: str, record: Record, outcome: dict[str, Any]) -> None:
+    """Hand one record to the producer; its outcome is filled in by a later poll or flush."""
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is not None:
+            outcome.update(error=error.code(), message=str(error))
+        else:
+            outcome.update(partition=message.partition(), offset=message.offset())
+
+    chosen: dict[str, Any] = {"headers": list(record.headers)} if record.headers else {}
+    if record.partition is not None:
+        chosen["partition"] = record.partition
+    if record.timestamp_ms is not None:
+        chosen["timestamp"] = record.timestamp_ms
+    producer.produce(topic, record.value, record.key, on_delivery=delivered, **chosen)
+    producer.poll(0)
+
+
+def _is_end(message: Any) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+        timestamp_ms=message.timestamp()[1],
+        partition=message.partition(),
+        offset=message.offset(),
+    )
+
+
+def _error_code(error: Exception) -> int:
+    if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
+        return max(int(error.args[0].code()), -1)
+    return -1
+
+
+if __name__ == "__main__":
+    serve(ConfluentDriver(sys.argv[1]), _error_code)

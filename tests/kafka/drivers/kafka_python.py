@@ -1,0 +1,217 @@
+"""Driver of kafka-python."""
+
+import sys
+import time
+from typing import Any
+
+import kafka
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from tests.kafka.drivers.serve import emit, emit_record, serve
+from tests.kafka.records import Record
+
+TIMEOUT_S = 30.0
+
+
+class KafkaPythonDriver:
+    """State: the reader of `open` and the member of `join`, at most one each."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.reader: Any = None
+        self.member: Any = None
+        self.owned: list[int] = []
+        self.positions: dict[Any, int] = {}
+        self.records_left: int | None = None
+
+    @property
+    def is_member(self) -> bool:
+        return self.member is not None
+
+    def shut(self) -> None:
+        if self.member is not None:
+            self.op_leave()
+
+    def op_produce(self, topic: str, records: list[dict[str, Any]], options: dict[str, Any]) -> list[dict[str, Any]]:
+        producer = KafkaProducer(bootstrap_servers=self.bootstrap, **_producer_settings(options))
+        try:
+            if options["one_by_one"]:
+                return [_outcome(_send(producer, topic, data)) for data in records]
+            futures = [_send(producer, topic, data) for data in records]
+            return [_outcome(future) for future in futures]
+        finally:
+            producer.close()
+
+    def op_open(self, topic: str, start: Any) -> None:
+        self.reader = KafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False)
+        partitions = self.reader.partitions_for_topic(topic)
+        if isinstance(start, dict) and "offsets" in start:
+            partitions = [int(p) for p in start["offsets"]]
+        assigned = [TopicPartition(topic, p) for p in partitions]
+        self.reader.assign(assigned)
+        self._seek(assigned, start)
+        for partition in assigned:
+            self.reader.position(partition)
+
+    def _seek(self, assigned: list[Any], start: Any) -> None:
+        if start == "earliest":
+            self.reader.seek_to_beginning(*assigned)
+        elif start == "latest":
+            self.reader.seek_to_end(*assigned)
+        elif "offsets" in start:
+            for partition in assigned:
+                self.reader.seek(partition, start["offsets"][str(partition.partition)])
+        else:
+            found = self.reader.offsets_for_times(dict.fromkeys(assigned, start["timestamp"]))
+            for partition, place in found.items():
+                if place is None:
+                    self.reader.seek_to_end(partition)
+                else:
+                    self.reader.seek(partition, place.offset)
+
+    def op_read(self, count: int, timeout_ms: int) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + timeout_ms / 1000
+        found: list[Record] = []
+        while len(found) < count and time.monotonic() < deadline:
+            for messages in self.reader.poll(timeout_ms=100).values():
+                found.extend(_record(message) for message in messages)
+        return [record.to_json() for record in found]
+
+    def op_close(self) -> None:
+        self.reader.close()
+        self.reader = None
+
+    def op_committed(self, group: str, topic: str) -> dict[str, int]:
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
+        try:
+            partitions = consumer.partitions_for_topic(topic)
+            found = {p: consumer.committed(TopicPartition(topic, p)) for p in partitions}
+        finally:
+            consumer.close()
+        return {str(p): offset for p, offset in found.items() if offset is not None}
+
+    def op_join(self, group: str, topic: str, options: dict[str, Any]) -> None:
+        self.member = KafkaConsumer(
+            topic, bootstrap_servers=self.bootstrap, group_id=group, **_member_settings(options)
+        )
+        self.records_left = options["max_records"]
+
+    def poll_member(self) -> None:
+        polled = self.member.poll(timeout_ms=100)
+        owned = sorted(entry.partition for entry in self.member.assignment())
+        if owned != self.owned:
+            self.owned = owned
+            emit("assignment", partitions=owned)
+        for partition, messages in polled.items():
+            for message in messages:
+                self._report(partition, message)
+
+    def _report(self, partition: Any, message: Any) -> None:
+        if self.records_left == 0:
+            return
+        if self.records_left is not None:
+            self.records_left -= 1
+        self.positions[partition] = message.offset + 1
+        emit_record(_record(message))
+
+    def op_commit(self) -> None:
+        self.member.commit({p: OffsetAndMetadata(offset, "", -1) for p, offset in self.positions.items()})
+
+    def op_leave(self) -> None:
+        self.member.close()
+        self.member = None
+
+    def op_create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
+        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": configs}
+        with _Admin(self.bootstrap) as admin:
+            admin.create_topics({topic: wanted})
+
+    def op_delete_topic(self, topic: str) -> None:
+        with _Admin(self.bootstrap) as admin:
+            admin.delete_topics([topic])
+
+    def op_topics(self) -> list[str]:
+        with _Admin(self.bootstrap) as admin:
+            return list(admin.list_topics())
+
+    def op_set_offsets(self, group: str, topic: str, offsets: dict[str, int]) -> None:
+        wanted = {TopicPartition(topic, int(p)): OffsetAndMetadata(o, "", -1) for p, o in offsets.items()}
+        with _Admin(self.bootstrap) as admin:
+            outcomes = admin.alter_group_offsets(group, wanted)
+        for error in outcomes.values():
+            if error is not kafka.errors.NoError:
+                raise error()
+
+
+class _Admin:
+    """A KafkaAdminClient that is closed at the end of the block."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.client = KafkaAdminClient(bootstrap_servers=bootstrap)
+
+    def __enter__(self) -> Any:
+        return self.client
+
+    def __exit__(self, *exception: object) -> None:
+        self.client.close()
+
+
+def _producer_settings(options: dict[str, Any]) -> dict[str, Any]:
+    names = {"acks": "acks", "idempotent": "enable_idempotence", "batch_bytes": "batch_size"}
+    settings = {names[name]: value for name, value in options.items() if name in names and value is not None}
+    if options["compression"] not in (None, "none"):
+        settings["compression_type"] = options["compression"]
+    if options["request_bytes"] is not None:
+        settings["max_request_size"] = options["request_bytes"]
+    return settings
+
+
+def _member_settings(options: dict[str, Any]) -> dict[str, Any]:
+    names = {
+        "reset": "auto_offset_reset",
+        "session_timeout_ms": "session_timeout_ms",
+        "auto_commit": "enable_auto_commit",
+    }
+    return {names[name]: value for name, value in options.items() if name in names and value is not None}
+
+
+def _send(producer: Any, topic: str, data: dict[str, Any]) -> Any:
+    record = Record.from_json(data)
+    return producer.send(
+        topic,
+        value=record.value,
+        key=record.key,
+        headers=list(record.headers),
+        partition=record.partition,
+        timestamp_ms=record.timestamp_ms,
+    )
+
+
+def _outcome(future: Any) -> dict[str, Any]:
+    try:
+        sent = future.get(timeout=TIMEOUT_S)
+    except KafkaError as error:
+        return {"error": _error_code(error), "message": repr(error)}
+    return {"partition": sent.partition, "offset": sent.offset if sent.offset >= 0 else None}
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        key=message.key,
+        value=message.value,
+        headers=tuple(message.headers),
+        timestamp_ms=message.timestamp,
+        partition=message.partition,
+        offset=message.offset,
+    )
+
+
+def _error_code(error: Exception) -> int:
+    return getattr(error, "errno", -1)
+
+
+if __name__ == "__main__":
+    serve(KafkaPythonDriver(sys.argv[1]), _error_code)

@@ -1,0 +1,141 @@
+"""Committed offsets: resuming, resetting, and what holds where there is none that is valid."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.kafka.client import Client
+from tests.kafka.conftest import JoinGroup, NewTopic
+from tests.kafka.options import MemberOptions
+from tests.kafka.process import Administrator
+from tests.kafka.records import contents, numbered, values
+from tests.kafka.traits import TRAITS, names_where
+from tests.kafka.waiting import poll_until
+
+
+def test_a_group_resumes_after_what_it_committed(
+    client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
+) -> None:
+    topic = new_topic(2)
+    records = numbered(10, partition=0, prefix="first") + numbered(10, partition=1, prefix="second")
+    administrator.produce(topic, records)
+    by_hand = MemberOptions(reset="earliest", auto_commit=False, max_records=7)
+    first = join(client, group, topic, by_hand)
+    before = first.await_records(7)
+    first.commit()
+    first.leave()
+    asked = client if TRAITS[client.name].reads_offsets else administrator
+    assert asked.committed(group, topic) == dict(Counter(record.partition for record in before))
+    second = join(client, group, topic, MemberOptions(reset="earliest"))
+    after = second.await_records(13)
+    second.leave()
+    assert Counter(values(before + after)) == Counter(values(records))
+
+
+def test_a_group_that_left_in_good_order_has_committed_by_itself(
+    client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
+) -> None:
+    administrator.produce(topic, numbered(10))
+    first = join(client, group, topic, MemberOptions(reset="earliest"))
+    first.await_records(10)
+    first.leave()
+    assert administrator.committed(group, topic) == {0: 10}
+    administrator.produce(topic, numbered(5, prefix="later"))
+    second = join(client, group, topic, MemberOptions(reset="earliest"))
+    assert contents(second.await_records(5)) == contents(numbered(5, prefix="later"))
+    second.leave()
+
+
+def test_a_new_group_with_reset_to_earliest_reads_from_the_beginning(
+    client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
+) -> None:
+    administrator.produce(topic, numbered(10))
+    member = join(client, group, topic, MemberOptions(reset="earliest"))
+    assert contents(member.await_records(10)) == contents(numbered(10))
+    member.leave()
+
+
+@pytest.mark.parametrize("reset", ["latest", None], ids=["latest", "default"])
+def test_a_new_group_with_reset_to_latest_reads_what_comes_later(
+    client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup, reset: str | None
+) -> None:
+    administrator.produce(topic, numbered(10, prefix="earlier"))
+    member = join(client, group, topic, MemberOptions(reset=reset))
+    sent = 0
+
+    def arrives() -> bool:
+        # When the member has looked up the end cannot be seen from outside: produce until one arrives.
+        nonlocal sent
+        administrator.produce(topic, numbered(1, prefix=f"later-{sent}"))
+        sent += 1
+        return bool(member.seen.records)
+
+    poll_until(arrives, "a record that was produced later")
+    seen = contents(member.await_records(1))
+    later = [record for n in range(sent) for record in contents(numbered(1, prefix=f"later-{n}"))]
+    first = later.index(seen[0])
+    assert seen == later[first : first + len(seen)]
+    member.leave()
+
+
+def test_a_committed_offset_that_is_gone_is_reset_to_the_beginning(
+    client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
+) -> None:
+    records = numbered(15)
+    administrator.produce(topic, records)
+    administrator.set_offsets(group, topic, {0: 3})
+    administrator.delete_records(topic, {0: 10})
+    member = join(client, group, topic, MemberOptions(reset="earliest"))
+    read = member.await_records(5)
+    assert contents(read) == contents(records[10:])
+    assert [record.offset for record in read] == list(range(10, 15))
+    member.leave()
+
+
+@pytest.mark.parametrize("client", names_where(lambda traits: traits.sets_offsets), indirect=True)
+def test_a_group_whose_offsets_are_set_resumes_there(
+    client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
+) -> None:
+    records = numbered(10)
+    administrator.produce(topic, records)
+    first = join(client, group, topic, MemberOptions(reset="earliest"))
+    first.await_records(10)
+    first.leave()
+    client.set_offsets(group, topic, {0: 4})
+    assert client.committed(group, topic) == {0: 4}
+    second = join(client, group, topic, MemberOptions(reset="earliest"))
+    assert contents(second.await_records(6)) == contents(records[4:])
+    second.leave()
+
+
+@pytest.mark.parametrize("reader", names_where(lambda traits: traits.reads_offsets))
+def test_what_one_client_committed_every_other_reads(
+    client: Client,
+    reader: str,
+    client_named: Callable[[str], Client],
+    administrator: Administrator,
+    new_topic: NewTopic,
+) -> None:
+    group, topic = _committed_by(client, administrator, new_topic)
+    assert client_named(reader).committed(group, topic) == {0: 3}
+
+
+_GROUPS: dict[str, tuple[str, str]] = {}
+
+
+def _committed_by(client: Client, administrator: Administrator, new_topic: NewTopic) -> tuple[str, str]:
+    """A group and a topic of which the client has committed three of five records, made once for each client."""
+    if client.name not in _GROUPS:
+        topic = new_topic()
+        group = f"group-of-{topic}"
+        administrator.produce(topic, numbered(5))
+        member = client.join(group, topic, MemberOptions(reset="earliest", auto_commit=False, max_records=3))
+        try:
+            member.await_records(3)
+            member.commit()
+            member.leave()
+        finally:
+            member.kill()
+        _GROUPS[client.name] = group, topic
+    return _GROUPS[client.name]

@@ -1,0 +1,99 @@
+"""Groups of three over six partitions: members join, leave and die, and each partition keeps exactly one owner."""
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from tests.kafka.client import Client, Member
+from tests.kafka.conftest import JoinGroup, NewTopic
+from tests.kafka.options import MemberOptions
+from tests.kafka.process import Administrator
+from tests.kafka.records import Record
+from tests.kafka.waiting import wait_until
+
+Result = TypeVar("Result")
+
+PARTITIONS = 6
+SESSION_TIMEOUT_MS = 6000
+# A member that died is missed after its session; the others learn it at their next heartbeat, three seconds by default.
+SETTLE_TIMEOUT_S = 40.0
+
+
+def test_partitions_move_when_a_member_joins_and_when_one_leaves(
+    client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
+) -> None:
+    topic = new_topic(PARTITIONS)
+    options = MemberOptions(reset="earliest")
+    members = _at_once(2, lambda _: join(client, group, topic, options))
+    _await_settled(members)
+    _produce_round(administrator, topic, members, "two")
+    members.append(join(client, group, topic, options))
+    _await_settled(members)
+    _produce_round(administrator, topic, members, "three")
+    members[0].leave()
+    _await_settled(members[1:])
+    _produce_round(administrator, topic, members[1:], "two again")
+    _at_once(2, lambda n: members[1 + n].leave())
+    # Each of these clients commits before it gives a partition away, so no record comes twice.
+    seen = Counter(record.value for member in members for record in member.seen.records)
+    assert seen == Counter(record.value for name in ("two", "three", "two again") for record in _round(name))
+
+
+def test_partitions_of_a_killed_member_move_to_the_others(
+    client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
+) -> None:
+    topic = new_topic(PARTITIONS)
+    options = MemberOptions(reset="earliest", session_timeout_ms=SESSION_TIMEOUT_MS)
+    members = _at_once(3, lambda _: join(client, group, topic, options))
+    _await_settled(members)
+    _produce_round(administrator, topic, members, "before")
+    members[1].kill()
+    survivors = [members[0], members[2]]
+    administrator.produce(topic, _round("meanwhile"))
+    _await_settled(survivors)
+    _produce_round(administrator, topic, survivors, "after")
+    _await_values(survivors, _round("meanwhile"))
+    _at_once(2, lambda n: survivors[n].leave())
+    # What the killed member had not committed comes again, what nobody had read comes once.
+    seen = Counter(record.value for member in survivors for record in member.seen.records)
+    assert [seen[record.value] for record in _round("meanwhile") + _round("after")] == [1] * 2 * PARTITIONS
+
+
+def _at_once(count: int, act: Callable[[int], Result]) -> list[Result]:
+    """Members start and end at the same time, as in life; it is also what takes longest."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(act, range(count)))
+
+
+def _round(name: str) -> list[Record]:
+    """One record for each partition."""
+    return [Record(value=f"{name}-{p}".encode(), partition=p) for p in range(PARTITIONS)]
+
+
+def _await_settled(members: list[Member]) -> None:
+    """Wait until each of the members owns something and each partition has exactly one owner."""
+
+    def settled() -> bool:
+        owned = [partition for member in members for partition in member.seen.assignment]
+        return all(member.seen.assignment for member in members) and sorted(owned) == list(range(PARTITIONS))
+
+    wait_until(settled, lambda: f"one owner each: {[member.seen for member in members]}", SETTLE_TIMEOUT_S)
+
+
+def _produce_round(administrator: Administrator, topic: str, members: list[Member], name: str) -> None:
+    """One new record for each partition reaches the partition's owner and nobody else."""
+    administrator.produce(topic, _round(name))
+    _await_values(members, _round(name))
+    wanted = {record.value for record in _round(name)}
+    for member in members:
+        got = [record.partition for record in member.seen.records if record.value in wanted]
+        assert sorted(p for p in got if p is not None) == member.seen.assignment
+
+
+def _await_values(members: list[Member], records: list[Record]) -> None:
+    def seen() -> set[bytes | None]:
+        return {record.value for member in members for record in member.seen.records}
+
+    wanted = {record.value for record in records}
+    wait_until(lambda: wanted <= seen(), lambda: f"{wanted - seen()}: {[member.seen for member in members]}")
