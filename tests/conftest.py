@@ -1,4 +1,4 @@
-"""Fixtures that every directory of tests may use: real servers, each started and stopped by the fixture that owns it."""
+"""Fixtures that every directory of tests may use: real servers, each stopped by the fixture that started it."""
 
 import pytest
 

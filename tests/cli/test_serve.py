@@ -1,0 +1,132 @@
+"""``korvet serve`` as a process: where its settings come from, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from korvet.cli import run
+from korvet.cli.serve import make_settings, parse_address
+from korvet.errors import ConfigError
+from korvet.server.settings import ServeSettings
+from korvet.settings.file import ConfigFile
+from tests.support.redis import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+KORVET = [sys.executable, "-m", "korvet.cli", "serve"]
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory with a short name, for the path of a unix socket holds some hundred characters at most."""
+    with tempfile.TemporaryDirectory(prefix="kv") as path:
+        yield Path(path)
+
+
+@contextmanager
+def serving(directory: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A broker in ``directory``; killed at the end where it has not ended yet."""
+    process = subprocess.Popen(
+        [*KORVET, *arguments],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ready_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def port_of(line: str) -> int:
+    found = re.match(r"korvet \S+ ready on \S+:(\d+) ", line)
+    assert found is not None, line
+    return int(found[1])
+
+
+def test_flags_count_more_than_the_file_and_the_file_more_than_defaults() -> None:
+    file = ConfigFile(
+        serve={"listen": "[::1]:9093", "workers": 3, "log-level": "error"}, broker={"num.partitions": "2"}
+    )
+    flags = {"listen": None, "advertised": "there:9094", "workers": 5, "data_dir": "here", "redis": None}
+    assert make_settings(flags, file) == ServeSettings(
+        listen_host="::1",
+        listen_port=9093,
+        advertised_host="there",
+        advertised_port=9094,
+        workers=5,
+        data_dir=Path("here"),
+        log_level="error",
+        broker={"num.partitions": "2"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:9092", ("127.0.0.1", 9092)), (":9092", ("0.0.0.0", 9092)), ("[::]:0", ("::", 0))],
+)
+def test_address(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text, "--listen") == address
+
+
+@pytest.mark.parametrize("text", ["9092", "host:", "host:port", "::1:9092", "host:65536", ""])
+def test_wrong_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="want HOST:PORT"):
+        parse_address(text, "--listen")
+
+
+def test_broker_with_embedded_server_from_a_config_file(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = directory / "korvet.toml"
+    file.write_text(
+        '[serve]\nlisten = "127.0.0.1:0"\ndata-dir = "there"\nlog-format = "json"\n[broker]\nnum.partitions = 7\n'
+    )
+    with serving(directory, "--config", str(file)) as process:
+        port = port_of(ready_line(process))
+        assert run(["topics", "create", "seven", "-b", f"127.0.0.1:{port}"]) == 0
+        assert capfd.readouterr().out == "created topic seven with 7 partitions\n"
+        assert run(["functions", "check", "--data-dir", str(directory / "there")]) == 0
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "")
+    assert all(isinstance(json.loads(line), dict) for line in err.splitlines())
+
+
+def test_redis_from_the_environment_and_ctrl_c(directory: Path, redis_server: Server) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--namespace", "serve")
+    with serving(directory, *arguments, KORVET_REDIS=redis_server.url) as process:
+        line = ready_line(process)
+        assert line.endswith(f" at {redis_server.url})\n")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert not (directory / "data").exists()
+
+
+def test_port_in_use_is_one_line_and_exit_code_1(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving(directory, "--listen", f"127.0.0.1:{port}") as process:
+            out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith("korvet: ")
+    assert (str(port) in err, err.count("\n")) == (True, 1)
