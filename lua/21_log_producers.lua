@@ -13,19 +13,20 @@ producer.EXPIRATION_MS = 86400000
 -- Producers looked at when a new one comes: more than one, so that those that came and went cannot pile up.
 producer.SWEEP = 10
 
--- Judge a batch by its producer's state. Returns a code, and the base offset of the first append where the batch is a
--- duplicate.
+-- Judge a batch by its producer's state. Returns a code, the base offset of the first append where the batch is a
+-- duplicate, and the text of the four batches that are kept behind it.
 function producer.judge(state, epoch, first, last, leader_epoch)
-  local known_epoch, known_leader_epoch, newest = string.match(state, '^(%d+) (%d+)|%d+,(%d+),')
+  local known_epoch, known_leader_epoch, kept, newest =
+    string.match(state, '^(%-?%d+) (%d+)(|%d+,(%d+),%d+|?[^|]*|?[^|]*|?[^|]*)')
   if epoch ~= known_epoch then
     if tonumber(epoch) < tonumber(known_epoch) then
       return code.INVALID_PRODUCER_EPOCH
     end
-    return first == 0 and code.NONE or code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return first == 0 and code.NONE or code.OUT_OF_ORDER_SEQUENCE_NUMBER, nil, ''
   end
   local gap = (first - newest - 1) % producer.SEQUENCES
   if gap == 0 then
-    return code.NONE
+    return code.NONE, nil, kept
   end
   local base = string.match(state, string.format('|%d,%d,(%%d+)', first, last))
   if base then
@@ -39,30 +40,38 @@ function producer.judge(state, epoch, first, last, leader_epoch)
   return code.OUT_OF_ORDER_SEQUENCE_NUMBER
 end
 
--- The state after a batch: four batches of the same producer epoch are kept behind it.
-function producer.after(state, epoch, first, last, leader_epoch, base)
-  local older = ''
+-- Judge an append by its arguments. Returns a code, the base offset of the first append where the batch is a duplicate,
+-- and, where the batch is to be appended, the producer's state after it and whether the producer is a new one.
+function producer.admit(producers_key, args, leader_epoch, base)
+  local producer_id, epoch, first = args[7], args[8], tonumber(args[9])
+  local last = (first + args[3] - 1) % producer.SEQUENCES
+  local state = redis.call('HGET', producers_key, producer_id)
+  local kept = ''
   if state then
-    local known_epoch, batches = string.match(state, '^(%d+) %d+(|[^|]*|?[^|]*|?[^|]*|?[^|]*)')
-    if known_epoch == epoch then
-      older = batches
+    local outcome, first_base
+    outcome, first_base, kept = producer.judge(state, epoch, first, last, leader_epoch)
+    if outcome ~= code.NONE or first_base then
+      return outcome, first_base
     end
   end
-  return string.format('%s %s|%d,%d,%s%s', epoch, leader_epoch, first, last, base, older)
+  return code.NONE, nil, string.format('%s %s|%d,%d,%s%s', epoch, leader_epoch, first, last, base, kept), not state
 end
 
 -- Forget a few producers that were silent for a day.
 function producer.sweep(producers_key, log_end)
   local now_ms = value.now_ms()
-  local notes = redis.call('HGET', producers_key, '') or '0 0 0 0'
+  local notes = redis.call('HGET', producers_key, '') or ''
   local cursor, old_end, noted_ms, noted_end = string.match(notes, '^(%d+) (%d+) (%d+) (%d+)$')
+  if not cursor then
+    cursor, old_end, noted_ms, noted_end = '0', '0', '0', '0'
+  end
   if now_ms - noted_ms >= producer.EXPIRATION_MS then
     old_end, noted_ms, noted_end = noted_end, value.integer(now_ms), log_end
   end
   local scanned = redis.call('HSCAN', producers_key, cursor, 'COUNT', producer.SWEEP)
   local flat = scanned[2]
   for at = 1, #flat, 2 do
-    local base = string.match(flat[at + 1], '^%d+ %d+|%d+,%d+,(%d+)')
+    local base = string.match(flat[at + 1], '^%-?%d+ %d+|%d+,%d+,(%d+)')
     if base and tonumber(base) < tonumber(old_end) then
       redis.call('HDEL', producers_key, flat[at])
     end

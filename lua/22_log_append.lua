@@ -18,8 +18,13 @@ function log.with_epoch(epochs, epoch, start)
   return table.concat(kept, ',')
 end
 
-function log.begin_epoch(meta_key, epoch, start, run_id)
-  local epochs = log.with_epoch(redis.call('HGET', meta_key, 'epochs'), epoch, start)
+-- The epoch and the epochs text with which a new history begins at an offset; nothing is written.
+function log.new_history(meta_key, epoch, start)
+  local new_epoch = log.next_epoch(epoch)
+  return new_epoch, log.with_epoch(redis.call('HGET', meta_key, 'epochs'), new_epoch, start)
+end
+
+function log.begin_history(meta_key, epoch, epochs, run_id)
   redis.call('HSET', meta_key, 'epoch', epoch, 'epochs', epochs, 'run_id', run_id)
 end
 
@@ -67,21 +72,17 @@ function log.append(keys, args)
     return log.not_appended(temporary_key, code.GONE, -1, -1, -1)
   end
   local start, base, epoch = meta[3], meta[4], meta[5]
-  local is_new_history = meta[2] ~= args[2]
-  if is_new_history then
-    epoch = log.next_epoch(epoch)
+  local epochs
+  if meta[2] ~= args[2] then
+    epoch, epochs = log.new_history(meta_key, epoch, base)
   end
 
-  local state, first, last
+  local producer_state, is_new_producer
   if producer_id ~= '-1' then
-    first = tonumber(args[9])
-    last = (first + records - 1) % producer.SEQUENCES
-    state = call('HGET', keys[3], producer_id)
-    if state then
-      local outcome, first_base = producer.judge(state, args[8], first, last, epoch)
-      if outcome ~= code.NONE or first_base then
-        return log.not_appended(temporary_key, outcome, first_base or -1, start, meta[5])
-      end
+    local outcome, first_base
+    outcome, first_base, producer_state, is_new_producer = producer.admit(keys[3], args, epoch, base)
+    if not producer_state then
+      return log.not_appended(temporary_key, outcome, first_base or -1, start, meta[5])
     end
   end
   if temporary_key and not log.is_placeable(temporary_key, size, log_key) then
@@ -89,7 +90,7 @@ function log.append(keys, args)
   end
 
   local running_max, running_bytes, running_batches = string.match(meta[6], '^(%S+) (%d+) (%d+)$')
-  if tonumber(max_timestamp) > tonumber(running_max) then
+  if max_timestamp ~= running_max and tonumber(max_timestamp) > tonumber(running_max) then
     running_max = max_timestamp
   end
   local totals = running_max .. format(' %d %d', running_bytes + size, running_batches + 1)
@@ -104,17 +105,17 @@ function log.append(keys, args)
     call('XADD', log_key, next_offset, 'i', index, 'b', args[10]) -- first write
   end
   call('HSET', meta_key, 'end', next_offset, 'totals', totals)
-  if is_new_history then
-    log.begin_epoch(meta_key, epoch, base, args[2])
+  if epochs then
+    log.begin_history(meta_key, epoch, epochs, args[2])
   end
-  if first then
-    call('HSET', keys[3], producer_id, producer.after(state, args[8], first, last, epoch, base))
-    if not state then
+  if producer_state then
+    call('HSET', keys[3], producer_id, producer_state)
+    if is_new_producer then
       producer.sweep(keys[3], next_offset)
     end
   end
   call('SPUBLISH', log_key, epoch .. ' ' .. next_offset)
-  return log.appended(code.NONE, base, start, epoch)
+  return '0 ' .. base .. ' ' .. start .. ' ' .. epoch
 end
 redis.register_function{
   function_name = 'korvet_log_append',

@@ -14,8 +14,9 @@ function log.take_over(keys, args)
   end
   local epoch = meta[4]
   if meta[2] ~= args[2] then
-    epoch = log.next_epoch(epoch)
-    log.begin_epoch(keys[2], epoch, meta[3], args[2]) -- first write
+    local epochs
+    epoch, epochs = log.new_history(keys[2], epoch, meta[3])
+    log.begin_history(keys[2], epoch, epochs, args[2]) -- first write
     redis.call('SPUBLISH', keys[1], epoch .. ' ' .. meta[3])
   end
   return { code.NONE, tonumber(epoch) }
