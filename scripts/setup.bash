@@ -89,8 +89,12 @@ need_tools() {
     return
   fi
   say "installing ${packages[*]}"
-  {
-    "${sudo[@]}" apt-get update -qq &&
-      "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
-  } >/dev/null || say "could not install ${packages[*]}"
+  install() {
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+  }
+  "${sudo[@]}" apt-get update -qq >/dev/null || say "could not read apt's package lists anew; going on with the old ones"
+  # One by one where all together do not go: nodejs of another source conflicts with Debian's npm and brings its own.
+  install "${packages[@]}" || for pair in "$@"; do
+    command -v "${pair%%:*}" >/dev/null || install "${pair#*:}" || say "could not install ${pair#*:}"
+  done
 }
