@@ -1,0 +1,60 @@
+"""The library on a cluster node: every key that a function touches is of its keys' slot, and so is the channel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from tests.lua.log import Log, listening
+from tests.support.redis import KINDS, ServerUnavailable, running_server, unavailable
+
+SLOTS = 16384
+READY_WITHIN_S = 20.0
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def cluster_node(request: pytest.FixtureRequest, library: str) -> Iterator[redis.Redis]:
+    """A client of a cluster of one node that holds all slots."""
+    try:
+        with (
+            running_server(request.param, tcp=True, options={"cluster-enabled": "yes"}) as server,
+            server.client() as client,
+        ):
+            client.execute_command("CLUSTER ADDSLOTSRANGE", 0, SLOTS - 1)
+            deadline = time.monotonic() + READY_WITHIN_S
+            while b"cluster_state:ok" not in _state(client) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            client.function_load(library)
+            yield client
+    except ServerUnavailable as error:
+        unavailable(error)
+
+
+def _state(client: redis.Redis) -> bytes:
+    return bytes(client.execute_command("CLUSTER", "INFO"))  # type: ignore[no-untyped-call]
+
+
+def test_life_of_a_partition(cluster_node: redis.Redis) -> None:
+    log = Log(cluster_node)
+    assert log.create() == 0
+    with listening(cluster_node, log.log) as next_message:
+        assert log.append(3) == (0, 0, 0, 0)
+        assert next_message() == b"0 3"
+    assert log.place(5, producer=(1, 0, 0)) == (0, 3, 0, 0)
+    assert log.place(5, producer=(1, 0, 0)) == (0, 3, 0, 0)
+    assert log.at_time(0) == (0, 3, 0)
+    assert log.trim(-1) == [0, 8, 0]
+    assert log.place(1) == (0, 8, 8, 0)
+    assert log.delete() == [0, 0]
+    assert log.dump() == {}
+
+
+def test_catalog(cluster_node: redis.Redis) -> None:
+    keys = ("{default:catalog}:meta", "{default:catalog}:topics", "{default:catalog}:configs")
+    assert cluster_node.fcall("korvet_catalog_init", 3, *keys, "cluster") == [0, b"cluster"]
+    assert cluster_node.fcall("korvet_topic_create", 3, *keys, "t", "a" * 32, "1", "{}")[0] == 0
+    assert cluster_node.fcall("korvet_topic_delete", 3, *keys, "t", "a" * 32, "begin") == [0]
+    assert cluster_node.fcall("korvet_topic_delete", 3, *keys, "t", "a" * 32, "finish") == [0]
