@@ -76,6 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         self._queue: deque[_Request] = deque()
         self._held_back = 0
         self._charged_bytes = 0
+        self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0
         self._contexts: dict[tuple[int, int, str | None], Context] = {}
         self._transport: asyncio.Transport | None = None
         self._scope = anyio.CancelScope()
@@ -189,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         """Answer requests until the connection is closed. Runs as one task of the server's group."""
         try:
             with self._scope:
-                while await self._next():
+                while self._may_go_on() or await self._next():
                     queued = self._queue[0]
                     await self._answer(queued)
                     self._queue.popleft()
@@ -197,8 +199,12 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._is_closing = True
             self._discard()
+            self._flush()
             if self._transport is not None:
                 self._transport.close()
+
+    def _may_go_on(self) -> bool:
+        return bool(self._queue) and self._writable is None and not self._is_closing
 
     async def _next(self) -> bool:
         """Wait until there is a request and the client reads; False when the connection is to be closed."""
@@ -220,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _answer(self, queued: _Request) -> None:
         if queued.answer_frame is not None:
-            self._write(queued.answer_frame)
+            self._write([queued.answer_frame])
             return
         api, context = queued.api, queued.context
         assert api is not None and context is not None
@@ -232,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(answer, list):
                 self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
             elif answer is not None:
-                self._write(encode_response(api.key, context.version, queued.correlation_id, answer))
+                self._write([encode_response(api.key, context.version, queued.correlation_id, answer)])
         except MalformedRequest as error:
             self._refuse(error)
         except Exception as error:
@@ -246,19 +252,25 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         try:
-            self._write(encode_response(api.key, context.version, queued.correlation_id, {"error_code": code}))
+            self._write([encode_response(api.key, context.version, queued.correlation_id, {"error_code": code})])
         except TypeError:
             # The response has other fields without a default.
             self.close()
 
-    def _write(self, frame: bytes | list[bytes | memoryview]) -> None:
+    def _write(self, frame: list[bytes | memoryview]) -> None:
+        """Queue an answer: all of one turn of the loop leave in one write, or each megabyte of them."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out += frame
+        self._out_bytes += sum(map(len, frame))
+        if self._out_bytes >= _WRITE_BUFFER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        out, self._out, self._out_bytes = self._out, [], 0
         transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if isinstance(frame, list):
-            transport.writelines(frame)
-        else:
-            transport.write(frame)
+        if out and transport is not None and not transport.is_closing():
+            transport.writelines(out)
 
     def _settle(self, answered: _Request) -> None:
         """Give the charge back, read on, and start what was held back by a request that could not start."""

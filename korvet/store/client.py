@@ -93,7 +93,14 @@ class Store:
 
     def fcall(self, purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any]:
         """Queue a call of one of korvet's functions; FCALL_RO where the contract says that it only reads."""
-        return self.call(purpose, keys[0] if keys else "", _VERBS[function], function, len(keys), *keys, *args)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        packed = pack_command((_VERBS[function], function, len(keys), *keys, *args))
+        link = self._links[purpose] if self._slots is None else self._route(purpose, keys[0] if keys else "")
+        if link is None:
+            fail(future, StoreUnavailable("no cluster node is known for the key"))
+        else:
+            link.send(future, packed)
+        return future
 
     def place(self, key: str, value: Sequence[bytes | memoryview], expiry_ms: int) -> None:
         """Queue SET key value PX on the append connection; the value's parts are written without being copied.

@@ -13,7 +13,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import structlog
@@ -38,6 +38,12 @@ class Login:
     auth: tuple[str, ...] = ()
     db: int = 0
     tls: ssl.SSLContext | None = None
+
+
+class Send(Protocol):
+    """Queue a command, and say how often it was sent before."""
+
+    def __call__(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None: ...
 
 
 class Link(Owner):
@@ -74,21 +80,28 @@ class Link(Owner):
         self._gate: Connection | None = None
         self._refused: list[Sent] = []
         self._held: list[Sent] | None = None
+        self.send: Send = self._send_nowhere
+        """The connection's own method where there is one and nothing is held back, for every command goes through it."""
 
     @property
     def is_up(self) -> bool:
         """Whether a command would be sent now."""
         return self._gate is not None
 
-    def send(self, future: asyncio.Future[Any], packed: bytes, attempts: int = 0) -> None:
-        """Queue a command, or fail its future at once where there is no connection."""
-        gate = self._gate
-        if gate is None:
-            fail(future, StoreUnavailable(str(self.problem)))
+    def _choose_send(self) -> None:
+        if self._gate is None:
+            self.send = self._send_nowhere
         elif self._held is not None:
-            self._held.append((future, packed, attempts))
+            self.send = self._hold
         else:
-            gate.send(future, packed, attempts)
+            self.send = self._gate.send
+
+    def _send_nowhere(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None:
+        fail(future, StoreUnavailable(str(self.problem)))
+
+    def _hold(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None:
+        assert self._held is not None
+        self._held.append((future, packed, attempts))
 
     def send_asking(self, future: asyncio.Future[Any], packed: bytes, attempts: int) -> None:
         """Queue a command of a slot that is being moved here (after ASK)."""
@@ -140,6 +153,7 @@ class Link(Owner):
     def _retire(self, connection: Connection) -> None:
         if connection is self._live:
             self._live = self._gate = None
+            self._choose_send()
         connection.close()
 
     def _note(self, error: Exception) -> None:
@@ -157,6 +171,7 @@ class Link(Owner):
             connection.abort()
             raise
         self._live = self._gate = connection
+        self._choose_send()
         connection.subscriber = self._subscriber
         self._enter(server)
         return connection
@@ -202,6 +217,7 @@ class Link(Owner):
         self._refused.append(sent)
         if self._held is None and self._live is not None:
             self._held = []
+            self._choose_send()
             log.warning("the server lost korvet's functions; loading them", link=self.name)
             # Not REPLACE: where another front-end has loaded a library meanwhile, that one is right or newer.
             loading = self._live.command("FUNCTION", "LOAD", self._library())
@@ -210,6 +226,7 @@ class Link(Owner):
     def _loaded(self, loading: asyncio.Future[Any]) -> None:
         refused, self._refused = self._refused, []
         held, self._held = self._held or [], None
+        self._choose_send()
         error = None if loading.cancelled() else loading.exception()
         if error is not None and "already exists" not in str(error):
             log.error("korvet's functions cannot be loaded", link=self.name, reason=str(error))
@@ -229,10 +246,12 @@ class Link(Owner):
         if connection is self._live:
             self.problem = StoreUnavailable("Redis does not take what is sent to it fast enough")
             self._gate = None if congested else connection
+            self._choose_send()
 
     def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
         if connection is self._live:
             self._live = self._gate = None
+            self._choose_send()
             self.problem = StoreUnavailable("the connection to Redis was lost")
             log.warning("redis connection lost", link=self.name, unanswered=len(unanswered))
             self.on_down()

@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
     def command(self, *arguments: Argument) -> asyncio.Future[Any]:
         """Pack, queue, and return the future of the reply (an error reply goes to the owner)."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.send(future, pack_command(arguments))
+        self.send(future, pack_command(arguments), 0)
         return future
 
     def _flush(self) -> None:

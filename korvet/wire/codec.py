@@ -13,7 +13,7 @@ import io
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -94,12 +94,19 @@ def decode_header(frame: memoryview) -> RequestHeader:
         client_id = None if length < 0 else str(frame[10:at], "utf-8")
     except UnicodeDecodeError:
         raise MalformedRequest("client id is not UTF-8") from None
-    if is_known(api_key, version) and is_flexible(api_key, version):
+    if _has_tagged_header(api_key, version):
         at = _skip_tagged_fields(frame, at)
     return RequestHeader(api_key, version, correlation_id, client_id, at)
 
 
+@lru_cache(maxsize=1024)
+def _has_tagged_header(api_key: int, version: int) -> bool:
+    return is_known(api_key, version) and is_flexible(api_key, version)
+
+
 def _skip_tagged_fields(frame: memoryview, at: int) -> int:
+    if at < len(frame) and frame[at] == 0:
+        return at + 1
     count, at = _unsigned_varint(frame, at)
     for _ in range(count):
         _, at = _unsigned_varint(frame, at)
