@@ -117,16 +117,22 @@ def _locked(data_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _socket_in(data_dir: Path) -> Iterator[Path]:
-    """A path for the unix socket: in the data directory, or where that path is too long, in a temporary directory."""
+    """A path for the unix socket: in the data directory, or where that path is too long, in a temporary directory.
+
+    Then a symbolic link in the data directory leads to it, for whoever looks for the server there.
+    """
     socket = data_dir / "valkey.sock"
     if len(os.fsencode(socket)) <= _SOCKET_PATH_BYTES:
         yield socket
         return
     name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
     directory = Path(tempfile.mkdtemp(prefix=f"korvet-{name}-"))
+    socket.unlink(missing_ok=True)
+    socket.symlink_to(directory / "valkey.sock")
     try:
         yield directory / "valkey.sock"
     finally:
+        socket.unlink(missing_ok=True)
         shutil.rmtree(directory, ignore_errors=True)
 
 

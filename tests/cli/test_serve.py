@@ -122,6 +122,17 @@ def test_redis_from_the_environment_and_ctrl_c(directory: Path, redis_server: Se
     assert not (directory / "data").exists()
 
 
+def test_embedded_server_is_found_where_its_sockets_path_is_too_long(directory: Path) -> None:
+    deep = directory / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    with serving(deep, "--listen", "127.0.0.1:0") as process:
+        ready_line(process)
+        assert run(["functions", "check", "--data-dir", str(deep / "data")]) == 0
+        process.terminate()
+        process.communicate(timeout=30)
+    assert run(["functions", "check", "--data-dir", str(deep / "data")]) == 1
+
+
 def test_port_in_use_is_one_line_and_exit_code_1(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
