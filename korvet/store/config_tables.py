@@ -186,7 +186,6 @@ TOPIC_CONFIGS: Final = _table(
             synonym="log.message.timestamp.before.max.ms",
             check=at_least(0),
             documentation="How far in the past a record's timestamp may lie.",
-            only=str(LONG_MAX),
         ),
         Config(
             name="message.timestamp.type",
@@ -194,8 +193,7 @@ TOPIC_CONFIGS: Final = _table(
             default="CreateTime",
             synonym="log.message.timestamp.type",
             check=one_of("CreateTime", "LogAppendTime"),
-            documentation="Whose clock a record's timestamp is from. CreateTime is the producer's.",
-            only="CreateTime",
+            documentation="Whose clock a record's timestamp is from: the producer's (CreateTime) or the broker's.",
         ),
         Config(
             name="min.cleanable.dirty.ratio",

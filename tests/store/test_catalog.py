@@ -187,7 +187,7 @@ async def test_a_name_is_taken_until_its_topic_is_gone(server: Server) -> None:
         assert await create_topic(one.catalog, one.log, "t", 1, {}) == (ErrorCode.topic_already_exists, None)
         assert await one.catalog.begin_delete(first) is ErrorCode.none
         assert one.catalog.topic("t") is None
-        assert list(one.catalog.deleting())[0].id == first.id
+        assert [topic.id for topic in one.catalog.deleting()] == [first.id]
         assert await create_topic(one.catalog, one.log, "t", 1, {}) == (ErrorCode.topic_already_exists, None)
 
 

@@ -79,6 +79,8 @@ def test_throttled_replicas_are_pairs_or_a_star(value: str) -> None:
         ("leader.replication.throttled.replicas", " 0:1 , 1:1 "),
         ("follower.replication.throttled.replicas", ""),
         ("segment.bytes", "1048576"),
+        ("message.timestamp.type", "LogAppendTime"),
+        ("cleanup.policy", ""),
         ("flush.ms", "9223372036854775807"),
     ],
 )
@@ -92,7 +94,6 @@ def test_what_kafka_accepts_and_korvet_does_is_accepted(name: str, value: str) -
         ("cleanup.policy", "compact"),
         ("cleanup.policy", "delete, compact"),
         ("compression.type", "zstd"),
-        ("message.timestamp.type", "LogAppendTime"),
         ("min.insync.replicas", "2"),
         ("flush.messages", "1"),
         ("unclean.leader.election.enable", "true"),

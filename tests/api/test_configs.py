@@ -1,0 +1,317 @@
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs. Codes and messages are those of Apache Kafka 4.1.2."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.api.raw import ask, created, unique
+from tests.support.broker import KorvetServer, running_broker
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+Alter = tuple[str, int, str | None]
+MALFORMED = "This most likely occurs because of a request being malformed"
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[KorvetServer]:
+    """A broker whose cluster-wide configs may be changed."""
+    with running_broker(broker={"log.retention.bytes": "1000", "connections.max.idle.ms": "5000"}) as server:
+        yield server
+
+
+def describe(
+    broker: KorvetServer, *resources: tuple[int, str, list[str] | None], version: int = 4, full: bool = True
+) -> list[Any]:
+    asked = [
+        {"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name, keys in resources
+    ]
+    flags = {"include_synonyms": full, "include_documentation": full} if version >= 3 else {"include_synonyms": full}
+    return list(ask(broker.port, "describe_configs", version, resources=asked, **flags)["results"])
+
+
+def shown(broker: KorvetServer, kind: int, name: str, config: str) -> tuple[Any, int, list[tuple[str, Any, int]]]:
+    """A config's value, source and synonyms."""
+    (result,) = describe(broker, (kind, name, [config]))
+    (entry,) = result["configs"]
+    synonyms = [(synonym["name"], synonym["value"], synonym["source"]) for synonym in entry["synonyms"]]
+    return entry["value"], entry["config_source"], synonyms
+
+
+def own_configs(broker: KorvetServer, topic: str) -> dict[str, str]:
+    """What is set for a topic itself."""
+    (result,) = describe(broker, (TOPIC, topic, None))
+    return {config["name"]: config["value"] for config in result["configs"] if config["config_source"] == 1}
+
+
+def alter(
+    broker: KorvetServer, *resources: tuple[int, str, list[Alter]], version: int = 1, validate_only: bool = False
+) -> list[tuple[str, str | None]]:
+    asked = [
+        {
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [{"name": key, "config_operation": op, "value": value} for key, op, value in changes],
+        }
+        for kind, name, changes in resources
+    ]
+    answer = ask(broker.port, "incremental_alter_configs", version, resources=asked, validate_only=validate_only)
+    return [(one["error_code"], one["error_message"]) for one in answer["responses"]]
+
+
+def replace(
+    broker: KorvetServer,
+    *resources: tuple[int, str, list[tuple[str, str | None]]],
+    version: int = 2,
+    validate_only: bool = False,
+) -> list[tuple[str, str | None]]:
+    asked = [
+        {
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [{"name": key, "value": value} for key, value in values],
+        }
+        for kind, name, values in resources
+    ]
+    answer = ask(broker.port, "alter_configs", version, resources=asked, validate_only=validate_only)
+    return [(one["error_code"], one["error_message"]) for one in answer["responses"]]
+
+
+OK = ("NONE", None)
+
+# ---------------------------------------------------------------------- describing
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("keys", [None, []])
+def test_a_topic_has_all_of_kafkas_configs(broker: KorvetServer, version: int, keys: list[str] | None) -> None:
+    name = created(broker.port, retention_ms="7")
+    (result,) = describe(broker, (TOPIC, name, keys), version=version)
+    assert (result["error_code"], result["error_message"], len(result["configs"])) == ("NONE", "", 33)
+    (retention,) = [config for config in result["configs"] if config["name"] == "retention.ms"]
+    assert (retention["value"], retention["read_only"], retention["config_source"]) == ("7", False, 1)
+    assert retention["synonyms"] == [{"name": "retention.ms", "value": "7", "source": 1}]
+    if version >= 3:
+        assert (retention["config_type"], bool(retention["documentation"])) == (5, True)
+
+
+def test_synonyms_and_documentation_come_only_when_asked_for(broker: KorvetServer) -> None:
+    name = created(broker.port)
+    (result,) = describe(broker, (TOPIC, name, ["segment.bytes"]), full=False)
+    assert (result["configs"][0]["synonyms"], result["configs"][0]["documentation"]) == ([], None)
+
+
+def test_only_the_configs_asked_for_are_shown(broker: KorvetServer) -> None:
+    name = created(broker.port)
+    results = describe(broker, (TOPIC, name, ["retention.ms", "foo", "retention.ms"]), (TOPIC, name, ["segment.ms"]))
+    assert [[config["name"] for config in one["configs"]] for one in results] == [["retention.ms"], ["segment.ms"]]
+
+
+def test_resources_that_are_not_there_are_named(broker: KorvetServer) -> None:
+    results = describe(
+        broker,
+        (TOPIC, "nope", None),
+        (TOPIC, "a b", None),
+        (BROKER, "2", None),
+        (BROKER, "x", None),
+        (GROUP, "g", None),
+    )
+    assert [(one["error_code"], one["error_message"]) for one in results] == [
+        ("UNKNOWN_TOPIC_OR_PARTITION", ""),
+        (
+            "INVALID_TOPIC_EXCEPTION",
+            "Topic name is invalid: 'a b' contains one or more characters "
+            "other than ASCII alphanumerics, '.', '_' and '-'",
+        ),
+        ("INVALID_REQUEST", "Unexpected broker id, expected 1 or empty string, but received 2"),
+        ("INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
+        ("INVALID_REQUEST", "Korvet has no configs of resource type GROUP"),
+    ]
+
+
+def test_an_unknown_type_fails_the_request(broker: KorvetServer) -> None:
+    results = describe(broker, (TOPIC, created(broker.port), None), (99, "x", None))
+    assert [one["error_code"] for one in results] == ["INVALID_REQUEST"] * 2
+    assert results[0]["error_message"].startswith(MALFORMED)
+
+
+def test_a_broker_shows_what_the_config_file_and_the_defaults_say(own: KorvetServer) -> None:
+    assert shown(own, BROKER, "1", "log.retention.bytes") == (
+        "1000",
+        4,
+        [("log.retention.bytes", "1000", 4), ("log.retention.bytes", "-1", 5)],
+    )
+    assert shown(own, BROKER, "1", "connections.max.idle.ms")[:2] == ("5000", 4)
+    assert shown(own, BROKER, "1", "log.retention.ms") == (None, 5, [])
+    (result,) = describe(own, (BROKER, "1", ["default.replication.factor", "num.partitions"]))
+    assert [config["read_only"] for config in result["configs"]] == [True, False]
+
+
+# ---------------------------------------------------------------------- altering topics
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_configs_are_set_and_deleted(broker: KorvetServer, version: int) -> None:
+    name = created(broker.port, retention_ms="5")
+    changes: list[Alter] = [("retention.bytes", SET, "6"), ("retention.ms", DELETE, None), ("foo", DELETE, None)]
+    assert alter(broker, (TOPIC, name, changes), version=version, validate_only=True) == [OK]
+    assert own_configs(broker, name) == {"retention.ms": "5"}
+    assert alter(broker, (TOPIC, name, changes), version=version) == [OK]
+    assert own_configs(broker, name) == {"retention.bytes": "6"}
+
+
+def test_lists_are_appended_to_and_subtracted_from(broker: KorvetServer) -> None:
+    name = created(broker.port)
+    throttled = "leader.replication.throttled.replicas"
+    assert alter(broker, (TOPIC, name, [(throttled, APPEND, "0:1")])) == [OK]
+    assert alter(broker, (TOPIC, name, [(throttled, APPEND, "1:1,0:1"), ("cleanup.policy", SUBTRACT, "delete")])) == [
+        OK
+    ]
+    assert own_configs(broker, name) == {throttled: "0:1,1:1", "cleanup.policy": ""}
+    assert alter(broker, (TOPIC, name, [(throttled, SUBTRACT, "0:1"), ("cleanup.policy", APPEND, "delete")])) == [OK]
+    assert own_configs(broker, name) == {throttled: "1:1", "cleanup.policy": "delete"}
+
+
+@pytest.mark.parametrize(
+    "changes, code, message",
+    [
+        ([("foo", SET, "5")], "INVALID_CONFIG", "Unknown topic config name: foo"),
+        (
+            [("retention.ms", SET, "x")],
+            "INVALID_CONFIG",
+            "Invalid value x for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            [("retention.ms", SET, None), ("foo", APPEND, None)],
+            "INVALID_REQUEST",
+            "Null value not supported for : retention.ms, foo",
+        ),
+        (
+            [("retention.ms", APPEND, "5")],
+            "INVALID_CONFIG",
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        ([("foo", SUBTRACT, "5")], "INVALID_CONFIG", "Can't SUBTRACT to key foo because its type is not LIST."),
+        (
+            [("retention.ms", SET, "5"), ("retention.ms", DELETE, None)],
+            "INVALID_REQUEST",
+            "Error due to duplicate config keys",
+        ),
+        ([("retention.ms", 9, "5")], "INVALID_REQUEST", "Unknown operations type 9"),
+        (
+            [("cleanup.policy", APPEND, "compact")],
+            "INVALID_CONFIG",
+            "Invalid value delete,compact for configuration cleanup.policy: "
+            "korvet does not support it yet, only 'delete'",
+        ),
+    ],
+)
+def test_a_wrong_change_is_refused_as_a_whole(
+    broker: KorvetServer, changes: list[Alter], code: str, message: str
+) -> None:
+    name = created(broker.port)
+    assert alter(broker, (TOPIC, name, [("retention.bytes", SET, "9"), *changes])) == [(code, message)]
+    assert own_configs(broker, name) == {}
+
+
+def test_each_resource_is_changed_alone_and_named_once(broker: KorvetServer) -> None:
+    name, twice = created(broker.port), created(broker.port)
+    change: list[Alter] = [("retention.ms", SET, "5")]
+    once = ("INVALID_REQUEST", "Each resource must appear at most once.")
+    assert alter(
+        broker, (TOPIC, twice, change), (TOPIC, "nope", change), (TOPIC, name, change), (TOPIC, twice, change)
+    ) == [once, ("UNKNOWN_TOPIC_OR_PARTITION", "The topic 'nope' does not exist."), OK, once]
+    assert (own_configs(broker, name), own_configs(broker, twice)) == ({"retention.ms": "5"}, {})
+
+
+def test_resources_that_cannot_be_changed_are_named(broker: KorvetServer) -> None:
+    change: list[Alter] = [("retention.ms", SET, "5")]
+    assert alter(
+        broker,
+        (TOPIC, "", change),
+        (3, "x", change),
+        (LOGGER, "1", change),
+        (BROKER, "2", change),
+        (BROKER, "x", change),
+    ) == [
+        ("INVALID_REQUEST", "Default topic resources are not allowed."),
+        ("INVALID_REQUEST", "Unknown resource type 3"),
+        ("INVALID_REQUEST", "Korvet has no configs of resource type BROKER_LOGGER"),
+        ("INVALID_REQUEST", "Unexpected broker id, expected 1, but received 2"),
+        ("INVALID_REQUEST", "Node id must be an integer, but it is: x"),
+    ]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_old_way_replaces_everything(broker: KorvetServer, version: int) -> None:
+    name = created(broker.port, retention_ms="5")
+    assert replace(broker, (TOPIC, name, [("retention.bytes", "6")]), version=version, validate_only=True) == [OK]
+    assert own_configs(broker, name) == {"retention.ms": "5"}
+    assert replace(broker, (TOPIC, name, [("retention.bytes", "6")]), version=version) == [OK]
+    assert own_configs(broker, name) == {"retention.bytes": "6"}
+    assert replace(broker, (TOPIC, name, []), version=version) == [OK]
+    assert own_configs(broker, name) == {}
+
+
+def test_the_old_way_refuses_what_the_new_way_does(broker: KorvetServer) -> None:
+    name = created(broker.port, retention_ms="5")
+    assert replace(broker, (TOPIC, name, [("retention.ms", None)]), (TOPIC, unique(), []))[0] == (
+        "INVALID_REQUEST",
+        "Null value not supported for : retention.ms",
+    )
+    assert replace(broker, (TOPIC, name, [("foo", "1")])) == [("INVALID_CONFIG", "Unknown topic config name: foo")]
+    assert own_configs(broker, name) == {"retention.ms": "5"}
+
+
+# ---------------------------------------------------------------------- altering the cluster
+
+
+def test_the_clusters_configs_stand_in_for_topics(own: KorvetServer) -> None:
+    name = created(own.port)
+    assert alter(own, (BROKER, "", [("log.retention.ms", SET, "7")])) == [OK]
+    chain = [("log.retention.ms", "7", 3), ("log.retention.hours", "168", 5)]
+    assert shown(own, TOPIC, name, "retention.ms") == ("7", 3, chain)
+    assert shown(own, BROKER, "1", "log.retention.ms") == ("7", 3, chain)
+    assert shown(own, BROKER, "", "log.retention.ms") == ("7", 3, [("log.retention.ms", "7", 3)])
+    assert alter(own, (TOPIC, name, [("retention.ms", SET, "8")])) == [OK]
+    assert shown(own, TOPIC, name, "retention.ms") == ("8", 1, [("retention.ms", "8", 1), *chain])
+    assert alter(own, (BROKER, "", [("log.retention.ms", DELETE, None)])) == [OK]
+    assert describe(own, (BROKER, "", None))[0]["configs"] == []
+
+
+@pytest.mark.parametrize(
+    "resource, change, message",
+    [
+        (
+            "",
+            ("log.retention.ms", SET, "x"),
+            "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
+        ),
+        ("", ("log.retention.hours", SET, "5"), "Cannot update these configs dynamically: Set(log.retention.hours)"),
+        ("", ("foo", SET, "5"), "Unknown broker config name: foo"),
+        (
+            "",
+            ("min.insync.replicas", SET, "2"),
+            "Invalid value 2 for configuration min.insync.replicas: korvet does not support it yet, only '1'",
+        ),
+        (
+            "1",
+            ("log.retention.ms", SET, "5"),
+            "Brokers have no configs of their own: set them for all brokers, with an empty resource name.",
+        ),
+    ],
+)
+def test_what_cannot_be_set_for_brokers_is_refused(
+    own: KorvetServer, resource: str, change: Alter, message: str
+) -> None:
+    assert alter(own, (BROKER, resource, [change])) == [("INVALID_REQUEST", message)]
+
+
+def test_cluster_wide_configs_outlive_the_front_end(own: KorvetServer) -> None:
+    name = created(own.port, segment_ms="77")
+    assert alter(own, (BROKER, "", [("num.partitions", SET, "4")])) == [OK]
+    own.restart()
+    assert shown(own, BROKER, "1", "num.partitions")[:2] == ("4", 3)
+    assert own_configs(own, name) == {"segment.ms": "77"}
+    assert alter(own, (BROKER, "", [("num.partitions", DELETE, None)])) == [OK]

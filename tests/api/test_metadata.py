@@ -1,0 +1,165 @@
+"""Metadata and DescribeCluster against a real front-end. Expected answers are those of Apache Kafka 4.1.2."""
+
+import struct
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.api.raw import ask, create_topics, created, exchange, unique
+from tests.oracle.messages import parse_answer
+from tests.support.broker import KorvetServer, running_broker
+
+NOT_ASKED = -(2**31)
+TOPIC_OPERATIONS = 3576
+CLUSTER_OPERATIONS = 8096
+VERSIONS = range(14)
+
+
+def metadata(broker: KorvetServer, version: int, *names: str | UUID, create: bool = False, **values: Any) -> Any:
+    topics = [
+        {"name": None, "topic_id": name} if isinstance(name, UUID) else {"name": name, "topic_id": None}
+        for name in names
+    ]
+    if version >= 4:
+        values["allow_auto_topic_creation"] = create
+    return ask(broker.port, "metadata", version, topics=topics, **values)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_has_one_replica_at_the_broker_that_answers(broker: KorvetServer, version: int) -> None:
+    name = created(broker.port, partitions=3)
+    answer = metadata(broker, version, name)
+    (node,) = answer["brokers"]
+    assert (node["node_id"], node["host"], node["port"]) == (1, "127.0.0.1", broker.port)
+    (topic,) = answer["topics"]
+    assert (topic["name"], topic["error_code"]) == (name, "NONE")
+    assert [partition["partition_index"] for partition in topic["partitions"]] == [0, 1, 2]
+    for partition in topic["partitions"]:
+        assert (partition["leader_id"], partition["replica_nodes"], partition["isr_nodes"]) == (1, [1], [1])
+        assert partition.get("leader_epoch", 0) == 0
+    assert answer.get("controller_id", 1) == 1
+    assert version < 2 or len(answer["cluster_id"]) == 22
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_topics_are_asked_for_by_null_or_in_version_0_by_none(broker: KorvetServer, version: int) -> None:
+    name = created(broker.port)
+    every = ask(broker.port, "metadata", version, topics=None if version else [])
+    assert name in {topic["name"] for topic in every["topics"]}
+    if version:
+        assert metadata(broker, version)["topics"] == []
+
+
+def test_bytes_behind_the_body_do_not_matter(broker: KorvetServer) -> None:
+    """librdkafka 2.16 writes four bytes for the null array of "all topics", so that three are left over."""
+    name = created(broker.port)
+    body = bytes.fromhex("00 00 00 00 01 00 00")
+    frame = struct.pack(">hhih7sb", 3, 13, 9, 7, b"rdkafka", 0) + body
+    answer = parse_answer("metadata", 13, exchange(broker.port, struct.pack(">i", len(frame)) + frame), 9)
+    assert name in {topic["name"] for topic in answer["topics"]}
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_topic_is_found_by_its_id(broker: KorvetServer, version: int) -> None:
+    (result,) = create_topics(broker.port, {"name": unique()})
+    (topic,) = metadata(broker, version, result["topic_id"])["topics"]
+    assert (topic["name"], topic["topic_id"]) == (result["name"], result["topic_id"])
+    unknown = uuid4()
+    (missing,) = metadata(broker, version, unknown)["topics"]
+    assert (missing["name"], missing["topic_id"], missing["error_code"]) == (None, unknown, "UNKNOWN_TOPIC_ID")
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_ids_are_refused_before_version_12(broker: KorvetServer, version: int) -> None:
+    answer = ask(broker.port, "metadata", version, topics=[{"name": "t", "topic_id": uuid4()}])
+    assert (answer["brokers"], answer["cluster_id"], answer["controller_id"]) == ([], None, -1)
+    assert [topic["error_code"] for topic in answer["topics"]] == ["INVALID_REQUEST"]
+
+
+def test_names_are_passed_over_where_an_id_is_given(broker: KorvetServer) -> None:
+    name = created(broker.port)
+    (result,) = create_topics(broker.port, {"name": unique()})
+    answer = metadata(broker, 12, name, result["topic_id"])
+    assert [topic["name"] for topic in answer["topics"]] == [result["name"]]
+
+
+def test_a_topic_named_twice_is_answered_once(broker: KorvetServer) -> None:
+    name = created(broker.port)
+    assert [topic["name"] for topic in metadata(broker, 9, name, name)["topics"]] == [name]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_illegal_name_is_never_created(broker: KorvetServer, version: int) -> None:
+    answer = metadata(broker, version, "a b", "", create=True)
+    assert [topic["error_code"] for topic in answer["topics"]] == ["INVALID_TOPIC_EXCEPTION"] * 2
+
+
+@pytest.mark.parametrize("version", [4, 13])
+def test_an_unknown_topic_is_created_only_where_the_client_allows_it(broker: KorvetServer, version: int) -> None:
+    name = unique()
+    (topic,) = metadata(broker, version, name)["topics"]
+    assert (topic["error_code"], topic["partitions"]) == ("UNKNOWN_TOPIC_OR_PARTITION", [])
+    (topic,) = metadata(broker, version, name, create=True)["topics"]
+    assert (topic["error_code"], len(topic["partitions"])) == ("NONE", 1)
+
+
+def test_before_version_4_an_unknown_topic_is_created(broker: KorvetServer) -> None:
+    (topic,) = metadata(broker, 0, unique())["topics"]
+    assert (topic["error_code"], len(topic["partitions"])) == ("NONE", 1)
+
+
+def test_a_name_that_collides_is_not_created(broker: KorvetServer) -> None:
+    name = created(broker.port, f"{unique()}.x")
+    (topic,) = metadata(broker, 9, name.replace(".", "_"), create=True)["topics"]
+    assert topic["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_kafkas_internal_topics_are_internal_and_not_created(broker: KorvetServer) -> None:
+    (topic,) = metadata(broker, 9, "__consumer_offsets", create=True)["topics"]
+    assert (topic["error_code"], topic["is_internal"]) == ("UNKNOWN_TOPIC_OR_PARTITION", True)
+
+
+def test_authorized_operations_are_there_when_asked_for(broker: KorvetServer) -> None:
+    name = created(broker.port)
+    asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    answer = metadata(broker, 10, name, **asked)
+    assert answer["topics"][0]["topic_authorized_operations"] == TOPIC_OPERATIONS
+    assert answer["cluster_authorized_operations"] == CLUSTER_OPERATIONS
+    plain = metadata(broker, 10, name)
+    assert plain["topics"][0]["topic_authorized_operations"] == NOT_ASKED
+    assert plain["cluster_authorized_operations"] == NOT_ASKED
+
+
+def test_automatic_creation_follows_the_cluster_and_the_config_file() -> None:
+    file = {"auto.create.topics.enable": "false", "num.partitions": "3"}
+    with running_broker(broker=file, advertised=("kafka.example", 19092)) as own:
+        (topic,) = metadata(own, 9, "t", create=True)["topics"]
+        assert topic["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+        change = {"name": "auto.create.topics.enable", "config_operation": 0, "value": "true"}
+        resource = {"resource_type": 4, "resource_name": "", "configs": [change]}
+        altered = ask(own.port, "incremental_alter_configs", 1, resources=[resource], validate_only=False)
+        assert altered["responses"][0]["error_code"] == "NONE"
+        answer = metadata(own, 9, "t", create=True)
+        assert len(answer["topics"][0]["partitions"]) == 3
+        assert (answer["brokers"][0]["host"], answer["brokers"][0]["port"]) == ("kafka.example", 19092)
+
+
+# ---------------------------------------------------------------------- DescribeCluster
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_cluster_has_the_broker_that_answers(broker: KorvetServer, version: int) -> None:
+    answer = ask(broker.port, "describe_cluster", version, include_cluster_authorized_operations=True, endpoint_type=1)
+    assert (answer["error_code"], answer["controller_id"]) == ("NONE", 1)
+    assert answer["cluster_id"] == metadata(broker, 9)["cluster_id"]
+    assert [(node["broker_id"], node["port"]) for node in answer["brokers"]] == [(1, broker.port)]
+    assert answer["cluster_authorized_operations"] == CLUSTER_OPERATIONS
+    plain = ask(broker.port, "describe_cluster", version, include_cluster_authorized_operations=False)
+    assert plain["cluster_authorized_operations"] == NOT_ASKED
+
+
+@pytest.mark.parametrize("endpoint, code", [(2, "MISMATCHED_ENDPOINT_TYPE"), (0, "UNSUPPORTED_ENDPOINT_TYPE")])
+def test_only_brokers_can_be_described(broker: KorvetServer, endpoint: int, code: str) -> None:
+    answer = ask(broker.port, "describe_cluster", 2, endpoint_type=endpoint)
+    assert (answer["error_code"], answer["brokers"], answer["cluster_id"]) == (code, [], "")
