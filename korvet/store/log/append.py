@@ -33,7 +33,9 @@ INLINE_LIMIT_BYTES = 8192
 TEMPORARY_MS = 60_000
 _ATTEMPTS = 3
 _WATCHED_S = 10.0
-_OUT_OF_SEQUENCE = frozenset({int(ErrorCode.out_of_order_sequence_number), int(ErrorCode.unknown_producer_id)})
+_OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
+_UNKNOWN_PRODUCER = int(ErrorCode.unknown_producer_id)
+_OUT_OF_SEQUENCE = frozenset({_OUT_OF_ORDER, _UNKNOWN_PRODUCER})
 
 
 class Appended(NamedTuple):
@@ -103,8 +105,13 @@ class Appending:
         return appended.code in (RESEND, GONE)
 
     async def _repair(self, appended: Appended) -> Appended:
-        """Send again until the answer is a final one; GONE is final when the catalog does not have the topic."""
+        """Send again until the answer is a final one; GONE is final when the catalog does not have the topic.
+
+        A lost batch may have been its producer's first on this partition. As on Kafka any sequence is taken as the
+        first one, so the next batch has taken its place; UNKNOWN_PRODUCER_ID lets the producer go on with a new epoch.
+        """
         partition = self._partition
+        was_lost = appended.code == RESEND
         partition.repairing += 1
         try:
             for _ in range(_ATTEMPTS):
@@ -117,6 +124,8 @@ class Appending:
                     break
         finally:
             partition.repairing -= 1
+        if appended.code == _OUT_OF_ORDER and was_lost:
+            return appended._replace(code=_UNKNOWN_PRODUCER)
         return appended
 
     def _note(self, appended: Appended) -> None:

@@ -37,6 +37,8 @@ UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.unknown_topic_or_partition)
 _ATTEMPTS = 4
 _MOST_ENTRIES = 1000
 _SMALLEST_COUNT_BYTES = 64
+_SPARE_ENTRIES = 4
+"""Asked for beside what should fill the limit, for batches are not all of one size."""
 
 
 @dataclass(slots=True)
@@ -187,7 +189,7 @@ def _ask(log: Log, want: Want, room: _Room) -> _Asked:
     keys, entries = want.partition.keys, None
     limit = room.limit(want)
     if want.offset >= 0 and (limit > 0 or room.is_empty):
-        count = min(_MOST_ENTRIES, limit // max(_SMALLEST_COUNT_BYTES, want.partition.mean_bytes) + 1)
+        count = min(_MOST_ENTRIES, limit // max(_SMALLEST_COUNT_BYTES, want.partition.mean_bytes) + _SPARE_ENTRIES)
         entries = log.store.call(
             Purpose.READ, keys.log, "XRANGE", keys.log, f"{want.offset + 1}-0", "+", "COUNT", count
         )

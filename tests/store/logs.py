@@ -1,0 +1,113 @@
+"""A front-end's log over a real server, and batches for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from korvet.store import functions
+from korvet.store.catalog import Catalog, Topic
+from korvet.store.client import Store, open_store
+from korvet.store.keys import Namespace
+from korvet.store.log import Log, Partition, Want
+from korvet.store.topics import create_topic
+from korvet.store.wakeup import Wakeups
+from korvet.wire.batch import HEADER, Batch
+from korvet.wire.fetch_response import PartitionRead
+from tests.oracle.batches import Batch as Script
+from tests.oracle.batches import encode
+
+NAMESPACE = Namespace("log-test")
+LARGE = 20_000
+"""Bytes of a value whose batch does not lie in its entry."""
+EVERYTHING = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """What a front-end has of the store."""
+
+    store: Store
+    catalog: Catalog
+    log: Log
+    wakeups: Wakeups
+
+    async def topic(self, partitions: int = 1) -> Topic:
+        """A new topic with its keys made."""
+        _, topic = await create_topic(self.catalog, self.log, f"t-{uuid4().hex[:8]}", partitions, {})
+        assert topic is not None
+        return topic
+
+    async def partition(self) -> Partition:
+        """The partition of a new topic of one."""
+        return self.log.partition(await self.topic(), 0)
+
+    def known(self, partition: Partition) -> Partition:
+        """Another front-end's partition, as this one knows it."""
+        topic = self.catalog.topic(partition.topic.name)
+        assert topic is not None
+        return self.log.partition(topic, partition.index)
+
+    async def append(self, partition: Partition, data: bytes) -> tuple[int, int]:
+        """Code and base offset."""
+        appended = await self.log.append(partition, header(data), data)
+        return appended.code, appended.base_offset
+
+    async def read(
+        self, partition: Partition, offset: int, max_bytes: int = EVERYTHING, **epochs: int
+    ) -> PartitionRead:
+        (found,) = await self.log.read([Want(partition, offset, max_bytes, **epochs)], EVERYTHING)
+        return found
+
+
+@asynccontextmanager
+async def front(url: str) -> AsyncIterator[Front]:
+    """A front-end's store, catalog and log."""
+    async with open_store(url) as store:
+        await functions.ensure(store)
+        wakeups = Wakeups(store)
+        catalog = Catalog(NAMESPACE, store, wakeups)
+        await catalog.open()
+        yield Front(store=store, catalog=catalog, log=Log(NAMESPACE, store, catalog, wakeups), wakeups=wakeups)
+
+
+def batch(count: int = 3, size: int = 10, producer: int = -1, sequence: int = -1, timestamp: int = 1000) -> bytes:
+    """A batch of records ten milliseconds apart."""
+    epoch = 0 if producer >= 0 else -1
+    return encode(
+        Script(
+            count=count, value=b"v" * size, timestamp=timestamp, step_ms=10,
+            producer_id=producer, producer_epoch=epoch, sequence=sequence,
+        )
+    )  # fmt: skip
+
+
+def header(data: bytes) -> Batch:
+    return Batch._make(HEADER.unpack_from(data))
+
+
+def split(found: PartitionRead) -> list[tuple[int, int, int, bytes]]:
+    """Base offset, leader epoch and count of each batch that was read, and its bytes from the magic on."""
+    data, at, batches = b"".join(found.records), 0, []
+    assert len(data) == found.size_bytes
+    while at < len(data):
+        one = Batch._make(HEADER.unpack_from(data, at))
+        batches.append((one.base_offset, one.leader_epoch, one.records, data[at + 16 : at + one.size_bytes]))
+        at += one.size_bytes
+    return batches
+
+
+def offsets(found: PartitionRead) -> list[int]:
+    """Base offsets of the batches that were read."""
+    return [base_offset for base_offset, _, _, _ in split(found)]
+
+
+def stored(*batches: tuple[int, bytes]) -> list[tuple[int, int, int, bytes]]:
+    """What `split` gives for these batches in epoch 0, each with its base offset."""
+    return [(base_offset, 0, header(data).records, data[16:]) for base_offset, data in batches]
+
+
+def codes(reads: Sequence[PartitionRead]) -> list[int]:
+    return [found.code for found in reads]

@@ -1,0 +1,385 @@
+"""The log through the store, on Redis 7.0 and Valkey: append, read, what is remembered, what comes and goes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio
+import pytest
+from kio.schema.errors import ErrorCode
+
+from korvet.store.client import Purpose
+from korvet.store.log import GONE, Log, Want
+from korvet.store.log.append import INLINE_LIMIT_BYTES, Appending
+from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
+from korvet.store.topics import create_topic, delete_topic
+from tests.store.logs import EVERYTHING, LARGE, Front, batch, codes, front, header, offsets, split, stored
+from tests.support.redis import Server
+
+pytestmark = pytest.mark.anyio
+
+OUT_OF_RANGE, UNKNOWN_TOPIC, STORAGE_ERROR = 1, 3, 56
+UNKNOWN_PRODUCER_ID = int(ErrorCode.unknown_producer_id)
+OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
+
+
+@pytest.fixture
+async def one(redis_server: Server) -> AsyncIterator[Front]:
+    async with front(redis_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def other(redis_server: Server, one: Front) -> AsyncIterator[Front]:
+    """A second front-end of the same server."""
+    async with front(redis_server.url) as opened:
+        yield opened
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.002)
+
+
+# ---------------------------------------------------------------------- append and read
+
+
+async def test_batches_come_back_as_they_were_sent_with_dense_offsets(one: Front) -> None:
+    partition = await one.partition()
+    batches = [batch(3), batch(2, LARGE), batch(1), batch(50, LARGE), batch(4)]
+    appends = [one.log.append(partition, header(data), data) for data in batches]
+    assert [(await append).base_offset for append in appends] == [0, 3, 5, 6, 56]
+    found = await one.read(partition, 0)
+    assert (found.code, found.high_watermark, found.log_start) == (0, 60, 0)
+    assert split(found) == stored(*zip([0, 3, 5, 6, 56], batches, strict=True))
+
+
+@pytest.mark.parametrize("size", [INLINE_LIMIT_BYTES - 1, INLINE_LIMIT_BYTES, INLINE_LIMIT_BYTES + 1])
+async def test_a_batch_around_the_inline_limit(one: Front, size: int) -> None:
+    partition = await one.partition()
+    shell = len(batch(1, 8000)) - 8000
+    data = batch(1, size - shell)
+    assert len(data) == size
+    assert await one.append(partition, data) == (0, 0)
+    assert split(await one.read(partition, 0)) == stored((0, data))
+    placed = await one.store.call(Purpose.READ, partition.keys.log, "EXISTS", f"{partition.keys.log}:1")
+    assert placed == (size >= INLINE_LIMIT_BYTES)
+
+
+async def test_a_read_begins_with_the_batch_that_holds_the_offset(one: Front) -> None:
+    partition = await one.partition()
+    for _ in range(3):
+        await one.append(partition, batch(5))
+    assert offsets(await one.read(partition, 7)) == [5, 10]
+    assert offsets(await one.read(partition, 14)) == [10]
+    assert offsets(await one.read(partition, 15)) == []
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_limits_cut_between_batches_and_the_first_batch_is_always_whole(one: Front, size: int) -> None:
+    topic = await one.topic(3)
+    partitions = [one.log.partition(topic, index) for index in range(3)]
+    data = batch(1, size)
+    for partition in partitions:
+        for _ in range(3):
+            await one.append(partition, data)
+
+    async def read(partition_bytes: int, total_bytes: int) -> list[list[int]]:
+        wants = [Want(partition, 0, partition_bytes) for partition in partitions]
+        reads = await one.log.read(wants, total_bytes)
+        assert [(found.code, found.high_watermark) for found in reads] == [(0, 3)] * 3
+        return [offsets(found) for found in reads]
+
+    length = len(data)
+    assert await read(1, 1) == [[0], [], []]
+    assert await read(0, EVERYTHING) == [[0], [], []]
+    assert await read(-5, EVERYTHING) == [[0], [], []]
+    assert await read(2 * length, EVERYTHING) == [[0, 1], [0, 1], [0, 1]]
+    assert await read(2 * length + 1, 5 * length - 1) == [[0, 1], [0, 1], []]
+    assert await read(EVERYTHING, 4 * length) == [[0, 1, 2], [0], []]
+
+
+async def test_offsets_outside_the_log_are_out_of_range(one: Front) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(3))
+    reads = [await one.read(partition, offset) for offset in (-1, 4, 1000)]
+    assert codes(reads) == [OUT_OF_RANGE] * 3
+    assert {(found.high_watermark, found.log_start) for found in reads} == {(-1, -1)}
+
+
+async def test_thousands_of_small_batches_are_read_in_turns(one: Front) -> None:
+    partition = await one.partition()
+    appends = [one.log.append(partition, header(data), data) for data in [batch(1)] * 2500]
+    assert [(await append).base_offset for append in appends] == list(range(2500))
+    offset, turns = 0, 0
+    while offset < 2500:
+        found = offsets(await one.read(partition, offset))
+        assert found == list(range(offset, offset + len(found)))
+        offset, turns = offset + len(found), turns + 1
+    assert turns < 10
+
+
+async def test_a_duplicate_gets_its_first_offset_and_a_gap_is_refused(one: Front) -> None:
+    partition = await one.partition()
+    first, second = batch(3, producer=7, sequence=0), batch(3, LARGE, producer=7, sequence=3)
+    assert [await one.append(partition, data) for data in (first, second, second, first)] == [
+        (0, 0), (0, 3), (0, 3), (0, 0),
+    ]  # fmt: skip
+    assert await one.append(partition, batch(3, producer=7, sequence=9)) == (OUT_OF_ORDER, -1)
+    assert offsets(await one.read(partition, 0)) == [0, 3]
+
+
+async def test_nothing_is_left_of_a_refused_large_batch(one: Front) -> None:
+    partition = await one.partition()
+    data = batch(3, LARGE, producer=7, sequence=0)
+    await one.append(partition, data)
+    await one.append(partition, data)
+    await one.append(partition, batch(3, LARGE, producer=7, sequence=90))
+    keys = await one.store.call(Purpose.READ, partition.keys.log, "KEYS", f"{partition.keys.log}:*")
+    assert keys == [f"{partition.keys.log}:3".encode()]
+
+
+async def test_a_placed_batch_that_is_missing_is_told(one: Front) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(1))
+    await one.append(partition, batch(1, LARGE))
+    await one.store.call(Purpose.APPEND, partition.keys.log, "UNLINK", f"{partition.keys.log}:2")
+    assert (await one.read(partition, 0)).code == STORAGE_ERROR
+    assert offsets(await one.read(partition, 0, len(batch(1)))) == [0]
+
+
+# ---------------------------------------------------------------------- memory
+
+
+async def test_who_follows_the_end_is_served_without_redis(redis_server: Server, one: Front) -> None:
+    partition = await one.partition()
+    batches = [batch(2), batch(2, LARGE), batch(1)]
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        assert (await one.read(partition, 0)).high_watermark == 0
+        for data in batches:
+            await one.append(partition, data)
+        await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 5"))
+        with redis_server.paused(), anyio.fail_after(5):
+            found = await one.read(partition, 0)
+            assert (found.high_watermark, found.log_start) == (5, 0)
+            assert split(found) == stored(*zip([0, 2, 4], batches, strict=True))
+            assert offsets(await one.read(partition, 2, max_bytes=1)) == [2]
+            assert offsets(await one.read(partition, 5)) == []
+            assert one.log.stands_at_end(Want(partition, 5, 1))
+            assert not one.log.stands_at_end(Want(partition, 4, 1))
+    assert offsets(await one.read(partition, 0)) == [0, 2, 4]
+
+
+async def test_what_another_front_end_appended_is_remembered_after_the_first_read(
+    redis_server: Server, one: Front, other: Front
+) -> None:
+    partition = await one.partition()
+    await other.catalog.refresh()
+    theirs = other.known(partition)
+    with other.wakeups.listen([theirs.channel]) as listening:
+        await listening.ready()
+        await one.append(partition, batch(2))
+        await until(lambda: other.wakeups.latest(theirs.channel) == b"0 2")
+        assert offsets(await other.read(theirs, 0)) == [0]
+        with redis_server.paused(), anyio.fail_after(5):
+            assert offsets(await other.read(theirs, 0)) == [0]
+
+
+async def test_a_trim_elsewhere_ends_the_trust_in_memory(one: Front, other: Front) -> None:
+    partition = await one.partition()
+    await other.catalog.refresh()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        assert (await one.read(partition, 0)).high_watermark == 0
+        await one.append(partition, batch(2))
+        await one.append(partition, batch(2))
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 4")
+        assert offsets(await one.read(partition, 0)) == [0, 2]
+        assert await other.log.trim(other.known(partition), 2) == (0, 2)
+        await until(lambda: one.wakeups.latest(partition.channel) == b"-1 -1")
+        assert (await one.read(partition, 0)).code == OUT_OF_RANGE
+        assert (await one.read(partition, 2)).log_start == 2
+
+
+async def test_a_deletion_elsewhere_ends_the_trust_in_memory(one: Front, other: Front) -> None:
+    partition = await one.partition()
+    await other.catalog.refresh()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        assert (await one.read(partition, 0)).high_watermark == 0
+        await one.append(partition, batch(2))
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 2")
+        await delete_topic(other.catalog, other.log, other.known(partition).topic)
+        await until(lambda: one.wakeups.latest(partition.channel) == b"-1 -1")
+        assert (await one.read(partition, 0)).code == UNKNOWN_TOPIC
+
+
+# ---------------------------------------------------------------------- topics come and go
+
+
+async def test_keys_that_were_never_made_are_made_by_the_first_use(one: Front) -> None:
+    for use in ("append", "read", "metas", "trim", "time"):
+        partition = await one.partition()
+        await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
+        if use == "append":
+            assert await one.append(partition, batch(2)) == (0, 0)
+        elif use == "read":
+            assert (await one.read(partition, 0)).high_watermark == 0
+        elif use == "metas":
+            (meta,) = await one.log.metas([partition])
+            assert meta is not None and meta.end == 0
+        elif use == "trim":
+            assert await one.log.trim(partition, -1) == (0, 0)
+        else:
+            assert await one.log.offset_for_time(partition, 0) == NOTHING
+
+
+async def test_a_deleted_topic_is_gone_for_everybody(one: Front, other: Front) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(2))
+    await other.catalog.refresh()
+    await delete_topic(other.catalog, other.log, other.known(partition).topic)
+    assert (await one.append(partition, batch(2)))[0] == GONE
+    assert (await one.append(partition, batch(2, LARGE)))[0] == GONE
+    assert (await one.read(partition, 0)).code == UNKNOWN_TOPIC
+    assert await one.log.metas([partition]) == [None]
+    assert (await one.log.trim(partition, 0))[0] == GONE
+    assert await one.log.offset_for_time(partition, 0) is None
+    assert await one.store.call(Purpose.READ, partition.keys.log, "KEYS", f"*{partition.topic.name}*") == []
+
+
+async def test_what_a_former_topic_left_behind_is_cleared(one: Front) -> None:
+    partition = await one.partition()
+    for _ in range(250):
+        await one.append(partition, batch(1))
+    name = partition.topic.name
+    await one.catalog.begin_delete(partition.topic)
+    await one.catalog.finish_delete(partition.topic)
+    _, topic = await create_topic(one.catalog, one.log, name, 1, {})
+    assert topic is not None and topic.id != partition.topic.id
+    assert (await one.read(one.log.partition(topic, 0), 0)).high_watermark == 0
+    assert (await one.append(partition, batch(1)))[0] == GONE
+
+
+async def test_a_topic_that_exists_is_never_taken_for_a_former_one(one: Front, other: Front) -> None:
+    partition = await one.partition()
+    await other.catalog.refresh()
+    stale = other.known(partition)
+    await delete_topic(one.catalog, one.log, partition.topic)
+    _, topic = await create_topic(one.catalog, one.log, partition.topic.name, 1, {})
+    assert topic is not None
+    await one.append(one.log.partition(topic, 0), batch(2))
+    assert (await other.append(stale, batch(2)))[0] == GONE
+    await other.log.create_partitions(stale.topic)
+    assert offsets(await one.read(one.log.partition(topic, 0), 0)) == [0]
+
+
+async def test_trimming_takes_as_many_calls_as_it_needs(one: Front) -> None:
+    partition = await one.partition()
+    appends = [one.log.append(partition, header(data), data) for data in [batch(1), batch(1, LARGE)] * 150]
+    for append in appends:
+        await append
+    assert await one.log.trim(partition, 299) == (0, 299)
+    assert offsets(await one.read(partition, 299)) == [299]
+    keys = await one.store.call(Purpose.READ, partition.keys.log, "KEYS", f"{partition.keys.log}:*")
+    assert keys == [f"{partition.keys.log}:300".encode()]
+    assert await one.log.trim(partition, 301) == (OUT_OF_RANGE, 299)
+    assert await one.log.trim(partition, -1) == (0, 300)
+    assert await one.append(partition, batch(1)) == (0, 300)
+
+
+# ---------------------------------------------------------------------- repairs
+
+
+def lose_next_place(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the next temporary key never reach the server, as when it expires before its append is run."""
+    place = one.store.place
+    lost: list[tuple[Any, ...]] = []
+
+    def lossy(*args: Any) -> None:
+        if lost:
+            place(*args)
+        lost.append(args)
+
+    monkeypatch.setattr(one.store, "place", lossy)
+
+
+async def test_a_batch_whose_temporary_key_is_lost_is_sent_again(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await one.partition()
+    lose_next_place(one, monkeypatch)
+    data = batch(2, LARGE)
+    assert await one.append(partition, data) == (0, 0)
+    assert split(await one.read(partition, 0)) == stored((0, data))
+
+
+async def settled(appends: list[Appending]) -> list[tuple[int, int]]:
+    outcomes = [await append for append in appends]
+    return [(outcome.code, outcome.base_offset) for outcome in outcomes]
+
+
+async def test_batches_behind_a_lost_one_keep_the_producers_order(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await one.partition()
+    lose_next_place(one, monkeypatch)
+    sizes = [10, LARGE, 10, LARGE, 10]
+    batches = [batch(2, size, producer=9, sequence=2 * number) for number, size in enumerate(sizes)]
+    appends = [one.log.append(partition, header(data), data) for data in batches]
+    assert await settled(appends) == [(0, 0), (0, 2), (0, 4), (0, 6), (0, 8)]
+    assert split(await one.read(partition, 0)) == stored(*zip([0, 2, 4, 6, 8], batches, strict=True))
+
+
+async def test_a_producer_whose_very_first_batch_was_lost_is_told_to_begin_anew(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await one.partition()
+    lose_next_place(one, monkeypatch)
+    batches = [batch(2, size, producer=9, sequence=2 * number) for number, size in enumerate([LARGE, 10])]
+    appends = [one.log.append(partition, header(data), data) for data in batches]
+    assert await settled(appends) == [(UNKNOWN_PRODUCER_ID, -1), (0, 0)]
+
+
+async def test_batches_that_found_no_keys_are_appended_in_order(one: Front) -> None:
+    partition = await one.partition()
+    await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
+    batches = [batch(2, size) for size in (10, LARGE, 10)]
+    appends = [one.log.append(partition, header(data), data) for data in batches]
+    assert await settled(appends) == [(0, 0), (0, 2), (0, 4)]
+    assert split(await one.read(partition, 0)) == stored(*zip([0, 2, 4], batches, strict=True))
+    assert partition.repairing == 0
+
+
+async def test_a_gap_of_the_producers_own_making_stays_refused(one: Front) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(2, producer=9, sequence=0))
+    assert await one.append(partition, batch(2, producer=9, sequence=6)) == (OUT_OF_ORDER, -1)
+
+
+# ---------------------------------------------------------------------- offsets by time
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_offsets_by_time_are_exact_to_the_record(one: Front, size: int) -> None:
+    partition = await one.partition()
+    log: Log = one.log
+    assert await log.offset_for_time(partition, MAX_TIMESTAMP) == NOTHING
+    for timestamp in (5000, 1000, 6000):
+        await one.append(partition, batch(3, size, timestamp=timestamp))
+    asked = {timestamp: await log.offset_for_time(partition, timestamp) for timestamp in (0, 5001, 5021, 6020, 6021)}
+    assert asked == {0: (0, 5000, 0), 5001: (1, 5010, 0), 5021: (6, 6000, 0), 6020: (8, 6020, 0), 6021: NOTHING}
+    assert await log.offset_for_time(partition, MAX_TIMESTAMP) == (8, 6020, 0)
+
+
+async def test_offsets_by_time_pass_over_what_lies_below_the_log_start(one: Front) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(3, timestamp=5000))
+    for _ in range(120):
+        await one.append(partition, batch(1, timestamp=1000))
+    await one.append(partition, batch(1, timestamp=4000))
+    await one.log.trim(partition, 2)
+    assert await one.log.offset_for_time(partition, 5000) == (2, 5020, 0)
+    await one.log.trim(partition, 3)
+    assert await one.log.offset_for_time(partition, 5000) == NOTHING
+    assert await one.log.offset_for_time(partition, 3000) == (123, 4000, 0)
+    assert await one.log.offset_for_time(partition, MAX_TIMESTAMP) == (123, 4000, 0)
