@@ -149,11 +149,11 @@ def _cluster(client: redis.Redis, info: dict[str, Any]) -> Iterator[Finding]:
     if not info.get("cluster_enabled"):
         return
     try:
-        raw: Any = ask(client, "CLUSTER", "INFO")
+        lines = ask(client, "CLUSTER", "INFO").decode().splitlines()
     except RedisError as error:
         yield Finding("cluster", Verdict.NOTE, f"a cluster node; its state cannot be seen: {error}")
         return
-    state = raw.get("cluster_state") if isinstance(raw, dict) else str(raw)
+    state = dict(line.split(":", 1) for line in lines if ":" in line).get("cluster_state", "unknown")
     verdict = Verdict.OK if state == "ok" else Verdict.MEND
     yield Finding("cluster", verdict, f"a cluster node; the cluster's state is {state}")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 import redis
@@ -44,7 +43,7 @@ def open_nodes(url_text: str) -> Iterator[list[Node]]:
     with ExitStack() as stack:
         nodes = []
         for address in _primaries(url):
-            client = _connect(url, url_text, address)
+            client = _connect(url, address)
             stack.callback(client.close)
             nodes.append(Node(address, client))
         yield nodes
@@ -58,13 +57,13 @@ def _primaries(url: RedisUrl) -> list[Address]:
     return [url.addresses[0]]
 
 
-def _connect(url: RedisUrl, url_text: str, address: Address) -> redis.Redis:
+def _connect(url: RedisUrl, address: Address) -> redis.Redis:
     where: dict[str, Any] = {"host": address.host, "port": address.port}
     if not address.port:
         where = {"unix_socket_path": address.host}
     client = redis.Redis(
         **where,
-        **_tls(url, url_text),
+        **url.tls_options,
         db=url.db,
         username=url.user,
         password=url.password,
@@ -77,18 +76,3 @@ def _connect(url: RedisUrl, url_text: str, address: Address) -> redis.Redis:
         client.close()
         raise KorvetError(f"cannot use Redis at {address}: {error}; does it run, and is the URL right?") from None
     return client
-
-
-def _tls(url: RedisUrl, url_text: str) -> dict[str, Any]:
-    if url.tls is None:
-        return {}
-    options = dict(parse_qsl(urlsplit(url_text).query))
-    checked = options.get("verify") != "no"
-    return {
-        "ssl": True,
-        "ssl_ca_certs": options.get("ca"),
-        "ssl_certfile": options.get("cert"),
-        "ssl_keyfile": options.get("key"),
-        "ssl_cert_reqs": "required" if checked else "none",
-        "ssl_check_hostname": checked,
-    }

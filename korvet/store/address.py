@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from korvet.errors import ConfigError
@@ -54,6 +55,8 @@ class RedisUrl:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    tls_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The same as ``tls`` in redis-py's words, which takes no context; empty without TLS."""
     sentinel_user: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
     shown: str = ""
@@ -93,6 +96,7 @@ def parse_redis_url(url: str) -> RedisUrl:
         user=unquote(user) or None,
         password=unquote(password) if ":" in login else None,
         tls=_tls(options) if secure else None,
+        tls_options=_tls_options(options) if secure else {},
         sentinel_user=options.get("sentinel_user"),
         sentinel_password=options.get("sentinel_password"),
         shown=_shown(parts),
@@ -152,6 +156,18 @@ def _tls(options: dict[str, str]) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _tls_options(options: dict[str, str]) -> dict[str, Any]:
+    is_verified = options.get("verify", "yes") != "no"
+    return {
+        "ssl": True,
+        "ssl_ca_certs": options.get("ca"),
+        "ssl_certfile": options.get("cert"),
+        "ssl_keyfile": options.get("key"),
+        "ssl_cert_reqs": "required" if is_verified else "none",
+        "ssl_check_hostname": is_verified,
+    }
 
 
 def _shown(parts: SplitResult) -> str:

@@ -5,7 +5,6 @@ redis-py does the discovery, which is rare; the commands themselves go through `
 
 from __future__ import annotations
 
-import ssl
 from functools import lru_cache
 from typing import Any
 
@@ -41,7 +40,7 @@ async def find_primary(url: RedisUrl) -> Address:
             "retry": Retry(NoBackoff(), 0),
             "username": url.sentinel_user,
             "password": url.sentinel_password,
-            **_tls_arguments(url.tls),
+            **url.tls_options,
         },
     )
     try:
@@ -69,7 +68,7 @@ async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, l
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
-            **_tls_arguments(url.tls),
+            **url.tls_options,
         )
         try:
             ranges = await client.execute_command("CLUSTER SLOTS")  # type: ignore[no-untyped-call]
@@ -81,23 +80,17 @@ async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, l
     raise StoreUnavailable(f"no cluster node answers: {problem}")
 
 
-def _primaries(ranges: dict[tuple[int, int], dict[str, Any]], asked: Address) -> dict[Address, list[tuple[int, int]]]:
+def _primaries(ranges: list[Any], asked: Address) -> dict[Address, list[tuple[int, int]]]:
+    """Owners of slots from CLUSTER SLOTS: ``[first, last, [host, port, …] of the primary, … of replicas]`` each."""
     owners: dict[Address, list[tuple[int, int]]] = {}
-    for span, holders in ranges.items():
-        host, port = holders["primary"][:2]
-        owners.setdefault(Address(_text(host) or asked.host, int(port)), []).append(span)
+    for first, last, primary, *_replicas in ranges:
+        host, port = primary[:2]
+        owners.setdefault(Address(_text(host) or asked.host, int(port)), []).append((int(first), int(last)))
     if not owners:
         raise StoreUnavailable("the cluster has no slots assigned")
     return owners
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _tls_arguments(tls: ssl.SSLContext | None) -> dict[str, Any]:
-    if tls is None:
-        return {}
-    if tls.verify_mode == ssl.CERT_NONE:
-        return {"ssl": True, "ssl_cert_reqs": "none", "ssl_check_hostname": False}
-    return {"ssl": True}
+def _text(value: str | bytes | None) -> str:
+    """Text of a reply; a node that does not know its own host says null."""
+    return value.decode() if isinstance(value, bytes) else value or ""

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,3 +142,19 @@ def test_line_of_an_error_is_found(capsys: pytest.CaptureFixture[str]) -> None:
 def test_data_dir_without_a_running_server_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--data-dir", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith(f"korvet: no embedded server runs in {tmp_path}; start it with")
+
+
+def test_primaries_of_a_cluster_are_found_and_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_server("valkey", tcp=True, options={"cluster-enabled": "yes", "appendonly": "yes"}) as server:
+        with server.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
+                time.sleep(0.01)
+            client.config_set("requirepass", "p@ss")
+        url = f"redis+cluster://:p%40ss@127.0.0.1:{server.port}"
+        assert run(["functions", "load", "--redis", url]) == 0
+        assert f" at 127.0.0.1:{server.port} " in capsys.readouterr().out
+        assert run(["doctor", "--redis", url]) == 0
+        assert "cluster     a cluster node; the cluster's state is ok" in capsys.readouterr().out
+        assert run(["functions", "check", "--redis", f"redis+cluster://127.0.0.1:{server.port}"]) == 1
+        assert capsys.readouterr().err.startswith("korvet: no cluster node answers: ")
