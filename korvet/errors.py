@@ -1,4 +1,4 @@
-"""The tree of korvet's own exceptions. Kafka's error codes are values (``kio.schema.errors.ErrorCode``), not exceptions."""
+"""The tree of korvet's own exceptions. Kafka's error codes are values (kio's ``ErrorCode``), not exceptions."""
 
 
 class KorvetError(Exception):

@@ -81,7 +81,7 @@ class Link(Owner):
         self._refused: list[Sent] = []
         self._held: list[Sent] | None = None
         self.send: Send = self._send_nowhere
-        """The connection's own method where there is one and nothing is held back, for every command goes through it."""
+        """The connection's own method where there is one and nothing is held back: every command goes through it."""
 
     @property
     def is_up(self) -> bool:

@@ -71,7 +71,7 @@ async def test_functions_are_called(server: Server) -> None:
 
 
 async def test_placed_value_lies_at_its_key_with_an_expiry_before_the_next_command(server: Server) -> None:
-    parts = [b"head", memoryview(bytearray(b"x" * 300_000)), memoryview(b"tail")]
+    parts: list[bytes | memoryview] = [b"head", memoryview(bytearray(b"x" * 300_000)), memoryview(b"tail")]
     async with open_store(server.url) as store:
         store.place(KEY, parts, 60_000)
         ttl = store.call(Purpose.APPEND, KEY, "PTTL", KEY)
@@ -228,7 +228,7 @@ async def test_password_user_and_database_are_used() -> None:
 
 
 async def test_unreachable_redis_is_one_error_in_time() -> None:
-    with pytest.raises(StoreUnavailable, match="redis://127.0.0.1:1: "):
+    with pytest.raises(StoreUnavailable, match=r"redis://127\.0\.0\.1:1: "):
         async with open_store("redis://127.0.0.1:1", connect_timeout_s=0.2):
             pass
 
