@@ -4,9 +4,9 @@ A module defines ``handle`` and may define ``start``:
 
 - ``async def handle(ctx, request) -> Answer`` serves a request. One connection's requests are handled one after the
   other, as Kafka does, so a handler may wait as long as it needs.
-- ``def start(ctx, request) -> Awaitable[Answer] | None`` is for what must be pipelined (Produce). It is called as soon as
-  the frame has arrived, issues all its commands to Redis before it returns, and returns what waits for their replies. It
-  returns None where it cannot start at once (a topic is not in the catalog); then ``handle`` gets the request in turn
+- ``def start(ctx, request) -> Awaitable[Answer] | None`` is for what must be pipelined (Produce). It is called when the
+  frame has arrived, issues all its commands to Redis before it returns, and returns what waits for their replies.
+  It returns None where it cannot start at once (a topic is not in the catalog); then ``handle`` gets the request in turn
   and what follows it on the connection is held back, so that what was asked first reaches Redis first.
 """
 
