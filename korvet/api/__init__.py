@@ -6,8 +6,8 @@ A module defines ``handle`` and may define ``start``:
   other, as Kafka does, so a handler may wait as long as it needs.
 - ``def start(ctx, request) -> Awaitable[Answer] | None`` is for what must be pipelined (Produce). It is called when the
   frame has arrived, issues all its commands to Redis before it returns, and returns what waits for their replies.
-  It returns None where it cannot start at once (a topic is not in the catalog); then ``handle`` gets the request in turn
-  and what follows it on the connection is held back, so that what was asked first reaches Redis first.
+  It returns None where it cannot start at once (a topic is not in the catalog); then ``handle`` gets the request in
+  turn and what follows it on the connection is held back, so that what was asked first reaches Redis first.
 """
 
 from __future__ import annotations
