@@ -1,0 +1,270 @@
+"""Fetch against a real front-end. Codes and what an answer tells beside them were seen on Apache Kafka 4.1.2."""
+
+from __future__ import annotations
+
+import time
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.api.data import (
+    connected,
+    fetch,
+    fetch_request,
+    offsets,
+    partitions_of,
+    produce_request,
+    produced,
+    records,
+    wanted,
+)
+from tests.api.raw import ask, create_topics, unique
+from tests.support.broker import KorvetServer, running_broker
+
+VERSIONS = range(4, 19)
+LARGE = 20_000
+LONG_MS = 20_000
+"""Longer than any test may last: who waits so long was not woken."""
+
+
+def new_topic(broker: KorvetServer, partitions: int = 1) -> tuple[str, UUID]:
+    (result,) = create_topics(broker.port, {"name": unique(), "num_partitions": partitions})
+    return result["name"], result["topic_id"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_log_is_read_at_every_version(broker: KorvetServer, version: int) -> None:
+    name, topic_id = new_topic(broker)
+    produced(broker.port, name, records(3), records(2, LARGE), records(1))
+    (read,) = fetch(broker.port, topic_id if version >= 13 else name, wanted(4), version=version)
+    assert (read["error_code"], offsets(read)) == ("NONE", [3, 5])
+    assert (read["high_watermark"], read["last_stable_offset"]) == (6, 6)
+    assert read.get("log_start_offset", 0) == 0
+    assert read["aborted_transactions"] is None
+    assert read.get("preferred_read_replica", -1) == -1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_partition_that_was_asked_for_is_in_the_answer(broker: KorvetServer, version: int) -> None:
+    name, topic_id = new_topic(broker, 2)
+    produced(broker.port, name, records())
+    topic = topic_id if version >= 13 else name
+    reads = fetch(broker.port, topic, wanted(0, 1), wanted(0, 0), wanted(0, 7), wanted(9, 1), version=version)
+    assert [(read["partition_index"], read["error_code"]) for read in reads] == [
+        (1, "NONE"), (0, "NONE"), (7, "UNKNOWN_TOPIC_OR_PARTITION"), (1, "OFFSET_OUT_OF_RANGE"),
+    ]  # fmt: skip
+    assert [read["records"] for read in reads if read["partition_index"] != 0] == [b""] * 3
+
+
+def test_errors_tell_no_offsets(broker: KorvetServer) -> None:
+    name, _ = new_topic(broker)
+    produced(broker.port, name, records())
+    unknown, beyond, below = fetch(broker.port, name, wanted(0, 5), wanted(4), wanted(-1))
+    for read in (unknown, beyond, below):
+        assert (read["high_watermark"], read["last_stable_offset"], read["log_start_offset"]) == (-1, -1, -1)
+    assert (unknown["aborted_transactions"], beyond["aborted_transactions"]) == ([], None)
+    assert [beyond["error_code"], below["error_code"]] == ["OFFSET_OUT_OF_RANGE"] * 2
+
+
+@pytest.mark.parametrize("version", [13, 18])
+def test_unknown_ids(broker: KorvetServer, version: int) -> None:
+    for topic_id in (uuid4(), UUID(int=0)):
+        (read,) = fetch(broker.port, topic_id, wanted(0), version=version)
+        assert read["error_code"] == "UNKNOWN_TOPIC_ID"
+    (read,) = fetch(broker.port, unique(), wanted(0))
+    assert read["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_committed_records_come_with_a_list_of_aborted_transactions(broker: KorvetServer) -> None:
+    name, _ = new_topic(broker)
+    produced(broker.port, name, records())
+    (read,) = fetch(broker.port, name, wanted(0), isolation_level=1)
+    assert (read["aborted_transactions"], offsets(read)) == ([], [0])
+
+
+@pytest.mark.parametrize(
+    ("session", "code"),
+    [
+        ((0, -1), "NONE"),
+        ((0, 0), "NONE"),
+        ((5, 0), "NONE"),
+        ((5, -1), "NONE"),
+        ((5, 1), "FETCH_SESSION_ID_NOT_FOUND"),
+        ((0, 1), "FETCH_SESSION_ID_NOT_FOUND"),
+        ((0, -5), "FETCH_SESSION_ID_NOT_FOUND"),
+    ],
+)
+def test_sessions_are_not_granted(broker: KorvetServer, session: tuple[int, int], code: str) -> None:
+    name, _ = new_topic(broker)
+    answer = ask(broker.port, "fetch", 12, **fetch_request(name, wanted(0), session=session))
+    assert (answer["error_code"], answer["session_id"]) == (code, 0)
+    assert len(answer["responses"]) == (code == "NONE")
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_bytes_are_bounded_but_the_first_batch_is_whole(broker: KorvetServer, size: int) -> None:
+    name, _ = new_topic(broker, 2)
+    data = records(1, size)
+    for partition in (0, 1):
+        produced(broker.port, name, data, data, partition=partition)
+
+    def read(partition_bytes: int, total_bytes: int) -> list[list[int]]:
+        parts = [wanted(0, index, max_bytes=partition_bytes) for index in (0, 1)]
+        return [offsets(part) for part in fetch(broker.port, name, *parts, max_bytes=total_bytes)]
+
+    assert read(1, 1 << 20) == [[0], []]
+    assert read(1 << 20, 1) == [[0], []]
+    assert read(0, 0) == [[0], []]
+    assert read(len(data), 1 << 20) == [[0], [0]]
+    assert read(1 << 20, 3 * len(data)) == [[0, 1], [0]]
+    assert read(1 << 20, -1) == [[0], []]
+
+
+@pytest.mark.parametrize("version", [9, 12, 18])
+def test_leader_epochs_are_compared(broker: KorvetServer, version: int) -> None:
+    name, topic_id = new_topic(broker)
+    produced(broker.port, name, records())
+    topic = topic_id if version >= 13 else name
+    (same,) = fetch(broker.port, topic, wanted(0, epoch=0), version=version)
+    (later,) = fetch(broker.port, topic, wanted(99, epoch=1), version=version)
+    assert (same["error_code"], later["error_code"]) == ("NONE", "UNKNOWN_LEADER_EPOCH")
+
+
+@pytest.mark.parametrize("version", [12, 18])
+def test_a_reader_from_another_history_is_told_where_to_go_back_to(broker: KorvetServer, version: int) -> None:
+    name, topic_id = new_topic(broker)
+    produced(broker.port, name, records())
+    topic = topic_id if version >= 13 else name
+    nowhere = {"epoch": -1, "end_offset": -1}
+    (same,) = fetch(broker.port, topic, wanted(0, last=0), version=version)
+    assert (offsets(same), same["diverging_epoch"]) == ([0], nowhere)
+    (beyond,) = fetch(broker.port, topic, wanted(99, last=0), version=version, max_wait=LONG_MS)
+    assert (beyond["error_code"], beyond["diverging_epoch"]) == ("NONE", {"epoch": 0, "end_offset": 3})
+    assert (beyond["high_watermark"], beyond["records"]) == (3, b"")
+    (unknown,) = fetch(broker.port, topic, wanted(0, last=1), version=version)
+    assert (unknown["error_code"], unknown["diverging_epoch"]) == ("OFFSET_OUT_OF_RANGE", nowhere)
+
+
+# ---------------------------------------------------------------------- waiting
+
+
+@pytest.mark.parametrize("min_bytes", [0, -1])
+def test_nobody_waits_for_nothing(broker: KorvetServer, min_bytes: int) -> None:
+    name, _ = new_topic(broker)
+    (read,) = fetch(broker.port, name, wanted(0), max_wait=LONG_MS, min_bytes=min_bytes)
+    assert (read["high_watermark"], read["records"]) == (0, b"")
+
+
+def test_an_empty_answer_comes_when_the_time_is_over(broker: KorvetServer) -> None:
+    name, _ = new_topic(broker)
+    started = time.monotonic()
+    (read,) = fetch(broker.port, name, wanted(0), max_wait=200)
+    assert time.monotonic() - started >= 0.2
+    assert (read["error_code"], read["high_watermark"], read["records"]) == ("NONE", 0, b"")
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_an_append_wakes_who_waits_at_the_end(broker: KorvetServer, size: int) -> None:
+    name, _ = new_topic(broker, 3)
+    with connected(broker.port) as consumer:
+        for turn in range(5):
+            parts = [wanted(turn if index == 1 else 0, index) for index in range(3)]
+            consumer.send("fetch", 12, **fetch_request(name, *parts, max_wait=LONG_MS))
+            produced(broker.port, name, records(1, size), partition=1)
+            reads = partitions_of(consumer.receive())
+            assert [offsets(read) for read in reads] == [[], [turn], []]
+            assert [read["high_watermark"] for read in reads] == [0, turn + 1, 0]
+
+
+def test_two_consumers_of_a_partition_are_both_woken(broker: KorvetServer) -> None:
+    name, _ = new_topic(broker)
+    with connected(broker.port) as one, connected(broker.port) as other:
+        for consumer in (one, other):
+            consumer.send("fetch", 12, **fetch_request(name, wanted(0), max_wait=LONG_MS))
+        produced(broker.port, name, records())
+        assert [offsets(partitions_of(consumer.receive())[0]) for consumer in (one, other)] == [[0], [0]]
+
+
+def test_a_fetch_waits_for_as_many_bytes_as_it_asked_for(broker: KorvetServer) -> None:
+    name, _ = new_topic(broker)
+    data = records()
+    with connected(broker.port) as consumer:
+        consumer.send("fetch", 12, **fetch_request(name, wanted(0), max_wait=LONG_MS, min_bytes=5 * len(data)))
+        for _ in range(5):
+            produced(broker.port, name, data)
+        assert offsets(partitions_of(consumer.receive())[0]) == [0, 3, 6, 9, 12]
+        started = time.monotonic()
+        consumer.send("fetch", 12, **fetch_request(name, wanted(0), max_wait=200, min_bytes=1 << 20))
+        assert offsets(partitions_of(consumer.receive())[0]) == [0, 3, 6, 9, 12]
+        assert time.monotonic() - started >= 0.2
+
+
+def test_an_error_is_told_at_once(broker: KorvetServer) -> None:
+    name, _ = new_topic(broker, 2)
+    reads = fetch(broker.port, name, wanted(0), wanted(5, 1), max_wait=LONG_MS)
+    assert [read["error_code"] for read in reads] == ["NONE", "OFFSET_OUT_OF_RANGE"]
+
+
+def test_a_fetch_of_unknown_topics_alone_does_not_wait(broker: KorvetServer) -> None:
+    (read,) = fetch(broker.port, unique(), wanted(0), max_wait=LONG_MS)
+    assert read["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+@pytest.mark.parametrize("version", [12, 18])
+def test_deleting_a_topic_wakes_who_waits_for_it(broker: KorvetServer, version: int) -> None:
+    name, topic_id = new_topic(broker)
+    with connected(broker.port) as consumer:
+        topic = topic_id if version >= 13 else name
+        consumer.send("fetch", version, **fetch_request(topic, wanted(0), max_wait=LONG_MS))
+        wait_for_subscription(broker, name)
+        ask(broker.port, "delete_topics", 5, topic_names=[name], timeout=5000)
+        (read,) = partitions_of(consumer.receive())
+        assert read["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+        (read,) = partitions_of(consumer.ask("fetch", version, **fetch_request(topic, wanted(0))))
+        assert read["error_code"] == ("UNKNOWN_TOPIC_ID" if version >= 13 else "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def wait_for_subscription(broker: KorvetServer, name: str) -> None:
+    """Return when somebody waits for the topic's first partition."""
+    deadline = time.monotonic() + 10
+    with broker.redis() as client:
+        while not any(name in channel.decode() for channel in client.execute_command("PUBSUB SHARDCHANNELS")):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+
+def test_a_produce_behind_a_waiting_fetch_is_appended_at_once(broker: KorvetServer) -> None:
+    name, _ = new_topic(broker)
+    with connected(broker.port) as connection:
+        connection.send("fetch", 12, **fetch_request(name, wanted(0), max_wait=LONG_MS))
+        connection.send("produce", 12, **produce_request(name, records()))
+        assert offsets(partitions_of(connection.receive())[0]) == [0]
+        assert connection.receive()["responses"][0]["partition_responses"][0]["base_offset"] == 0
+
+
+def test_a_stopping_front_end_lets_waiting_consumers_go() -> None:
+    with running_broker() as own:
+        name, _ = new_topic(own)
+        with connected(own.port) as consumer:
+            consumer.send("fetch", 12, **fetch_request(name, wanted(0), max_wait=LONG_MS))
+            wait_for_subscription(own, name)
+            own.stop()
+            (read,) = partitions_of(consumer.receive())
+            assert (read["error_code"], read["records"]) == ("NONE", b"")
+
+
+def test_a_whole_log_of_many_batches_is_read_in_order(broker: KorvetServer) -> None:
+    name, _ = new_topic(broker)
+    sizes = [(number * 7919) % 30_000 for number in range(120)]
+    produced(broker.port, name, *[records(1, size) for size in sizes])
+    seen: list[int] = []
+    lengths: list[int] = []
+    with connected(broker.port) as consumer:
+        while len(seen) < 120:
+            request = fetch_request(name, wanted(len(seen), max_bytes=100_000), max_wait=LONG_MS)
+            (read,) = partitions_of(consumer.ask("fetch", 12, **request))
+            assert len(read["records"]) <= 100_000
+            seen += offsets(read)
+            lengths.append(len(read["records"]))
+    assert seen == list(range(120))
+    assert sum(lengths) > sum(sizes)

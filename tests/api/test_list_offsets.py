@@ -1,0 +1,158 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords against a real front-end, as Apache Kafka 4.1.2 answers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.data import fetch, produced, records, wanted
+from tests.api.raw import ask, created, unique
+from tests.support.broker import KorvetServer
+
+VERSIONS = range(1, 11)
+LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+SINCE = {LATEST: 1, EARLIEST: 1, NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+TIME = 1_700_000_000_000
+
+
+def listed(broker: KorvetServer, topic: str, *asked: tuple[int, int], version: int = 10, epoch: int = -1) -> list[Any]:
+    """Code, offset, timestamp and (from version 4 on) leader epoch for pairs of partition and timestamp."""
+    parts = [
+        {"partition_index": index, "timestamp": timestamp, "current_leader_epoch": epoch} for index, timestamp in asked
+    ]
+    answer = ask(broker.port, "list_offsets", version, replica_id=-1, topics=[{"name": topic, "partitions": parts}])
+    return [
+        (part["error_code"], part["offset"], part["timestamp"], part.get("leader_epoch", 0))
+        for part in answer["topics"][0]["partitions"]
+    ]
+
+
+@pytest.fixture(scope="module")
+def topic(broker: KorvetServer) -> str:
+    """Three batches in partition 0, of which the first is the newest; nothing in partition 1."""
+    name = created(broker.port, partitions=2)
+    for ahead in (0, -10_000, -5000):
+        produced(broker.port, name, records(3, timestamp=TIME + ahead, step_ms=10))
+    return name
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_special_timestamps(broker: KorvetServer, topic: str, version: int) -> None:
+    known = {
+        LATEST: ("NONE", 9, -1, 0),
+        EARLIEST: ("NONE", 0, -1, 0),
+        NEWEST: ("NONE", 2, TIME + 20, 0),
+        EARLIEST_LOCAL: ("NONE", 0, -1, 0),
+        LATEST_TIERED: ("NONE", -1, -1, -1),
+    }
+    unsupported = ("UNSUPPORTED_VERSION", -1, -1, -1 if version >= 4 else 0)
+    for timestamp in (*known, -6, -7):
+        expected = known[timestamp] if version >= SINCE.get(timestamp, 99) else unsupported
+        assert listed(broker, topic, (0, timestamp), version=version) == [expected], timestamp
+
+
+def test_an_empty_partition(broker: KorvetServer, topic: str) -> None:
+    nothing = ("NONE", -1, -1, -1)
+    begin = ("NONE", 0, -1, 0)
+    answers = [listed(broker, topic, (1, timestamp))[0] for timestamp in (-1, -2, -3, -4, -5, 0)]
+    assert answers == [begin, begin, nothing, begin, nothing, nothing]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_by_time_the_answer_is_exact_to_the_record(broker: KorvetServer, topic: str, version: int) -> None:
+    nothing = ("NONE", -1, -1, -1 if version >= 4 else 0)
+    expected = {
+        0: ("NONE", 0, TIME, 0),
+        TIME: ("NONE", 0, TIME, 0),
+        TIME + 1: ("NONE", 1, TIME + 10, 0),
+        TIME + 20: ("NONE", 2, TIME + 20, 0),
+        TIME + 21: nothing,
+    }
+    for timestamp, answer in expected.items():
+        assert listed(broker, topic, (0, timestamp), version=version) == [answer]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_by_time_in_compressed_batches_of_a_real_producer(broker: KorvetServer, codec: str) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    name = created(broker.port)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 200}
+    )
+    for number in range(50):
+        producer.produce(name, b"v" * 200, timestamp=TIME + 10 * number)
+    assert producer.flush(20) == 0
+    assert listed(broker, name, (0, TIME + 345)) == [("NONE", 35, TIME + 350, 0)]
+
+
+def test_leader_epochs_are_compared(broker: KorvetServer, topic: str) -> None:
+    refused = ("UNKNOWN_LEADER_EPOCH", -1, -1, -1)
+    assert listed(broker, topic, (0, LATEST), epoch=0) == [("NONE", 9, -1, 0)]
+    assert listed(broker, topic, (0, LATEST), epoch=1) == [refused]
+    assert listed(broker, topic, (0, TIME), epoch=1) == [refused]
+
+
+def test_what_is_unknown_or_asked_for_twice(broker: KorvetServer, topic: str) -> None:
+    unknown, invalid = ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1), ("INVALID_REQUEST", -1, -1, -1)
+    assert listed(broker, unique(), (0, LATEST)) == [unknown]
+    assert listed(broker, topic, (7, LATEST), (-1, LATEST)) == [unknown] * 2
+    twice = listed(broker, topic, (0, LATEST), (1, LATEST), (0, EARLIEST))
+    assert twice == [invalid, ("NONE", 0, -1, 0), invalid]
+
+
+# ---------------------------------------------------------------------- OffsetForLeaderEpoch
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+def test_where_leader_epochs_end(broker: KorvetServer, topic: str, version: int) -> None:
+    def ends(name: str, epoch: int, partition: int = 0, current: int = -1) -> tuple[str, int, int]:
+        part = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
+        topics = [{"topic": name, "partitions": [part]}]
+        answer = ask(broker.port, "offset_for_leader_epoch", version, replica_id=-1, topics=topics)
+        (found,) = answer["topics"][0]["partitions"]
+        return found["error_code"], found["leader_epoch"], found["end_offset"]
+
+    assert ends(topic, 0) == ends(topic, 0, current=0) == ("NONE", 0, 9)
+    assert ends(topic, 0, partition=1) == ("NONE", 0, 0)
+    assert ends(topic, -1) == ends(topic, 1) == ("NONE", -1, -1)
+    assert ends(topic, 0, current=1) == ("UNKNOWN_LEADER_EPOCH", -1, -1)
+    assert ends(topic, 0, partition=9) == ends(unique(), 0) == ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1)
+
+
+# ---------------------------------------------------------------------- DeleteRecords
+
+
+def deleted(broker: KorvetServer, topic: str, offset: int, partition: int = 0, version: int = 2) -> tuple[str, int]:
+    """Code and low watermark."""
+    part = {"partition_index": partition, "offset": offset}
+    topics = [{"name": topic, "partitions": [part]}]
+    answer = ask(broker.port, "delete_records", version, topics=topics, timeout=5000)
+    (found,) = answer["topics"][0]["partitions"]
+    return found["error_code"], found["low_watermark"]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_records_are_deleted_up_to_an_offset(broker: KorvetServer, version: int) -> None:
+    name = created(broker.port)
+    for ahead in (0, 1000, 2000):
+        produced(broker.port, name, records(3, timestamp=TIME + ahead))
+    assert deleted(broker, name, 4, version=version) == ("NONE", 4)
+    assert deleted(broker, name, 2, version=version) == ("NONE", 4)
+    below, inside = (fetch(broker.port, name, wanted(offset))[0] for offset in (3, 4))
+    assert below["error_code"] == "OFFSET_OUT_OF_RANGE"
+    assert (inside["error_code"], inside["log_start_offset"]) == ("NONE", 4)
+    assert listed(broker, name, (0, EARLIEST)) == [("NONE", 4, -1, 0)]
+    assert listed(broker, name, (0, 0)) == [("NONE", 4, TIME + 1000, 0)]
+    assert deleted(broker, name, -1, version=version) == ("NONE", 9)
+    assert listed(broker, name, (0, EARLIEST)) == listed(broker, name, (0, LATEST)) == [("NONE", 9, -1, 0)]
+    produced(broker.port, name, records())
+    assert listed(broker, name, (0, LATEST)) == [("NONE", 12, -1, 0)]
+
+
+def test_records_that_cannot_be_deleted(broker: KorvetServer) -> None:
+    name = created(broker.port)
+    produced(broker.port, name, records())
+    assert [deleted(broker, name, offset) for offset in (4, -2)] == [("OFFSET_OUT_OF_RANGE", -1)] * 2
+    assert deleted(broker, name, 0, partition=5) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
+    assert deleted(broker, unique(), 0) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)

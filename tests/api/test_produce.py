@@ -1,0 +1,258 @@
+"""Produce against a real front-end. Codes, messages and what comes with them were seen on Apache Kafka 4.1.2."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.api.data import (
+    Connection,
+    batches_of,
+    connected,
+    fetch,
+    now_ms,
+    offsets,
+    produce,
+    produce_request,
+    records,
+    wanted,
+)
+from tests.api.raw import create_topics, created, unique
+from tests.support.broker import KorvetServer
+
+VERSIONS = range(3, 14)
+LARGE = 20_000
+
+
+def topic_of(broker: KorvetServer, version: int, **configs: str) -> str | UUID:
+    """A new topic as this version of Produce or Fetch calls it."""
+    pairs = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+    (result,) = create_topics(broker.port, {"name": unique(), "configs": pairs})
+    topic: str | UUID = result["topic_id"] if version >= 13 else result["name"]
+    return topic
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_batches_get_dense_offsets(broker: KorvetServer, version: int, size: int) -> None:
+    topic = topic_of(broker, version)
+    answers = [produce(broker.port, topic, records(count, size), version) for count in (3, 1, 2)]
+    assert [answer["error_code"] for answer in answers] == ["NONE"] * 3
+    assert [answer["base_offset"] for answer in answers] == [0, 3, 4]
+    assert {answer["log_append_time"] for answer in answers} == {None}
+    if version >= 5:
+        assert {answer["log_start_offset"] for answer in answers} == {0}
+    (read,) = fetch(broker.port, topic, wanted(0), version=max(4, version))
+    assert (offsets(read), read["high_watermark"]) == ([0, 3, 4], 6)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_unknown_topic_or_partition(broker: KorvetServer, version: int) -> None:
+    by_id = version >= 13
+    unknown = produce(broker.port, uuid4() if by_id else unique(), records(), version)
+    assert unknown["error_code"] == ("UNKNOWN_TOPIC_ID" if by_id else "UNKNOWN_TOPIC_OR_PARTITION")
+    topic = topic_of(broker, version)
+    for partition in (1, -1):
+        answer = produce(broker.port, topic, records(), version, partition=partition)
+        assert (answer["error_code"], answer["base_offset"]) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
+    assert produce(broker.port, topic, records(), version)["base_offset"] == 0
+
+
+def test_the_zero_id_is_no_topic(broker: KorvetServer) -> None:
+    assert produce(broker.port, UUID(int=0), records(), 13)["error_code"] == "UNKNOWN_TOPIC_ID"
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "tells_log_start"),
+    [
+        pytest.param(None, "INVALID_RECORD", False, id="null"),
+        pytest.param(b"", "INVALID_RECORD", False, id="empty"),
+        pytest.param(records(damage="crc"), "CORRUPT_MESSAGE", False, id="checksum"),
+        pytest.param(records(damage="magic"), "INVALID_RECORD", False, id="magic"),
+        pytest.param(records(damage="truncated"), "INVALID_RECORD", False, id="truncated"),
+        pytest.param(records() + records(), "INVALID_RECORD", False, id="two batches"),
+        pytest.param(records(damage="base_offset"), "INVALID_RECORD", True, id="base offset"),
+        pytest.param(records(damage="count"), "INVALID_RECORD", True, id="count"),
+        pytest.param(records(attributes=0x20), "INVALID_RECORD", True, id="control batch"),
+        pytest.param(records(producer_id=5, producer_epoch=0), "INVALID_RECORD", True, id="no sequence"),
+    ],
+)
+def test_a_bad_batch_is_refused_and_the_connection_lives(
+    broker: KorvetServer, data: bytes | None, code: str, tells_log_start: bool
+) -> None:
+    topic = created(broker.port)
+    with connected(broker.port) as connection:
+        answer = connection.ask("produce", 12, **produce_request(topic, data))
+        (part,) = answer["responses"][0]["partition_responses"]
+        assert (part["error_code"], part["base_offset"]) == (code, -1)
+        assert part["log_start_offset"] == (0 if tells_log_start else -1)
+        answer = connection.ask("produce", 12, **produce_request(topic, records()))
+        assert answer["responses"][0]["partition_responses"][0]["base_offset"] == 0
+
+
+def both(
+    connection: Connection, topic: str, first: bytes, second: bytes, **values: Any
+) -> list[tuple[str, str | None]]:
+    """Codes and messages for batches for partitions 0 and 1 of one request."""
+    request = produce_request(topic, first, **values)
+    request["topic_data"][0]["partition_data"].append({"index": 1, "records": second})
+    answer = connection.ask("produce", 12, **request)
+    parts = answer["responses"][0]["partition_responses"]
+    return [(part["error_code"], part["error_message"]) for part in parts]
+
+
+def test_partitions_fail_alone_but_for_broken_framing_and_transactions(broker: KorvetServer) -> None:
+    topic = created(broker.port, partitions=2)
+    good = records()
+    with connected(broker.port) as connection:
+        assert both(connection, topic, good, records(damage="crc")) == [("NONE", None), ("CORRUPT_MESSAGE", None)]
+        message = "Record size 0 is less than the minimum record overhead (14)"
+        assert both(connection, topic, good, bytes(100)) == [("CORRUPT_MESSAGE", message)] * 2
+        refused = [("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", None)] * 2
+        assert both(connection, topic, good, records(attributes=0x10)) == refused
+        assert both(connection, topic, good, good) == [("NONE", None)] * 2
+    (read,) = fetch(broker.port, topic, wanted(0))
+    assert offsets(read) == [0, 3]
+
+
+@pytest.mark.parametrize("acks", [2, -2])
+def test_acks_are_all_one_or_none(broker: KorvetServer, acks: int) -> None:
+    topic = created(broker.port)
+    assert produce(broker.port, topic, records(), acks=acks)["error_code"] == "INVALID_REQUIRED_ACKS"
+    assert produce(broker.port, topic, records(damage="crc"), acks=acks)["error_code"] == "INVALID_REQUIRED_ACKS"
+    assert produce(broker.port, topic, records(damage="magic"), acks=acks)["error_code"] == "INVALID_RECORD"
+    assert produce(broker.port, topic, records(), acks=1)["base_offset"] == 0
+
+
+def test_acks_0_is_not_answered_and_keeps_its_order(broker: KorvetServer) -> None:
+    topic = created(broker.port)
+    with connected(broker.port) as connection:
+        for count in range(1, 5):
+            connection.send("produce", 12, **produce_request(topic, records(count), acks=0))
+            connection.skip()
+        connection.send("produce", 12, **produce_request(topic, records(), acks=1))
+        assert connection.receive()["responses"][0]["partition_responses"][0]["base_offset"] == 10
+
+
+@pytest.mark.parametrize("data", [records(damage="crc"), bytes(100), records(attributes=0x10)])
+def test_an_error_with_acks_0_closes_the_connection(broker: KorvetServer, data: bytes) -> None:
+    topic = created(broker.port)
+    with connected(broker.port) as connection:
+        connection.send("produce", 12, **produce_request(topic, data, acks=0))
+        assert connection.socket.recv(1) == b""
+
+
+def test_a_request_without_topics_or_partitions_has_an_empty_answer(broker: KorvetServer) -> None:
+    with connected(broker.port) as connection:
+        assert connection.ask("produce", 12, acks=-1, timeout=1000, topic_data=[])["responses"] == []
+        nothing = [{"name": created(broker.port), "partition_data": []}]
+        assert connection.ask("produce", 12, acks=-1, timeout=1000, topic_data=nothing)["responses"] == []
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_batch_above_the_topics_limit_is_too_large_and_the_connection_lives(broker: KorvetServer, size: int) -> None:
+    data = records(3, size)
+    topic = created(broker.port, max_message_bytes=str(len(data) - 1))
+    with connected(broker.port) as connection:
+        answer = connection.ask("produce", 12, **produce_request(topic, data))
+        assert answer["responses"][0]["partition_responses"][0]["error_code"] == "MESSAGE_TOO_LARGE"
+        answer = connection.ask("produce", 12, **produce_request(topic, records(1, 1)))
+        assert answer["responses"][0]["partition_responses"][0]["base_offset"] == 0
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_many_requests_in_flight_are_appended_and_answered_in_order(broker: KorvetServer, size: int) -> None:
+    topic = created(broker.port)
+    with connected(broker.port) as connection:
+        for _ in range(50):
+            connection.send("produce", 12, **produce_request(topic, records(2, size)))
+        answers = [connection.receive() for _ in range(50)]
+    bases = [answer["responses"][0]["partition_responses"][0]["base_offset"] for answer in answers]
+    assert bases == list(range(0, 100, 2))
+
+
+def test_the_first_requests_for_a_topic_that_is_new_to_the_front_end_keep_their_order(broker: KorvetServer) -> None:
+    with connected(broker.port) as connection:
+        topic = unique()
+        connection.send("produce", 12, **produce_request(topic, records()))
+        assert connection.receive()["responses"][0]["partition_responses"][0]["error_code"] == (
+            "UNKNOWN_TOPIC_OR_PARTITION"
+        )
+        create_topics(broker.port, {"name": topic})
+        for count in (1, 2, 3):
+            connection.send("produce", 12, **produce_request(topic, records(count)))
+        answers = [connection.receive()["responses"][0]["partition_responses"][0] for _ in range(3)]
+        assert [answer["base_offset"] for answer in answers] == [0, 1, 3]
+
+
+def test_sequences_of_an_idempotent_producer(broker: KorvetServer) -> None:
+    topic = created(broker.port)
+
+    def send(sequence: int, epoch: int = 0, size: int = 10) -> tuple[str, int]:
+        data = records(3, size, producer_id=77, producer_epoch=epoch, sequence=sequence)
+        answer = produce(broker.port, topic, data)
+        return answer["error_code"], answer["base_offset"]
+
+    assert [send(0), send(3, size=LARGE), send(3, size=LARGE), send(0)] == [
+        ("NONE", 0), ("NONE", 3), ("NONE", 3), ("NONE", 0),
+    ]  # fmt: skip
+    assert send(9) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", -1)
+    assert send(0, epoch=1) == ("NONE", 6)
+    assert send(6) == ("INVALID_PRODUCER_EPOCH", -1)
+    assert send(3, epoch=1) == ("NONE", 9)
+
+
+def test_timestamps_too_far_ahead_or_behind_are_refused(broker: KorvetServer) -> None:
+    topic = created(broker.port, message_timestamp_before_max_ms="60000", message_timestamp_after_max_ms="30000")
+    now = now_ms()
+    outcomes = {
+        ahead: produce(broker.port, topic, records(timestamp=now + ahead))["error_code"]
+        for ahead in (-90_000, -30_000, 10_000, 60_000)
+    }
+    assert outcomes == {-90_000: "INVALID_TIMESTAMP", -30_000: "NONE", 10_000: "NONE", 60_000: "INVALID_TIMESTAMP"}
+    assert produce(broker.port, topic, records(timestamp=-1))["error_code"] == "NONE"
+    refused = produce(broker.port, topic, records(timestamp=0))
+    assert refused["error_message"] == "One or more records have been rejected due to invalid timestamp"
+    assert refused["log_start_offset"] == 0
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_log_append_time_is_the_brokers(broker: KorvetServer, size: int) -> None:
+    topic = created(broker.port, message_timestamp_type="LogAppendTime")
+    before = now_ms()
+    answer = produce(broker.port, topic, records(3, size, timestamp=5))
+    assert before <= answer["log_append_time"] <= now_ms()
+    (read,) = fetch(broker.port, topic, wanted(0))
+    (batch,) = batches_of(read)
+    assert (batch["crc"], batch["attributes"], batch["first_time"]) == ("right", 0x08, 5)
+    assert batch["max_time"] == answer["log_append_time"]
+
+
+def test_the_producers_clock_counts_where_the_topic_says_so(broker: KorvetServer) -> None:
+    topic = created(broker.port)
+    produce(broker.port, topic, records(timestamp=5, attributes=0x08))
+    (read,) = fetch(broker.port, topic, wanted(0))
+    (batch,) = batches_of(read)
+    assert (batch["crc"], batch["attributes"], batch["max_time"]) == ("right", 0, 5)
+
+
+def test_a_deleted_topic_is_unknown_and_its_successor_begins_anew(broker: KorvetServer) -> None:
+    topic = created(broker.port)
+    with connected(broker.port) as connection:
+        connection.ask("produce", 12, **produce_request(topic, records()))
+        connection.ask("delete_topics", 5, topic_names=[topic], timeout=5000)
+        answer = connection.ask("produce", 12, **produce_request(topic, records()))
+        assert answer["responses"][0]["partition_responses"][0]["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+        created(broker.port, topic)
+        answer = connection.ask("produce", 12, **produce_request(topic, records()))
+        assert answer["responses"][0]["partition_responses"][0]["base_offset"] == 0
+
+
+def test_ten_megabytes_in_one_request_are_stored_byte_for_byte(broker: KorvetServer) -> None:
+    topic = created(broker.port, max_message_bytes=str(20 << 20))
+    data = records(10, 1 << 20)
+    assert produce(broker.port, topic, data)["error_code"] == "NONE"
+    (read,) = fetch(broker.port, topic, wanted(0))
+    assert read["records"][16:] == data[16:]
