@@ -1,7 +1,7 @@
 """Fixtures of the client scenarios.
 
-The scenarios run against korvet (fixture `broker`). With KORVET_TEST_BOOTSTRAP=HOST:PORT they run against another broker,
-for example Apache Kafka with group.initial.rebalance.delay.ms=0: what fails there is wrong in the suite.
+The scenarios run against korvet (fixture `broker`). With KORVET_TEST_BOOTSTRAP=HOST:PORT they run against another
+broker, for example Apache Kafka with group.initial.rebalance.delay.ms=0: what fails there is wrong in the suite.
 """
 
 import os

@@ -10,8 +10,10 @@ from tests.kafka.conftest import JoinGroup, NewTopic
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Administrator
 from tests.kafka.records import contents, numbered, values
-from tests.kafka.traits import TRAITS, names_where
+from tests.kafka.traits import NAMES, TRAITS, names_where
 from tests.kafka.waiting import poll_until
+
+GroupAndTopic = tuple[str, str]
 
 
 def test_a_group_resumes_after_what_it_committed(
@@ -110,32 +112,38 @@ def test_a_group_whose_offsets_are_set_resumes_there(
 
 
 @pytest.mark.parametrize("reader", names_where(lambda traits: traits.reads_offsets))
+@pytest.mark.parametrize("committer", NAMES)
 def test_what_one_client_committed_every_other_reads(
-    client: Client,
-    reader: str,
-    client_named: Callable[[str], Client],
-    administrator: Administrator,
-    new_topic: NewTopic,
+    committer: str, reader: str, committed_by: Callable[[str], GroupAndTopic], client_named: Callable[[str], Client]
 ) -> None:
-    group, topic = _committed_by(client, administrator, new_topic)
+    group, topic = committed_by(committer)
     assert client_named(reader).committed(group, topic) == {0: 3}
 
 
-_GROUPS: dict[str, tuple[str, str]] = {}
+@pytest.fixture(scope="module")
+def committed_by(
+    client_named: Callable[[str], Client], administrator: Administrator, new_topic: NewTopic
+) -> Callable[[str], GroupAndTopic]:
+    """A group and a topic of which the named client has committed three of five records; each client does it once."""
+    made: dict[str, GroupAndTopic] = {}
+
+    def commits(name: str) -> GroupAndTopic:
+        if name not in made:
+            topic = new_topic()
+            group = f"group-of-{topic}"
+            administrator.produce(topic, numbered(5))
+            _commit_three(client_named(name), group, topic)
+            made[name] = group, topic
+        return made[name]
+
+    return commits
 
 
-def _committed_by(client: Client, administrator: Administrator, new_topic: NewTopic) -> tuple[str, str]:
-    """A group and a topic of which the client has committed three of five records, made once for each client."""
-    if client.name not in _GROUPS:
-        topic = new_topic()
-        group = f"group-of-{topic}"
-        administrator.produce(topic, numbered(5))
-        member = client.join(group, topic, MemberOptions(reset="earliest", auto_commit=False, max_records=3))
-        try:
-            member.await_records(3)
-            member.commit()
-            member.leave()
-        finally:
-            member.kill()
-        _GROUPS[client.name] = group, topic
-    return _GROUPS[client.name]
+def _commit_three(client: Client, group: str, topic: str) -> None:
+    member = client.join(group, topic, MemberOptions(reset="earliest", auto_commit=False, max_records=3))
+    try:
+        member.await_records(3)
+        member.commit()
+        member.leave()
+    finally:
+        member.kill()

@@ -1,8 +1,9 @@
 """Drivers: small programs that put one Kafka client each behind the same commands.
 
 A driver is started with the bootstrap address as its only argument and speaks JSON lines. On stdin come commands
-`{"id": n, "op": name, …}`. On stdout go answers, `{"id": n, "result": …}` or `{"id": n, "error": {"code": c, "message":
-s}}` (c is Kafka's error code, -1 where the client has none), and events `{"event": name, …}`. End of stdin ends the driver.
+`{"id": n, "op": name, …}`. On stdout go answers, `{"id": n, "result": …}` or `{"id": n, "error": {"code": c,
+"message": s}}` (c is Kafka's error code, -1 where the client has none), and events `{"event": name, …}`. End of stdin
+ends the driver.
 
 | op | arguments | result |
 |---|---|---|
