@@ -45,7 +45,10 @@ def group_reads(process: subprocess.Popen[str], records: int) -> list[str]:
     deadline, read = time.monotonic() + WITHIN_S, ""
     while read.count("\n") < records and time.monotonic() < deadline:
         if select.select([process.stdout], [], [], 0.1)[0]:
-            read += os.read(process.stdout.fileno(), 4096).decode()
+            text = os.read(process.stdout.fileno(), 4096).decode()
+            if not text:
+                break
+            read += text
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=WITHIN_S)
     return read.splitlines()
