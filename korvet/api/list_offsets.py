@@ -42,16 +42,17 @@ Entry = dict[str, Any]
 
 @api(2, 1, 10)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Answer each partition; one that is asked for twice is an invalid request."""
+    """Answer each partition; one that is asked for twice is an invalid request, answered once."""
     topics = await known_topics(ctx, request.topics)
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     answered: list[Entry] = []
     readable: list[tuple[Entry, Partition, Any]] = []
     for topic in request.topics:
-        entries = [_entry(part.partition_index) for part in topic.partitions]
+        parts = list({part.partition_index: part for part in topic.partitions}.values())
+        entries = [_entry(part.partition_index) for part in parts]
         answered.append({"name": topic.name, "partitions": entries})
         known = topics.get(topic.name)
-        for entry, part in zip(entries, topic.partitions, strict=True):
+        for entry, part in zip(entries, parts, strict=True):
             index = part.partition_index
             if asked[topic.name, index] > 1:
                 entry["error_code"] = INVALID_REQUEST
