@@ -32,10 +32,11 @@ function producer.judge(state, epoch, first, last, leader_epoch)
   if base then
     return code.NONE, base
   end
-  -- Where history went back, what the producer sent last may be lost. This code tells it so and lets it go on with a
-  -- new epoch.
+  -- Where history went back, batches that the producer knows to be stored may be lost. It cannot send them again, and
+  -- any refusal of what comes after them ends an idempotent librdkafka producer that had to try twice: so it goes on
+  -- behind the gap, once. A front-end sees to it that what comes after a batch that failed waits for its second try.
   if gap < producer.SEQUENCES / 2 and known_leader_epoch ~= leader_epoch then
-    return code.UNKNOWN_PRODUCER_ID
+    return code.NONE, nil, kept
   end
   return code.OUT_OF_ORDER_SEQUENCE_NUMBER
 end

@@ -61,7 +61,7 @@ end
 -- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[4]
 -- Returns the text `code base_offset log_start leader_epoch`, each -1 where unknown; a duplicate gets its first
 -- append's base_offset
--- Codes: GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID
+-- Codes: GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH
 -- Source: UnifiedLog.append, UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence
 function log.append(keys, args)
   local call, format = redis.call, string.format

@@ -53,7 +53,7 @@ class Model:
         gap = (first - known.next_sequence) % SEQUENCES
         if gap == 0:
             return 0, -1
-        return (59 if gap < SEQUENCES // 2 and known.leader_epoch != leader_epoch else 45), -1
+        return (0 if gap < SEQUENCES // 2 and known.leader_epoch != leader_epoch else 45), -1
 
     def append(self, records: int, data: bytes) -> int:
         base, self.end = self.end, self.end + records

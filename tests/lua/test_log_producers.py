@@ -1,6 +1,6 @@
 """Idempotent producers in korvet_log_append: Kafka's ProducerStateManagerTest and UnifiedLogTest, and what korvet adds.
 
-Codes: 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 47 INVALID_PRODUCER_EPOCH, 59 UNKNOWN_PRODUCER_ID.
+Codes: 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 47 INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations
@@ -119,13 +119,15 @@ def test_state_of_a_producer_stays_small(log: Log) -> None:
     assert log.state_of(7) == "0 0|57,59,57|54,56,54|51,53,51|48,50,48|45,47,45"
 
 
-def test_first_gap_after_history_went_back_tells_the_producer_to_begin_anew(log: Log) -> None:
+def test_producer_goes_on_behind_the_first_gap_after_history_went_back(log: Log) -> None:
     _fill(log, 2)
     log.run_id = "2" * 40
-    assert log.append(3, producer=(7, 0, 60)).code == 59
-    assert log.append(3, producer=(7, 0, 60)).code == 59
-    assert log.append(3, producer=(7, 1, 0)).code == 0
-    assert log.append(3, producer=(7, 1, 60)).code == 45
+    appended = log.append(3, producer=(7, 0, 60))
+    assert (appended.code, appended.base_offset) == (0, 6)
+    assert log.append(3, producer=(7, 0, 60)).base_offset == 6, "a duplicate"
+    assert log.append(3, producer=(7, 0, 3)).base_offset == 3, "a duplicate of the old epoch"
+    assert log.append(3, producer=(7, 0, 66)).code == 45
+    assert log.append(3, producer=(7, 0, 63)).base_offset == 9
 
 
 def test_batch_behind_what_is_known_is_out_of_order_in_a_new_history_too(log: Log) -> None:
@@ -147,7 +149,7 @@ def test_gap_of_another_producer_after_somebody_began_the_epoch_is_its_first(log
     _fill(log, 2)
     log.run_id = "2" * 40
     log.append()
-    assert log.append(3, producer=(7, 0, 60)).code == 59
+    assert log.append(3, producer=(7, 0, 60)).code == 0
 
 
 def test_producer_that_was_silent_for_a_day_is_forgotten_when_another_comes(

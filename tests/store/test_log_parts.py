@@ -1,18 +1,25 @@
-"""The pieces of the log that know no Redis: epochs, the reply budget, recent batches."""
+"""The pieces of the log that know no Redis: epochs, the reply budget, recent batches, batches under way."""
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 import anyio
 import pytest
 
+from korvet.errors import StoreUnavailable
 from korvet.store.catalog import Topic
 from korvet.store.keys import Namespace
+from korvet.store.link import fail
 from korvet.store.log.budget import ReplyBudget
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
+from korvet.store.log.in_flight import SEQUENCES, InFlight
 from korvet.store.log.partition import Partition, RecentBatch
 from korvet.store.log.recent import RecentBatches
+from korvet.wire.batch import HEADER, Batch
+from tests.oracle.batches import Batch as Script
+from tests.oracle.batches import encode
 
 FENCED, UNKNOWN = 74, 75
 EPOCHS = parse_epochs(b"0:0,100:10,200:30")
@@ -127,3 +134,61 @@ def test_what_is_heard_of_a_partition_never_goes_back_within_an_epoch() -> None:
     assert one.note(4, 5, 2)
     assert not one.note(3, 10, 0)
     assert (one.epoch, one.end, one.start) == (4, 5, 2)
+
+
+# ---------------------------------------------------------------------- batches under way
+
+
+@pytest.mark.anyio
+async def test_who_is_behind_a_failed_batch_waits_until_that_one_comes_again() -> None:
+    in_flight, loop = InFlight(), asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+    for sequence, reply in ((0, first), (3, second)):
+        assert not in_flight.is_behind_a_failure(sent(sequence))
+        in_flight.add(sent(sequence), reply)
+    assert not in_flight.is_behind_a_failure(sent(6))
+    for reply in (first, second):
+        fail(reply, StoreUnavailable("lost", outcome_unknown=True))
+    assert in_flight.is_behind_a_failure(sent(6))
+    assert in_flight.is_behind_a_failure(sent(3))
+    assert not in_flight.is_behind_a_failure(sent(6, producer_id=8))
+    assert not in_flight.is_behind_a_failure(sent(0))
+    assert not in_flight.is_behind_a_failure(sent(3))
+
+
+@pytest.mark.anyio
+async def test_a_producer_that_begins_anew_does_not_wait() -> None:
+    in_flight, loop = InFlight(), asyncio.get_running_loop()
+    for epoch in (0, 1):
+        reply = loop.create_future()
+        assert not in_flight.is_behind_a_failure(sent(30, epoch=epoch))
+        in_flight.add(sent(30, epoch=epoch), reply)
+        fail(reply, StoreUnavailable("lost"))
+    assert in_flight.is_behind_a_failure(sent(33, epoch=1))
+    assert not in_flight.is_behind_a_failure(sent(0, epoch=2))
+
+
+@pytest.mark.anyio
+async def test_sequences_wrap_around() -> None:
+    in_flight, reply = InFlight(), asyncio.get_running_loop().create_future()
+    in_flight.add(sent(SEQUENCES - 2), reply)
+    fail(reply, StoreUnavailable("lost"))
+    assert in_flight.is_behind_a_failure(sent(1))
+    assert not in_flight.is_behind_a_failure(sent(SEQUENCES - 5))
+
+
+@pytest.mark.anyio
+async def test_producers_that_come_and_go_are_forgotten() -> None:
+    in_flight, loop = InFlight(), asyncio.get_running_loop()
+    for producer_id in range(5000):
+        reply = loop.create_future()
+        assert not in_flight.is_behind_a_failure(sent(0, producer_id=producer_id))
+        in_flight.add(sent(0, producer_id=producer_id), reply)
+        reply.set_result(b"0 0 0 0")
+    assert len(in_flight) <= 1000
+
+
+def sent(sequence: int, *, producer_id: int = 7, epoch: int = 0) -> Batch:
+    """The header of a batch of three records."""
+    data = encode(Script(count=3, producer_id=producer_id, producer_epoch=epoch, sequence=sequence))
+    return Batch._make(HEADER.unpack_from(data))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -48,7 +49,8 @@ class Log:
         self.reply_budget = ReplyBudget()
         self.is_full = False
         """Whether Redis refused the last append for want of memory."""
-        self.now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
         self._namespace = namespace
         self._catalog = catalog
         self._partitions: dict[str, list[Partition]] = {}
@@ -89,6 +91,12 @@ class Log:
         for partitions in self._partitions.values():
             for partition in partitions:
                 partition.forget()
+
+    def answered(self, reply: bytes) -> asyncio.Future[Any]:
+        """A reply for what need not be asked."""
+        future = self._loop.create_future()
+        future.set_result(reply)
+        return future
 
     def next_token(self) -> str:
         """A name for a temporary key, unique among all processes."""

@@ -34,6 +34,7 @@ TEMPORARY_MS = 60_000
 _ATTEMPTS = 3
 _WATCHED_S = 10.0
 _OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
+_BEHIND_A_FAILURE = b"%d -1 -1 -1" % _OUT_OF_ORDER
 _UNKNOWN_PRODUCER = int(ErrorCode.unknown_producer_id)
 _OUT_OF_SEQUENCE = frozenset({_OUT_OF_ORDER, _UNKNOWN_PRODUCER})
 
@@ -61,7 +62,14 @@ class Appending:
         self._batch = batch
         self._data = data
         self._known_end = partition.end
-        self._reply = self._send()
+        self._repairs = partition.repairs
+        if batch.producer_id < 0:
+            self._reply = self._send()
+        elif partition.in_flight.is_behind_a_failure(batch):
+            self._reply = log.answered(_BEHIND_A_FAILURE)
+        else:
+            self._reply = self._send()
+            partition.in_flight.add(batch, self._reply)
 
     def _send(self) -> asyncio.Future[Any]:
         log, partition, batch, data = self._log, self._partition, self._batch, self._data

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from korvet.store.catalog import Topic
 from korvet.store.keys import PartitionKeys
+from korvet.store.log.in_flight import InFlight
 
 GUESSED_BATCH_BYTES = 1024
 
@@ -26,8 +27,8 @@ class Partition:
     """
 
     __slots__ = (
-        "end", "epoch", "index", "keys", "mean_bytes", "recent", "repairing", "repairs", "start", "topic", "topic_id",
-        "watched_at",
+        "end", "epoch", "in_flight", "index", "keys", "mean_bytes", "recent", "repairing", "repairs", "start",
+        "topic", "topic_id", "watched_at",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, keys: PartitionKeys) -> None:
@@ -39,6 +40,7 @@ class Partition:
         self.mean_bytes = GUESSED_BATCH_BYTES
         self.recent: dict[int, RecentBatch] = {}
         """By base offset."""
+        self.in_flight = InFlight()
         self.watched_at = -1e9
         """When somebody last stood at the end and waited, by the loop's clock."""
         self.repairs = 0

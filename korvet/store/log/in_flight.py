@@ -1,0 +1,72 @@
+"""Batches of idempotent producers that are on their way to one partition.
+
+A producer sends several batches before it knows the outcome of the first. When Redis is lost, those under way fail,
+and what arrives after the reconnect is behind a gap that the producer is about to close. Redis would refuse it where
+it knows the producer and the server is the same; where it does not (a new producer, a history that went back) the gap
+would be let pass, and the failed batches would come too late. So whoever is behind a failed batch is refused until
+that one comes again, with the code on which clients try again in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple
+
+from korvet.wire.batch import Batch
+
+SEQUENCES = 1 << 31
+_MOST_PRODUCERS = 1000
+
+
+class _Sent(NamedTuple):
+    epoch: int
+    sequence: int
+    reply: asyncio.Future[Any]
+
+    @property
+    def has_failed(self) -> bool:
+        return self.reply.done() and (self.reply.cancelled() or self.reply.exception() is not None)
+
+
+class InFlight:
+    """What was sent for each producer id, the oldest first; what was answered is dropped."""
+
+    __slots__ = ("_producers",)
+
+    def __init__(self) -> None:
+        self._producers: dict[int, deque[_Sent]] = {}
+
+    def __len__(self) -> int:
+        """Producers that are remembered."""
+        return len(self._producers)
+
+    def is_behind_a_failure(self, batch: Batch) -> bool:
+        """Whether a batch before this one failed and did not come again."""
+        sent = self._producers.get(batch.producer_id)
+        if sent is None:
+            return False
+        while sent and sent[0].reply.done() and not sent[0].has_failed:
+            sent.popleft()
+        if not sent or not sent[0].has_failed:
+            return False
+        ahead = (batch.base_sequence - sent[0].sequence) % SEQUENCES
+        if sent[0].epoch == batch.producer_epoch and 0 < ahead < SEQUENCES // 2:
+            return True
+        # It came again, or the producer began anew.
+        sent.clear()
+        return False
+
+    def add(self, batch: Batch, reply: asyncio.Future[Any]) -> None:
+        """Note a batch that was sent."""
+        sent = self._producers.get(batch.producer_id)
+        if sent is None:
+            if len(self._producers) >= _MOST_PRODUCERS:
+                self._sweep()
+            sent = self._producers[batch.producer_id] = deque()
+        sent.append(_Sent(batch.producer_epoch, batch.base_sequence, reply))
+
+    def _sweep(self) -> None:
+        """Forget producers of whom nothing is under way, and all if that does not help."""
+        busy = {producer: sent for producer, sent in self._producers.items() if sent and not sent[-1].reply.done()}
+        self._producers = busy if len(busy) < _MOST_PRODUCERS else {}
