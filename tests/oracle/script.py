@@ -231,12 +231,12 @@ class _Player:
             time.sleep(REPEAT_EVERY_S)
 
     def _keep(self, number: int, step: Step | Receive, asked: Step, outcome: Any) -> None:
+        label = f"step {number} {asked.api} v{self._version_of(asked)}"
         for name, path in step.save.items():
             try:
                 self.transcript.variables[name] = at(outcome, path)
             except LookupError:
-                self.transcript.variables[name] = None
-        label = f"step {number} {asked.api} v{self._version_of(asked)}"
+                raise AssertionError(f"{self._address}, {label}: no {path} to save in {outcome}") from None
         self.transcript.played.append(
             Played(api=asked.api, label=label, outcome=outcome, errors=step.errors, ignore=step.ignore)
         )

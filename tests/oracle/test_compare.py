@@ -36,9 +36,9 @@ def transcript(outcome: Any, api: str = "list_offsets", **variables: Any) -> Tra
     return Transcript(variables={**VARIABLES, **variables}, played=[played])
 
 
-def offsets(*rows: tuple[int, int], epoch: int = 0, throttle_ms: int = 0) -> Any:
+def offsets(*rows: tuple[int, int], throttle_ms: int = 0) -> Any:
     partitions = [
-        {"partition_index": index, "timestamp": -1, "offset": offset, "leader_epoch": epoch, "error_code": 0}
+        {"partition_index": index, "timestamp": -1, "offset": offset, "leader_epoch": 0, "error_code": 0}
         for index, offset in rows
     ]
     topics = [{"name": "topic-1", "partitions": partitions}]
@@ -70,11 +70,17 @@ def test_the_order_of_a_list_says_nothing() -> None:
     assert mismatches("s", transcript(offsets((0, 3), (1, 4))), transcript(offsets((1, 4), (0, 3)))) == []
 
 
-def test_throttle_times_and_leader_epochs_are_free_but_a_missing_epoch_is_not() -> None:
-    kafka = transcript(offsets((0, 3), epoch=0))
-    assert mismatches("s", kafka, transcript(offsets((0, 3), epoch=185_000_000, throttle_ms=9))) == []
-    (line,) = mismatches("s", kafka, transcript(offsets((0, 3), epoch=-1)))
-    assert "leader_epoch" in line
+def test_throttle_times_are_free_and_the_clock_is_compared_by_presence() -> None:
+    assert mismatches("s", transcript(offsets((0, 3))), transcript(offsets((0, 3), throttle_ms=9))) == []
+
+    def stamped(time_ms: int) -> Transcript:
+        row = {"index": 0, "error_code": 0, "base_offset": 0, "log_append_time": time_ms}
+        answer = {"responses": [{"name": "topic-1", "partition_responses": [row]}]}
+        return transcript(answer, "produce")
+
+    assert mismatches("s", stamped(1000), stamped(2000)) == []
+    (line,) = mismatches("s", stamped(1000), stamped(-1))
+    assert "log_append_time" in line
 
 
 def test_values_of_variables_are_compared_by_name() -> None:

@@ -1,5 +1,9 @@
 """docs/compatibility.md says what the oracle compares, and the broker advertises what the page says."""
 
+import os
+
+import pytest
+
 from tests.oracle.page import PAGE, written
 from tests.oracle.script import Script, Step, new_variables, play
 from tests.oracle.scripts import SCRIPTS
@@ -31,6 +35,7 @@ def test_script_names_are_unique() -> None:
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.skipif("KORVET_TEST_BOOTSTRAP" in os.environ, reason="another broker stands in for korvet")
 def test_korvet_advertises_exactly_what_the_page_says(korvet_address: str) -> None:
     assert _advertised(korvet_address) == {API_KEYS[api]: versions for api, versions in ADVERTISED.items()}
 

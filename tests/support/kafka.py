@@ -1,7 +1,7 @@
 """A real Apache Kafka 4.1.2 to compare with: one KRaft node on loopback, everything in a temporary directory.
 
 The jars come once from Maven into `.cache/kafka-4.1.2` of the clone. `running_kafka` is for any caller; the session
-fixture `kafka` is for tests (import it in a conftest.py) and holds one broker for the whole run.
+fixture `kafka` is for tests and holds one broker for the whole run.
 """
 
 import base64
@@ -106,6 +106,8 @@ def _format(java: str, classpath: str, properties: Path) -> None:
     cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     command = [java, *TEST_JVM, "-cp", classpath, "kafka.tools.StorageTool", "format", "--standalone"]
     command += ["-t", cluster_id, "-c", str(properties)]
+    # With this feature Kafka makes min.insync.replicas a dynamic config of the cluster, which one node does not need.
+    command += ["--feature", "eligible.leader.replicas.version=0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False)
     if done.returncode != 0:
         raise KafkaUnavailable(f"StorageTool format failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -125,11 +125,6 @@ DELETE_RECORDS: Final = (
             EARLIEST,
         ),
     ),
-    Script(
-        name="delete records of a compacted topic",
-        api="delete_records",
-        steps=(*new_topic(cleanup_policy="compact"), _delete(0, "POLICY_VIOLATION")),
-    ),
 )
 
 

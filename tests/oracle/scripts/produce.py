@@ -154,9 +154,6 @@ REFUSED: Final = (
         "timestamp far ahead", [Batch(timestamp=Plus(var="now", amount=86_400_000), count=2)], "INVALID_TIMESTAMP"
     ),
     _refused("control batch", [Batch(timestamp=NOW, attributes=0x20)], "INVALID_RECORD"),
-    _refused(
-        "no key in a compacted topic", [Batch(timestamp=NOW, count=2)], "INVALID_RECORD", cleanup_policy="compact"
-    ),
 )
 
 # Kafka closes the connection or answers, depending on the version: the code is compared, not expected.
@@ -172,8 +169,22 @@ DOUBTFUL: Final = tuple(
         ("empty records", b""),
         ("a few bytes", b"\0\1\2"),
         ("transactional batch outside a transaction", _idempotent(0, producer=4000, attributes=0x10)),
-        ("zstd", [Batch(timestamp=NOW, attributes=4)]),
     )
+)
+
+ZSTD: Final = (
+    Script(
+        name="produce zstd before it was allowed",
+        api=API,
+        versions=(3, 4, 5, 6),
+        steps=(*new_topic(), _produce([Batch(timestamp=NOW, attributes=4)], "UNSUPPORTED_COMPRESSION_TYPE"), _read()),
+    ),
+    Script(
+        name="produce undecodable zstd",
+        api=API,
+        versions=(7, 9, 13),
+        steps=(*new_topic(), _produce([Batch(timestamp=NOW, attributes=4)], "UNKNOWN_SERVER_ERROR"), _read()),
+    ),
 )
 
 IDEMPOTENT: Final = (
@@ -258,4 +269,4 @@ IDEMPOTENT: Final = (
     ),
 )
 
-SCRIPTS: Final = (*PLAIN, *UNKNOWN, *REFUSED, *DOUBTFUL, *IDEMPOTENT)
+SCRIPTS: Final = (*PLAIN, *UNKNOWN, *REFUSED, *DOUBTFUL, *ZSTD, *IDEMPOTENT)

@@ -43,12 +43,13 @@ CREATE: Final = (
             _topic(
                 configs=[
                     {"name": "retention.ms", "value": "60000"},
-                    {"name": "cleanup.policy", "value": "compact,delete"},
+                    {"name": "message.timestamp.type", "value": "LogAppendTime"},
                 ]
             )
         ),
         _seen("$t"),
     ),
+    _create_script("compacted", _create(_topic(configs=[{"name": "cleanup.policy", "value": "compact"}]))),
     _create_script("that exists", *new_topic(), _create(_topic(), errors=("TOPIC_ALREADY_EXISTS",))),
     _create_script(
         "several, some good",
