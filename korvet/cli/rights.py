@@ -112,6 +112,7 @@ def _commands(log: str, meta: str, producers: str, placed: str, renamed: str) ->
         ("ZADD", producers, 1, "member"),
         ("ZSCORE", producers, "member"),
         ("ZRANGE", producers, 0, 0),
+        ("ZRANGEBYSCORE", producers, 0, 1),
         ("ZCARD", producers),
         ("ZREM", producers, "member"),
         ("SADD", producers, "group"),
