@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 import pytest
 
 from tests.api.data import connected, fetch, fetch_request, offsets, partitions_of, produced, records, wanted
 from tests.api.raw import ask, created
+from tests.api.rdkafka import Reader, Writer, numbered, until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Kind, Server, ServerUnavailable, running_server, unavailable
 
-WITHIN_S = 40.0
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
@@ -62,13 +61,6 @@ def rewindable(request: pytest.FixtureRequest) -> Iterator[Rewindable]:
         except ServerUnavailable as error:
             unavailable(error)
         yield Rewindable(stack.enter_context(running_broker(redis_url=server.url)), server)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def epoch_of(port: int, topic: str) -> int:
@@ -171,66 +163,6 @@ def test_no_producer_id_is_handed_out_twice(rewindable: Rewindable) -> None:
     after += [init() for _ in range(200)]
     assert len({*before, *after}) == len(before) + len(after)
     assert min(after) > max(before)
-
-
-@dataclass(slots=True)
-class Reader:
-    """A librdkafka consumer of one partition from its start; every value that it was given, in order."""
-
-    bootstrap: str
-    topic: str
-    values: list[bytes] = field(default_factory=list)
-    consumer: Any = None
-
-    def __enter__(self) -> Reader:
-        settings = {"bootstrap.servers": self.bootstrap, "group.id": "unused", "auto.offset.reset": "earliest"}
-        self.consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
-        self.consumer.assign([confluent_kafka.TopicPartition(self.topic, 0, 0)])
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.consumer.unassign()
-        self.consumer.close()
-
-    def read_until(self, value: bytes) -> None:
-        deadline = time.monotonic() + WITHIN_S
-        while value not in self.values:
-            assert time.monotonic() < deadline, self.values[-5:]
-            message = self.consumer.poll(0.05)
-            if message is not None and message.error() is None:
-                self.values.append(message.value())
-
-
-@dataclass(slots=True)
-class Writer:
-    """An idempotent librdkafka producer."""
-
-    bootstrap: str
-    topic: str
-    errors: list[Any] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    producer: Any = None
-
-    def __post_init__(self) -> None:
-        settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0}
-        self.producer = confluent_kafka.Producer({**settings, "retry.backoff.ms": 20})
-
-    def write(self, values: list[bytes]) -> None:
-        for value in values:
-            self.producer.produce(self.topic, value, partition=0, on_delivery=self._delivered)
-            self.producer.poll(0)
-        assert self.producer.flush(WITHIN_S) == 0
-        assert self.errors == []
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is None:
-            self.offsets.append(message.offset())
-        else:
-            self.errors.append(error)
-
-
-def numbered(name: str, count: int) -> list[bytes]:
-    return [b"%s-%d" % (name.encode(), number) for number in range(count)]
 
 
 @pytest.mark.parametrize("regrown", [False, True], ids=["shorter", "longer than before"])

@@ -1,0 +1,67 @@
+"""Servers and front-ends that die under running librdkafka clients: nothing acknowledged is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.api.data import fetch, wanted
+from tests.api.raw import created
+from tests.api.rdkafka import Reader, Traffic, Writer
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.redis import Server, running_server
+
+
+def survive(broker: KorvetServer, happen: Callable[[], None], times: int = 2) -> None:
+    """Let something happen several times under a producer and a consumer; both must see one unbroken log."""
+    topic = created(broker.port)
+    writer = Writer(broker.bootstrap, topic)
+    with Reader(broker.bootstrap, topic) as reader:
+        with Traffic(writer) as traffic:
+            for _ in range(times):
+                traffic.wait_for(100)
+                happen()
+            traffic.wait_for(100)
+        writer.flush()
+        assert traffic.sent > 100 * times
+        assert writer.offsets == list(range(traffic.sent))
+        reader.read_until(b"%d" % (traffic.sent - 1))
+        assert reader.values == [b"%d" % number for number in range(traffic.sent)]
+    (read,) = fetch(broker.port, topic, wanted(0))
+    assert read["high_watermark"] == traffic.sent
+
+
+def _restart(broker: KorvetServer, *, crash: bool = False) -> None:
+    broker.restart(crash=crash)
+
+
+@pytest.fixture
+def own_broker() -> Iterator[KorvetServer]:
+    with running_broker() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_behind() -> Iterator[Server]:
+    with running_server("valkey", options={"appendonly": "yes", "appendfsync": "everysec"}) as server:
+        yield server
+
+
+def test_kill_9_of_the_embedded_server(own_broker: KorvetServer) -> None:
+    survive(own_broker, own_broker.kill_embedded)
+
+
+def test_kill_9_of_an_external_server(redis_behind: Server) -> None:
+    with running_broker(redis_url=redis_behind.url) as broker:
+        survive(broker, lambda: redis_behind.restart(crash=True))
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["SIGTERM", "SIGKILL"])
+def test_restart_of_the_front_end(redis_behind: Server, crash: bool) -> None:
+    with running_broker(redis_url=redis_behind.url) as broker:
+        survive(broker, lambda: _restart(broker, crash=crash))
+
+
+def test_restart_of_everything(own_broker: KorvetServer) -> None:
+    survive(own_broker, lambda: _restart(own_broker), times=1)
