@@ -1,7 +1,7 @@
 """Measure korvet, and other brokers beside it in the same run on the same machine.
 
 Everything is started here on loopback with data in a temporary directory, measured by load generators in processes of
-their own, and stopped. One round measures every line once on every broker, one broker after the other, in turn first.
+their own that share the machine's processors with the brokers, and stopped. One round measures every line once on every broker, one broker after the other, in turn first.
 Round 0 warms up (JVM, caches) and is not counted; the table shows medians of the others. A ratio is the factor by
 which korvet is better (above 1) or worse (below 1).
 
@@ -17,6 +17,7 @@ which korvet is better (above 1) or worse (below 1).
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -156,7 +157,7 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str) ->
     return chosen
 
 
-@click.command(help=__doc__.replace("\n- ", "\n\n- ") if __doc__ else None)
+@click.command(help=re.sub(r"\n +", " ", __doc__ or "").replace("\n- ", "\n\n- "))
 @click.option("--against", multiple=True, type=click.Choice(["kafka", "prototype"]), help="Measure this broker too.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Rounds that count.")
 @click.option(
@@ -168,7 +169,10 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str) ->
     "--prototype", envvar="KORVET_PROTOTYPE", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Where the prototype's frontend.py and log.lua are.",
 )  # fmt: skip
-@click.option("--subject", default="korvet", show_default=True, help="The broker the others are compared with.")
+@click.option(
+    "--subject", default="korvet", show_default=True, type=click.Choice(["korvet", "kafka", "prototype"]),
+    help="The broker the others are compared with.",
+)  # fmt: skip
 def main(
     against: tuple[str, ...], rounds: int, seconds: float, only: list[str], json_path: Path | None,
     prototype: Path | None, subject: str,

@@ -1,0 +1,33 @@
+"""scripts/bench runs from start to end and finds a value for every line, however small the load."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.benchmark.measures import measures
+
+ROOT = Path(__file__).parents[2]
+GROUPS = ("produce", "consume", "latency", "groups")
+
+
+def test_a_short_run_measures_every_line(tmp_path: Path) -> None:
+    written = tmp_path / "values.json"
+    command = [sys.executable, "-m", "scripts.benchmark", "--rounds", "1", "--seconds", "0.2"]
+    done = subprocess.run(
+        [*command, "--only", ",".join(GROUPS), "--json", str(written)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    values = json.loads(written.read_text())["values"]
+    expected = {f"{m.name}.{line.key}" for m in measures(0.2) if m.group in GROUPS for line in m.lines}
+    assert {line for line, brokers in values.items() if brokers["korvet"][0] > 0} == expected
+
+
+def test_a_group_of_measures_that_does_not_exist_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.benchmark", "--only", "speed"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "speed; known: produce, consume, latency, groups, process" in done.stderr
