@@ -1,9 +1,9 @@
 """Measure korvet, and other brokers beside it in the same run on the same machine.
 
-Everything is started here on loopback with data in a temporary directory, measured by load generators in processes of
-their own that share the machine's processors with the brokers, and stopped. One round measures every line once on every broker, one broker after the other, in turn first.
-Round 0 warms up (JVM, caches) and is not counted; the table shows medians of the others. A ratio is the factor by
-which korvet is better (above 1) or worse (below 1).
+Everything is started here on loopback with data in a temporary directory, and stopped. The load generators are
+processes of their own that share the machine's processors with the brokers. One round measures every line once on every
+broker, one broker after the other, in turn first. Round 0 warms up (JVM, caches) and is not counted; the table shows
+medians of the others. A ratio is the factor by which korvet is better (above 1) or worse (below 1).
 
 - produce: one librdkafka producer at its defaults (acks=all, linger 5 ms, no compression) to one partition, until the
   last record is acknowledged; "one record a request" sets linger 0 and batches of one. The log's end must agree.
