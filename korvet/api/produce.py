@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Generator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -29,7 +29,7 @@ from korvet.api.data_failures import (
 )
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
-from korvet.store.log import GONE, RESEND, Appending, Partition
+from korvet.store.log import GONE, RESEND, Appending, Limits, Partition
 from korvet.wire.batch import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -46,15 +46,6 @@ INVALID_TIMESTAMP: Final = int(ErrorCode.invalid_timestamp)
 _NO_TRANSACTIONS: Final = Refusal(int(ErrorCode.transactional_id_authorization_failed), fails_request=True)
 _TIMESTAMP_MESSAGE: Final = "One or more records have been rejected due to invalid timestamp"
 _NO_TIMESTAMP: Final = -1
-
-
-class _Limits(NamedTuple):
-    """What a topic takes."""
-
-    max_message_bytes: int
-    max_behind_ms: int
-    max_ahead_ms: int
-    is_log_append_time: bool
 
 
 class _Pending:
@@ -187,7 +178,8 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
 
 def _append(ctx: Context, partition: Partition, batch: Batch, records: bytes) -> Outcome:
     """Judge a batch as the log does, and send it to Redis."""
-    limits = _limits(ctx, partition.topic)
+    log = ctx.frontend.log
+    limits = log.limits(partition)
     if len(records) != batch.size_bytes:
         records = records[: batch.size_bytes]
     refused = refusal(batch, records, limits.max_message_bytes)
@@ -204,20 +196,10 @@ def _append(ctx: Context, partition: Partition, batch: Batch, records: bytes) ->
         batch, records = stamped(batch, records, batch.attributes | LOG_APPEND_TIME, now_ms)
     elif batch.attributes & LOG_APPEND_TIME:
         batch, records = stamped(batch, records, batch.attributes & ~LOG_APPEND_TIME, batch.max_timestamp)
-    return _Pending(partition, ctx.frontend.log.append(partition, batch, records), append_time=append_time)
+    return _Pending(partition, log.append(partition, batch, records), append_time=append_time)
 
 
-def _limits(ctx: Context, topic: Topic) -> _Limits:
-    setting = ctx.frontend.catalog.setting
-    return _Limits(
-        int(setting(topic, "max.message.bytes")),
-        int(setting(topic, "message.timestamp.before.max.ms")),
-        int(setting(topic, "message.timestamp.after.max.ms")),
-        setting(topic, "message.timestamp.type") == "LogAppendTime",
-    )
-
-
-def _judge_timestamps(batch: Batch, limits: _Limits, now_ms: int) -> Refusal | None:
+def _judge_timestamps(batch: Batch, limits: Limits, now_ms: int) -> Refusal | None:
     """As LogValidator.validateTimestamp, by the header alone: the records that are meant are not listed."""
     oldest, newest = batch.base_timestamp, batch.max_timestamp
     is_late = newest != _NO_TIMESTAMP and newest - now_ms > limits.max_ahead_ms

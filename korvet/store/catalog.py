@@ -80,6 +80,8 @@ class Catalog:
         self, namespace: Namespace, store: Store, wakeups: Wakeups, static: Mapping[str, str] = _NOTHING
     ) -> None:
         self.cluster_id = ""
+        self.generation = 0
+        """Counts the states that were read: what was made of settings is good while this is the same."""
         self._keys = namespace.catalog
         self._store = store
         self._wakeups = wakeups
@@ -134,6 +136,7 @@ class Catalog:
             self._cluster_configs = {name.decode(): value.decode() for name, value in _pairs(configs)}
             self._replace_topics(topics)
             self._effective.clear()
+            self.generation += 1
             self._version = version
 
     def topic(self, name: str) -> Topic | None:

@@ -22,6 +22,7 @@ from korvet.store.contract import GONE, RESEND
 from korvet.store.keys import Namespace
 from korvet.store.log.append import Appended, Appending
 from korvet.store.log.budget import ReplyBudget
+from korvet.store.log.limits import Limits, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.read import Meta, Unreadable, Want, ask_meta, meta_of, read, stands_at_end
 from korvet.store.log.recent import RecentBatches
@@ -30,7 +31,7 @@ from korvet.store.wakeup import Wakeups
 from korvet.wire.batch import Batch
 from korvet.wire.fetch_response import PartitionRead
 
-__all__ = ["GONE", "RESEND", "Appended", "Appending", "Log", "Meta", "Partition", "Want"]
+__all__ = ["GONE", "RESEND", "Appended", "Appending", "Limits", "Log", "Meta", "Partition", "Want"]
 
 logger = structlog.get_logger()
 
@@ -81,9 +82,21 @@ class Log:
             partition.topic = topic
             renewed.append(partition)
         if len(self._partitions) > 2 * len(self._catalog.topics()) + 100:
-            self._partitions.clear()
+            self._partitions = {name: own for name, own in self._partitions.items() if self._catalog.topic(name)}
         self._partitions[topic.name] = renewed
         return renewed
+
+    def find_run_id(self, partition: Partition) -> str:
+        """The run id of the server that holds a partition, remembered with it."""
+        partition.run_id = self.store.run_id(partition.keys.log)
+        return partition.run_id
+
+    def limits(self, partition: Partition) -> Limits:
+        """What a partition's topic takes."""
+        limits = partition.limits
+        if limits is None or limits.generation != self._catalog.generation:
+            limits = partition.limits = limits_of(self._catalog, partition.topic)
+        return limits
 
     def forget(self) -> None:
         """Drop every cache: another server answers, and its history may be another."""
@@ -178,7 +191,7 @@ class Log:
             "korvet_log_take_over",
             partition.keys,
             partition.topic_id,
-            self.store.run_id(partition.keys.log),
+            self.find_run_id(partition),
         )
 
     async def create_partitions(self, topic: Topic) -> None:
@@ -198,7 +211,7 @@ class Log:
     def _ask_to_create(self, partition: Partition) -> asyncio.Future[Sequence[int]]:
         keys = partition.keys
         return self.store.fcall(
-            Purpose.APPEND, "korvet_log_create", keys, partition.topic_id, self.store.run_id(keys.log)
+            Purpose.APPEND, "korvet_log_create", keys, partition.topic_id, self.find_run_id(partition)
         )
 
     async def _clear_former(self, partition: Partition) -> bool:

@@ -85,7 +85,7 @@ class Appending:
             "korvet_log_append",
             keys,
             partition.topic_id,
-            log.store.run_id(partition.keys.log),
+            partition.run_id or log.find_run_id(partition),
             batch.records,
             len(data),
             batch.max_timestamp,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from korvet.store.catalog import Topic
 from korvet.store.keys import PartitionKeys
 from korvet.store.log.in_flight import InFlight
+from korvet.store.log.limits import Limits
 
 GUESSED_BATCH_BYTES = 1024
 
@@ -27,8 +28,8 @@ class Partition:
     """
 
     __slots__ = (
-        "end", "epoch", "in_flight", "index", "keys", "mean_bytes", "recent", "repairing", "repairs", "start",
-        "topic", "topic_id", "watched_at",
+        "end", "epoch", "in_flight", "index", "keys", "limits", "mean_bytes", "recent", "repairing", "repairs",
+        "run_id", "start", "topic", "topic_id", "watched_at",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, keys: PartitionKeys) -> None:
@@ -37,6 +38,9 @@ class Partition:
         self.keys = keys
         self.topic_id = topic.id.hex
         self.epoch = self.end = self.start = -1
+        self.run_id = ""
+        """Of the server that holds the partition; empty where it must be asked for."""
+        self.limits: Limits | None = None
         self.mean_bytes = GUESSED_BATCH_BYTES
         self.recent: dict[int, RecentBatch] = {}
         """By base offset."""
@@ -67,3 +71,4 @@ class Partition:
     def forget(self) -> None:
         """Distrust everything that depends on the log's history."""
         self.epoch = self.end = self.start = -1
+        self.run_id = ""

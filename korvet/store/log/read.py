@@ -211,8 +211,8 @@ async def meta_of(log: Log, partition: Partition, reply: Sequence[Any]) -> Meta 
     topic_id, start, end, epoch, epochs, run_id = reply
     if topic_id is None or topic_id.decode() != partition.topic_id:
         return Unreadable.MENDED if await log.restore(partition) else Unreadable.NO_TOPIC
-    current = log.store.run_id(partition.keys.log)
-    if run_id.decode() != current and current:
+    holder = run_id.decode()
+    if holder != partition.run_id and holder != log.find_run_id(partition):
         await log.take_over(partition)
         return Unreadable.MENDED
     meta = Meta(int(start), int(end), int(epoch), epochs)

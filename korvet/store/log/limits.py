@@ -1,0 +1,28 @@
+"""What a topic takes, as numbers: made of its settings once for each state of the catalog, not for each batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from korvet.store.catalog import Catalog, Topic
+
+
+class Limits(NamedTuple):
+    """A topic's settings for appends; ``generation`` is the catalog's that they were read in."""
+
+    generation: int
+    max_message_bytes: int
+    max_behind_ms: int
+    max_ahead_ms: int
+    is_log_append_time: bool
+
+
+def limits_of(catalog: Catalog, topic: Topic) -> Limits:
+    """The limits as the catalog's cache has them."""
+    return Limits(
+        catalog.generation,
+        int(catalog.setting(topic, "max.message.bytes")),
+        int(catalog.setting(topic, "message.timestamp.before.max.ms")),
+        int(catalog.setting(topic, "message.timestamp.after.max.ms")),
+        catalog.setting(topic, "message.timestamp.type") == "LogAppendTime",
+    )
