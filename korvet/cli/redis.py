@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import anyio
 import redis
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from korvet.errors import KorvetError
 from korvet.store.address import Address, RedisUrl, parse_redis_url
@@ -69,6 +71,7 @@ def _connect(url: RedisUrl, address: Address) -> redis.Redis:
         password=url.password,
         socket_timeout=TIMEOUT_S,
         socket_connect_timeout=TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
     )
     try:
         client.ping()
