@@ -68,7 +68,7 @@ class _Pending:
 
 
 Outcome = PartitionAnswer | _Pending
-_Job = tuple[list[Outcome], int, Partition, Batch, bytes]
+_Job = tuple[list[Outcome], int, Partition, Batch, bytes | memoryview]
 
 
 def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
@@ -176,7 +176,7 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
     ]
 
 
-def _append(ctx: Context, partition: Partition, batch: Batch, records: bytes) -> Outcome:
+def _append(ctx: Context, partition: Partition, batch: Batch, records: bytes | memoryview) -> Outcome:
     """Judge a batch as the log does, and send it to Redis."""
     log = ctx.frontend.log
     limits = log.limits(partition)

@@ -24,6 +24,7 @@ from kio.serial.errors import DecodeError
 from kio.static.primitive import i16
 
 from korvet.errors import MalformedRequest
+from korvet.wire import produce_request
 
 Fields = Mapping[str, Any]
 """A response by field names; errors are `ErrorCode` or int, times and durations are milliseconds as int."""
@@ -31,6 +32,7 @@ Buffers = list[bytes | memoryview]
 """A response body as parts, written as they are: for answers packed by hand."""
 
 API_VERSIONS_KEY = 18
+PRODUCE_KEY = 0
 _FIXED_HEADER = struct.Struct(">hhih")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -133,14 +135,19 @@ def _unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
 def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     """Read a request's body as kio's entity of its version. ``frame`` must be read-only.
 
+    A large Produce is a `produce_request.ProduceRequest`, whose batches are views of the frame.
+
     Bytes behind the body do not matter, as in Kafka: librdkafka 2.16 sends three with Metadata v13 for all topics.
 
     :raises MalformedRequest: when the bytes do not fit the schema.
     """
+    if header.api_key == PRODUCE_KEY and len(frame) >= produce_request.LARGE_BYTES:
+        return produce_request.decode(header.version, frame[header.body_at :])
     reader = _request_reader(header.api_key, header.version)
     try:
         request, _ = reader(frame[header.body_at :], 0)
-    except (DecodeError, ValueError, OverflowError, TypeError) as error:
+    except (DecodeError, ValueError, OverflowError, TypeError, KeyError) as error:
+        # A KeyError is a tagged field that kio does not know. Kafka would skip it; no client sends any.
         raise MalformedRequest(f"body does not fit the schema: {error}") from None
     return request
 
@@ -155,6 +162,16 @@ def encode_response(api_key: int, version: int, correlation_id: int, answer: Fie
     buffer.seek(0)
     buffer.write((size - 4).to_bytes(4, "big"))
     return buffer.getvalue()
+
+
+def encode_error(api_key: int, version: int, correlation_id: int, code: ErrorCode) -> bytes:
+    """A whole response frame that says nothing but an error; numbers without a default are zero, as in Kafka."""
+    return encode_response(api_key, version, correlation_id, {**_zeros(api_key, version), "error_code": code})
+
+
+@cache
+def _zeros(api_key: int, version: int) -> Fields:
+    return {field.name: 0 for field in fields(_response_schema(api_key, version)) if _default(field) is MISSING}
 
 
 def frame_response(api_key: int, version: int, correlation_id: int, body: Buffers) -> Buffers:

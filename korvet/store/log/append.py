@@ -142,8 +142,15 @@ class Appending:
         is_newest = partition.note(appended.leader_epoch, next_offset, appended.log_start)
         # A duplicate is not kept: it may lie in an older epoch than the one it was refused in.
         if is_newest and 0 <= self._known_end <= appended.base_offset and log.now() - partition.watched_at < _WATCHED_S:
-            batch = RecentBatch(next_offset, appended.leader_epoch, self._data)
+            # A view would keep the whole request alive, with what it holds for other partitions.
+            batch = RecentBatch(next_offset, appended.leader_epoch, _alone(self._data))
             log.recent.add(partition, appended.base_offset, batch)
+
+
+def _alone(data: bytes | memoryview) -> bytes | memoryview:
+    if isinstance(data, memoryview) and data.obj is not None and len(data.obj) > 2 * len(data):  # type: ignore[arg-type]
+        return bytes(data)
+    return data
 
 
 def _parsed(reply: bytes) -> Appended:

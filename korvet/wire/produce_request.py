@@ -1,0 +1,143 @@
+"""Large Produce requests read without copying their batches: kio's reader makes bytes of each, which costs as much as
+all else that a front-end does with a batch of a megabyte. Small requests are kio's.
+
+Held against kio at every version by tests/wire/test_produce_request.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from korvet.errors import MalformedRequest
+
+LARGE_BYTES = 1 << 15
+FLEXIBLE_SINCE = 9
+TOPIC_ID_SINCE = 13
+_HEAD = struct.Struct(">hi")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_SMALLEST_TOPIC_BYTES = 2  # an array cannot have more elements than fit
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceData:
+    """A partition's batches, as a view of the frame."""
+
+    index: int
+    records: memoryview | None
+
+
+class TopicData(NamedTuple):
+    """A topic, by name below version 13 and by id from there on; the zero id is None, as kio has it."""
+
+    name: str
+    topic_id: UUID | None
+    partition_data: list[ProduceData]
+
+
+class ProduceRequest(NamedTuple):
+    """What `korvet.api.produce` needs of kio's entity of the same name."""
+
+    transactional_id: str | None
+    acks: int
+    topic_data: list[TopicData]
+
+
+def decode(version: int, body: memoryview) -> ProduceRequest:
+    """Read a request's body; ``body`` must stay as it is while the request is in use.
+
+    :raises MalformedRequest: when the bytes do not fit the schema.
+    """
+    reader = _Reader(body, version >= FLEXIBLE_SINCE)
+    try:
+        transactional_id = reader.string()
+        acks, _ = reader.unpack(_HEAD)
+        topics = [_topic(reader, version) for _ in range(reader.count())]
+        reader.skip_tags()
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedRequest(f"body does not fit the schema: {error}") from None
+    return ProduceRequest(transactional_id, acks, topics)
+
+
+def _topic(reader: _Reader, version: int) -> TopicData:
+    name, topic_id = "", None
+    if version >= TOPIC_ID_SINCE:
+        raw = bytes(reader.take(16))
+        topic_id = UUID(bytes=raw) if any(raw) else None
+    else:
+        name = reader.name()
+    partitions = [_partition(reader) for _ in range(reader.count())]
+    reader.skip_tags()
+    return TopicData(name, topic_id, partitions)
+
+
+def _partition(reader: _Reader) -> ProduceData:
+    (index,) = reader.unpack(_INT32)
+    data = ProduceData(index, reader.records())
+    reader.skip_tags()
+    return data
+
+
+class _Reader:
+    """Kafka's primitive types, one after the other."""
+
+    def __init__(self, body: memoryview, flexible: bool) -> None:
+        self._body = body
+        self._flexible = flexible
+        self._at = 0
+
+    def unpack(self, shape: struct.Struct) -> tuple[int, ...]:
+        values = shape.unpack_from(self._body, self._at)
+        self._at += shape.size
+        return values
+
+    def take(self, size: int) -> memoryview:
+        at, end = self._at, self._at + size
+        if size < 0 or end > len(self._body):
+            raise IndexError(f"{size} bytes at {at} of {len(self._body)}")
+        self._at = end
+        return self._body[at:end]
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._body[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise IndexError("unterminated varint")
+
+    def _length(self, shape: struct.Struct) -> int:
+        """-1 stands for null."""
+        return self._varint() - 1 if self._flexible else self.unpack(shape)[0]
+
+    def string(self) -> str | None:
+        length = self._length(_INT16)
+        return None if length == -1 else str(self.take(length), "utf-8")
+
+    def name(self) -> str:
+        value = self.string()
+        if value is None:
+            raise IndexError("null where there must be a string")
+        return value
+
+    def records(self) -> memoryview | None:
+        length = self._length(_INT32)
+        return None if length == -1 else self.take(length)
+
+    def count(self) -> int:
+        """Elements of an array that may not be null."""
+        length = self._length(_INT32)
+        if not 0 <= length <= len(self._body) // _SMALLEST_TOPIC_BYTES:
+            raise IndexError(f"array of {length} elements")
+        return length
+
+    def skip_tags(self) -> None:
+        if self._flexible:
+            for _ in range(self._varint()):
+                self._varint()
+                self.take(self._varint())
