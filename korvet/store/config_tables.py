@@ -29,6 +29,7 @@ from korvet.store.configs import (
     throttled_replicas,
 )
 
+INT_MAX: Final = 2**31 - 1
 _BOOLEAN, _STRING, _INT, _LONG = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.LONG
 _DOUBLE, _LIST, _SHORT = Kind.DOUBLE, Kind.LIST, Kind.SHORT
 _DAY_MS = 86_400_000
@@ -355,8 +356,19 @@ BROKER_CONFIGS: Final = _table(
             "connections.max.idle.ms", _LONG, 600_000, at_least(-1), "Time after which an idle connection is closed."
         ),
         _at_start(
+            "group.initial.rebalance.delay.ms", _INT, 3_000, at_least(0), "How long a new group waits for more members."
+        ),
+        _at_start(
+            "group.max.session.timeout.ms", _INT, 1_800_000, at_least(1), "The longest session timeout of a member."
+        ),
+        _at_start("group.max.size", _INT, INT_MAX, at_least(1), "Members of one group."),
+        _at_start(
+            "group.min.session.timeout.ms", _INT, 6_000, at_least(1), "The shortest session timeout of a member."
+        ),
+        _at_start(
             "log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "Time between two looks for old data."
         ),
+        _at_start("offset.metadata.max.bytes", _INT, 4_096, at_least(0), "The longest text committed with an offset."),
         _at_start("queued.max.request.bytes", _LONG, -1, at_least(-1), "Bytes of requests in flight; -1 is 512 MiB."),
         _at_start("socket.request.max.bytes", _INT, 104_857_600, at_least(1), "The largest request in bytes."),
         _fact("default.replication.factor", _INT, "1", "Copies of a partition. Redis replicates, so Kafka sees one."),
