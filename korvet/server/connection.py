@@ -32,6 +32,7 @@ from korvet.wire.codec import (
     RequestHeader,
     decode_header,
     decode_request,
+    encode_error,
     encode_response,
     frame_response,
     has_top_level_error,
@@ -248,13 +249,9 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a handler's exception where the response can say an error, else close."""
         code = _error_code(error)
         self._server.report(error, api.name, self.client)
-        if not has_top_level_error(api.key, context.version):
-            self.close()
-            return
-        try:
-            self._write([encode_response(api.key, context.version, queued.correlation_id, {"error_code": code})])
-        except TypeError:
-            # The response has other fields without a default.
+        if has_top_level_error(api.key, context.version):
+            self._write([encode_error(api.key, context.version, queued.correlation_id, code)])
+        else:
             self.close()
 
     def _write(self, frame: list[bytes | memoryview]) -> None:
@@ -364,10 +361,7 @@ def _unsupported(header: RequestHeader, api: Api | None) -> bytes:
     if api is not None and api.key == API_VERSIONS_KEY:
         return encode_response(API_VERSIONS_KEY, 0, header.correlation_id, supported(code))
     if api is not None and is_known(api.key, version) and has_top_level_error(api.key, version):
-        try:
-            return encode_response(api.key, version, header.correlation_id, {"error_code": code})
-        except TypeError:
-            raise MalformedRequest(f"version {version} of {api.name} is not supported") from None
+        return encode_error(api.key, version, header.correlation_id, code)
     if api is None:
         raise MalformedRequest(f"API key {header.api_key} (version {version}) is not supported")
     raise MalformedRequest(f"version {version} of {api.name} is not supported")

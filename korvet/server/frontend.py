@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -16,6 +16,7 @@ from korvet.server.sockets import port_of
 from korvet.store import functions
 from korvet.store.catalog import Catalog
 from korvet.store.client import Store, open_store
+from korvet.store.groups import Groups
 from korvet.store.keys import Namespace
 from korvet.store.log import Log
 from korvet.store.maintenance import maintain
@@ -44,15 +45,22 @@ async def open_frontend(settings: ServeSettings, redis_url: str) -> AsyncIterato
 def _build(settings: ServeSettings, store: Store) -> Frontend:
     namespace = Namespace(settings.namespace)
     wakeups = Wakeups(store)
-    catalog = Catalog(namespace, store, wakeups, settings.broker)
+    catalog = Catalog(namespace, store, wakeups, _broker_settings(settings))
     return Frontend(
         namespace=namespace,
         node_id=NODE_ID,
         store=store,
         catalog=catalog,
         log=Log(namespace, store, catalog, wakeups),
+        groups=Groups(namespace, store, catalog, wakeups),
         wakeups=wakeups,
     )
+
+
+def _broker_settings(settings: ServeSettings) -> Mapping[str, str]:
+    """The config file's. With the embedded server, on a machine of its own user, a new group waits for nobody."""
+    defaults = {"group.initial.rebalance.delay.ms": "0"} if settings.redis_url is None else {}
+    return {**defaults, **settings.broker}
 
 
 async def serve_frontend(

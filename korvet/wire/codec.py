@@ -25,6 +25,7 @@ from kio.static.primitive import i16
 
 from korvet.errors import MalformedRequest
 from korvet.wire import produce_request
+from korvet.wire.shape import check_shape
 
 Fields = Mapping[str, Any]
 """A response by field names; errors are `ErrorCode` or int, times and durations are milliseconds as int."""
@@ -143,11 +144,11 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     """
     if header.api_key == PRODUCE_KEY and len(frame) >= produce_request.LARGE_BYTES:
         return produce_request.decode(header.version, frame[header.body_at :])
+    check_shape(_request_schema(header.api_key, header.version), frame, header.body_at)
     reader = _request_reader(header.api_key, header.version)
     try:
         request, _ = reader(frame[header.body_at :], 0)
-    except (DecodeError, ValueError, OverflowError, TypeError, KeyError) as error:
-        # A KeyError is a tagged field that kio does not know. Kafka would skip it; no client sends any.
+    except (DecodeError, ValueError, OverflowError, TypeError) as error:
         raise MalformedRequest(f"body does not fit the schema: {error}") from None
     return request
 

@@ -3,7 +3,8 @@
 Made for ``asyncio.BufferedProtocol``: the transport writes into what `get_buffer` returns, `received` is told how much.
 Small frames pass through a scratch buffer that is reused, and are copied out of it. A frame that is larger than half of
 it gets a buffer of its own as soon as its size is known, and the transport receives straight into that; its bytes are
-never copied again. A size that is refused is refused before anything is allocated for it.
+never copied again. A size that is refused is refused before anything is allocated for it. What is announced is not
+believed: beyond `TRUSTED_BYTES` a buffer grows, by doubling, only as the bytes arrive.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from korvet.errors import MalformedRequest
 
 SCRATCH_BYTES = 1 << 16
+TRUSTED_BYTES = 2 << 20
 DEFAULT_MAX_FRAME_BYTES = 104857600
 """Kafka's socket.request.max.bytes."""
 
@@ -20,7 +22,7 @@ DEFAULT_MAX_FRAME_BYTES = 104857600
 class FrameSplitter:
     """Splits one connection's bytes; read-only views of whole frames (without their size) go to ``deliver``."""
 
-    __slots__ = ("_deliver", "_got", "_have", "_large", "_large_view", "_max_frame_bytes", "_scratch", "_view")
+    __slots__ = ("_deliver", "_got", "_have", "_large", "_large_bytes", "_max_frame_bytes", "_scratch", "_view")
 
     def __init__(
         self, deliver: Callable[[memoryview], None], *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
@@ -31,7 +33,7 @@ class FrameSplitter:
         self._view = memoryview(self._scratch)
         self._have = 0
         self._large: bytearray | None = None
-        self._large_view = memoryview(b"")
+        self._large_bytes = 0
         self._got = 0
 
     @property
@@ -46,7 +48,11 @@ class FrameSplitter:
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        return self._view[self._have :] if self._large is None else self._large_view[self._got :]
+        if self._large is None:
+            return self._view[self._have :]
+        if self._got == len(self._large):
+            self._grow(self._large)
+        return memoryview(self._large)[self._got :]
 
     def received(self, size_bytes: int) -> None:
         """Take note of bytes written into `get_buffer`; delivers every frame that is complete.
@@ -59,9 +65,9 @@ class FrameSplitter:
             self._split()
             return
         self._got += size_bytes
-        if self._got == len(self._large):
-            frame, self._large, self._large_view = self._large_view, None, memoryview(b"")
-            self._deliver(frame.toreadonly())
+        if self._got == self._large_bytes:
+            frame, self._large = self._large, None
+            self._deliver(memoryview(frame).toreadonly())
 
     def _split(self) -> None:
         view, have, at = self._view, self._have, 0
@@ -82,8 +88,12 @@ class FrameSplitter:
             self._have = have - at
 
     def _begin_large(self, size_bytes: int, begun: memoryview) -> None:
-        self._large = bytearray(size_bytes)
-        self._large_view = memoryview(self._large)
+        self._large = bytearray(min(size_bytes, TRUSTED_BYTES))
+        self._large_bytes = size_bytes
         self._got = len(begun)
-        self._large_view[: self._got] = begun
+        self._large[: self._got] = begun
         self._have = 0
+
+    def _grow(self, full: bytearray) -> None:
+        self._large = bytearray(min(self._large_bytes, 2 * len(full)))
+        self._large[: len(full)] = full

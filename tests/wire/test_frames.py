@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import MalformedRequest
-from korvet.wire.frames import SCRATCH_BYTES, FrameSplitter
+from korvet.wire.frames import SCRATCH_BYTES, TRUSTED_BYTES, FrameSplitter
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -68,6 +68,15 @@ def test_large_frame_is_received_into_its_own_buffer() -> None:
     receiver.feed(framed(body)[100:] + framed(b"next"))
     assert receiver.frames == [body, b"next"]
     assert not receiver.splitter.is_inside_large_frame
+
+
+def test_buffer_of_a_very_large_frame_grows_as_its_bytes_arrive() -> None:
+    body = bytes(range(256)) * (5 * TRUSTED_BYTES // 256) + b"end"
+    receiver = Receiver(max_frame_bytes=1 << 30)
+    receiver.feed(framed(body)[:100])
+    assert len(receiver.splitter.get_buffer()) == TRUSTED_BYTES - 96
+    receiver.feed(framed(body)[100:] + framed(b"next"))
+    assert receiver.frames == [body, b"next"]
 
 
 def test_earlier_frames_keep_their_bytes_when_the_scratch_buffer_is_reused() -> None:

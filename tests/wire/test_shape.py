@@ -1,0 +1,99 @@
+"""Lengths are held against the bytes before kio reads a request, for all of Kafka's request schemas."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import random
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import Field, fields, is_dataclass
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+import pytest
+from kio.index import load_request_schema
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import Records
+
+from korvet.errors import MalformedRequest
+from korvet.wire.codec import is_known
+from korvet.wire.shape import check_shape
+
+REQUESTS = [(key, version) for key in range(100) for version in range(20) if is_known(key, version)]
+ROUNDS = 5
+VALUES: dict[str, Callable[[random.Random], Any]] = {
+    "string": lambda chance: "x" * chance.choice([0, 1, 130]),
+    "bytes": lambda chance: bytes(chance.choice([0, 1, 70, 200])),
+    "records": lambda chance: Records(bytes(chance.choice([0, 1, 70, 200]))),
+    "bool": lambda chance: chance.random() < 0.5,
+    "uuid": lambda chance: uuid.UUID(int=chance.getrandbits(128)),
+    "float64": lambda chance: chance.random(),
+    "timedelta_i32": lambda chance: datetime.timedelta(milliseconds=chance.randrange(1000)),
+    "timedelta_i64": lambda chance: datetime.timedelta(milliseconds=chance.randrange(1000)),
+}
+
+
+def a_request(schema: type[Any], chance: random.Random) -> Any:
+    """An entity with values by chance: arrays of none to three elements, optional things there or not."""
+    return schema(**{field.name: _value(field, field.type, chance) for field in fields(schema)})
+
+
+def _value(field: Field[Any], kind: Any, chance: random.Random) -> Any:
+    if isinstance(kind, UnionType):
+        if chance.random() < 0.4:
+            return None
+        kind = next(option for option in get_args(kind) if option is not type(None))
+    if get_origin(kind) is tuple:
+        return tuple(_value(field, get_args(kind)[0], chance) for _ in range(chance.randrange(4)))
+    if is_dataclass(kind) and isinstance(kind, type):
+        return a_request(kind, chance)
+    return VALUES.get(str(field.metadata["kafka_type"]), lambda chance: chance.randrange(100))(chance)
+
+
+def encoded(schema: type[Any], entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(schema)(buffer, entity)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(("key", "version"), REQUESTS)
+def test_whole_requests_pass_and_cut_ones_do_not(key: int, version: int) -> None:
+    schema: Any = load_request_schema(key, version)
+    chance = random.Random(key * 100 + version)
+    for _ in range(ROUNDS):
+        body = encoded(schema, a_request(schema, chance))
+        frame = memoryview(b"head" + body + b"behind")
+        assert check_shape(schema, frame, 4) == 4 + len(body)
+        assert entity_reader(schema)(frame[4:], 0)[1] == len(body)
+        if body:
+            with pytest.raises(MalformedRequest):
+                check_shape(schema, memoryview(body)[: chance.randrange(len(body))], 0)
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 1 << 20, 3])
+def test_collection_larger_than_its_bytes_is_refused(count: int) -> None:
+    metadata: Any = load_request_schema(3, 1)
+    with pytest.raises(MalformedRequest, match=str(count)):
+        check_shape(metadata, memoryview(struct.pack(">i", count) + b"\x00\x00" * 2), 0)
+
+
+def test_compact_collection_larger_than_its_bytes_is_refused() -> None:
+    list_groups: Any = load_request_schema(16, 4)
+    for length in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\xff\xff\xff\xff\xff\xff", b"\x09"):
+        with pytest.raises(MalformedRequest):
+            check_shape(list_groups, memoryview(length + b"\x01\x01\x00"), 0)
+
+
+def test_unknown_tagged_field_and_one_that_does_not_fit_are_refused() -> None:
+    list_groups: Any = load_request_schema(16, 3)
+    assert check_shape(list_groups, memoryview(b"\x00"), 0) == 1
+    with pytest.raises(MalformedRequest, match="unknown tagged field 5"):
+        check_shape(list_groups, memoryview(b"\x01\x05\x01x"), 0)
+    fetch: Any = load_request_schema(1, 12)
+    body = encoded(fetch, a_request(fetch, random.Random(1)))
+    untagged = body[: body.rindex(b"\x00")] if body.endswith(b"\x00") else body
+    for tags in (b"\x01\x00\x09\x02x", b"\x01\x00\x01\x02x"):
+        with pytest.raises(MalformedRequest):
+            check_shape(fetch, memoryview(untagged + tags), 0)
