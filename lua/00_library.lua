@@ -17,6 +17,7 @@ local korvet = { VERSION = '0.1.0' }
 local code = {
   RESEND = -2, -- the temporary key of a placed batch is gone: send the batch again
   GONE = -3, -- the partition's topic id is absent or another: read the catalog again
+  UNINDEXED = -4, -- there is no such group: put it in the index, and call again with an id for it
   NONE = 0,
   OFFSET_OUT_OF_RANGE = 1,
   UNKNOWN_TOPIC_OR_PARTITION = 3,

@@ -10,6 +10,7 @@ import anyio
 if TYPE_CHECKING:
     from korvet.store.catalog import Catalog
     from korvet.store.client import Store
+    from korvet.store.groups import Groups
     from korvet.store.keys import Namespace
     from korvet.store.log import Log
     from korvet.store.wakeup import Wakeups
@@ -38,6 +39,7 @@ class Frontend:
     store: Store
     catalog: Catalog
     log: Log
+    groups: Groups
     wakeups: Wakeups
     draining: anyio.Event = field(default_factory=anyio.Event)
 

@@ -369,6 +369,9 @@ BROKER_CONFIGS: Final = _table(
             "log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "Time between two looks for old data."
         ),
         _at_start("offset.metadata.max.bytes", _INT, 4_096, at_least(0), "The longest text committed with an offset."),
+        _at_start(
+            "offsets.retention.minutes", _INT, 10_080, at_least(1), "How long offsets outlive a group's members."
+        ),
         _at_start("queued.max.request.bytes", _LONG, -1, at_least(-1), "Bytes of requests in flight; -1 is 512 MiB."),
         _at_start("socket.request.max.bytes", _INT, 104_857_600, at_least(1), "The largest request in bytes."),
         _fact("default.replication.factor", _INT, "1", "Copies of a partition. Redis replicates, so Kafka sees one."),

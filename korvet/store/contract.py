@@ -18,6 +18,8 @@ RESEND = -2
 """Code of a reply: the temporary key of a placed batch is gone; send the batch again."""
 GONE = -3
 """Code of a reply: the partition's topic id is absent or another; read the catalog again."""
+UNINDEXED = -4
+"""Code of a reply: there is no such group; put it in the index, and call again with an id for it."""
 
 CATALOG_KEYS = ("meta", "topics", "configs")
 LOG_KEYS = ("log", "meta", "producers")
@@ -188,7 +190,129 @@ LOG_FUNCTIONS = (
     ),
 )
 
-GROUP_FUNCTIONS: tuple[Function, ...] = ()
+GROUP_FUNCTIONS = (
+    Function(
+        name="korvet_group_join",
+        description="join a group, or join it again",
+        keys=GROUP_KEYS,
+        args=(
+            "id",
+            "locator",
+            "member_id",
+            "new_member_id",
+            "instance_id",
+            "client_id",
+            "client_host",
+            "session_timeout",
+            "rebalance_timeout",
+            "protocol_type",
+            "version",
+            "min_session_timeout",
+            "max_session_timeout",
+            "max_size",
+            "initial_delay",
+            "retention",
+            "protocols...",
+        ),
+        reply="{code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, "
+        "protocol, leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: "
+        "ready | parked (call group_await after wait_ms or a wake-up)",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_await",
+        description="ask for the answer to a join that was parked",
+        keys=GROUP_KEYS,
+        args=("member_id", "instance_id"),
+        reply="the same as group_join",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_sync",
+        description="store the leader's assignments, or hand a member its own",
+        keys=GROUP_KEYS,
+        args=(
+            "member_id",
+            "instance_id",
+            "generation",
+            "names_protocol",
+            "protocol_type",
+            "protocol",
+            "assignments...",
+        ),
+        reply="{code} when refused, else {0, status, wait_ms, protocol_type, protocol, assignment}; status: ready | "
+        "parked (call again, without assignments, after wait_ms or a wake-up)",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_heartbeat",
+        description="show that a member lives",
+        keys=GROUP_KEYS,
+        args=("member_id", "instance_id", "generation"),
+        reply="code",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_leave",
+        description="take members out of a group",
+        keys=GROUP_KEYS,
+        args=("members...",),
+        reply="[code, ...], one for each",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_commit",
+        description="commit offsets, as a member or as a consumer without a group's protocol",
+        keys=GROUP_KEYS,
+        args=("id", "locator", "member_id", "instance_id", "generation", "version", "retention", "offsets..."),
+        reply="code",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_fetch",
+        description="read committed offsets",
+        keys=GROUP_KEYS,
+        args=("places...",),
+        reply="[`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_offset_delete",
+        description="forget committed offsets of topics that no member subscribes to",
+        keys=GROUP_KEYS,
+        args=("places...",),
+        reply="{code, [code, ...]}, one for each place",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_describe",
+        description="everything about a group and its members, as it is by now",
+        keys=GROUP_KEYS,
+        args=(),
+        reply="{code}, or {0, id, locator, state, generation, protocol_type, protocol, leader, [member_id, "
+        "instance_id, client_id, client_host, metadata, assignment, ...]}; what is not known is ''",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_state",
+        description="a group's state without its members, as it is by now",
+        keys=GROUP_KEYS,
+        args=(),
+        reply="{code}, or {0, state, generation, protocol_type or '', members}",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_delete",
+        description="remove a group without members, and its offsets",
+        keys=GROUP_KEYS,
+        args=(),
+        reply="code",
+        allow_oom=True,
+    ),
+)
 
 
 def _by_name(functions: Iterable[Function]) -> Mapping[str, Function]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.lua.group import Group
 from tests.lua.log import Log
 from tests.support.redis import Server
 
@@ -61,3 +62,9 @@ def log(server: redis.Redis) -> Log:
     log = Log(server)
     assert log.create() == 0
     return log
+
+
+@pytest.fixture
+def group(server: redis.Redis, set_clock: Callable[[float], None]) -> Group:
+    """A group that does not exist yet, in a time that stands still."""
+    return Group(server, set_clock)

@@ -1,0 +1,77 @@
+"""DescribeGroups (key 15), versions 0 to 6.
+
+- 3: authorized operations   - 4: instance ids   - 5: flexible   - 6: GROUP_ID_NOT_FOUND, where before an unknown group
+was a Dead one without an error
+
+Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGroups
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, api
+from korvet.api.admin import NOT_ASKED
+from korvet.api.context import Context
+from korvet.api.group_failures import failure_code
+from korvet.errors import KorvetError
+from korvet.store.groups import GroupDescription
+
+GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what AclEntry.supportedOperations has for a group."""
+_NOT_FOUND_SINCE: Final = 6
+
+
+@api(15, 0, 6)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """State and members of each group."""
+    operations = GROUP_OPERATIONS if getattr(request, "include_authorized_operations", False) else NOT_ASKED
+    groups = await asyncio.gather(*(_described(ctx, group_id) for group_id in request.groups))
+    return {"groups": [{"authorized_operations": operations, **group} for group in groups]}
+
+
+async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
+    try:
+        group = await ctx.frontend.groups.describe(group_id)
+    except KorvetError as error:
+        return _without_group(group_id, "", failure_code(error, "describe_groups"), None)
+    if group is not None:
+        return {"group_id": group_id, **_fields(group)}
+    if ctx.version < _NOT_FOUND_SINCE:
+        return _without_group(group_id, "Dead", 0, None)
+    return _without_group(group_id, "Dead", ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+
+
+def _without_group(group_id: str, state: str, code: int, message: str | None) -> dict[str, Any]:
+    return {
+        "group_id": group_id,
+        "error_code": code,
+        "error_message": message,
+        "group_state": state,
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": (),
+    }
+
+
+def _fields(group: GroupDescription) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol if group.state == "Stable" else "",
+        "members": [
+            {
+                "member_id": member.id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+    }

@@ -1,0 +1,44 @@
+"""FindCoordinator (key 10), versions 0 to 6.
+
+- 1: transactions   - 3: flexible   - 4: several keys   - 5: KIP-890   - 6: share groups
+
+Every front-end serves every group, so a group's coordinator is the front-end that is asked. Transactions are answered
+as to one who may not use them, which every client takes as final; share groups as where they are turned off.
+
+Source: KafkaApis.handleFindCoordinatorRequest
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_BATCHED_SINCE: Final = 4
+_NO_TRANSACTIONS: Final = "this version of korvet does not support transactions"
+_UNKNOWN_TYPE: Final = "unknown coordinator type"
+_NOWHERE: Final = {"node_id": -1, "host": "", "port": -1}
+
+
+@api(10, 0, 6)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """This front-end, for each group asked for."""
+    found = _find(ctx, getattr(request, "key_type", _GROUP))
+    if ctx.version < _BATCHED_SINCE:
+        return found
+    return {"coordinators": [{"key": key, **found} for key in request.coordinator_keys]}
+
+
+def _find(ctx: Context, key_type: int) -> dict[str, Any]:
+    if key_type == _TRANSACTION:
+        code, message = ErrorCode.transactional_id_authorization_failed, _NO_TRANSACTIONS
+        return {"error_code": code, "error_message": message, **_NOWHERE}
+    if key_type != _GROUP:
+        return {"error_code": ErrorCode.invalid_request, "error_message": _UNKNOWN_TYPE, **_NOWHERE}
+    address = {"host": ctx.listener.advertised_host, "port": ctx.listener.advertised_port}
+    return {"error_code": ErrorCode.none, "error_message": "", "node_id": ctx.frontend.node_id, **address}

@@ -1,0 +1,45 @@
+"""LeaveGroup (key 13), versions 0 to 5.
+
+- 3: several members, by member id or instance id   - 4: flexible   - 5: reason
+
+Source: KafkaApis.handleLeaveGroupRequest, GroupCoordinatorService.leaveGroup
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.group_failures import INVALID_GROUP_ID, failure_code
+from korvet.errors import KorvetError
+
+_SEVERAL_SINCE: Final = 3
+
+
+@api(13, 0, 5)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """Take the members out; before v3 the one member's code is the answer's."""
+    members = _members(ctx, request)
+    if not request.group_id:
+        return {"error_code": INVALID_GROUP_ID, "members": ()}
+    try:
+        codes = await ctx.frontend.groups.leave(request.group_id, members)
+    except KorvetError as error:
+        return {"error_code": failure_code(error, "leave_group"), "members": ()}
+    if ctx.version < _SEVERAL_SINCE:
+        return {"error_code": codes[0]}
+    return {
+        "error_code": 0,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
+            for (member_id, instance_id), code in zip(members, codes, strict=True)
+        ],
+    }
+
+
+def _members(ctx: Context, request: Any) -> Sequence[tuple[str, str | None]]:
+    if ctx.version < _SEVERAL_SINCE:
+        return [(request.member_id, None)]
+    return [(member.member_id, member.group_instance_id) for member in request.members]

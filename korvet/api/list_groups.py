@@ -1,0 +1,43 @@
+"""ListGroups (key 16), versions 0 to 5.
+
+- 3: flexible   - 4: by state   - 5: by type
+
+Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.group_failures import failure_code
+from korvet.errors import KorvetError
+
+_CLASSIC: Final = "classic"
+
+
+@api(16, 0, 5)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """Every group in one of the states and of one of the types asked for, whatever their case."""
+    states = {state.lower() for state in getattr(request, "states_filter", ())}
+    types = {type_.lower() for type_ in getattr(request, "types_filter", ())}
+    if types and _CLASSIC not in types:
+        return {"error_code": 0, "groups": ()}
+    try:
+        groups = await ctx.frontend.groups.list()
+    except KorvetError as error:
+        return {"error_code": failure_code(error, "list_groups"), "groups": ()}
+    return {
+        "error_code": 0,
+        "groups": [
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type,
+                "group_state": group.state,
+                "group_type": _CLASSIC,
+            }
+            for group in groups
+            if not states or group.state.lower() in states
+        ],
+    }

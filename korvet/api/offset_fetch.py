@@ -1,0 +1,93 @@
+"""OffsetFetch (key 9), versions 1 to 9.
+
+- 2: every topic (null), an error for all   - 5: leader epochs   - 6: flexible   - 7: require_stable   - 8: several
+groups   - 9: member id and epoch, for the groups of KIP-848
+
+What is not committed is -1 without an error, also where the group or the topic does not exist, and where the offset
+belongs to a former topic of the same name.
+
+Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.group_failures import failure_code
+from korvet.errors import KorvetError
+from korvet.store.catalog import Catalog
+from korvet.store.groups import Offset, Place
+
+_TOP_LEVEL_ERROR_SINCE: Final = 2
+_BATCHED_SINCE: Final = 8
+_NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
+
+
+@api(9, 1, 9)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """The committed offsets of one group, or of several."""
+    if ctx.version >= _BATCHED_SINCE:
+        return {"groups": [{"group_id": asked.group_id, **await _answer(ctx, asked)} for asked in request.groups]}
+    answer = await _answer(ctx, request)
+    code = answer["error_code"]
+    if code != 0 and ctx.version < _TOP_LEVEL_ERROR_SINCE:
+        for topic in answer["topics"]:
+            for entry in topic["partitions"]:
+                entry["error_code"] = code
+    return answer
+
+
+async def _answer(ctx: Context, asked: Any) -> dict[str, Any]:
+    places = None
+    if asked.topics is not None:
+        places = [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+    try:
+        found = await ctx.frontend.groups.fetch(asked.group_id, places)
+        committed = await _of_present_topics(ctx.frontend.catalog, found)
+        code = 0
+    except KorvetError as error:
+        committed, code = {}, failure_code(error, "offset_fetch")
+    if places is None:
+        places = sorted(committed)
+        by_topic = {name: [index for topic, index in places if topic == name] for name, _ in places}
+        topics: Iterable[tuple[str, Iterable[int]]] = by_topic.items()
+    else:
+        topics = [(topic.name, topic.partition_indexes) for topic in asked.topics]
+    if code != 0 and ctx.version >= _TOP_LEVEL_ERROR_SINCE:
+        topics = ()
+    return {
+        "error_code": code,
+        "topics": [
+            {"name": name, "partitions": [_entry(index, committed.get((name, index))) for index in indexes]}
+            for name, indexes in topics
+        ],
+    }
+
+
+async def _of_present_topics(catalog: Catalog, found: Mapping[Place, Offset]) -> Mapping[Place, Offset]:
+    """Without the offsets of topics that are gone. The catalog is read where its cache would have some go."""
+    present = _present(catalog, found)
+    if len(present) < len(found):
+        await catalog.refresh()
+        present = _present(catalog, found)
+    return present
+
+
+def _present(catalog: Catalog, found: Mapping[Place, Offset]) -> Mapping[Place, Offset]:
+    ids = {name: topic.id for name in {name for name, _ in found} if (topic := catalog.topic(name)) is not None}
+    return {place: offset for place, offset in found.items() if ids.get(place[0]) == offset.topic_id}
+
+
+def _entry(index: int, offset: Offset | None) -> dict[str, Any]:
+    if offset is None:
+        return {"partition_index": index, "error_code": 0, **_NOTHING}
+    return {
+        "partition_index": index,
+        "error_code": 0,
+        "committed_offset": offset.offset,
+        "committed_leader_epoch": offset.leader_epoch,
+        "metadata": offset.metadata,
+    }

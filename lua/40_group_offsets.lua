@@ -1,0 +1,192 @@
+-- Committed offsets: a hash from the place `topic:partition` to the text `offset leader_epoch topic_id metadata`, the
+-- leader epoch -1 where the client named none. A reader compares the topic id: an offset of a former topic of the same
+-- name is none.
+
+-- Why a commit is refused. Source: OffsetMetadataManager.validateOffsetCommit, ClassicGroup.validateOffsetCommit
+function group.commit_refusal(g, id, instance_id, generation, version)
+  if not group.exists(g) then
+    return generation >= 0 and (version >= 9 and code.GROUP_ID_NOT_FOUND or code.ILLEGAL_GENERATION) or nil
+  elseif generation < 0 and group.is(g, 'Empty') then
+    return nil
+  elseif generation < 0 and id == '' and instance_id == '' then
+    return code.UNKNOWN_MEMBER_ID
+  end
+  local refusal = group.refusal(g, id, instance_id)
+  if refusal then
+    return refusal
+  elseif generation ~= g.fields.generation then
+    return code.ILLEGAL_GENERATION
+  end
+  return group.is(g, 'CompletingRebalance') and code.REBALANCE_IN_PROGRESS or nil
+end
+
+-- A commit that has to look at the group in full.
+function group.commit_slowly(keys, args, offsets)
+  local id, instance_id, generation = args[3], args[4], value.number(args[5], 'generation')
+  local retention = value.number(args[7], 'retention')
+  local g = group.open(keys)
+  group.advance(g, id)
+  local refusal = group.commit_refusal(g, id, instance_id, generation, value.number(args[6], 'version'))
+  if not refusal then
+    local member = group.member(g, id)
+    if member then
+      group.renew(g, id, member.session_timeout)
+    elseif group.exists(g) then
+      group.set(g, 'retention', retention)
+      group.set(g, 'expires_at', g.now + retention)
+    elseif #offsets > 0 then
+      if args[1] == '' then
+        return code.UNINDEXED
+      end
+      group.found(g, args[1], args[2], retention)
+    end
+  end
+  group.save(g, not refusal and offsets)
+  return refusal or code.NONE
+end
+
+-- group_commit: commit offsets, as a member or as a consumer without a group's protocol
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- ARGV[1] id and ARGV[2] locator of a new group, '' while it is not in the index
+-- ARGV[3] member_id or ''   ARGV[4] instance_id or ''   ARGV[5] generation or -1   ARGV[6] version of the OffsetCommit
+-- ARGV[7] retention ms   ARGV[8..] offsets: `topic:partition`, `offset leader_epoch topic_id metadata`, ...
+-- Returns code
+-- Codes: UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
+-- REBALANCE_IN_PROGRESS
+-- Source: OffsetMetadataManager.commitOffset
+function group.commit(keys, args)
+  local offsets = {}
+  for at = 8, #args do
+    offsets[at - 7] = args[at]
+  end
+  if #offsets % 2 ~= 0 then
+    error('offsets come in pairs', 0)
+  end
+  local state = args[3] ~= '' and group.beat(keys, args[3], args[4], args[5])
+  if not state then
+    return group.commit_slowly(keys, args, offsets)
+  elseif state == 'CompletingRebalance' then
+    return code.REBALANCE_IN_PROGRESS
+  end
+  group.in_batches('HSET', keys[5], offsets)
+  return code.NONE
+end
+redis.register_function{
+  function_name = 'korvet_group_commit',
+  callback = group.commit,
+  flags = { 'allow-oom' },
+  description = 'commit offsets, as a member or as a consumer without a group\'s protocol',
+}
+
+-- group_fetch: read committed offsets
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- ARGV[1..] places: `topic:partition`, ...; none for all
+-- Returns [`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]
+-- Source: OffsetMetadataManager.fetchOffsets
+function group.fetch(keys, args)
+  local expires_at = redis.call('HGET', keys[1], 'expires_at')
+  local is_gone = expires_at and tonumber(expires_at) <= value.now_ms()
+  if #args == 0 then
+    return is_gone and {} or redis.call('HGETALL', keys[5])
+  end
+  local found = {}
+  for first = 1, #args, group.BATCH do
+    local last = math.min(first + group.BATCH - 1, #args)
+    local positions = is_gone and {} or redis.call('HMGET', keys[5], unpack(args, first, last))
+    for at = first, last do
+      found[#found + 1] = args[at]
+      found[#found + 1] = positions[at - first + 1] or ''
+    end
+  end
+  return found
+end
+redis.register_function{
+  function_name = 'korvet_group_fetch',
+  callback = group.fetch,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'read committed offsets',
+}
+
+-- The topics that the members subscribe to, as a set; nil where that is not known.
+-- Source: ClassicGroup.computeSubscribedTopics
+function group.subscribed(g)
+  local topics = {}
+  if not group.is(g, 'Empty') and not g.fields.protocol then
+    return nil
+  end
+  for _, id in ipairs(group.member_ids(g)) do
+    if not group.read_topics(group.metadata(g, g.members[id]), topics) then
+      return nil
+    end
+  end
+  return topics
+end
+
+-- Add the topics of a ConsumerProtocolSubscription, of any version, to a set; false where it is not one.
+function group.read_topics(metadata, topics)
+  if #metadata < 6 then
+    return false
+  end
+  local _, count = struct.unpack('>hi4', metadata)
+  local at = 7
+  for _ = 1, count do
+    if #metadata < at + 1 then
+      return false
+    end
+    local length = struct.unpack('>h', metadata, at)
+    if length < 0 or #metadata < at + 1 + length then
+      return false
+    end
+    topics[string.sub(metadata, at + 2, at + 1 + length)] = true
+    at = at + 2 + length
+  end
+  return true
+end
+
+-- group_offset_delete: forget committed offsets of topics that no member subscribes to
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- ARGV[1..] places: `topic:partition`, ...
+-- Returns {code, [code, ...]}, one for each place
+-- Codes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; of a place GROUP_SUBSCRIBED_TO_TOPIC
+-- Source: OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete
+function group.offset_delete(keys, args)
+  local g = group.open(keys)
+  group.advance(g)
+  local outcome, codes, removed = code.NONE, {}, {}
+  if not group.exists(g) then
+    outcome = code.GROUP_ID_NOT_FOUND
+  elseif not group.is(g, 'Empty') and g.fields.protocol_type ~= 'consumer' then
+    outcome = code.NON_EMPTY_GROUP
+  else
+    local topics = group.subscribed(g)
+    for at, place in ipairs(args) do
+      if not topics or topics[string.match(place, '^(.*):%d+$')] then
+        codes[at] = code.GROUP_SUBSCRIBED_TO_TOPIC
+      else
+        codes[at] = code.NONE
+        removed[#removed + 1] = place
+      end
+    end
+  end
+  group.save(g)
+  group.in_batches('HDEL', keys[5], removed)
+  return { outcome, codes }
+end
+redis.register_function{
+  function_name = 'korvet_group_offset_delete',
+  callback = group.offset_delete,
+  flags = { 'allow-oom' },
+  description = 'forget committed offsets of topics that no member subscribes to',
+}

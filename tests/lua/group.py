@@ -1,0 +1,277 @@
+"""One group as the tests drive it: the library's group functions, called with what a front-end would pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import redis
+
+NONE = 0
+ILLEGAL_GENERATION = 22
+INCONSISTENT_GROUP_PROTOCOL = 23
+UNKNOWN_MEMBER_ID = 25
+INVALID_SESSION_TIMEOUT = 26
+REBALANCE_IN_PROGRESS = 27
+NON_EMPTY_GROUP = 68
+GROUP_ID_NOT_FOUND = 69
+MEMBER_ID_REQUIRED = 79
+GROUP_MAX_SIZE_REACHED = 81
+FENCED_INSTANCE_ID = 82
+GROUP_SUBSCRIBED_TO_TOPIC = 86
+
+GROUP_ID = "cgp_01HF7YAT31JZHSMW1CG6Q6MHB7"
+RETENTION_S = 7 * 86_400.0
+START_S = 4_000_000_000.0
+"""Ahead of the server's own clock, so that keys which the library lets expire are still there."""
+RANGE = (("range", b"range-metadata"),)
+ROUND_ROBIN = (("roundrobin", b"roundrobin-metadata"),)
+
+Protocols = Sequence[tuple[str, bytes]]
+
+
+class Joined(NamedTuple):
+    """The reply of korvet_group_join and korvet_group_await; ``members`` is (member id, instance id, metadata)."""
+
+    code: int
+    member: str
+    status: str = ""
+    wait_ms: int = 0
+    generation: int = -1
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    skips_assignment: bool = False
+    members: tuple[tuple[str, str, bytes], ...] = ()
+
+    @property
+    def is_parked(self) -> bool:
+        return self.status == "parked"
+
+    @property
+    def is_leader(self) -> bool:
+        return self.status == "ready" and self.leader == self.member
+
+
+class Synced(NamedTuple):
+    """The reply of korvet_group_sync."""
+
+    code: int
+    status: str = ""
+    wait_ms: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    assignment: bytes = b""
+
+    @property
+    def is_parked(self) -> bool:
+        return self.status == "parked"
+
+
+class Member(NamedTuple):
+    """A member as korvet_group_describe shows it."""
+
+    id: str
+    instance_id: str
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class Described(NamedTuple):
+    """The reply of korvet_group_describe."""
+
+    id: str
+    locator: str
+    state: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: tuple[Member, ...]
+
+    @property
+    def member_ids(self) -> set[str]:
+        return {member.id for member in self.members}
+
+
+def plain(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class Group:
+    """The group ``name``. Time stands still until `pass_time` moves it."""
+
+    def __init__(self, server: redis.Redis, set_clock: Callable[[float], None], name: str = "g") -> None:
+        self.server = server
+        unit = f"korvet:{{default:group:{name}}}"
+        self.keys = tuple(f"{unit}:{part}" for part in ("group", "members", "sessions", "static", "offsets"))
+        self.now = START_S
+        self.initial_delay_ms = 0
+        self.max_size = 2**31 - 1
+        self._set_clock = set_clock
+        self._names = count(1)
+        set_clock(self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self._set_clock(self.now)
+
+    def call(self, function: str, *args: str | int | bytes) -> Any:
+        return self.server.fcall(f"korvet_group_{function}", len(self.keys), *self.keys, *args)
+
+    def read(self, function: str, *args: str | int | bytes) -> Any:
+        return self.server.fcall_ro(f"korvet_group_{function}", len(self.keys), *self.keys, *args)
+
+    def join(
+        self,
+        member: str = "",
+        protocols: Protocols = RANGE,
+        *,
+        instance: str = "",
+        session_s: float = 10,
+        rebalance_s: float = 60,
+        protocol_type: str = "consumer",
+        version: int = 9,
+        client: str = "client",
+    ) -> Joined:
+        flat = [part for protocol in protocols for part in protocol]
+        new_member = f"{instance or client}-{next(self._names)}"
+        args = (
+            GROUP_ID, "default/consumer-groups/g", member, new_member, instance, client, "/10.0.0.1",
+            round(session_s * 1000), round(rebalance_s * 1000), protocol_type, version, 6000, 1_800_000,
+            self.max_size, self.initial_delay_ms, round(RETENTION_S * 1000), *flat,
+        )  # fmt: skip
+        return self._joined(self.call("join", *args))
+
+    def wait(self, member: str, instance: str = "") -> Joined:
+        """Ask for the answer to a parked join."""
+        return self._joined(self.call("await", member, instance))
+
+    def _joined(self, reply: Any) -> Joined:
+        head = [plain(value) for value in reply[:9]]
+        if len(head) < 9:
+            return Joined(*head)
+        told = reply[9]
+        members = tuple((plain(told[at]), plain(told[at + 1]), told[at + 2]) for at in range(0, len(told), 3))
+        return Joined(*head[:8], bool(head[8]), members)
+
+    def sync(
+        self,
+        member: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        instance: str = "",
+        protocol: tuple[str, str] | None = None,
+    ) -> Synced:
+        flat = [part for assignment in (assignments or {}).items() for part in assignment]
+        named = (1, *protocol) if protocol else (0, "", "")
+        reply = self.call("sync", member, instance, generation, *named, *flat)
+        return Synced(*[plain(value) for value in reply[:5]], *reply[5:])
+
+    def heartbeat(self, member: str, generation: int, instance: str = "") -> int:
+        return int(self.call("heartbeat", member, instance, generation))
+
+    def leave(self, *members: tuple[str, str]) -> list[int]:
+        return list(self.call("leave", *(part for member in members for part in member)))
+
+    def commit(
+        self,
+        offsets: dict[str, str],
+        member: str = "",
+        generation: int = -1,
+        *,
+        instance: str = "",
+        version: int = 9,
+        retention_s: float = RETENTION_S,
+    ) -> int:
+        flat = [part for offset in offsets.items() for part in offset]
+        head = (GROUP_ID, "default/consumer-groups/g", member, instance, generation, version, round(retention_s * 1000))
+        return int(self.call("commit", *head, *flat))
+
+    def fetch(self, *places: str) -> dict[str, str]:
+        flat = [plain(value) for value in self.read("fetch", *places)]
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+
+    def delete(self) -> int:
+        return int(self.call("delete"))
+
+    def delete_offsets(self, *places: str) -> tuple[int, list[int]]:
+        code, codes = self.call("offset_delete", *places)
+        return code, codes
+
+    def describe(self) -> Described:
+        reply = self.read("describe")
+        assert reply[0] == NONE, reply
+        flat = reply[8]
+        members = tuple(
+            Member(*[plain(value) for value in flat[at : at + 4]], flat[at + 4], flat[at + 5])
+            for at in range(0, len(flat), 6)
+        )
+        return Described(*[plain(value) for value in reply[1:8]], members)
+
+    @property
+    def state(self) -> str:
+        reply = self.read("state")
+        return "Dead" if reply[0] == GROUP_ID_NOT_FOUND else str(plain(reply[1]))
+
+    @property
+    def generation(self) -> int:
+        return self.describe().generation
+
+    def field(self, name: str) -> str | None:
+        value: Any = self.server.hget(self.keys[0], name)
+        return None if value is None else str(plain(value))
+
+    # ------------------------------------------------------------------ short cuts
+
+    def known(self, client: str = "client", **options: Any) -> str:
+        """A member id that was handed out and is yet to join."""
+        handed_out = self.join(client=client, **options)
+        assert handed_out.code == MEMBER_ID_REQUIRED
+        return handed_out.member
+
+    def entered(self, protocols: Protocols = RANGE, **options: Any) -> Joined:
+        """A new dynamic member's join, by the id that it was given first."""
+        return self.join(self.known(protocols=protocols, **options), protocols, **options)
+
+    def settle(self, *waiting: str, instances: dict[str, str] | None = None) -> dict[str, Joined]:
+        """The answers of parked joins, which must be ready by now."""
+        answers = {member: self.wait(member, (instances or {}).get(member, "")) for member in waiting}
+        assert [answer for answer in answers.values() if answer.status != "ready"] == []
+        return answers
+
+    def assign(self, leader: Joined) -> None:
+        """The leader's sync; each member's assignment is its own id."""
+        assignments = {member: member.encode() for member, _, _ in leader.members}
+        synced = self.sync(leader.member, leader.generation, assignments)
+        assert (synced.code, synced.status) == (NONE, "ready")
+
+    def stable(self, size: int = 1, **options: Any) -> list[str]:
+        """A Stable group of dynamic members, the leader first."""
+        assert self.state in ("Dead", "Empty")
+        members = []
+        leader = self.entered(**options)
+        if leader.is_parked:
+            self.pass_time(self.initial_delay_ms / 1000)
+            leader = self.wait(leader.member)
+        members.append(leader.member)
+        self.assign(leader)
+        for _ in range(size - 1):
+            joining = self.entered(**options)
+            assert joining.is_parked
+            for member in members:
+                protocols = options.get("protocols", RANGE)
+                rest = {name: value for name, value in options.items() if name != "protocols"}
+                assert self.join(member, protocols, **rest).code == NONE
+            members.append(joining.member)
+        if size > 1:
+            leader = self.settle(*members)[members[0]]
+            self.assign(leader)
+            for member in members[1:]:
+                assert self.sync(member, leader.generation).assignment == member.encode()
+        assert self.state == "Stable"
+        return members
