@@ -15,8 +15,8 @@ from korvet.errors import KorvetError
 
 @api(42, 0, 2)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Remove each group that has no members, one after the other."""
-    results = [(group_id, await _deleted(ctx, group_id)) for group_id in request.groups_names]
+    """Remove each group that has no members, one after the other; one that is named twice is answered once."""
+    results = [(group_id, await _deleted(ctx, group_id)) for group_id in dict.fromkeys(request.groups_names)]
     return {"results": [{"group_id": group_id, "error_code": code} for group_id, code in results]}
 
 

@@ -19,6 +19,7 @@ from korvet.api.context import Context
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
+_SHARE: Final = 2
 _BATCHED_SINCE: Final = 4
 _NO_TRANSACTIONS: Final = "this version of korvet does not support transactions"
 _UNKNOWN_TYPE: Final = "unknown coordinator type"
@@ -39,6 +40,7 @@ def _find(ctx: Context, key_type: int) -> dict[str, Any]:
         code, message = ErrorCode.transactional_id_authorization_failed, _NO_TRANSACTIONS
         return {"error_code": code, "error_message": message, **_NOWHERE}
     if key_type != _GROUP:
-        return {"error_code": ErrorCode.invalid_request, "error_message": _UNKNOWN_TYPE, **_NOWHERE}
+        message = "" if key_type == _SHARE else _UNKNOWN_TYPE
+        return {"error_code": ErrorCode.invalid_request, "error_message": message, **_NOWHERE}
     address = {"host": ctx.listener.advertised_host, "port": ctx.listener.advertised_port}
     return {"error_code": ErrorCode.none, "error_message": "", "node_id": ctx.frontend.node_id, **address}
