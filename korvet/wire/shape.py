@@ -38,7 +38,7 @@ class _Shape(NamedTuple):
     least_bytes: int
 
 
-def check_shape(schema: type[Any], frame: memoryview, at: int) -> int:
+def check_shape(schema: Any, frame: memoryview, at: int) -> int:
     """Walk a body from ``at``; where it ends. What lies behind it does not matter.
 
     :raises MalformedRequest: when a length does not fit the bytes, or a tagged field is unknown.
@@ -96,13 +96,13 @@ def _field(field: Field[Any], flexible: bool) -> _Shape:
     if get_origin(kind) is tuple:
         element, _ = _without_none(get_args(kind)[0])
         return _array(_single(element, kafka_type, flexible), flexible)
-    if is_dataclass(kind) and nullable:
+    if nullable and _is_entity(kind):
         return _Shape(None, (_nullable(_steps(_single(kind, kafka_type, flexible), 0)),), 1)
     return _single(kind, kafka_type, flexible)
 
 
 def _single(kind: Any, kafka_type: str, flexible: bool) -> _Shape:
-    if is_dataclass(kind):
+    if _is_entity(kind):
         return _entity(kind)
     if kafka_type in _FIXED_BYTES:
         return _Shape(_FIXED_BYTES[kafka_type], (), _FIXED_BYTES[kafka_type])
@@ -111,6 +111,10 @@ def _single(kind: Any, kafka_type: str, flexible: bool) -> _Shape:
     if kafka_type == "string":
         return _Shape(None, (_short_string,), 2)
     return _Shape(None, (_long_bytes,), 4)
+
+
+def _is_entity(kind: Any) -> bool:
+    return is_dataclass(kind)
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:

@@ -199,14 +199,14 @@ class KorvetServer:
 def _wait_for_end(pid: int) -> None:
     """Wait until a process that is not our child is gone."""
     deadline = time.monotonic() + STOPPED_WITHIN_S
-    while _is_alive(pid):
+    while is_alive(pid):
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
             raise BrokerFailed(f"process {pid} did not end")
         time.sleep(0.01)
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not, whose parent may be gone with nobody to reap it."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -35,7 +35,11 @@ VALUES: dict[str, Callable[[random.Random], Any]] = {
 }
 
 
-def a_request(schema: type[Any], chance: random.Random) -> Any:
+def _a_number(chance: random.Random) -> int:
+    return chance.randrange(100)
+
+
+def a_request(schema: Any, chance: random.Random) -> Any:
     """An entity with values by chance: arrays of none to three elements, optional things there or not."""
     return schema(**{field.name: _value(field, field.type, chance) for field in fields(schema)})
 
@@ -49,12 +53,13 @@ def _value(field: Field[Any], kind: Any, chance: random.Random) -> Any:
         return tuple(_value(field, get_args(kind)[0], chance) for _ in range(chance.randrange(4)))
     if is_dataclass(kind) and isinstance(kind, type):
         return a_request(kind, chance)
-    return VALUES.get(str(field.metadata["kafka_type"]), lambda chance: chance.randrange(100))(chance)
+    return VALUES.get(str(field.metadata["kafka_type"]), _a_number)(chance)
 
 
-def encoded(schema: type[Any], entity: Any) -> bytes:
+def encoded(schema: Any, entity: Any) -> bytes:
     buffer = io.BytesIO()
-    entity_writer(schema)(buffer, entity)
+    write: Callable[..., None] = entity_writer(schema)
+    write(buffer, entity)
     return buffer.getvalue()
 
 
