@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
 from kio.schema.errors import ErrorCode
@@ -66,6 +66,19 @@ class _Request:
         self.answer_frame: bytes | None = None
 
 
+class _Seen(NamedTuple):
+    """What a frame's header said, for the next frame whose header is the same but for the correlation id."""
+
+    key_and_version: bytes
+    client_id_and_tags: bytes
+    header: RequestHeader
+    api: Api | None
+    context: Context | None
+
+
+_NOTHING_SEEN = _Seen(b"", b"", RequestHeader(0, 0, 0, None, 0), None, None)
+
+
 class Connection(asyncio.BufferedProtocol):
     """A connection from accept to close. `serve` is its task."""
 
@@ -79,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._charged_bytes = 0
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
+        self._seen = _NOTHING_SEEN
         self._contexts: dict[tuple[int, int, str | None], Context] = {}
         self._transport: asyncio.Transport | None = None
         self._scope = anyio.CancelScope()
@@ -140,21 +154,39 @@ class Connection(asyncio.BufferedProtocol):
     def _arrived(self, frame: memoryview) -> None:
         if self._is_closing or self._draining:
             return
-        header = decode_header(frame)
-        api = self._server.apis.get(header.api_key)
-        queued = _Request(header.correlation_id, len(frame) + REQUEST_CHARGE_BYTES)
-        if api is None or not api.lowest <= header.version <= api.highest:
-            queued.answer_frame = _unsupported(header, api)
+        queued = _Request(int.from_bytes(frame[4:8], "big", signed=True), len(frame) + REQUEST_CHARGE_BYTES)
+        seen = self._seen
+        if frame[:4] != seen.key_and_version or frame[8 : seen.header.body_at] != seen.client_id_and_tags:
+            seen = self._see(frame)
+        api = seen.api
+        if api is None or seen.context is None:
+            queued.answer_frame = _unsupported(seen.header, queued.correlation_id, self._server.apis)
         else:
             queued.api = api
-            queued.context = self._context(header)
-            queued.request = decode_request(header, frame)
+            queued.context = seen.context
+            queued.request = decode_request(seen.header, frame)
             if api.start is not None and (self._held_back or not self._start(queued)):
                 self._held_back += 1
         self._queue.append(queued)
         self._charged_bytes += queued.charge
         self._server.charged_bytes += queued.charge
         self._wake()
+
+    def _see(self, frame: memoryview) -> _Seen:
+        """Read a header; the next frame's is mostly the same."""
+        header = decode_header(frame)
+        api = self._server.apis.get(header.api_key)
+        if api is not None and not api.lowest <= header.version <= api.highest:
+            api = None
+        seen = _Seen(
+            key_and_version=bytes(frame[:4]),
+            client_id_and_tags=bytes(frame[8 : header.body_at]),
+            header=header,
+            api=api,
+            context=None if api is None else self._context(header),
+        )
+        self._seen = seen
+        return seen
 
     def _context(self, header: RequestHeader) -> Context:
         key = (header.api_key, header.version, header.client_id)
@@ -267,14 +299,16 @@ class Connection(asyncio.BufferedProtocol):
         out, self._out, self._out_bytes = self._out, [], 0
         transport = self._transport
         if out and transport is not None and not transport.is_closing():
+            self.active_at = self._loop.time()
             transport.writelines(out)
 
     def _settle(self, answered: _Request) -> None:
         """Give the charge back, read on, and start what was held back by a request that could not start."""
-        self.active_at = self._loop.time()
         self._charged_bytes -= answered.charge
-        self._server.release(answered.charge)
-        if not self._is_reading and self._charged_bytes <= self._server.limits.connection_bytes:
+        self._server.charged_bytes -= answered.charge
+        if self._server.paused:
+            self._server.let_read()
+        if not self._is_reading:
             self.read_on()
         if self._held_back and _is_held_back(answered):
             self._held_back -= 1
@@ -292,8 +326,9 @@ class Connection(asyncio.BufferedProtocol):
         for queued in self._queue:
             if inspect.iscoroutine(queued.started):
                 queued.started.close()
-            self._server.release(queued.charge)
+            self._server.charged_bytes -= queued.charge
         self._queue.clear()
+        self._server.let_read()
 
     # ------------------------------------------------------------------ flow
 
@@ -301,17 +336,25 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_reading and self._transport is not None and not self._frames.is_inside_large_frame:
             self._is_reading = False
             self._transport.pause_reading()
-            self._server.paused.add(self)
+            self.read_on()
 
     def read_on(self) -> None:
-        """Read again, where neither the connection nor the process is over its bound."""
-        if self._is_reading or self._server.is_overloaded or self._draining:
+        """Read again, where neither the connection nor the process is over its bound.
+
+        Where it is the connection, this is called after each of its answers; where it is the process, by the server.
+        """
+        if self._draining or self._charged_bytes > self._server.limits.connection_bytes:
             return
-        if self._charged_bytes <= self._server.limits.connection_bytes:
+        if self._server.is_overloaded:
+            self._server.paused.add(self)
+        elif self._transport is not None and not self._is_reading:
             self._is_reading = True
-            self._server.paused.discard(self)
-            if self._transport is not None:
-                self._transport.resume_reading()
+            self._transport.resume_reading()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether it takes what its client sends."""
+        return self._is_reading
 
     # ------------------------------------------------------------------ the end
 
@@ -352,16 +395,16 @@ async def _raising(error: Exception) -> Answer:
     raise error
 
 
-def _unsupported(header: RequestHeader, api: Api | None) -> bytes:
+def _unsupported(header: RequestHeader, correlation_id: int, apis: Mapping[int, Api]) -> bytes:
     """The answer to a version that is not served.
 
     :raises MalformedRequest: where there is none, as in Kafka: the connection is closed.
     """
-    version, code = header.version, ErrorCode.unsupported_version
+    api, version, code = apis.get(header.api_key), header.version, ErrorCode.unsupported_version
     if api is not None and api.key == API_VERSIONS_KEY:
-        return encode_response(API_VERSIONS_KEY, 0, header.correlation_id, supported(code))
+        return encode_response(API_VERSIONS_KEY, 0, correlation_id, supported(code))
     if api is not None and is_known(api.key, version) and has_top_level_error(api.key, version):
-        return encode_error(api.key, version, header.correlation_id, code)
+        return encode_error(api.key, version, correlation_id, code)
     if api is None:
         raise MalformedRequest(f"API key {header.api_key} (version {version}) is not supported")
     raise MalformedRequest(f"version {version} of {api.name} is not supported")

@@ -106,12 +106,11 @@ class Server:
         if not self.connections and self.frontend.draining.is_set():
             self._empty.set()
 
-    def release(self, charge_bytes: int) -> None:
-        """Give back what a request was charged; connections that had to pause for the process read on."""
-        was_overloaded = self.is_overloaded
-        self.charged_bytes -= charge_bytes
-        if was_overloaded and not self.is_overloaded:
-            for connection in list(self.paused):
+    def let_read(self) -> None:
+        """Let connections that had to pause for the process read on, once it is below its bound."""
+        if self.paused and not self.is_overloaded:
+            waiting, self.paused = self.paused, set()
+            for connection in waiting:
                 connection.read_on()
 
     def report(self, error: Exception, api: str, client: str) -> None:
