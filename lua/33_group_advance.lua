@@ -91,8 +91,9 @@ function group.advance(g, caller)
   group.settle(g)
 end
 
--- When a parked caller should ask again, in ms: at the group's next deadline, and often enough to hold its session.
-function group.wait_ms(g, member)
+-- When a parked caller should ask again, in ms: at the group's next deadline, and often enough to hold its session
+-- and for the group not to seem left alone.
+function group.wait_ms(g)
   local due = g.fields.next_due or math.huge
-  return math.max(math.min(due - g.now, math.ceil(member.session_timeout / 3)), 1)
+  return math.max(math.min(due - g.now, math.ceil(g.fields.session_timeout / 3)), 1)
 end

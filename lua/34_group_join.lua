@@ -1,8 +1,8 @@
 -- A member's answer: parked while the rebalance goes on, else the present generation.
 function group.joined(g, id, skips_assignment)
-  local member, fields = group.member(g, id), g.fields
+  local fields = g.fields
   if group.is(g, 'PreparingRebalance') then
-    return { code.NONE, id, 'parked', group.wait_ms(g, member), -1, '', '', '', 0, {} }
+    return { code.NONE, id, 'parked', group.wait_ms(g), -1, '', '', '', 0, {} }
   end
   local leader, leads, skips = fields.leader, fields.leader == id, 0
   if g.kept_leader then

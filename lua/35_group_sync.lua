@@ -73,7 +73,7 @@ function group.sync(keys, args)
   if refusal then
     return { refusal }
   elseif group.is(g, 'CompletingRebalance') then
-    return { code.NONE, 'parked', group.wait_ms(g, member), '', '', '' }
+    return { code.NONE, 'parked', group.wait_ms(g), '', '', '' }
   end
   return {
     code.NONE, 'ready', 0, g.fields.protocol_type, g.fields.protocol, group.assignment(g, member),

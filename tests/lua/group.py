@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import redis
 
+UNINDEXED = -4
 NONE = 0
 ILLEGAL_GENERATION = 22
 INCONSISTENT_GROUP_PROTOCOL = 23
@@ -48,6 +49,12 @@ class Joined(NamedTuple):
     @property
     def is_parked(self) -> bool:
         return self.status == "parked"
+
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """What a refused join is told: the code and the member id."""
+        assert self.status == ""
+        return self.code, self.member
 
     @property
     def is_leader(self) -> bool:
@@ -108,6 +115,7 @@ class Group:
         self.server = server
         unit = f"korvet:{{default:group:{name}}}"
         self.keys = tuple(f"{unit}:{part}" for part in ("group", "members", "sessions", "static", "offsets"))
+        self.id, self.locator = GROUP_ID, "default/consumer-groups/g"
         self.now = START_S
         self.initial_delay_ms = 0
         self.max_size = 2**31 - 1
@@ -140,7 +148,7 @@ class Group:
         flat = [part for protocol in protocols for part in protocol]
         new_member = f"{instance or client}-{next(self._names)}"
         args = (
-            GROUP_ID, "default/consumer-groups/g", member, new_member, instance, client, "/10.0.0.1",
+            self.id, self.locator, member, new_member, instance, client, "/10.0.0.1",
             round(session_s * 1000), round(rebalance_s * 1000), protocol_type, version, 6000, 1_800_000,
             self.max_size, self.initial_delay_ms, round(RETENTION_S * 1000), *flat,
         )  # fmt: skip
@@ -189,7 +197,7 @@ class Group:
         retention_s: float = RETENTION_S,
     ) -> int:
         flat = [part for offset in offsets.items() for part in offset]
-        head = (GROUP_ID, "default/consumer-groups/g", member, instance, generation, version, round(retention_s * 1000))
+        head = (self.id, self.locator, member, instance, generation, version, round(retention_s * 1000))
         return int(self.call("commit", *head, *flat))
 
     def fetch(self, *places: str) -> dict[str, str]:
@@ -222,6 +230,10 @@ class Group:
     def generation(self) -> int:
         return self.describe().generation
 
+    def exists(self) -> list[str]:
+        """Those of the group's keys that exist, by their last part."""
+        return [key.rpartition(":")[2] for key in self.keys if self.server.exists(key)]
+
     def field(self, name: str) -> str | None:
         value: Any = self.server.hget(self.keys[0], name)
         return None if value is None else str(plain(value))
@@ -243,6 +255,16 @@ class Group:
         answers = {member: self.wait(member, (instances or {}).get(member, "")) for member in waiting}
         assert [answer for answer in answers.values() if answer.status != "ready"] == []
         return answers
+
+    def gathered(self, *protocols: Protocols, **options: Any) -> list[Joined]:
+        """The answers of a new group's members, which have no assignment yet, the leader's first."""
+        self.initial_delay_ms = 1000
+        members = [self.entered(one, **options).member for one in protocols]
+        # Those who came after the first one make it wait once more.
+        for _ in protocols[:2]:
+            self.pass_time(1)
+            self.wait(members[0])
+        return list(self.settle(*members).values())
 
     def assign(self, leader: Joined) -> None:
         """The leader's sync; each member's assignment is its own id."""

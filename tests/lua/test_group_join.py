@@ -1,20 +1,224 @@
-"""korvet_group_join and korvet_group_await: how groups come to be, and who is let in.
+"""korvet_group_join: how a group comes to be, and who is let in.
 
-Cases of Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
 """
 
 from __future__ import annotations
 
-from tests.lua.group import NONE, Group
+import pytest
+
+from tests.lua.group import (
+    GROUP_ID,
+    GROUP_MAX_SIZE_REACHED,
+    INCONSISTENT_GROUP_PROTOCOL,
+    INVALID_SESSION_TIMEOUT,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    RANGE,
+    ROUND_ROBIN,
+    UNINDEXED,
+    UNKNOWN_MEMBER_ID,
+    Group,
+)
 
 
 def test_only_member_of_a_new_group_leads_the_first_generation(group: Group) -> None:
+    """GMMT.testJoinGroupReceivesErrorIfGroupOverMaxSize's neighbour testJoinGroupShouldReceive… for one member."""
     member = group.known()
     joined = group.join(member)
     assert (joined.code, joined.status, joined.generation, joined.leader) == (NONE, "ready", 1, member)
+    assert (joined.protocol_type, joined.protocol, joined.skips_assignment) == ("consumer", "range", False)
     assert joined.members == ((member, "", b"range-metadata"),)
     assert group.state == "CompletingRebalance"
 
 
-def test_three_members(group: Group) -> None:
-    assert len(group.stable(3)) == 3
+def test_group_that_is_not_in_the_index_is_not_made(group: Group) -> None:
+    group.id = group.locator = ""
+    assert group.join().refusal == (UNINDEXED, "")
+    assert group.commit({"t:0": "1 -1 aa "}) == UNINDEXED
+    assert group.exists() == []
+
+
+def test_group_that_exists_needs_no_id(group: Group) -> None:
+    group.known()
+    group.id = group.locator = ""
+    assert group.join().code == MEMBER_ID_REQUIRED
+    assert group.describe().id == GROUP_ID
+
+
+def test_id_of_a_group_stays_when_another_is_offered(group: Group) -> None:
+    group.known()
+    group.id = "cgp_other"
+    group.known()
+    assert group.describe()[:2] == (GROUP_ID, "default/consumer-groups/g")
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_member_id_is_required_from_version_4_on(group: Group, version: int) -> None:
+    """GMMT.testNewMemberFailureAfterJoinGroupCompletion's premise; KIP-394."""
+    joined = group.join(version=version)
+    assert joined.code == (MEMBER_ID_REQUIRED if version >= 4 else NONE)
+    assert group.state == ("Empty" if version >= 4 else "CompletingRebalance")
+
+
+def test_member_id_that_was_never_handed_out_is_unknown(group: Group) -> None:
+    """GCT.testJoinGroupUnknownConsumerNewGroup, testJoinGroupUnknownConsumerExistingGroup."""
+    assert group.join("nobody").refusal == (UNKNOWN_MEMBER_ID, "nobody")
+    assert group.exists() == []
+    group.stable()
+    assert group.join("nobody").code == UNKNOWN_MEMBER_ID
+
+
+def test_member_id_handed_out_is_good_for_a_session_timeout(group: Group) -> None:
+    """GMMT.testPendingMemberTimesOut; KIP-394."""
+    in_time, late = group.known(session_s=10), group.known(session_s=10)
+    group.pass_time(9.999)
+    assert group.join(in_time).code == NONE
+    group.pass_time(0.001)
+    assert group.join(late).code == UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    ("session_s", "code"),
+    [
+        (5.999, INVALID_SESSION_TIMEOUT),
+        (6, MEMBER_ID_REQUIRED),
+        (1800, MEMBER_ID_REQUIRED),
+        (1800.001, INVALID_SESSION_TIMEOUT),
+    ],
+)
+def test_session_timeout_has_bounds(group: Group, session_s: float, code: int) -> None:
+    """GCT.testJoinGroupSessionTimeoutTooSmall, testJoinGroupSessionTimeoutTooLarge."""
+    assert group.join(session_s=session_s).code == code
+
+
+def test_refused_session_timeout_keeps_the_callers_member_id(group: Group) -> None:
+    assert group.join("m", session_s=1).refusal == (INVALID_SESSION_TIMEOUT, "m")
+
+
+def test_join_without_protocols_or_without_a_type_is_inconsistent(group: Group) -> None:
+    """GCT.testJoinGroupWithEmptyProtocolType, testJoinGroupWithEmptyGroupProtocol."""
+    assert group.join(protocols=()).code == INCONSISTENT_GROUP_PROTOCOL
+    assert group.join(protocol_type="").code == INCONSISTENT_GROUP_PROTOCOL
+    assert group.exists() == []
+
+
+def test_join_with_another_protocol_type_is_inconsistent(group: Group) -> None:
+    """GCT.testJoinGroupInconsistentProtocolType."""
+    group.stable()
+    assert group.join(protocol_type="connect").code == INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_join_without_a_protocol_in_common_is_inconsistent(group: Group) -> None:
+    """GCT.testJoinGroupInconsistentGroupProtocol."""
+    (member,) = group.stable()
+    assert group.join(protocols=ROUND_ROBIN).refusal == (INCONSISTENT_GROUP_PROTOCOL, "")
+    assert group.join(member, ROUND_ROBIN).refusal == (INCONSISTENT_GROUP_PROTOCOL, member)
+    assert group.state == "Stable"
+
+
+def test_group_may_take_another_protocol_type_once_it_is_empty(group: Group) -> None:
+    (member,) = group.stable()
+    group.leave((member, ""))
+    joined = group.entered(protocols=ROUND_ROBIN, protocol_type="connect")
+    assert (joined.protocol_type, joined.protocol) == ("connect", "roundrobin")
+
+
+def test_group_of_the_largest_size_takes_nobody_else(group: Group) -> None:
+    """GCT.testGroupMaxSizeTriggeredWhenExceeded…, GMMT.testJoinGroupReceivesErrorIfGroupOverMaxSize."""
+    group.max_size = 2
+    members = group.stable(2)
+    assert group.join().refusal == (GROUP_MAX_SIZE_REACHED, "")
+    assert group.join(members[1]).code == NONE
+    assert group.describe().member_ids == set(members)
+
+
+def test_size_counts_those_who_rejoin_first(group: Group) -> None:
+    """GCT.testGroupMaxSizeShrinks…: the one who is turned away is out, the others go on at the rebalance timeout."""
+    members = group.stable(3, rebalance_s=8)
+    group.max_size = 2
+    for member in members[:2]:
+        assert group.join(member, rebalance_s=8).is_parked
+    assert group.join(members[2], rebalance_s=8).refusal == (GROUP_MAX_SIZE_REACHED, "")
+    assert group.wait(members[2]).code == UNKNOWN_MEMBER_ID
+    for member in (*members[:2], members[0]):
+        group.pass_time(8 / 3)
+        group.wait(member)
+    assert {answer.generation for answer in group.settle(*members[:2]).values()} == {4}
+
+
+def test_pending_member_is_refused_when_others_took_the_places(group: Group) -> None:
+    """GMMT.testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember."""
+    group.max_size = 1
+    first, second = group.known(), group.known()
+    assert group.join(first).code == NONE
+    assert group.join(second).code == GROUP_MAX_SIZE_REACHED
+    assert group.join(second).code == GROUP_MAX_SIZE_REACHED
+
+
+def test_new_group_waits_for_more_members(group: Group) -> None:
+    """GCT.shouldDelayInitialRebalanceByGroupInitialRebalanceDelayOnEmptyGroup."""
+    group.initial_delay_ms = 3000
+    joined = group.entered(session_s=30)
+    assert (joined.status, joined.wait_ms) == ("parked", 3000)
+    group.pass_time(2.999)
+    assert group.wait(joined.member).is_parked
+    group.pass_time(0.001)
+    assert group.wait(joined.member).generation == 1
+
+
+def test_wait_for_members_is_longer_while_they_come(group: Group) -> None:
+    """GCT.shouldResetRebalanceDelayWhenNewMemberJoinsGroupInInitialRebalance."""
+    group.initial_delay_ms = 3000
+    first = group.entered(session_s=30)
+    group.pass_time(2.999)
+    second = group.entered(session_s=30)
+    group.pass_time(0.001)
+    assert group.wait(first.member).is_parked
+    group.pass_time(2.999)
+    assert group.wait(second.member).is_parked
+    group.pass_time(0.001)
+    assert len(group.settle(first.member, second.member)[first.member].members) == 2
+
+
+def test_wait_for_members_ends_with_the_rebalance_timeout(group: Group) -> None:
+    """GCT.shouldDelayRebalanceUptoRebalanceTimeout."""
+    group.initial_delay_ms = 3000
+    members = [group.entered(session_s=30, rebalance_s=7).member]
+    for before_s, after_s in ((2, 1), (2, 1), (0.5, 0.499)):
+        group.pass_time(before_s)
+        members.append(group.entered(session_s=30, rebalance_s=7).member)
+        group.pass_time(after_s)
+        assert group.wait(members[0]).is_parked
+    group.pass_time(0.001)
+    assert len(group.settle(*members)[members[0]].members) == 4
+
+
+def test_group_that_was_empty_waits_again(group: Group) -> None:
+    (member,) = group.stable()
+    group.leave((member, ""))
+    group.initial_delay_ms = 3000
+    assert group.entered().is_parked
+
+
+def test_wait_for_members_is_not_cut_short_by_having_all_of_them(group: Group) -> None:
+    """GroupMetadataManager.maybeCompleteJoinPhase: not in an initial rebalance."""
+    group.initial_delay_ms = 3000
+    first, second = group.entered(session_s=30), group.entered(session_s=30)
+    assert group.join(first.member, session_s=30).is_parked
+    assert group.leave((second.member, "")) == [NONE]
+    assert group.wait(first.member).is_parked
+
+
+def test_join_again_while_waiting_for_members_is_the_same_member(group: Group) -> None:
+    """GMMT.testRebalanceDoesNotCompleteUntilAllMembersRejoin… with a retried request."""
+    group.initial_delay_ms = 3000
+    first = group.entered(session_s=30)
+    assert group.join(first.member, (("range", b"other"),), session_s=30).is_parked
+    group.pass_time(3)
+    assert group.wait(first.member).members == ((first.member, "", b"other"),)
+
+
+def test_instance_id_does_not_make_a_pending_member_static(group: Group) -> None:
+    pending = group.known()
+    assert group.join(pending, RANGE, instance="i").code == UNKNOWN_MEMBER_ID

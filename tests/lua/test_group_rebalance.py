@@ -1,0 +1,270 @@
+"""Rounds of a rebalance: who takes part, how it ends, who leads and by which protocol; korvet_group_await.
+
+Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest,
+CGT ClassicGroupTest.
+"""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.lua.group import (
+    MEMBER_ID_REQUIRED,
+    NONE,
+    RANGE,
+    REBALANCE_IN_PROGRESS,
+    ROUND_ROBIN,
+    UNKNOWN_MEMBER_ID,
+    Group,
+)
+from tests.lua.log import listening
+
+BOTH = RANGE + ROUND_ROBIN
+CHANGED = (("range", b"changed"),)
+
+
+def test_new_member_makes_all_others_rejoin(group: Group) -> None:
+    """GCT.testJoinGroupCompletionWhenPendingMemberJoins' frame, GMMT.testRebalanceCompletesAfterMemberJoins."""
+    first, second = group.stable(2)
+    third = group.entered()
+    assert third.is_parked and group.state == "PreparingRebalance"
+    assert group.join(first).is_parked
+    joined = group.join(second)
+    assert (joined.status, joined.generation, joined.leader) == ("ready", 3, first)
+    answers = group.settle(first, third.member)
+    assert {member for member, _, _ in answers[first].members} == {first, second, third.member}
+    assert answers[third.member].members == ()
+    assert {answer.leader for answer in answers.values()} == {first}
+
+
+def test_rebalance_waits_for_ids_that_were_handed_out(group: Group) -> None:
+    """GCT.testJoinGroupCompletionWhenPendingMemberJoins."""
+    first, second = group.stable(2)
+    pending = group.known()
+    assert group.join(first).is_parked
+    assert group.join(second).is_parked
+    assert group.join(pending).generation == 3
+
+
+def test_rebalance_goes_on_when_an_id_was_never_used(group: Group) -> None:
+    """GCT.testJoinGroupCompletionWhenPendingMemberTimesOut."""
+    first, second = group.stable(2, session_s=30)
+    group.known(session_s=10)
+    assert group.join(first, session_s=30).is_parked
+    parked = group.join(second, session_s=30)
+    assert (parked.status, parked.wait_ms) == ("parked", 10_000)
+    group.pass_time(10)
+    assert group.settle(first, second)[first].generation == 3
+
+
+def test_first_rebalance_is_cut_short_when_an_unused_id_expires(group: Group) -> None:
+    """GroupMetadataManager.removePendingMemberAndUpdateClassicGroup completes whatever joined."""
+    group.initial_delay_ms = 9000
+    group.known(session_s=6)
+    joined = group.entered(session_s=30)
+    group.pass_time(6)
+    assert group.wait(joined.member).generation == 1
+
+
+def test_members_who_do_not_rejoin_in_time_are_out(group: Group) -> None:
+    """GCT.testRebalanceCompletesBeforeMemberJoins, GMMT.testRebalanceTimesOutWhenSyncRequestIsNotReceived's join."""
+    members = group.stable(3, session_s=60, rebalance_s=20)
+    assert group.join(members[0], CHANGED, session_s=60, rebalance_s=20).code == NONE
+    assert group.join(members[1], session_s=60, rebalance_s=20).wait_ms == 20_000
+    group.pass_time(19.999)
+    assert group.heartbeat(members[2], 3) == REBALANCE_IN_PROGRESS
+    assert group.wait(members[0]).is_parked
+    group.pass_time(0.001)
+    assert group.settle(*members[:2])[members[0]].generation == 4
+    assert group.heartbeat(members[2], 3) == UNKNOWN_MEMBER_ID
+    assert group.join(members[2]).code == UNKNOWN_MEMBER_ID
+
+
+def test_rebalance_timeout_is_the_longest_of_the_members(group: Group) -> None:
+    """CGT.testRebalanceTimeout."""
+    (first,) = group.stable(session_s=100, rebalance_s=10)
+    second = group.entered(session_s=100, rebalance_s=30)
+    assert second.wait_ms == 30_000
+    group.join(first, session_s=100, rebalance_s=10)
+    leader = group.settle(first)[first]
+    group.assign(leader)
+    group.leave((second.member, ""))
+    group.join(first, session_s=100, rebalance_s=10)
+    assert group.entered(session_s=100, rebalance_s=20).wait_ms == 20_000
+
+
+def test_leader_keeps_leading_while_it_lives(group: Group) -> None:
+    """CGT.testElectNewLeader's opposite; GCT.testJoinGroupWithStaticMember…."""
+    first, second = group.stable(2)
+    for generation in (3, 4):
+        group.join(second, ((("range", b"%d" % generation)),))
+        leader = group.join(first)
+        assert (leader.leader, leader.generation) == (first, generation)
+        group.assign(leader)
+
+
+def test_another_member_leads_when_the_leader_did_not_rejoin(group: Group) -> None:
+    """CGT.testElectNewLeader, GMMT.testNewMemberTimeoutCompletion's neighbour."""
+    first, second = group.stable(2, session_s=60, rebalance_s=10)
+    group.join(second, CHANGED, session_s=60, rebalance_s=10)
+    group.pass_time(10)
+    leader = group.settle(second)[second]
+    assert leader.is_leader
+    assert leader.members == ((second, "", b"changed"),)
+    assert group.heartbeat(first, 3) == UNKNOWN_MEMBER_ID
+
+
+def test_another_member_leads_when_the_leader_left(group: Group) -> None:
+    """GMMT.testLastJoiningMemberIsElected…; ClassicGroup.remove."""
+    first, second, third = group.stable(3)
+    assert group.leave((first, "")) == [NONE]
+    assert group.join(second).is_parked
+    assert group.join(third).generation == 4
+    leaders = {answer.leader for answer in group.settle(second, third).values()}
+    assert leaders <= {second, third} and len(leaders) == 1
+
+
+def test_most_votes_among_what_all_support_choose_the_protocol(group: Group) -> None:
+    """CGT.testSelectProtocol."""
+    answers = group.gathered(ROUND_ROBIN + RANGE, BOTH, BOTH, (("sticky", b""), *RANGE, *ROUND_ROBIN))
+    assert {answer.protocol for answer in answers} == {"range"}
+    assert {metadata for _, _, metadata in answers[0].members} == {b"range-metadata"}
+
+
+def test_most_wanted_protocol_is_not_chosen_when_one_member_lacks_it(group: Group) -> None:
+    """CGT.testSelectProtocolChoosesCompatibleProtocol."""
+    assert group.gathered(BOTH, BOTH, ROUND_ROBIN)[0].protocol == "roundrobin"
+
+
+def test_protocol_that_its_only_opponent_lacked_may_be_joined_with_once_that_is_gone(group: Group) -> None:
+    """CGT.testSupportsProtocols."""
+    first, second = group.gathered(BOTH, RANGE)
+    group.assign(first)
+    group.leave((second.member, ""))
+    group.join(first.member, BOTH)
+    assert group.join(protocols=ROUND_ROBIN).code == MEMBER_ID_REQUIRED
+
+
+def test_leader_of_a_stable_group_that_joins_again_rebalances_it(group: Group) -> None:
+    """GCT.testRejoiningFollowerDoesNotTriggerRebalance's opposite, testJoinGroupWhenLeader…."""
+    leader, follower = group.stable(2)
+    assert group.join(leader).is_parked
+    assert group.heartbeat(follower, 2) == REBALANCE_IN_PROGRESS
+
+
+def test_unchanged_follower_of_a_stable_group_is_told_what_it_is_part_of(group: Group) -> None:
+    """GCT.testRejoiningFollower…, GMMT.testJoinGroupWithNonLeaderMember…."""
+    leader, follower = group.stable(2)
+    joined = group.join(follower)
+    assert (joined.status, joined.generation, joined.leader, joined.members) == ("ready", 2, leader, ())
+    assert group.state == "Stable"
+
+
+def test_changed_follower_of_a_stable_group_rebalances_it(group: Group) -> None:
+    """GMMT.testJoinGroupExistingMemberUpdatesMetadataTriggersRebalance."""
+    _, follower = group.stable(2)
+    assert group.join(follower, CHANGED).is_parked
+    assert group.state == "PreparingRebalance"
+
+
+def test_order_of_protocols_is_part_of_a_members_metadata(group: Group) -> None:
+    _, follower = group.stable(2, protocols=BOTH)
+    assert group.join(follower, ROUND_ROBIN + RANGE).is_parked
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_unchanged_member_may_ask_again_before_the_assignment(group: Group, is_leader: bool) -> None:
+    """GMMT.testReplayGroupMetadata…; GCT.testJoinGroupWhenCompletingRebalance: the first answer may have been lost."""
+    first, second = group.stable(2)
+    group.join(first)
+    group.join(second)
+    assert group.state == "CompletingRebalance"
+    joined = group.join(first if is_leader else second)
+    assert (joined.status, joined.generation, len(joined.members)) == ("ready", 3, 2 if is_leader else 0)
+
+
+def test_changed_member_before_the_assignment_begins_anew(group: Group) -> None:
+    """GCT.testGenerationIdIncrementsOnRebalance's neighbour: metadata changed in CompletingRebalance."""
+    first, second = group.stable(2)
+    group.join(first)
+    group.join(second)
+    assert group.join(second, CHANGED).is_parked
+    assert group.sync(first, 3, {first: b"a"}).code == REBALANCE_IN_PROGRESS
+
+
+def test_generation_grows_by_one_and_never_goes_back(group: Group) -> None:
+    """GCT.testGenerationIdIncrementsOnRebalance; also over an Empty group."""
+    (member,) = group.stable()
+    assert group.join(member).generation == 2
+    group.leave((member, ""))
+    assert (group.state, group.generation) == ("Empty", 3)
+    assert group.entered().generation == 4
+
+
+def test_waiting_for_a_join_tells_when_to_ask_again(group: Group) -> None:
+    """At the group's next deadline, and at a third of the shortest session, which is held by asking."""
+    (first,) = group.stable(session_s=30, rebalance_s=60)
+    second = group.entered(session_s=60, rebalance_s=60)
+    assert second.wait_ms == 10_000
+    group.pass_time(9)
+    assert group.wait(second.member).wait_ms == 10_000
+    group.pass_time(12)
+    assert group.wait(second.member).wait_ms == 9_000
+    group.pass_time(9)
+    assert group.wait(second.member).members == ((second.member, "", b"range-metadata"),)
+    assert group.heartbeat(first, 1) == UNKNOWN_MEMBER_ID
+
+
+def test_parked_member_that_nobody_asks_for_is_given_up(group: Group) -> None:
+    """A front-end died with its connections: GMMT.testNewMemberTimeoutCompletion, after a session and not 5 minutes."""
+    (first,) = group.stable(session_s=30)
+    group.entered(session_s=10)
+    group.join(first, session_s=30)
+    group.assign(group.settle(first)[first])
+    group.pass_time(5)
+    assert group.heartbeat(first, 2) == NONE
+    group.pass_time(5)
+    assert group.heartbeat(first, 2) == REBALANCE_IN_PROGRESS
+    assert group.join(first, session_s=30).members == ((first, "", b"range-metadata"),)
+
+
+def test_parked_member_takes_part_in_a_round_that_began_meanwhile(group: Group) -> None:
+    """It was not asked for while one round ended and the next began: as if it had rejoined at once."""
+    first, second = group.stable(2)
+    third = group.entered()
+    group.join(first)
+    group.join(second)
+    group.join(second, CHANGED)
+    assert group.wait(third.member).is_parked
+    assert group.join(first).generation == 4
+    assert group.wait(third.member).generation == 4
+
+
+def test_waiting_for_a_join_as_nobody_is_refused(group: Group) -> None:
+    assert group.wait("nobody").code == UNKNOWN_MEMBER_ID
+    group.stable()
+    assert group.wait("nobody").code == UNKNOWN_MEMBER_ID
+
+
+def test_all_members_dying_leaves_an_empty_group(group: Group) -> None:
+    """GMMT.testMembersDie…, GCT.testHeartbeatExpiry of everybody."""
+    group.stable(3)
+    group.pass_time(10)
+    assert group.state == "Empty"
+    assert group.describe().members == ()
+    assert group.describe().generation == 4
+
+
+def test_channel_tells_of_every_change_of_state(server: redis.Redis, group: Group) -> None:
+    """The group's key is the channel; who waits asks again."""
+    group.initial_delay_ms = 1000
+    with listening(server, group.keys[0]) as heard:
+        joined = group.entered(session_s=30)
+        assert heard() == b"PreparingRebalance 0"
+        group.pass_time(1)
+        group.assign(group.wait(joined.member))
+        assert [heard(), heard()] == [b"CompletingRebalance 1", b"Stable 1"]
+        group.heartbeat(joined.member, 1)
+        group.leave((joined.member, ""))
+        assert heard() == b"Empty 2"

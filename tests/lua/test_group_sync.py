@@ -1,0 +1,174 @@
+"""korvet_group_sync: assignments, and who is late for them.
+
+Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.group import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL,
+    NONE,
+    RANGE,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+    Group,
+)
+
+
+def test_leader_hands_out_assignments(group: Group) -> None:
+    """GCT.testSyncGroupLeaderAfterFollower, testSyncGroupFollowerAfterLeader."""
+    leader, early, late = group.gathered(RANGE, RANGE, RANGE)
+    assert group.sync(early.member, 1).is_parked
+    assignments = {leader.member: b"L", early.member: b"E", late.member: b"\xff" * 10_000}
+    synced = group.sync(leader.member, 1, assignments)
+    assert (synced.status, synced.protocol_type, synced.protocol, synced.assignment) == (
+        "ready", "consumer", "range", b"L",
+    )  # fmt: skip
+    assert group.sync(early.member, 1).assignment == b"E"
+    assert group.sync(late.member, 1).assignment == b"\xff" * 10_000
+    assert group.state == "Stable"
+
+
+def test_member_that_the_leader_left_out_has_an_empty_assignment(group: Group) -> None:
+    """GMMT.testSyncGroupLeader…: membersWithMissingAssignment."""
+    leader, follower = group.gathered(RANGE, RANGE)
+    group.sync(leader.member, 1, {leader.member: b"L", "nobody": b"N"})
+    assert group.sync(follower.member, 1).assignment == b""
+    assert group.describe().member_ids == {leader.member, follower.member}
+
+
+def test_leader_may_assign_nothing(group: Group) -> None:
+    """GCT.testSyncGroupEmptyAssignment."""
+    (leader,) = group.gathered(RANGE)
+    assert group.sync(leader.member, 1) == (NONE, "ready", 0, "consumer", "range", b"")
+    assert group.state == "Stable"
+
+
+def test_assignments_of_a_follower_are_not_looked_at(group: Group) -> None:
+    leader, follower = group.gathered(RANGE, RANGE)
+    assert group.sync(follower.member, 1, {follower.member: b"mine"}).is_parked
+    group.assign(leader)
+    assert group.sync(follower.member, 1).assignment == follower.member.encode()
+
+
+def test_sync_again_in_a_stable_group_changes_nothing(group: Group) -> None:
+    """GCT.testSyncGroupWhenStable… ."""
+    leader, _ = group.stable(2)
+    assert group.sync(leader, 2, {leader: b"other"}).assignment == leader.encode()
+
+
+def test_sync_of_the_old_generation_or_a_future_one_is_refused(group: Group) -> None:
+    """GCT.testSyncGroupFromIllegalGeneration."""
+    (member,) = group.stable()
+    assert [group.sync(member, generation).code for generation in (-1, 0, 2)] == [ILLEGAL_GENERATION] * 3
+
+
+def test_sync_by_nobody_is_refused(group: Group) -> None:
+    """GCT.testSyncGroupOtherGroup, testSyncGroupFromUnknownMember."""
+    assert group.sync("nobody", 1).code == UNKNOWN_MEMBER_ID
+    (member,) = group.stable()
+    assert group.sync("nobody", 1).code == UNKNOWN_MEMBER_ID
+    group.leave((member, ""))
+    assert group.sync(member, 2).code == UNKNOWN_MEMBER_ID
+
+
+def test_order_of_refusals_is_member_then_generation_then_protocol_then_rebalance(group: Group) -> None:
+    """GroupMetadataManager.validateSyncGroup."""
+    leader, follower = group.stable(2)
+    wrong = ("connect", "range")
+    assert group.sync("nobody", 9, protocol=wrong).code == UNKNOWN_MEMBER_ID
+    assert group.sync(leader, 9, protocol=wrong).code == ILLEGAL_GENERATION
+    group.join(leader)
+    assert group.sync(follower, 2, protocol=wrong).code == INCONSISTENT_GROUP_PROTOCOL
+    assert group.sync(follower, 2).code == REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("protocol", "code"),
+    [
+        (("consumer", "range"), NONE),
+        (("consumer", "roundrobin"), INCONSISTENT_GROUP_PROTOCOL),
+        (("connect", "range"), INCONSISTENT_GROUP_PROTOCOL),
+        (("", ""), INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_protocol_that_a_client_names_must_be_the_groups(group: Group, protocol: tuple[str, str], code: int) -> None:
+    """GMMT.testSyncGroupWithInconsistentGroupProtocol…, KIP-559."""
+    (member,) = group.stable()
+    assert group.sync(member, 1, protocol=protocol).code == code
+
+
+def test_static_member_must_be_the_holder_of_its_instance_id(group: Group) -> None:
+    """GCT.staticMemberRejoinWithKnownMemberId…, testSyncGroupWithFencedInstanceId."""
+    member = group.join(instance="i").member
+    assert group.sync("other", 1, instance="i").code == FENCED_INSTANCE_ID
+    assert group.sync(member, 1, instance="j").code == UNKNOWN_MEMBER_ID
+    assert group.sync(member, 1, instance="i").code == NONE
+
+
+def test_members_who_do_not_ask_for_their_assignment_are_out(group: Group) -> None:
+    """GCT.testPendingMembersLeavesGroup's kin: GMMT.testRebalanceTimesOutWhenSyncRequestIsNotReceived."""
+    leader, punctual, late = group.gathered(RANGE, RANGE, RANGE, session_s=60, rebalance_s=20)
+    group.sync(punctual.member, 1)
+    group.pass_time(10)
+    group.assign(leader)
+    assert group.sync(punctual.member, 1).assignment == punctual.member.encode()
+    assert group.state == "Stable"
+    group.pass_time(10)
+    assert group.heartbeat(late.member, 1) == UNKNOWN_MEMBER_ID
+    assert group.heartbeat(punctual.member, 1) == REBALANCE_IN_PROGRESS
+
+
+def test_leader_that_assigns_nothing_in_time_is_out_and_the_others_rejoin(group: Group) -> None:
+    """GMMT.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeader."""
+    leader, follower = group.gathered(RANGE, RANGE, session_s=60, rebalance_s=20)
+    assert group.sync(follower.member, 1).wait_ms == 20_000
+    group.pass_time(20)
+    assert group.sync(follower.member, 1).code == REBALANCE_IN_PROGRESS
+    assert group.sync(leader.member, 1).code == UNKNOWN_MEMBER_ID
+    assert group.join(follower.member, session_s=60, rebalance_s=20).is_leader
+
+
+def test_nobody_is_late_once_all_have_asked(group: Group) -> None:
+    """GMMT.testHeartbeatDuringRebalanceCausesRebalanceInProgress' premise: the deadline is gone."""
+    leader, follower = group.gathered(RANGE, RANGE, session_s=60, rebalance_s=20)
+    group.sync(follower.member, 1)
+    group.assign(leader)
+    group.pass_time(21)
+    assert group.heartbeat(leader.member, 1) == NONE
+    assert group.field("sync_deadline") is None
+
+
+def test_session_counts_while_a_member_waits_for_its_assignment(group: Group) -> None:
+    """Asking again holds it: 4 times 5 s with a session of 10 s."""
+    leader, follower = group.gathered(RANGE, RANGE, session_s=10, rebalance_s=60)
+    for _ in range(4):
+        group.pass_time(5)
+        assert group.sync(follower.member, 1).is_parked
+        assert group.heartbeat(leader.member, 1) == NONE
+    group.assign(leader)
+    assert group.sync(follower.member, 1).assignment == follower.member.encode()
+
+
+def test_wait_for_an_assignment_ends_when_the_leader_dies(group: Group) -> None:
+    """GCT.testLeaderFailureInSyncGroup, testSyncGroupLeaderFailure…."""
+    _, follower = group.gathered(RANGE, RANGE, session_s=10, rebalance_s=60)
+    group.pass_time(5)
+    assert group.sync(follower.member, 1).wait_ms == 3334
+    group.pass_time(3.334)
+    assert group.sync(follower.member, 1).wait_ms == 1666
+    group.pass_time(1.666)
+    assert group.sync(follower.member, 1).code == REBALANCE_IN_PROGRESS
+
+
+def test_follower_of_a_broken_off_generation_must_rejoin(group: Group) -> None:
+    """GCT.testSyncGroupFollowerWhenRebalance…."""
+    leader, follower = group.gathered(RANGE, RANGE)
+    assert group.sync(follower.member, 1).is_parked
+    group.entered()
+    assert group.sync(follower.member, 1).code == REBALANCE_IN_PROGRESS
+    assert group.sync(leader.member, 1, {leader.member: b"L"}).code == REBALANCE_IN_PROGRESS
