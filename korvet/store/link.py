@@ -268,7 +268,11 @@ def _not_moved(_sent: Sent, _text: str) -> bool:
 
 
 async def _watch(connection: Connection) -> None:
-    """Return when the connection is lost, or aborted for owing replies without a byte for `SILENCE_LIMIT_S`."""
+    """Return when the connection is lost, or aborted for owing replies without a byte for `SILENCE_LIMIT_S`.
+
+    An idle one is pinged. For a subscriber that is more than a courtesy: nothing else is ever owed there, and readers
+    at the end of a log believe its silence.
+    """
     loop = asyncio.get_running_loop()
     while not connection.closed.done():
         with anyio.move_on_after(SILENCE_LIMIT_S / 3):
@@ -276,6 +280,8 @@ async def _watch(connection: Connection) -> None:
         silent_since = connection.silent_since
         if silent_since is not None and loop.time() - silent_since > SILENCE_LIMIT_S:
             connection.abort()
+        elif not connection.closed.done():
+            connection.ping()
 
 
 async def _open(owner: Owner, address: Address, tls: ssl.SSLContext | None) -> Connection:

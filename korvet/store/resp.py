@@ -21,6 +21,7 @@ ReplyError = hiredis.ReplyError
 
 _NOTHING = Ellipsis
 _UNSENT_LIMIT_BYTES = 256 << 20
+_PING = pack_command(("PING",))
 
 
 Sent = tuple[asyncio.Future[Any] | None, bytes | Sequence[Buffer], int]
@@ -55,13 +56,14 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Sent] = deque()
         self._out: list[Buffer] = []
         self._transport: asyncio.Transport | None = None
+        self._pinged = False
         self.heard_at = self._loop.time()
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def silent_since(self) -> float | None:
         """Loop time since when replies are owed and no byte came; None where nothing is owed."""
-        return self.heard_at if self._waiting else None
+        return self.heard_at if self._waiting or self._pinged else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -105,6 +107,16 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         self._out.append(packed)
 
+    def ping(self) -> None:
+        """Make the server owe a reply, where it owes none: a peer that went away without a word is found so."""
+        if self.silent_since is not None:
+            return
+        if self.subscriber:
+            self.heard_at, self._pinged = self._loop.time(), True
+            self.send_unanswered(_PING)
+        else:
+            self.send(None, _PING)
+
     def command(self, *arguments: Argument) -> asyncio.Future[Any]:
         """Pack, queue, and return the future of the reply (an error reply goes to the owner)."""
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -117,13 +129,14 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(out)
 
     def data_received(self, data: bytes) -> None:
-        self.heard_at = self._loop.time()
+        self.heard_at, self._pinged = self._loop.time(), False
         next_reply = self._reader.gets
         try:
             self._reader.feed(data)
             if self.subscriber:
                 while (reply := next_reply()) is not _NOTHING:
-                    self._owner.pushed(reply)
+                    if reply != b"PONG":
+                        self._owner.pushed(reply)
                 return
             popleft = self._waiting.popleft
             while (reply := next_reply()) is not _NOTHING:

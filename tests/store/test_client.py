@@ -179,6 +179,18 @@ async def test_server_that_owes_replies_and_says_nothing_is_given_up(
         await until(store.is_connected)
 
 
+async def test_subscriber_is_not_believed_when_the_server_went_silent(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "SILENCE_LIMIT_S", 0.3)
+    async with open_store(own_server.url) as store:
+        subscriber = store.subscriber(KEY)
+        assert subscriber is not None
+        with own_server.paused():
+            await until(lambda: not subscriber.is_up)
+        await until(store.is_connected)
+
+
 async def test_lost_functions_are_loaded_and_the_calls_sent_again_in_order(server: Server) -> None:
     async with open_store(server.url) as store:
         await functions.ensure(store)
