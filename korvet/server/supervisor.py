@@ -26,12 +26,14 @@ async def supervise(
     settings: ServeSettings, redis_url: str, port: int, stop: anyio.Event, ready: Callable[[], None]
 ) -> None:
     """Keep the workers up until ``stop`` is set, then let them drain. ``ready`` is called once all accept."""
-    accepting: set[int] = set()
+    awaited = set(range(1, settings.workers + 1))
 
     def accepts(number: int) -> None:
-        accepting.add(number)
-        if len(accepting) == settings.workers:
-            ready()
+        # One that was restarted is not awaited any more.
+        if number in awaited:
+            awaited.remove(number)
+            if not awaited:
+                ready()
 
     async with anyio.create_task_group() as tasks:
         for number in range(1, settings.workers + 1):

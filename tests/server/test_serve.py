@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from korvet.server import tether
 from korvet.server.settings import ServeSettings
@@ -186,6 +187,44 @@ def test_workers_share_a_port_and_are_restarted_and_drained(directory: Path) -> 
         assert not any(is_alive(pid) for pid in everybody)
 
 
+def test_nobody_who_reads_its_output_is_needed(directory: Path) -> None:
+    with running_broker(workers=2, directory=directory) as server:
+        assert server.process is not None and server.process.stdout is not None
+        server.process.stdout.close()
+        victim = min(children(server.pid) - {server.embedded_pid})
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: server.log.count("a worker died") == 1, "the death is noticed")
+        with server.redis() as client:
+            until(lambda: appenders(client) == 2, "another one is there")
+        for _ in range(20):
+            assert ask(server, API_VERSIONS)[:2] == b"\x00\x00"
+        assert server.stop() == 0
+
+
+def test_log_that_cannot_be_written_ends_nothing(directory: Path) -> None:
+    read_end, write_end = os.pipe()
+    settings = ServeSettings(listen_port=0, data_dir=directory / "data")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "korvet.server", settings.to_json()], stdout=write_end, stderr=write_end
+    )
+    os.close(write_end)
+    try:
+        with open(read_end, "rb", buffering=0) as output:
+            port = int(output.readline().split()[4].rpartition(b":")[2])
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", port), WITHIN_S) as client:
+                client.sendall(b"\xff\xff\xff\xff")
+                assert client.recv(1) == b""
+        (embedded,) = children(process.pid)
+        os.kill(embedded, signal.SIGKILL)
+        until(lambda: children(process.pid) not in (set(), {embedded}), "another embedded server is there")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WITHIN_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_workers_leave_when_their_supervisor_is_killed(directory: Path) -> None:
     with running_broker(workers=2, directory=directory) as server:
         everybody = children(server.pid)
@@ -247,6 +286,10 @@ def test_tether_ends_its_program_with_its_parent() -> None:
     parent = subprocess.run(command, capture_output=True, text=True, check=False)
     pid = int(parent.stdout)
     until(lambda: not is_alive(pid), "the program ended")
+
+
+def appenders(client: redis.Redis) -> int:
+    return sum(known["name"] == "korvet-append" for known in client.client_list())
 
 
 def children(pid: int) -> set[int]:
