@@ -39,7 +39,7 @@ def _parsed(comment: str) -> Header:
         for found in _PARAMETER.finditer(line):
             kind, number, is_many, name = found.groups()
             names = keys if kind == "KEYS" else args
-            is_optional = "(optional)" in line if kind == "KEYS" else False
+            is_optional = "(optional)" in line
             names.append(name + ("..." if is_many else "?" if is_optional else ""))
             assert int(number) == len(names), f"{title[1]}: {kind}[{number}] is not the next one"
     reply = re.search(r"^Returns (.*?)(?=^Codes: |^Source: |\Z)", "\n".join(lines), re.MULTILINE | re.DOTALL)

@@ -1,0 +1,163 @@
+"""korvet_group_describe, _state and _delete; what a full server still does for groups.
+
+Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.group import (
+    GROUP_ID,
+    GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP,
+    NONE,
+    RANGE,
+    RETENTION_S,
+    Group,
+    Member,
+)
+
+
+def test_stable_group_is_described_with_metadata_and_assignments(group: Group) -> None:
+    """GCT.testDescribeGroupStable, GMMT.testDescribeGroupStable."""
+    leader, follower = group.stable(2, client="app")
+    described = group.describe()
+    assert described[:7] == (GROUP_ID, "default/consumer-groups/g", "Stable", 2, "consumer", "range", leader)
+    assert set(described.members) == {
+        Member(member, "", "app", "/10.0.0.1", b"range-metadata", member.encode()) for member in (leader, follower)
+    }
+
+
+def test_group_that_gathers_is_described_without_metadata(group: Group) -> None:
+    """GCT.testDescribeGroupRebalancing, GMMT.testDescribeGroupStableThrowsGroupIdNotFound…."""
+    (member,) = group.stable()
+    group.entered()
+    described = group.describe()
+    assert described.state == "PreparingRebalance"
+    assert {one.metadata for one in described.members} == {b""}
+    assert {one.id: one.assignment for one in described.members}[member] == member.encode()
+
+
+def test_assignment_of_a_broken_off_generation_is_not_shown(group: Group) -> None:
+    """GroupMetadataManager.resetAndPropagateAssignmentWithError."""
+    (member,) = group.stable()
+    assert group.join(member).generation == 2
+    assert group.describe().members[0].assignment == member.encode()
+    group.entered()
+    assert {one.assignment for one in group.describe().members} == {b""}
+
+
+def test_instance_ids_are_shown(group: Group) -> None:
+    member = group.join(instance="i").member
+    assert [(one.id, one.instance_id) for one in group.describe().members] == [(member, "i")]
+
+
+def test_unknown_group_is_not_found(group: Group) -> None:
+    """GCT.testDescribeGroupWrongCoordinator's kin, GMMT.testDescribeGroupsWithUnknownGroup."""
+    assert group.read("describe") == [GROUP_ID_NOT_FOUND]
+    assert group.read("state") == [GROUP_ID_NOT_FOUND]
+
+
+def test_state_without_members(group: Group) -> None:
+    """GMMT.testListGroups."""
+    group.stable(2)
+    assert group.read("state") == [NONE, b"Stable", 2, b"consumer", 2]
+
+
+def test_group_whose_members_died_is_shown_as_it_is_by_now(group: Group) -> None:
+    first, _ = group.stable(2, session_s=10)
+    group.pass_time(4)
+    group.heartbeat(first, 2)
+    group.pass_time(6)
+    assert group.read("state")[1:] == [b"PreparingRebalance", 2, b"consumer", 1]
+    assert group.describe().member_ids == {first}
+
+
+def test_ids_that_are_yet_to_join_are_not_members(group: Group) -> None:
+    group.known()
+    assert (group.state, group.describe().members) == ("Empty", ())
+
+
+def test_empty_group_is_deleted_with_its_offsets(group: Group) -> None:
+    """GCT.testDeleteEmptyGroup…, GMMT.testDeleteGroups."""
+    (member,) = group.stable()
+    group.commit({"t:0": "5 -1 aa "}, member, 1)
+    group.leave((member, ""))
+    assert group.delete() == NONE
+    assert group.exists() == []
+    assert group.delete() == GROUP_ID_NOT_FOUND
+
+
+def test_group_with_members_is_not_deleted(group: Group) -> None:
+    """GCT.testDeleteNonEmptyGroup, GMMT.testValidateDeleteGroup."""
+    (member,) = group.stable()
+    assert group.delete() == NON_EMPTY_GROUP
+    group.entered()
+    assert group.delete() == NON_EMPTY_GROUP
+    group.join(member)
+    assert (group.state, group.delete()) == ("CompletingRebalance", NON_EMPTY_GROUP)
+
+
+def test_group_whose_members_are_dead_is_deleted(group: Group) -> None:
+    group.stable(2, session_s=10)
+    group.pass_time(10)
+    assert group.delete() == NONE
+
+
+def test_group_with_only_an_id_that_is_yet_to_join_is_deleted(group: Group) -> None:
+    """GCT.testDeleteEmptyGroup…: pending members do not keep it."""
+    group.known()
+    assert group.delete() == NONE
+    assert group.exists() == []
+
+
+def test_group_that_expired_is_not_found_and_its_remains_go(group: Group) -> None:
+    group.commit({"t:0": "5 -1 aa "})
+    group.pass_time(RETENTION_S)
+    assert group.delete() == GROUP_ID_NOT_FOUND
+    assert group.exists() == []
+
+
+def test_full_server_still_runs_groups(group: Group, server: redis.Redis) -> None:
+    """Refused, they would take with them what frees memory: who reads can go on, and what was read can be trimmed."""
+    (member,) = group.stable()
+    client: Any = server
+    client.config_set("maxmemory", 1)
+    assert group.heartbeat(member, 1) == NONE
+    assert group.commit({"t:0": "5 -1 aa "}, member, 1) == NONE
+    assert group.fetch() == {"t:0": "5 -1 aa "}
+    assert group.entered().is_parked
+    assert group.join(member).is_parked is False
+    assert group.leave((member, "")) == [NONE]
+    assert group.read("state")[0] == NONE
+
+
+def test_group_of_five_hundred_members(group: Group) -> None:
+    """More than a batch of arguments."""
+    answers = group.gathered(*[RANGE] * 500, session_s=60)
+    assert len(answers[0].members) == 500
+    group.assign(answers[0])
+    for answer in answers:
+        assert group.sync(answer.member, 1).assignment == answer.member.encode()
+    assert group.read("state") == [NONE, b"Stable", 1, b"consumer", 500]
+    assert group.field("sync_deadline") is None
+
+
+@pytest.mark.parametrize("key", range(5))
+def test_key_of_the_wrong_type_is_an_error_and_changes_nothing(group: Group, server: redis.Redis, key: int) -> None:
+    client: Any = server
+    (member,) = group.stable()
+    client.delete(group.keys[key])
+    client.set(group.keys[key], "x")
+    before = {name: client.dump(name) for name in group.keys}
+    if key != 4:
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.join(instance="i")
+        assert {name: client.dump(name) for name in group.keys} == before
+    else:
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.commit({"t:0": "5 -1 aa "}, member, 1)

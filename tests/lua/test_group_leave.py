@@ -1,0 +1,101 @@
+"""korvet_group_leave: one member or several, by member id or by instance id.
+
+Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+"""
+
+from __future__ import annotations
+
+from tests.lua.group import (
+    FENCED_INSTANCE_ID,
+    NONE,
+    RANGE,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+    Group,
+)
+
+
+def test_last_member_to_leave_leaves_an_empty_group(group: Group) -> None:
+    """GCT.testValidLeaveGroup, GMMT.testLeaveGroup…."""
+    (member,) = group.stable()
+    assert group.leave((member, "")) == [NONE]
+    described = group.describe()
+    assert (described.state, described.generation, described.members) == ("Empty", 2, ())
+    assert (described.protocol_type, described.protocol, described.leader) == ("consumer", "", "")
+    assert group.exists() == ["group"]
+
+
+def test_others_rebalance_when_one_leaves(group: Group) -> None:
+    """GCT.testLeaveGroup…Rebalance."""
+    first, second, third = group.stable(3)
+    assert group.leave((second, "")) == [NONE]
+    assert group.heartbeat(first, 3) == REBALANCE_IN_PROGRESS
+    assert group.join(first).is_parked
+    assert group.join(third).generation == 4
+
+
+def test_leaving_completes_a_rebalance_that_waited_for_the_one_who_left(group: Group) -> None:
+    """GCT.testPendingMembersLeavesGroup, GMMT.testLeaveGroupCompletesJoin…."""
+    first, second = group.stable(2)
+    assert group.join(first).is_parked
+    assert group.leave((second, "")) == [NONE]
+    assert group.wait(first).members == ((first, "", b"range-metadata"),)
+
+
+def test_id_that_is_yet_to_join_may_leave(group: Group) -> None:
+    """GCT.testPendingMembersLeavesGroup."""
+    first, second = group.stable(2)
+    pending = group.known()
+    group.join(first)
+    group.join(second)
+    assert group.leave((pending, "")) == [NONE]
+    assert len(group.settle(first, second)[first].members) == 2
+    assert group.join(pending).code == UNKNOWN_MEMBER_ID
+
+
+def test_nobody_cannot_leave(group: Group) -> None:
+    """GCT.testLeaveGroupUnknownGroup, testLeaveGroupUnknownConsumerExistingGroup."""
+    assert group.leave(("nobody", ""), ("", "i")) == [UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID]
+    assert group.exists() == []
+    (member,) = group.stable()
+    assert group.leave(("nobody", ""), ("", ""), ("", "i"), (member, "i")) == [UNKNOWN_MEMBER_ID] * 4
+    assert group.state == "Stable"
+
+
+def test_members_leave_together_and_each_has_its_own_code(group: Group) -> None:
+    """GCT.testBatchLeaveGroup…, GMMT.testStaticMembersValidBatchLeaveGroup."""
+    first = group.join(instance="a").member
+    group.sync(first, 1, {}, instance="a")
+    second = group.entered()
+    group.join(first, instance="a")
+    codes = group.leave((first, "b"), ("other", "a"), (second.member, ""), ("", "a"), ("", "a"))
+    assert codes == [UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, NONE, NONE, UNKNOWN_MEMBER_ID]
+    assert group.state == "Empty"
+
+
+def test_member_that_leaves_twice_in_one_request_is_unknown_the_second_time(group: Group) -> None:
+    """GMMT.testDynamicMembersBatchLeaveGroup…."""
+    (member,) = group.stable()
+    assert group.leave((member, ""), (member, "")) == [NONE, UNKNOWN_MEMBER_ID]
+
+
+def test_parked_member_that_leaves_is_told_that_it_is_unknown(group: Group) -> None:
+    """GroupMetadataManager.removeCurrentMemberFromClassicGroup."""
+    group.stable()
+    joined = group.entered()
+    assert group.leave((joined.member, "")) == [NONE]
+    assert group.wait(joined.member).code == UNKNOWN_MEMBER_ID
+
+
+def test_first_rebalance_still_waits_when_one_leaves(group: Group) -> None:
+    group.initial_delay_ms = 3000
+    first, second = group.entered(session_s=30), group.entered(session_s=30)
+    assert group.leave((second.member, "")) == [NONE]
+    assert group.wait(first.member).is_parked
+
+
+def test_leaving_before_the_assignment_breaks_the_generation_off(group: Group) -> None:
+    """GCT.testLeaveGroupDuringCompletingRebalance…."""
+    leader, follower = group.gathered(RANGE, RANGE)
+    assert group.leave((follower.member, "")) == [NONE]
+    assert group.sync(leader.member, 1, {}).code == REBALANCE_IN_PROGRESS

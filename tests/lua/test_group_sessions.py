@@ -1,0 +1,195 @@
+"""korvet_group_heartbeat: sessions, and what happens to them when nobody could call.
+
+Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.group import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    NONE,
+    RANGE,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+    Group,
+)
+
+CHANGED = (("range", b"changed"),)
+
+
+def test_heartbeats_hold_a_session(group: Group) -> None:
+    """GCT.testValidHeartbeat, testSessionTimeout's opposite."""
+    (member,) = group.stable(session_s=10)
+    for _ in range(12):
+        group.pass_time(3)
+        assert group.heartbeat(member, 1) == NONE
+
+
+def test_member_without_a_heartbeat_is_out_after_its_session_timeout(group: Group) -> None:
+    """GCT.testSessionTimeout, testHeartbeatMaintainsSession."""
+    alive, dead = group.stable(2, session_s=10)
+    for _ in range(3):
+        group.pass_time(3)
+        assert group.heartbeat(alive, 2) == NONE
+    assert group.state == "Stable"
+    group.pass_time(1)
+    assert group.state == "PreparingRebalance"
+    assert group.heartbeat(dead, 2) == UNKNOWN_MEMBER_ID
+    assert group.heartbeat(alive, 2) == REBALANCE_IN_PROGRESS
+    assert group.join(alive).generation == 3
+
+
+def test_heartbeat_by_nobody_is_refused(group: Group) -> None:
+    """GCT.testHeartbeatUnknownGroup, testHeartbeatUnknownConsumerExistingGroup, testHeartbeatEmptyGroup."""
+    assert group.heartbeat("nobody", 1) == UNKNOWN_MEMBER_ID
+    (member,) = group.stable()
+    assert group.heartbeat("nobody", 1) == UNKNOWN_MEMBER_ID
+    assert group.heartbeat("", 1) == UNKNOWN_MEMBER_ID
+    group.leave((member, ""))
+    assert group.heartbeat(member, 2) == UNKNOWN_MEMBER_ID
+
+
+def test_heartbeat_of_an_id_that_is_yet_to_join_is_refused(group: Group) -> None:
+    """GCT.testHeartbeatPendingMember… ."""
+    group.stable()
+    assert group.heartbeat(group.known(), 1) == UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("generation", [-1, 0, 2])
+def test_heartbeat_of_another_generation_is_refused(group: Group, generation: int) -> None:
+    """GCT.testHeartbeatIllegalGeneration."""
+    (member,) = group.stable()
+    assert group.heartbeat(member, generation) == ILLEGAL_GENERATION
+
+
+def test_heartbeat_while_the_group_gathers_says_to_rejoin_and_counts(group: Group) -> None:
+    """GCT.testHeartbeatRebalanceInProgress, GMMT.testHeartbeatDuringPreparingRebalance."""
+    member, other = group.stable(2, session_s=10, rebalance_s=60)
+    group.join(other, CHANGED, rebalance_s=60)
+    for _ in range(5):
+        group.pass_time(4)
+        assert group.heartbeat(member, 2) == REBALANCE_IN_PROGRESS
+        assert group.wait(other).is_parked
+
+
+def test_heartbeat_before_the_assignment_is_fine_and_counts(group: Group) -> None:
+    """GCT.testHeartbeatDuringRebalance…; GMMT.testHeartbeatDuringCompletingRebalance."""
+    leader, follower = group.gathered(RANGE, RANGE)
+    for _ in range(5):
+        group.pass_time(4)
+        assert group.heartbeat(leader.member, 1) == NONE
+        assert group.heartbeat(follower.member, 1) == NONE
+
+
+def test_order_of_refusals_is_static_then_member_then_generation(group: Group) -> None:
+    """GroupMetadataManager.validateClassicGroupHeartbeat."""
+    member = group.join(instance="i").member
+    assert group.heartbeat("other", 9, "i") == FENCED_INSTANCE_ID
+    assert group.heartbeat("other", 9) == UNKNOWN_MEMBER_ID
+    assert group.heartbeat(member, 9, "j") == UNKNOWN_MEMBER_ID
+    assert group.heartbeat(member, 9, "i") == ILLEGAL_GENERATION
+    assert group.heartbeat(member, 1, "i") == NONE
+
+
+def test_join_with_another_session_timeout_counts_from_then_on(group: Group) -> None:
+    """GCT.testJoinGroupUpdates…; ClassicGroup.updateMember."""
+    (member,) = group.stable(session_s=10)
+    group.assign(group.join(member, session_s=60))
+    for _ in range(3):
+        group.pass_time(25)
+        assert group.heartbeat(member, 2) == NONE
+
+
+@pytest.mark.parametrize("outage_s", [9.0, 11.0, 3600.0])
+def test_nobody_who_lives_expires_in_an_outage(group: Group, outage_s: float) -> None:
+    """Every deadline is past when the queued heartbeats run."""
+    members = group.stable(3, session_s=10)
+    group.pass_time(outage_s)
+    assert [group.heartbeat(member, 3) for member in members] == [NONE] * 3
+    assert group.state == "Stable"
+
+
+def test_member_that_died_in_an_outage_is_out_a_session_later(group: Group) -> None:
+    alive, dead = group.stable(2, session_s=10)
+    group.pass_time(3600)
+    for _ in range(3):
+        assert group.heartbeat(alive, 2) == NONE
+        group.pass_time(3)
+    assert group.heartbeat(alive, 2) == NONE
+    group.pass_time(1.001)
+    assert group.heartbeat(alive, 2) == REBALANCE_IN_PROGRESS
+    assert group.heartbeat(dead, 2) == UNKNOWN_MEMBER_ID
+
+
+def test_slow_heartbeats_do_not_keep_the_dead_alive(group: Group) -> None:
+    """Between two heartbeats more than half a session passes, so that each looks like the end of an outage."""
+    alive, _ = group.stable(2, session_s=6)
+    codes = []
+    for _ in range(4):
+        group.pass_time(3.5)
+        codes.append(group.heartbeat(alive, 2))
+    assert codes[-1] == REBALANCE_IN_PROGRESS
+
+
+def test_outages_that_follow_each_other_expire_nobody(group: Group) -> None:
+    members = group.stable(3, session_s=10)
+    for _ in range(5):
+        group.pass_time(9.5)
+        assert [group.heartbeat(member, 3) for member in members] == [NONE] * 3
+        group.pass_time(0.5)
+        assert [group.heartbeat(member, 3) for member in members] == [NONE] * 3
+
+
+def test_outage_during_a_rebalance_throws_nobody_out(group: Group) -> None:
+    """The time that nobody could use does not count against the rebalance timeout."""
+    first, second = group.stable(2, session_s=10, rebalance_s=20)
+    group.join(second, CHANGED, rebalance_s=20)
+    group.pass_time(60)
+    assert group.wait(second).is_parked
+    assert group.heartbeat(first, 2) == REBALANCE_IN_PROGRESS
+    assert group.join(first, rebalance_s=20).generation == 3
+
+
+def test_outage_before_the_assignment_throws_nobody_out(group: Group) -> None:
+    leader, follower = group.gathered(RANGE, RANGE, session_s=10, rebalance_s=20)
+    group.pass_time(60)
+    assert group.sync(follower.member, 1).is_parked
+    group.assign(leader)
+    assert group.sync(follower.member, 1).assignment == follower.member.encode()
+
+
+def test_new_members_join_ends_the_sessions_of_the_dead(group: Group) -> None:
+    """It says nothing about the others, so it does not prolong them."""
+    group.stable(2, session_s=10)
+    group.pass_time(3600)
+    joined = group.entered()
+    assert (joined.generation, joined.members) == (4, ((joined.member, "", b"range-metadata"),))
+
+
+def test_reading_neither_prolongs_nor_writes(group: Group, server: redis.Redis) -> None:
+    group.stable(2, session_s=10)
+    group.pass_time(3600)
+    client: Any = server
+    before = [client.dump(key) for key in group.keys]
+    assert (group.state, group.describe().members) == ("Empty", ())
+    assert [client.dump(key) for key in group.keys] == before
+
+
+def test_heartbeat_of_a_settled_member_writes_its_session_and_little_else(group: Group, server: redis.Redis) -> None:
+    """Whatever the size of the group: the other keys stay as they are, the group's hash but now and then."""
+    members = group.stable(4, session_s=40)
+    client: Any = server
+    group.pass_time(5)
+    others = [client.dump(key) for key in (group.keys[0], group.keys[1])]
+    assert group.heartbeat(members[2], 4) == NONE
+    assert [client.dump(key) for key in (group.keys[0], group.keys[1])] == others
+    assert client.zscore(group.keys[2], members[2]) == (group.now + 40) * 1000
+    group.pass_time(0.001)
+    assert group.heartbeat(members[3], 4) == NONE
+    assert group.field("touched") == str(round(group.now * 1000))
