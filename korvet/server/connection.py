@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import struct
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 REQUEST_CHARGE_BYTES = 2048
 """What a request is charged beside its bytes, for its objects."""
+_read_correlation_id = struct.Struct(">i").unpack_from
 _WRITE_BUFFER_BYTES = 1 << 20
 _MAX_CONTEXTS = 64
 _LINGER_S = 5.0
@@ -76,7 +78,7 @@ class _Seen(NamedTuple):
     context: Context | None
 
 
-_NOTHING_SEEN = _Seen(b"", b"", RequestHeader(0, 0, 0, None, 0), None, None)
+_NOTHING_SEEN = _Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -154,10 +156,10 @@ class Connection(asyncio.BufferedProtocol):
     def _arrived(self, frame: memoryview) -> None:
         if self._is_closing or self._draining:
             return
-        queued = _Request(int.from_bytes(frame[4:8], "big", signed=True), len(frame) + REQUEST_CHARGE_BYTES)
         seen = self._seen
         if frame[:4] != seen.key_and_version or frame[8 : seen.header.body_at] != seen.client_id_and_tags:
             seen = self._see(frame)
+        queued = _Request(_read_correlation_id(frame, 4)[0], len(frame) + REQUEST_CHARGE_BYTES)
         api = seen.api
         if api is None or seen.context is None:
             queued.answer_frame = _unsupported(seen.header, queued.correlation_id, self._server.apis)

@@ -9,10 +9,12 @@ believed: beyond `TRUSTED_BYTES` a buffer grows, by doubling, only as the bytes 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from korvet.errors import MalformedRequest
 
+_read_size = struct.Struct(">i").unpack_from
 SCRATCH_BYTES = 1 << 16
 TRUSTED_BYTES = 2 << 20
 DEFAULT_MAX_FRAME_BYTES = 104857600
@@ -72,7 +74,7 @@ class FrameSplitter:
     def _split(self) -> None:
         view, have, at = self._view, self._have, 0
         while have - at >= 4:
-            size = int.from_bytes(view[at : at + 4], "big", signed=True)
+            size: int = _read_size(view, at)[0]
             if not 0 <= size <= self._max_frame_bytes:
                 raise MalformedRequest(f"frame of {size} bytes; up to {self._max_frame_bytes} are taken")
             end = at + 4 + size
