@@ -20,6 +20,18 @@ function group.commit_refusal(g, id, instance_id, generation, version)
   return group.is(g, 'CompletingRebalance') and code.REBALANCE_IN_PROGRESS or nil
 end
 
+-- Whether a commit without a member may go to a group in which nothing is due. Its expiry is moved now and then, for
+-- which the group has to be looked at in full, as where there are no offsets yet.
+function group.takes_any_commit(keys, generation, retention)
+  local fields = redis.call('HMGET', keys[1], 'state', 'expires_at', 'next_due')
+  if fields[1] ~= 'Empty' or tonumber(generation) >= 0 then
+    return false
+  end
+  local now, expires_at = value.now_ms(), tonumber(fields[2])
+  local is_fresh = expires_at > now and now + retention - expires_at <= retention / 1000
+  return is_fresh and now < (tonumber(fields[3]) or math.huge) and redis.call('EXISTS', keys[5]) == 1
+end
+
 -- A commit that has to look at the group in full.
 function group.commit_slowly(keys, args, offsets)
   local id, instance_id, generation = args[3], args[4], value.number(args[5], 'generation')
@@ -66,7 +78,12 @@ function group.commit(keys, args)
   if #offsets % 2 ~= 0 then
     error('offsets come in pairs', 0)
   end
-  local state = args[3] ~= '' and group.beat(keys, args[3], args[4], args[5])
+  local state
+  if args[3] ~= '' then
+    state = group.beat(keys, args[3], args[4], args[5])
+  elseif group.takes_any_commit(keys, args[5], args[7]) then
+    state = 'Empty'
+  end
   if not state then
     return group.commit_slowly(keys, args, offsets)
   elseif state == 'CompletingRebalance' then

@@ -164,7 +164,7 @@ class Group:
             return Joined(*head)
         told = reply[9]
         members = tuple((plain(told[at]), plain(told[at + 1]), told[at + 2]) for at in range(0, len(told), 3))
-        return Joined(*head[:8], bool(head[8]), members)
+        return Joined._make((*head[:8], bool(head[8]), members))
 
     def sync(
         self,
@@ -216,10 +216,9 @@ class Group:
         assert reply[0] == NONE, reply
         flat = reply[8]
         members = tuple(
-            Member(*[plain(value) for value in flat[at : at + 4]], flat[at + 4], flat[at + 5])
-            for at in range(0, len(flat), 6)
+            Member._make((*map(plain, flat[at : at + 4]), flat[at + 4], flat[at + 5])) for at in range(0, len(flat), 6)
         )
-        return Described(*[plain(value) for value in reply[1:8]], members)
+        return Described._make((*map(plain, reply[1:8]), members))
 
     @property
     def state(self) -> str:

@@ -82,9 +82,10 @@ class Log:
         timestamp: int = 1000,
         batch: bytes = b"batch",
         producer: tuple[int, int, int] = (-1, -1, -1),
+        is_next: bool = False,
     ) -> Appended:
         """Append an inline batch; ``producer`` is id, epoch and base sequence."""
-        return self._append((), records, timestamp, len(batch), producer, batch)
+        return self._append((), records, timestamp, len(batch), producer, batch, is_next=is_next)
 
     def place(
         self,
@@ -112,9 +113,11 @@ class Log:
         size: int,
         producer: tuple[int, int, int],
         batch: bytes,
+        *,
+        is_next: bool = False,
     ) -> Appended:
         args = (self.topic_id, self.run_id, records, size, timestamp, 4_000_000_000, *producer, batch)
-        reply: bytes = self.call("korvet_log_append", *args, keys=(*self.keys, *temporary))
+        reply: bytes = self.call("korvet_log_append", *args, *([1] if is_next else []), keys=(*self.keys, *temporary))
         return Appended(*map(int, reply.split()))
 
     def trim(self, offset: int) -> list[int]:

@@ -183,6 +183,27 @@ def test_each_commit_prolongs_the_life_of_an_empty_group(group: Group) -> None:
     assert group.fetch() == {**AT_5, "t:1": "1 -1 aa "}
 
 
+def test_life_of_an_empty_group_is_prolonged_now_and_then(group: Group) -> None:
+    """A thousandth of the retention is exact enough, and most commits write their offsets alone."""
+    group.commit(AT_5)
+    first = group.field("expires_at")
+    group.pass_time(RETENTION_S / 1000)
+    group.commit(AT_9)
+    assert group.field("expires_at") == first
+    group.pass_time(0.001)
+    group.commit(AT_5)
+    assert group.field("expires_at") == str(round((group.now + RETENTION_S) * 1000))
+
+
+def test_commit_without_a_member_finds_what_became_due(group: Group) -> None:
+    """Also where the group had offsets and nobody but an id that is yet to join."""
+    group.commit(AT_5)
+    pending = group.known(session_s=10)
+    group.pass_time(10)
+    assert group.commit(AT_9) == NONE
+    assert group.join(pending).code == UNKNOWN_MEMBER_ID
+
+
 def test_group_with_members_never_expires(group: Group) -> None:
     (member,) = group.stable(session_s=1800)
     group.commit(AT_5, member, 1)

@@ -14,6 +14,7 @@ from tests.lua.group import (
     UNKNOWN_MEMBER_ID,
     Group,
     Joined,
+    Protocols,
 )
 
 CHANGED = (("range", b"changed"),)
@@ -22,8 +23,9 @@ CHANGED = (("range", b"changed"),)
 def stable(group: Group, *instances: str, session_s: float = 30, rebalance_s: float = 60) -> list[str]:
     """Member ids of a Stable group of static members, the leader's first, at generation 1."""
     group.initial_delay_ms = 1000
-    options = {"session_s": session_s, "rebalance_s": rebalance_s}
-    members = [group.join(instance=instance, **options).member for instance in instances]
+    members = [
+        group.join(instance=instance, session_s=session_s, rebalance_s=rebalance_s).member for instance in instances
+    ]
     for _ in range(2):
         group.pass_time(1)
         group.wait(members[0], instances[0])
@@ -36,8 +38,8 @@ def stable(group: Group, *instances: str, session_s: float = 30, rebalance_s: fl
     return members
 
 
-def rejoin(group: Group, instance: str, **options: object) -> Joined:
-    return group.join(instance=instance, session_s=30, **options)  # type: ignore[arg-type]
+def rejoin(group: Group, instance: str, protocols: Protocols = RANGE, version: int = 9) -> Joined:
+    return group.join(instance=instance, protocols=protocols, session_s=30, version=version)
 
 
 def test_static_member_joins_at_once_and_its_id_begins_with_its_instance_id(group: Group) -> None:

@@ -177,3 +177,14 @@ def test_producers_that_come_and_go_do_not_pile_up(log: Log, set_clock: Callable
         sizes.append(len(log.producer_ids()))
     assert max(sizes[600:]) < 500
     assert all(later <= earlier + 1 for earlier, later in pairwise(sizes))
+
+
+def test_who_must_be_the_next_one_is_let_pass_no_gap(log: Log) -> None:
+    assert log.append(3, producer=(7, 0, 3), is_next=True) == (45, -1, 0, 0)
+    assert _fill(log, 2) == [0, 3]
+    log.run_id = "2" * 40
+    before = log.dump()
+    assert log.append(3, producer=(7, 0, 9), is_next=True).code == 45
+    assert log.append(3, producer=(7, 0, 3), is_next=True)[:2] == (0, 3)
+    assert log.dump() == before
+    assert log.append(3, producer=(7, 0, 6), is_next=True)[:2] == (0, 6)
