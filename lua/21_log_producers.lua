@@ -15,7 +15,7 @@ producer.SWEEP = 10
 
 -- Judge a batch by its producer's state. Returns a code, the base offset of the first append where the batch is a
 -- duplicate, and the text of the four batches that are kept behind it.
-function producer.judge(state, epoch, first, last, leader_epoch)
+function producer.judge(state, epoch, first, last, leader_epoch, is_next)
   local known_epoch, known_leader_epoch, kept, newest =
     string.match(state, '^(%-?%d+) (%d+)(|%d+,(%d+),%d+|?[^|]*|?[^|]*|?[^|]*)')
   if epoch ~= known_epoch then
@@ -34,8 +34,8 @@ function producer.judge(state, epoch, first, last, leader_epoch)
   end
   -- Where history went back, batches that the producer knows to be stored may be lost. It cannot send them again, and
   -- any refusal of what comes after them ends an idempotent librdkafka producer that had to try twice: so it goes on
-  -- behind the gap, once. A front-end sees to it that what comes after a batch that failed waits for its second try.
-  if gap < producer.SEQUENCES / 2 and known_leader_epoch ~= leader_epoch then
+  -- behind the gap, once. What comes after a batch that failed waits for its second try: a front-end says so.
+  if not is_next and gap < producer.SEQUENCES / 2 and known_leader_epoch ~= leader_epoch then
     return code.NONE, nil, kept
   end
   return code.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -43,6 +43,7 @@ end
 
 -- Judge an append by its arguments. Returns a code, the base offset of the first append where the batch is a duplicate,
 -- and, where the batch is to be appended, the producer's state after it and whether the producer is a new one.
+-- With args[11] it must be the next one of a producer that is known.
 function producer.admit(producers_key, args, leader_epoch, base)
   local producer_id, epoch, first = args[7], args[8], tonumber(args[9])
   local last = (first + args[3] - 1) % producer.SEQUENCES
@@ -50,10 +51,12 @@ function producer.admit(producers_key, args, leader_epoch, base)
   local kept = ''
   if state then
     local outcome, first_base
-    outcome, first_base, kept = producer.judge(state, epoch, first, last, leader_epoch)
+    outcome, first_base, kept = producer.judge(state, epoch, first, last, leader_epoch, args[11])
     if outcome ~= code.NONE or first_base then
       return outcome, first_base
     end
+  elseif args[11] then
+    return code.OUT_OF_ORDER_SEQUENCE_NUMBER
   end
   return code.NONE, nil, string.format('%s %s|%d,%d,%s%s', epoch, leader_epoch, first, last, base, kept), not state
 end

@@ -149,6 +149,7 @@ LOG_FUNCTIONS = (
             "producer_epoch",
             "base_sequence",
             "batch",
+            "is_next?",
         ),
         reply="the text `code base_offset log_start leader_epoch`, each -1 where unknown; "
         "a duplicate gets its first append's base_offset",

@@ -90,9 +90,12 @@ async def delete_topic(catalog: Catalog, log: Log, topic: Topic) -> ErrorCode:
     """
     code = await catalog.begin_delete(topic)
     if code == ErrorCode.none:
-        # It is gone for clients; what cannot be removed now is removed by `finish_deletions`.
-        with suppress(StoreUnavailable):
-            await _remove(catalog, log, topic)
+        # It is gone for clients; what cannot be removed now is removed by `finish_deletions`. The topic may have grown
+        # since the caller saw it: as it was marked it stays.
+        marked = next((one for one in catalog.deleting() if one.id == topic.id), None)
+        if marked is not None:
+            with suppress(StoreUnavailable):
+                await _remove(catalog, log, marked)
     return code
 
 

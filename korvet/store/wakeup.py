@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any
 
 import anyio
@@ -22,15 +23,19 @@ log = structlog.get_logger()
 
 _LINGER_S = 60.0
 _CONFIRM_S = 1.0
+_VOID = b"-1 "
+"""How a message begins that says: ask again, whatever you know."""
+_moments = count(1)
 
 
 class _Channel:
     """A subscription, wanted from its first listener until `_LINGER_S` after the last one left."""
 
-    __slots__ = ("confirmed", "idle_since", "latest", "listeners", "name")
+    __slots__ = ("confirmed", "idle_since", "latest", "listeners", "name", "since")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.since = next(_moments)
         self.confirmed = False
         self.latest: bytes | None = None
         self.listeners: set[Listening] = set()
@@ -111,6 +116,14 @@ class Wakeups:
         known = self._channels.get(channel)
         return None if known is None else known.latest
 
+    def since(self, channel: str) -> int:
+        """A number that is another one after messages may have been missed, and after one that told to ask again.
+
+        0 where the channel is not subscribed. What was asked for while it was the same can be trusted with `latest`.
+        """
+        known = self._channels.get(channel)
+        return 0 if known is None else known.since
+
     def listen(self, channels: Iterable[str]) -> Listening:
         """Be woken by these channels, which stay subscribed for a minute after the block, for the next one who asks."""
         self._sweep()
@@ -184,6 +197,8 @@ class Wakeups:
             return
         if kind == b"smessage":
             channel.latest = message[2]
+            if message[2].startswith(_VOID):
+                channel.since = next(_moments)
             _announce(channel)
             self._sweep()
         elif kind == b"ssubscribe":
@@ -203,6 +218,8 @@ def _announce(channel: _Channel) -> None:
 
 
 def _confirm(channel: _Channel) -> None:
+    if not channel.confirmed:
+        channel.since = next(_moments)
     channel.confirmed = True
     _announce(channel)
 
@@ -210,4 +227,5 @@ def _confirm(channel: _Channel) -> None:
 def _forget(channel: _Channel) -> None:
     channel.confirmed = False
     channel.latest = None
+    channel.since = next(_moments)
     _announce(channel)

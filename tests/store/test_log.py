@@ -346,7 +346,7 @@ async def test_batches_that_found_no_keys_are_appended_in_order(one: Front) -> N
     batches = [batch(2, size) for size in (10, LARGE, 10)]
     appends = [one.log.append(partition, header(data), data) for data in batches]
     assert await settled(appends) == [(0, 0), (0, 2), (0, 4)]
-    assert split(await one.read(partition, 0)) == stored(*zip([0, 2, 4], batches, strict=True))
+    assert [data for _, _, _, data in split(await one.read(partition, 0))] == [data[16:] for data in batches]
     assert partition.repairing == 0
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -50,8 +49,7 @@ class Log:
         self.reply_budget = ReplyBudget()
         self.is_full = False
         """Whether Redis refused the last append for want of memory."""
-        self._loop = asyncio.get_running_loop()
-        self.now = self._loop.time
+        self.now = asyncio.get_running_loop().time
         self._namespace = namespace
         self._catalog = catalog
         self._partitions: dict[str, list[Partition]] = {}
@@ -104,12 +102,6 @@ class Log:
         for partitions in self._partitions.values():
             for partition in partitions:
                 partition.forget()
-
-    def answered(self, reply: bytes) -> asyncio.Future[Any]:
-        """A reply for what need not be asked."""
-        future = self._loop.create_future()
-        future.set_result(reply)
-        return future
 
     def next_token(self) -> str:
         """A name for a temporary key, unique among all processes."""
@@ -165,6 +157,8 @@ class Log:
             if code == GONE and may_restore and await self.restore(partition):
                 may_restore = False
             elif code != 0 or not more:
+                if code == 0:
+                    partition.trimmed(start)
                 return code, start
 
     # ------------------------------------------------------------------ partitions come and go
@@ -178,7 +172,12 @@ class Log:
         topic = self._catalog.topic_by_id(partition.topic.id)
         if topic is None or partition.index >= topic.partitions:
             return False
-        await self._create([partition])
+        # Where keys were lost, clients have seen an epoch of theirs: without a run id the next use begins a new one.
+        await self._create([partition], run_id="")
+        await self._catalog.refresh()
+        if self._catalog.topic_by_id(partition.topic.id) is None:
+            await self._delete(partition, partition.topic_id)
+            return False
         return True
 
     async def take_over(self, partition: Partition) -> None:
@@ -201,29 +200,35 @@ class Log:
         """
         for some in _slices(self._all_partitions(topic)):
             await self._create(some)
+        # Who deleted the topic meanwhile may have been here before these keys were.
+        await self._catalog.refresh()
+        if self._catalog.topic_by_id(topic.id) is None:
+            await self.delete_partitions(topic)
 
-    async def _create(self, partitions: Sequence[Partition]) -> None:
-        questions = [self._ask_to_create(partition) for partition in partitions]
+    async def _create(self, partitions: Sequence[Partition], run_id: str | None = None) -> None:
+        questions = [self._ask_to_create(partition, run_id) for partition in partitions]
         for partition, question in zip(partitions, questions, strict=True):
             if (await question)[0] == GONE and await self._clear_former(partition):
-                await self._ask_to_create(partition)
+                await self._ask_to_create(partition, run_id)
 
-    def _ask_to_create(self, partition: Partition) -> asyncio.Future[Sequence[int]]:
-        keys = partition.keys
-        return self.store.fcall(
-            Purpose.APPEND, "korvet_log_create", keys, partition.topic_id, self.find_run_id(partition)
-        )
+    def _ask_to_create(self, partition: Partition, run_id: str | None) -> asyncio.Future[Sequence[int]]:
+        if run_id is None:
+            run_id = self.find_run_id(partition)
+        return self.store.fcall(Purpose.APPEND, "korvet_log_create", partition.keys, partition.topic_id, run_id)
 
     async def _clear_former(self, partition: Partition) -> bool:
         """Delete what a former topic of this name left behind; false when the keys are those of a topic that exists.
 
-        The catalog is read after the keys: a topic that is in it no more then will never be again.
+        The catalog is read after the keys: a topic that is in it no more then will never be again. Keys that nobody
+        owns are deleted in nobody's name, so that those which another front-end makes meanwhile stay.
         """
         meta = partition.keys.meta
         topic_id, deleting = await self.store.call(Purpose.APPEND, meta, "HMGET", meta, "topic_id", "deleting")
-        owner = (topic_id or deleting or partition.topic_id.encode()).decode()
+        if topic_id == partition.topic_id.encode():
+            return False
+        owner = (topic_id or deleting or b"").decode()
         await self._catalog.refresh()
-        if owner != partition.topic_id and self._catalog.topic_by_id(UUID(hex=owner)) is not None:
+        if owner not in ("", partition.topic_id) and self._catalog.topic_by_id(UUID(hex=owner)) is not None:
             return False
         await self._delete(partition, owner)
         return True
@@ -239,7 +244,9 @@ class Log:
                 _, more = await question
                 if more:
                     await self._delete(partition, partition.topic_id)
-        self._partitions.pop(topic.name, None)
+        known = self._partitions.get(topic.name)
+        if known is not None and known[0].topic.id == topic.id:
+            del self._partitions[topic.name]
 
     async def _delete(self, partition: Partition, topic_id: str) -> None:
         while (await self._ask_to_delete(partition, topic_id))[1]:

@@ -34,7 +34,8 @@ TEMPORARY_MS = 60_000
 _ATTEMPTS = 3
 _WATCHED_S = 10.0
 _OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
-_BEHIND_A_FAILURE = b"%d -1 -1 -1" % _OUT_OF_ORDER
+_IN_SEQUENCE = (1,)
+"""The argument that has a batch refused where it is not the next one that Redis knows of."""
 _UNKNOWN_PRODUCER = int(ErrorCode.unknown_producer_id)
 _OUT_OF_SEQUENCE = frozenset({_OUT_OF_ORDER, _UNKNOWN_PRODUCER})
 
@@ -54,7 +55,7 @@ class Appending:
     :raises StoreUnavailable, StoreFull, StoreError: when awaited.
     """
 
-    __slots__ = ("_batch", "_data", "_known_end", "_log", "_partition", "_repairs", "_reply")
+    __slots__ = ("_batch", "_data", "_is_behind", "_known_end", "_log", "_partition", "_repairs", "_reply")
 
     def __init__(self, log: Log, partition: Partition, batch: Batch, data: bytes | memoryview) -> None:
         self._log = log
@@ -63,12 +64,9 @@ class Appending:
         self._data = data
         self._known_end = partition.end
         self._repairs = partition.repairs
-        if batch.producer_id < 0:
-            self._reply = self._send()
-        elif partition.in_flight.is_behind_a_failure(batch):
-            self._reply = log.answered(_BEHIND_A_FAILURE)
-        else:
-            self._reply = self._send()
+        self._is_behind = batch.producer_id >= 0 and partition.in_flight.is_behind_a_failure(batch)
+        self._reply = self._send()
+        if batch.producer_id >= 0:
             partition.in_flight.add(batch, self._reply)
 
     def _send(self) -> asyncio.Future[Any]:
@@ -94,6 +92,7 @@ class Appending:
             batch.producer_epoch,
             batch.base_sequence,
             inline,
+            *(_IN_SEQUENCE if self._is_behind else ()),
         )
 
     def __await__(self) -> Generator[Any, None, Appended]:
@@ -132,7 +131,7 @@ class Appending:
                     break
         finally:
             partition.repairing -= 1
-        if appended.code == _OUT_OF_ORDER and was_lost:
+        if appended.code == _OUT_OF_ORDER and was_lost and not self._is_behind:
             return appended._replace(code=_UNKNOWN_PRODUCER)
         return appended
 

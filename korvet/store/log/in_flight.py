@@ -3,8 +3,9 @@
 A producer sends several batches before it knows the outcome of the first. When Redis is lost, those under way fail,
 and what arrives after the reconnect is behind a gap that the producer is about to close. Redis would refuse it where
 it knows the producer and the server is the same; where it does not (a new producer, a history that went back) the gap
-would be let pass, and the failed batches would come too late. So whoever is behind a failed batch is refused until
-that one comes again, with the code on which clients try again in order.
+would be let pass, and the failed batches would come too late. So until that one comes again, whoever is behind a failed
+batch is taken only as the next one after what Redis knows; else it is refused, with the code on which clients try again
+in order. Redis is asked because the failed batch may have come again at another front-end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from korvet.wire.batch import Batch
 
 SEQUENCES = 1 << 31
 _MOST_PRODUCERS = 1000
+_MOST_BATCHES = 20
+"""Of one producer: clients have five under way at most, and one that sends more is judged by its oldest."""
 
 
 class _Sent(NamedTuple):
@@ -27,6 +30,15 @@ class _Sent(NamedTuple):
     @property
     def has_failed(self) -> bool:
         return self.reply.done() and (self.reply.cancelled() or self.reply.exception() is not None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is under way, or will come again."""
+        return not self.reply.done() or self.has_failed
+
+    @property
+    def was_taken(self) -> bool:
+        return self.reply.done() and not self.has_failed and self.reply.result().startswith(b"0 ")
 
 
 class InFlight:
@@ -42,11 +54,13 @@ class InFlight:
         return len(self._producers)
 
     def is_behind_a_failure(self, batch: Batch) -> bool:
-        """Whether a batch before this one failed and did not come again."""
+        """Whether a batch before this one failed, did not come again, and none behind it was taken."""
         sent = self._producers.get(batch.producer_id)
         if sent is None:
             return False
         while sent and sent[0].reply.done() and not sent[0].has_failed:
+            sent.popleft()
+        while sent and sent[0].has_failed and any(later.was_taken for later in sent):
             sent.popleft()
         if not sent or not sent[0].has_failed:
             return False
@@ -58,15 +72,18 @@ class InFlight:
         return False
 
     def add(self, batch: Batch, reply: asyncio.Future[Any]) -> None:
-        """Note a batch that was sent."""
+        """Note a batch that was sent, after `is_behind_a_failure` was asked."""
         sent = self._producers.get(batch.producer_id)
         if sent is None:
             if len(self._producers) >= _MOST_PRODUCERS:
                 self._sweep()
             sent = self._producers[batch.producer_id] = deque()
-        sent.append(_Sent(batch.producer_epoch, batch.base_sequence, reply))
+        while sent and sent[-1].reply.done() and not sent[-1].has_failed:
+            sent.pop()
+        if len(sent) < _MOST_BATCHES:
+            sent.append(_Sent(batch.producer_epoch, batch.base_sequence, reply))
 
     def _sweep(self) -> None:
-        """Forget producers of whom nothing is under way, and all if that does not help."""
-        busy = {producer: sent for producer, sent in self._producers.items() if sent and not sent[-1].reply.done()}
+        """Forget producers whose batches were all answered, and all if that does not help."""
+        busy = {producer: sent for producer, sent in self._producers.items() if any(one.is_open for one in sent)}
         self._producers = busy if len(busy) < _MOST_PRODUCERS else {}

@@ -23,13 +23,13 @@ class RecentBatch(NamedTuple):
 class Partition:
     """A partition of one topic id.
 
-    ``epoch``, ``end`` and ``start`` are what was last heard of it, -1 where nothing was; ``end`` never goes back
-    within an epoch.
+    ``epoch``, ``end`` and ``start`` are what was last heard of it, -1 where nothing was; ``end`` and ``start`` never go
+    back within an epoch.
     """
 
     __slots__ = (
         "end", "epoch", "in_flight", "index", "keys", "limits", "mean_bytes", "recent", "repairing", "repairs",
-        "run_id", "start", "topic", "topic_id", "watched_at",
+        "run_id", "since", "start", "topic", "topic_id", "watched_at",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, keys: PartitionKeys) -> None:
@@ -38,6 +38,8 @@ class Partition:
         self.keys = keys
         self.topic_id = topic.id.hex
         self.epoch = self.end = self.start = -1
+        self.since = 0
+        """`Wakeups.since` of the channel when what is known was asked for."""
         self.run_id = ""
         """Of the server that holds the partition; empty where it must be asked for."""
         self.limits: Limits | None = None
@@ -62,11 +64,18 @@ class Partition:
         if epoch != self.epoch:
             if epoch < self.epoch:
                 return False
-            self.epoch, self.end = epoch, end
-        elif end > self.end:
+            self.epoch, self.end, self.start = epoch, end, start
+            return True
+        if end > self.end:
             self.end = end
-        self.start = start
+        if start > self.start:
+            self.start = start
         return True
+
+    def trimmed(self, start: int) -> None:
+        """Take over where the log starts after a trim."""
+        if 0 <= self.start < start:
+            self.start = start
 
     def forget(self) -> None:
         """Distrust everything that depends on the log's history."""

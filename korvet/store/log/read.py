@@ -6,7 +6,9 @@ history that is not any more, so all is asked again.
 
 **Out of memory.** The partition's channel tells the leader epoch and the end after each append. As long as its
 subscription stands, the last message is the truth of a moment ago. Where that epoch is the one this front-end knows,
-a reader at that end gets an empty answer and a reader behind it gets recent batches, both without Redis.
+a reader at that end gets an empty answer and a reader behind it gets recent batches, both without Redis. What this
+front-end knows must have been asked for since the subscription stands and since the last trim or deletion
+(`Wakeups.since`): the message of the next append hides theirs.
 """
 
 from __future__ import annotations
@@ -82,6 +84,7 @@ class Entry(NamedTuple):
 class _Asked(NamedTuple):
     entries: asyncio.Future[Any] | None
     meta: asyncio.Future[Any]
+    since: int
 
 
 @dataclass(slots=True)
@@ -147,7 +150,7 @@ def stands_at_end(log: Log, want: Want) -> bool:
 def known_end(log: Log, partition: Partition) -> int:
     """The end as the partition's channel last told it in the epoch this front-end knows, else -1."""
     message = log.wakeups.latest(partition.channel)
-    if message is None or partition.epoch < 0:
+    if message is None or partition.epoch < 0 or partition.since != log.wakeups.since(partition.channel):
         return -1
     epoch, _, end = message.partition(b" ")
     return int(end) if int(epoch) == partition.epoch else -1
@@ -193,7 +196,7 @@ def _ask(log: Log, want: Want, room: _Room) -> _Asked:
         entries = log.store.call(
             Purpose.READ, keys.log, "XRANGE", keys.log, f"{want.offset + 1}-0", "+", "COUNT", count
         )
-    return _Asked(entries, ask_meta(log, want.partition))
+    return _Asked(entries, ask_meta(log, want.partition), log.wakeups.since(want.partition.channel))
 
 
 def ask_meta(log: Log, partition: Partition) -> asyncio.Future[Any]:
@@ -229,6 +232,7 @@ async def _take(log: Log, want: Want, asked: _Asked, room: _Room) -> PartitionRe
         entries = _parsed_entries(await asked.entries) if asked.entries is not None else []
         meta = await meta_of(log, partition, await asked.meta)
         if isinstance(meta, Meta):
+            partition.since = asked.since
             found = _judge(want, meta) or await _collect(log, want, meta, entries, room)
             if found is not None:
                 return found

@@ -1,0 +1,254 @@
+"""What two front-ends do to one log at the same time, step by step, on Redis 7.0 and Valkey."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from kio.schema.errors import ErrorCode
+
+from korvet.store.catalog import Topic
+from korvet.store.client import Purpose
+from korvet.store.log import GONE, Partition
+from korvet.store.topics import create_topic, delete_topic, grow_topic
+from tests.store.logs import LARGE, Front, batch, front, header, offsets
+from tests.support.redis import Server
+
+pytestmark = pytest.mark.anyio
+
+OUT_OF_RANGE, FENCED = 1, 74
+OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
+
+
+@pytest.fixture
+async def one(redis_server: Server) -> AsyncIterator[Front]:
+    async with front(redis_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def other(redis_server: Server, one: Front) -> AsyncIterator[Front]:
+    """A second front-end of the same server."""
+    async with front(redis_server.url) as opened:
+        yield opened
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.002)
+
+
+Step = Callable[[], Awaitable[object]]
+
+
+def once_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step: Step) -> None:
+    """Have a step happen right before the next call of a coroutine method."""
+    method = getattr(owner, name)
+
+    async def delayed(*args: Any) -> Any:
+        monkeypatch.setattr(owner, name, method)
+        await step()
+        return await method(*args)
+
+    monkeypatch.setattr(owner, name, delayed)
+
+
+def once_after(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step: Step) -> None:
+    """Have a step happen right after the next call of a coroutine method."""
+    method = getattr(owner, name)
+
+    async def delayed(*args: Any) -> Any:
+        monkeypatch.setattr(owner, name, method)
+        result = await method(*args)
+        await step()
+        return result
+
+    monkeypatch.setattr(owner, name, delayed)
+
+
+async def keys_of(one: Front, topic: Topic) -> list[bytes]:
+    found: list[bytes] = await one.store.call(Purpose.READ, "k", "KEYS", f"*:{topic.name}:*")
+    return sorted(found)
+
+
+# ---------------------------------------------------------------------- topics come and go
+
+
+async def succeeded(one: Front) -> tuple[Partition, Topic]:
+    """The keys of a topic that is not any more, with data, and its successor of the same name, without keys."""
+    former = await one.partition()
+    await one.append(former, batch(2))
+    await one.catalog.begin_delete(former.topic)
+    await one.catalog.finish_delete(former.topic)
+    name = former.topic.name
+    topic = (await one.catalog.create(name, (await one.topic()).id, 1, {}))[1]
+    assert topic is not None
+    return former, topic
+
+
+async def test_keys_that_another_made_meanwhile_are_not_taken_for_a_former_topics(
+    one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, topic = await succeeded(one)
+
+    async def make_and_append() -> None:
+        await one.log.create_partitions(topic)
+        assert await one.append(one.log.partition(topic, 0), batch(2)) == (0, 0)
+
+    once_before(monkeypatch, other.log, "_clear_former", make_and_append)
+    await other.log.create_partitions(topic)
+    assert offsets(await one.read(one.log.partition(topic, 0), 0)) == [0]
+
+
+async def test_keys_that_another_makes_after_it_cleared_a_former_topics_stay(
+    one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, topic = await succeeded(one)
+
+    async def clear() -> None:
+        await one.store.fcall(Purpose.APPEND, "korvet_log_delete", former.keys, former.topic_id)
+
+    async def make_and_append() -> None:
+        await one.log.create_partitions(topic)
+        assert await one.append(one.log.partition(topic, 0), batch(2)) == (0, 0)
+
+    once_before(monkeypatch, other.log, "_clear_former", clear)
+    once_after(monkeypatch, other.catalog, "refresh", make_and_append)
+    await other.log.create_partitions(topic)
+    assert offsets(await one.read(one.log.partition(topic, 0), 0)) == [0]
+
+
+async def test_keys_that_were_lost_come_back_in_a_later_epoch(one: Front) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(5))
+    assert (await one.read(partition, 0, leader_epoch=0)).code == 0
+    await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
+    await one.append(partition, batch(7))
+    assert (await one.read(partition, 5, leader_epoch=0)).code == FENCED
+    (meta,) = await one.log.metas([partition])
+    assert meta is not None and meta.epoch > 0
+
+
+async def test_nothing_is_left_of_a_topic_that_is_deleted_while_its_keys_are_made_again(
+    one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await one.partition()
+    await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
+    await other.catalog.refresh()
+
+    async def delete() -> None:
+        await delete_topic(other.catalog, other.log, partition.topic)
+
+    once_after(monkeypatch, one.catalog, "refresh", delete)
+    assert (await one.append(partition, batch(2)))[0] == GONE
+    assert await keys_of(one, partition.topic) == []
+
+
+async def test_nothing_is_left_of_a_topic_that_is_deleted_while_it_is_created(
+    one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def delete() -> None:
+        await other.catalog.refresh()
+        topic = other.catalog.topic("brief")
+        assert topic is not None
+        await delete_topic(other.catalog, other.log, topic)
+
+    once_before(monkeypatch, one.log, "create_partitions", delete)
+    _, topic = await create_topic(one.catalog, one.log, "brief", 3, {})
+    assert topic is not None
+    assert await keys_of(one, topic) == []
+
+
+async def test_a_topic_that_another_made_grow_is_deleted_as_a_whole(one: Front, other: Front) -> None:
+    topic = await one.topic()
+    await other.catalog.refresh()
+    await grow_topic(other.catalog, other.log, topic, 4)
+    await delete_topic(one.catalog, one.log, topic)
+    assert await keys_of(one, topic) == []
+
+
+# ---------------------------------------------------------------------- memory
+
+
+async def test_what_was_trimmed_elsewhere_is_not_read_from_memory_after_the_next_append(
+    one: Front, other: Front
+) -> None:
+    partition = await one.partition()
+    await other.catalog.refresh()
+    theirs = other.known(partition)
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        await one.read(partition, 0)
+        await one.append(partition, batch(2))
+        await one.append(partition, batch(2))
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 4")
+        assert offsets(await one.read(partition, 0)) == [0, 2]
+        assert await other.log.trim(theirs, 2) == (0, 2)
+        assert await other.append(theirs, batch(2)) == (0, 4)
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 6")
+        assert (await one.read(partition, 0)).code == OUT_OF_RANGE
+        assert offsets(await one.read(partition, 2))[0] == 2
+
+
+async def test_a_former_topics_batches_are_not_read_from_memory(one: Front, other: Front) -> None:
+    partition = await one.partition()
+    await other.catalog.refresh()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        await one.read(partition, 0)
+        await one.append(partition, batch(4))
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 4")
+        assert offsets(await one.read(partition, 0)) == [0]
+        await delete_topic(other.catalog, other.log, partition.topic)
+        _, topic = await create_topic(other.catalog, other.log, partition.topic.name, 1, {})
+        assert topic is not None
+        assert await other.append(other.log.partition(topic, 0), batch(4)) == (0, 0)
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 4")
+        assert (await one.read(partition, 0)).records == []
+
+
+# ---------------------------------------------------------------------- producers
+
+
+async def lost_on_the_way(one: Front, partition: Partition, data: bytes, redis_server: Server) -> None:
+    """An append whose client went away before the answer."""
+    with redis_server.paused(), anyio.CancelScope() as scope:
+        scope.cancel()
+        await one.log.append(partition, header(data), data)
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_a_producer_that_went_on_elsewhere_may_come_back(
+    redis_server: Server, one: Front, other: Front, size: int
+) -> None:
+    batches = [batch(2, size, producer=9, sequence=2 * number) for number in range(5)]
+    partition = await one.partition()
+    await other.catalog.refresh()
+    theirs = other.known(partition)
+    assert await one.append(partition, batches[0]) == (0, 0)
+    await lost_on_the_way(one, partition, batches[1], redis_server)
+    assert await other.append(theirs, batches[1]) == (0, 2)
+    assert await other.append(theirs, batches[2]) == (0, 4)
+    assert await one.append(partition, batches[3]) == (0, 6)
+    assert await one.append(partition, batches[4]) == (0, 8)
+
+
+async def test_who_is_behind_a_failed_batch_is_not_let_in_by_anothers_repair(one: Front) -> None:
+    partition = await one.partition()
+    first, second = (batch(2, producer=9, sequence=sequence) for sequence in (0, 2))
+    partition.in_flight.add(header(first), failed())
+    behind = one.log.append(partition, header(second), second)
+    partition.repairs += 1
+    assert (await behind).code == OUT_OF_ORDER
+    assert await one.append(partition, first) == (0, 0)
+    assert await one.append(partition, second) == (0, 2)
+
+
+def failed() -> asyncio.Future[Any]:
+    reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    reply.cancel()
+    return reply
