@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import select
 import shlex
 import signal
@@ -26,31 +27,33 @@ def tour() -> list[str]:
     return [command for command in commands if "--redis" not in command]
 
 
-def shell(command: str, broker: KorvetServer) -> subprocess.Popen[str]:
+def shell(command: str, broker: KorvetServer, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     line = command.replace("./scripts/korvet", KORVET).replace("127.0.0.1:9092", broker.bootstrap)
     return subprocess.Popen(
         line if "|" in line else f"exec {line}",
         shell=True,
         cwd=ROOT,
         env={**os.environ, "KORVET_BOOTSTRAP_SERVER": broker.bootstrap},
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def group_reads(process: subprocess.Popen[str], records: int) -> list[str]:
-    """The lines that a command prints which goes on until Ctrl-C ends it."""
-    assert process.stdout is not None
-    deadline, read = time.monotonic() + WITHIN_S, ""
-    while read.count("\n") < records and time.monotonic() < deadline:
-        if select.select([process.stdout], [], [], 0.1)[0]:
-            text = os.read(process.stdout.fileno(), 4096).decode()
-            if not text:
-                break
-            read += text
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=WITHIN_S)
+def group_reads(command: str, broker: KorvetServer, records: int) -> list[str]:
+    """The lines that a command shows on a terminal, which goes on until Ctrl-C ends it."""
+    terminal, end = pty.openpty()
+    try:
+        process = shell(command, broker, end)
+        deadline, read = time.monotonic() + WITHIN_S, ""
+        while read.count("\n") < records and time.monotonic() < deadline and process.poll() is None:
+            if select.select([terminal], [], [], 0.1)[0]:
+                read += os.read(terminal, 4096).decode()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=WITHIN_S)
+    finally:
+        os.close(terminal)
+        os.close(end)
     return read.splitlines()
 
 
@@ -58,10 +61,10 @@ def test_tour_works_as_written(broker: KorvetServer) -> None:
     find_tool("kcat")
     shown: dict[str, str] = {}
     for command in tour():
-        process = shell(command, broker)
         if " -G " in command:
-            assert sorted(group_reads(process, 2)) == ["hello", "world"]
+            assert sorted(group_reads(command, broker, 2)) == ["hello", "world"]
             continue
+        process = shell(command, broker)
         out, err = process.communicate(timeout=WITHIN_S)
         assert process.returncode == 0, f"{command}: {err}"
         shown[command] = out
