@@ -1,0 +1,278 @@
+"""Groups by raw requests: what goes on between front-end and Redis. What Kafka answers is compared by the oracle."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from korvet.store.keys import Namespace
+from tests.api.groups import (
+    PROTOCOLS,
+    commit,
+    committed,
+    deleted,
+    described,
+    entered,
+    heartbeat,
+    join,
+    leave,
+    listed,
+    stable,
+    sync,
+)
+from tests.api.raw import ask, created, unique
+from tests.api.rdkafka import until
+from tests.oracle.messages import request_frame
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.redis import Server, running_server
+
+ODD_NAMES = ["{a}:b", "g r o u p", "группа", "a/b%41", "x" * 3000, ""]
+
+
+@pytest.fixture
+def aside() -> Iterator[ThreadPoolExecutor]:
+    """Threads for requests that wait."""
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
+
+
+@pytest.fixture
+def pair(redis_server: Server) -> Iterator[tuple[KorvetServer, KorvetServer]]:
+    """Two front-ends on one Redis, in which a new group waits for nobody."""
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with redis_server.client() as client:
+        client.flushall()
+    with (
+        running_broker(redis_url=redis_server.url, broker=settings) as one,
+        running_broker(redis_url=redis_server.url, broker=settings) as other,
+    ):
+        yield one, other
+
+
+def parked(broker: KorvetServer, group: str, size: int) -> None:
+    """Wait until the group gathers with that many members."""
+    until(lambda: (described(broker.port, group)["group_state"], len(described(broker.port, group)["members"]))
+          == ("PreparingRebalance", size))  # fmt: skip
+
+
+def test_coordinator_is_the_front_end_that_is_asked(broker: KorvetServer) -> None:
+    (found,) = ask(broker.port, "find_coordinator", 6, key_type=0, coordinator_keys=["g"])["coordinators"]
+    assert (found["error_code"], found["host"], found["port"]) == ("NONE", "127.0.0.1", broker.port)
+    assert found["node_id"] == ask(broker.port, "metadata", 12, topics=[])["brokers"][0]["node_id"]
+
+
+@pytest.mark.parametrize("version", [1, 3, 6])
+def test_coordinator_of_transactions_is_refused_for_good(broker: KorvetServer, version: int) -> None:
+    answer = ask(broker.port, "find_coordinator", version, key="t", key_type=1, coordinator_keys=["t"])
+    found = answer["coordinators"][0] if version >= 4 else answer
+    assert found["error_code"] == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    assert "does not support transactions" in found["error_message"]
+
+
+def test_member_id_begins_with_the_client_id(broker: KorvetServer) -> None:
+    first = join(broker.port, unique("g"))
+    assert re.fullmatch(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first["member_id"])
+
+
+def test_parked_join_is_answered_when_the_others_joined(broker: KorvetServer, aside: ThreadPoolExecutor) -> None:
+    group = unique("g")
+    first = stable(broker.port, group)
+    second: Future[Any] = aside.submit(entered, broker.port, group)
+    parked(broker, group, 2)
+    assert heartbeat(broker.port, group, first) == "REBALANCE_IN_PROGRESS"
+    leader, follower = join(broker.port, group, first), second.result(20)
+    assert (leader["generation_id"], follower["generation_id"], follower["leader"]) == (2, 2, first)
+    waiting = aside.submit(sync, broker.port, group, follower["member_id"], 2)
+    assert sync(broker.port, group, first, 2, {follower["member_id"]: b"F"})["assignment"] == b""
+    assert waiting.result(20)["assignment"] == b"F"
+
+
+def test_new_group_waits_for_members_as_long_as_it_is_told(aside: ThreadPoolExecutor, valkey_server: Server) -> None:
+    with running_broker(redis_url=valkey_server.url, broker={"group.initial.rebalance.delay.ms": "300"}) as broker:
+        group = unique("g")
+        answers = [future.result(20) for future in [aside.submit(entered, broker.port, group) for _ in range(3)]]
+        assert {answer["generation_id"] for answer in answers} == {1}
+        assert sorted(len(answer["members"]) for answer in answers) == [0, 0, 3]
+
+
+def test_members_of_one_group_on_two_front_ends(
+    pair: tuple[KorvetServer, KorvetServer], aside: ThreadPoolExecutor
+) -> None:
+    one, other = pair
+    group = unique("g")
+    first = stable(one.port, group)
+    second = aside.submit(entered, other.port, group)
+    parked(one, group, 2)
+    assert join(one.port, group, first)["generation_id"] == 2
+    member = second.result(20)["member_id"]
+    waiting = aside.submit(sync, other.port, group, member, 2)
+    sync(one.port, group, first, 2, {member: b"F"})
+    assert waiting.result(20)["assignment"] == b"F"
+    assert [heartbeat(port, group, who, 2) for port in (one.port, other.port) for who in (first, member)] == [
+        "NONE"
+    ] * 4
+
+
+def test_death_of_a_front_end_rebalances_nobody(
+    pair: tuple[KorvetServer, KorvetServer], aside: ThreadPoolExecutor
+) -> None:
+    one, other = pair
+    group = unique("g")
+    first = stable(one.port, group)
+    parked_there = aside.submit(entered, one.port, group)
+    parked(other, group, 2)
+    one.kill()
+    assert isinstance(parked_there.exception(20), ConnectionError)
+    (lost,) = {member["member_id"] for member in described(other.port, group)["members"]} - {first}
+    again = aside.submit(join, other.port, group, lost)
+    assert join(other.port, group, first)["generation_id"] == 2
+    assert again.result(20)["generation_id"] == 2
+    sync(other.port, group, first, 2, {first: b"all"})
+    one.start()
+    assert [heartbeat(port, group, first, 2) for port in (one.port, other.port)] == ["NONE", "NONE"]
+
+
+def test_parked_members_are_sent_elsewhere_at_drain(aside: ThreadPoolExecutor, valkey_server: Server) -> None:
+    with running_broker(redis_url=valkey_server.url, broker={"group.initial.rebalance.delay.ms": "0"}) as broker:
+        group = unique("g")
+        stable(broker.port, group)
+        waiting = aside.submit(entered, broker.port, group)
+        parked(broker, group, 2)
+        broker.stop()
+        assert waiting.result(20)["error_code"] == "COORDINATOR_NOT_AVAILABLE"
+
+
+@pytest.mark.parametrize("group", ODD_NAMES)
+def test_group_id_may_be_any_text(broker: KorvetServer, group: str) -> None:
+    topic = created(broker.port)
+    assert commit(broker.port, group, topic, 7) == ["NONE"]
+    assert committed(broker.port, group, topic, 0) == [7]
+    assert listed(broker.port)[group] == "Empty"
+    assert deleted(broker.port, group) == ["NONE"]
+    assert group not in listed(broker.port)
+
+
+def test_group_made_again_after_its_deletion_is_listed(pair: tuple[KorvetServer, KorvetServer]) -> None:
+    """Also by a front-end that knew it before and did not see the deletion."""
+    one, other = pair
+    topic, group = created(one.port), unique("g")
+    commit(one.port, group, topic, 1)
+    assert deleted(other.port, group) == ["NONE"]
+    assert listed(one.port) == {}
+    commit(one.port, group, topic, 2)
+    assert listed(other.port) == {group: "Empty"}
+
+
+def test_entry_of_the_index_without_a_group_is_not_listed(pair: tuple[KorvetServer, KorvetServer]) -> None:
+    with pair[0].redis() as client:
+        client.sadd(Namespace().group_index_of("nothing"), "nothing")
+    assert listed(pair[0].port) == {}
+
+
+def test_every_group_is_in_the_index_before_it_exists(pair: tuple[KorvetServer, KorvetServer]) -> None:
+    group = unique("g")
+    stable(pair[0].port, group)
+    with pair[0].redis() as client:
+        assert client.sismember(Namespace().group_index_of(group), group)
+        identity: Any = client.hmget(Namespace().group(group).group, "id", "locator")
+    assert re.fullmatch(rb"cgp_[0-9A-HJKMNP-TV-Z]{26}", identity[0])
+    assert identity[1] == f"default/consumer-groups/{group}".encode()
+
+
+def test_groups_of_another_namespace_are_not_there(redis_server: Server) -> None:
+    with (
+        running_broker(redis_url=redis_server.url, namespace="a") as one,
+        running_broker(redis_url=redis_server.url, namespace="b") as other,
+    ):
+        group, topic = unique("g"), created(one.port)
+        created(other.port, topic)
+        commit(one.port, group, topic, 5)
+        assert committed(other.port, group, topic, 0) == [-1]
+        assert group in listed(one.port) and group not in listed(other.port)
+        assert described(other.port, group)["error_code"] == "GROUP_ID_NOT_FOUND"
+
+
+def test_offset_of_a_former_topic_of_the_same_name_is_none(broker: KorvetServer) -> None:
+    topic, group = created(broker.port), unique("g")
+    assert commit(broker.port, group, topic, 7) == ["NONE"]
+    ask(broker.port, "delete_topics", 5, topic_names=[topic], timeout=10_000)
+    assert committed(broker.port, group, topic, 0) == [-1]
+    created(broker.port, topic, partitions=2)
+    assert committed(broker.port, group, topic, 0, 1) == [-1, -1]
+    assert ask(broker.port, "offset_fetch", 7, group_id=group, topics=None)["topics"] == []
+    commit(broker.port, group, topic, 3)
+    assert committed(broker.port, group, topic, 0, 1) == [3, -1]
+
+
+def test_metadata_is_measured_as_kafka_measures_it(broker: KorvetServer) -> None:
+    """In UTF-16: a character beyond the first 65,536 counts twice."""
+    topic, group = created(broker.port), unique("g")
+    assert commit(broker.port, group, topic, 1, metadata="ü" * 4096) == ["NONE"]
+    assert commit(broker.port, group, topic, 2, metadata="🐦" * 2048) == ["NONE"]
+    assert commit(broker.port, group, topic, 3, metadata="🐦" * 2049) == ["OFFSET_METADATA_TOO_LARGE"]
+    assert committed(broker.port, group, topic, 0) == [2]
+
+
+def test_topic_that_another_front_end_made_is_known_to_a_commit(pair: tuple[KorvetServer, KorvetServer]) -> None:
+    one, other = pair
+    topic = created(one.port)
+    assert commit(other.port, "g", topic, 1) == ["NONE"]
+    ask(one.port, "create_partitions", 3, topics=[{"name": topic, "count": 3, "assignments": None}], timeout=10_000)
+    assert commit(other.port, "g", topic, 1, 2, 3) == ["NONE"] * 3
+
+
+def test_redis_that_is_away_is_a_coordinator_to_be_looked_for_again(aside: ThreadPoolExecutor) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(running_server("valkey", options={"appendonly": "yes", "appendfsync": "always"}))
+        settings = {"group.initial.rebalance.delay.ms": "0"}
+        broker = stack.enter_context(running_broker(redis_url=server.url, broker=settings))
+        port, group, topic = broker.port, unique("g"), created(broker.port)
+        member = stable(port, group)
+        assert commit(port, group, topic, 4, member_id=member, generation_id_or_member_epoch=1) == ["NONE"]
+        waiting = aside.submit(entered, port, group)
+        parked(broker, group, 2)
+        server.kill()
+        unavailable = "COORDINATOR_NOT_AVAILABLE"
+        assert waiting.result(20)["error_code"] == unavailable
+        assert heartbeat(port, group, member) == unavailable
+        assert join(port, group, member)["error_code"] == unavailable
+        assert sync(port, group, member, 1)["error_code"] == unavailable
+        assert leave(port, group, member)["error_code"] == unavailable
+        assert commit(port, group, topic, 5) == [unavailable]
+        assert described(port, group)["error_code"] == unavailable
+        assert deleted(port, group) == [unavailable]
+        assert ask(port, "list_groups", 5)["error_code"] == unavailable
+        server.start()
+        until(lambda: heartbeat(port, group, member) != unavailable)
+        assert heartbeat(port, group, member) == "REBALANCE_IN_PROGRESS"
+        assert committed(port, group, topic, 0) == [4]
+
+
+def test_parked_member_whose_connection_is_gone_is_given_up(broker: KorvetServer) -> None:
+    """Nobody asks for it any more, and its session ends."""
+    group = unique("g")
+    first = stable(broker.port, group)
+    lost = join(broker.port, group)["member_id"]
+    values = {"group_id": group, "member_id": lost, "session_timeout": 6000, "rebalance_timeout": 60_000}
+    frame = request_frame("join_group", 9, {**values, "protocol_type": "consumer", "protocols": PROTOCOLS}, 1)
+    with socket.create_connection(("127.0.0.1", broker.port)) as connection:
+        connection.sendall(frame)
+        parked(broker, group, 2)
+    parked(broker, group, 1)
+    assert join(broker.port, group, first)["generation_id"] == 2
+
+
+def test_key_of_the_wrong_type_is_one_groups_trouble(broker: KorvetServer) -> None:
+    group = unique("g")
+    with broker.redis() as client:
+        client.set(Namespace().group(group).group, "not a hash")
+    assert join(broker.port, group)["error_code"] == "UNKNOWN_SERVER_ERROR"
+    assert heartbeat(broker.port, group, "m") == "UNKNOWN_SERVER_ERROR"
+    assert "WRONGTYPE" in broker.log
+    stable(broker.port, unique("g"))
