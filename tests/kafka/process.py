@@ -212,6 +212,10 @@ class Administrator(ProcessClient):
         """The topic's id. Raises ClientError with UNKNOWN_TOPIC_OR_PARTITION (3)."""
         return str(self.call("topic_id", topic=topic))
 
+    def serves(self, topic: str, partitions: int) -> bool:
+        """Whether every partition has a leader that answers: in Kafka some moments after the topic is listed."""
+        return bool(self.call("serves", topic=topic, partitions=partitions))
+
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Move the start of partitions up to these offsets."""
         self.call("delete_records", topic=topic, offsets=_by_name(offsets))

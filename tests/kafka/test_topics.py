@@ -19,10 +19,11 @@ administering = pytest.mark.parametrize("client", names_where(lambda traits: tra
 
 
 @administering
-def test_a_topic_is_created_listed_used_and_deleted(client: Client) -> None:
+def test_a_topic_is_created_listed_used_and_deleted(client: Client, administrator: Administrator) -> None:
     topic = f"scenario-{uuid.uuid4().hex[:12]}"
     client.create_topic(topic, 3, {"retention.ms": "3600000"})
     poll_until(lambda: topic in client.topics(), "the topic in the list")
+    poll_until(lambda: administrator.serves(topic, 3), "its partitions")
     client.produce(topic, numbered(2, partition=2))
     assert contents(client.consume(topic, "earliest", 2)) == contents(numbered(2))
     client.delete_topic(topic)
@@ -81,3 +82,4 @@ def _replace(administrator: Administrator, topic: str) -> None:
         return False
 
     poll_until(replaced, f"a new topic {topic}")
+    poll_until(lambda: administrator.serves(topic, 1), "its partition")

@@ -19,7 +19,7 @@ ends the driver.
 | `delete_topic` | topic | null |
 | `topics` | none | names |
 | `set_offsets` | group, topic, offsets `{partition: offset}` | null |
-| `topic_id`, `delete_records` | topic; topic, offsets | of the confluent driver only: the suite's own administration |
+| `topic_id`, `serves`, `delete_records` | see there | of the confluent driver only: the suite's own administration |
 
 `start` is `"earliest"`, `"latest"`, `{"timestamp": ms}` or `{"offsets": {partition: offset}}`. A record is
 `{"key": base64 or null, "value": base64 or null, "headers": [[name, base64 or null], …], "timestamp": ms or null,

@@ -22,6 +22,7 @@ from tests.kafka.drivers.serve import emit, emit_record, serve
 from tests.kafka.records import Record
 
 TIMEOUT_S = 30.0
+SERVES_TIMEOUT_S = 5.0
 
 
 class ConfluentDriver:
@@ -150,6 +151,17 @@ class ConfluentDriver:
     def op_topic_id(self, topic: str) -> str:
         description = self.admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
         return str(description.topic_id)
+
+    def op_serves(self, topic: str, partitions: int) -> bool:
+        consumer = Consumer(self.common | {"group.id": "none"})
+        try:
+            for p in range(partitions):
+                consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=SERVES_TIMEOUT_S)
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return True
 
     def op_delete_records(self, topic: str, offsets: dict[str, int]) -> None:
         wanted = [TopicPartition(topic, int(p), offset) for p, offset in offsets.items()]
