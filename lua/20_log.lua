@@ -5,13 +5,15 @@
 --   records size max_timestamp running_max_timestamp running_bytes running_batches leader_epoch crc
 -- The meta hash: topic_id; run_id of the server that began the leader epoch; start, end, epoch; epochs, a text
 -- `epoch:start_offset,...`, oldest first; totals, a text `running_max_timestamp running_bytes running_batches` of the
--- last entry.
+-- last entry. A batch without timestamps (max_timestamp below 0) raises the running maximum to the time of its append.
 local log = {}
 
 -- Entries read at most in one call.
 log.STEP = 100
 -- 2020-01-01 in seconds since 1970: where the leader epochs of restarted servers begin to count.
 log.EPOCHS_SINCE_S = 1577836800
+-- What the text of a number below zero begins with.
+log.MINUS = 45
 
 -- Where the batch of an entry lies that has none.
 function log.placed_key(log_key, next_offset)

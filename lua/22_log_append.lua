@@ -91,8 +91,12 @@ function log.append(keys, args)
   end
 
   local running_max, running_bytes, running_batches = string.match(meta[6], '^(%S+) (%d+) (%d+)$')
-  if max_timestamp ~= running_max and tonumber(max_timestamp) > tonumber(running_max) then
-    running_max = max_timestamp
+  local latest = max_timestamp
+  if string.byte(latest) == log.MINUS then
+    latest = value.integer(value.now_ms())
+  end
+  if latest ~= running_max and tonumber(latest) > tonumber(running_max) then
+    running_max = latest
   end
   local totals = running_max .. format(' %d %d', running_bytes + size, running_batches + 1)
   local next_offset = format('%d', base + records)

@@ -33,12 +33,18 @@ function log.by_time(status, entry, log_start)
   return { code.NONE, status, log.next_offset(entry), entry[2][2], log_start }
 end
 
+-- Whether an entry reaches a timestamp. With undated, one without timestamps does where the running maximum does, which
+-- is not below the time of its append.
+function log.reaches(entry, timestamp, undated)
+  local _, own, running = log.times(entry)
+  return own >= timestamp or undated and own < 0 and running >= timestamp
+end
+
 -- Look at entries one by one, from above an offset, for one whose own maximum reaches the timestamp.
-function log.scan_for_time(log_key, from, timestamp, log_start)
+function log.scan_for_time(log_key, from, timestamp, log_start, undated)
   local entries = redis.call('XRANGE', log_key, '(' .. from .. '-0', '+', 'COUNT', log.STEP)
   for _, entry in ipairs(entries) do
-    local _, own = log.times(entry)
-    if own >= timestamp then
+    if log.reaches(entry, timestamp, undated) then
       return log.by_time('found', entry, log_start)
     end
   end
@@ -74,12 +80,13 @@ end
 -- KEYS[1] log  stream  record batches
 -- KEYS[2] meta hash    identity, offsets, epochs, totals
 -- ARGV[1] topic_id   ARGV[2] timestamp ms, or -3 for the batch with the greatest   ARGV[3] cursor   -1 at first
+-- ARGV[4] undated   (optional) given where batches without timestamps are found by the time of their append
 -- Returns {code, status, position, index, log_start}; status: found (position is the offset just past the batch) |
 -- none | more (nothing yet; call again with cursor = position)
 -- Codes: GONE
 -- Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp
 function log.offset_for_time(keys, args)
-  local timestamp = value.number(args[2], 'timestamp')
+  local timestamp, undated = value.number(args[2], 'timestamp'), args[4]
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'totals')
   if meta[1] ~= args[1] then
     return { code.GONE, 'none', '-1', '', -1 }
@@ -90,7 +97,7 @@ function log.offset_for_time(keys, args)
   if from and is_max then
     return log.scan_for_max(keys[1], from, best, tonumber(best_timestamp), log_start)
   elseif from then
-    return log.scan_for_time(keys[1], from, timestamp, log_start)
+    return log.scan_for_time(keys[1], from, timestamp, log_start, undated)
   end
   if is_max then
     timestamp = tonumber(string.match(meta[4], '^%S+'))
@@ -99,13 +106,12 @@ function log.offset_for_time(keys, args)
   if not entry then
     return { code.NONE, 'none', '-1', '', log_start }
   end
-  local _, own = log.times(entry)
-  if own >= timestamp then
+  if log.reaches(entry, timestamp, undated) then
     return log.by_time('found', entry, log_start)
   elseif is_max then
     return log.scan_for_max(keys[1], meta[2], '', -1, log_start)
   end
-  return log.scan_for_time(keys[1], log.next_offset(entry), timestamp, log_start)
+  return log.scan_for_time(keys[1], log.next_offset(entry), timestamp, log_start, undated)
 end
 redis.register_function{
   function_name = 'korvet_log_offset_for_time',

@@ -22,7 +22,7 @@ import structlog
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
-from korvet.errors import KorvetError, StoreError, StoreUnavailable
+from korvet.errors import KorvetError, StoreError, StoreFull, StoreUnavailable
 from korvet.store.client import Purpose, Store
 from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
 from korvet.store.configs import Config, Source
@@ -102,9 +102,11 @@ class Catalog:
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
-        minted = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-        await self._store.fcall(Purpose.COORDINATE, "korvet_catalog_init", self._keys, minted)
+        await self._init(base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("="))
         await self.refresh()
+
+    async def _init(self, cluster_id: str) -> None:
+        await self._store.fcall(Purpose.COORDINATE, "korvet_catalog_init", self._keys, cluster_id)
 
     async def follow(self) -> None:
         """Keep the cache current until cancelled: read at each change that is announced, and every 30 s."""
@@ -120,10 +122,16 @@ class Catalog:
     async def refresh(self) -> None:
         """Read the catalog; nothing is transferred when the version is the known one.
 
+        A catalog that was lost gets the cluster id back: clients know the cluster by it.
+
         :raises StoreUnavailable, StoreError:
         """
         asked = self._version
-        self._take(asked, await self._read(asked))
+        reply = await self._read(asked)
+        self._take(asked, reply)
+        if not reply[2]:
+            with suppress(StoreFull):
+                await self._init(self.cluster_id)
 
     def _read(self, known_version: int) -> Awaitable[Any]:
         return self._store.fcall(Purpose.COORDINATE, "korvet_catalog_read", self._keys, known_version)
@@ -131,7 +139,7 @@ class Catalog:
     def _take(self, asked: int, reply: Any) -> None:
         """Take over a read's reply: they come in the order of the reads, so the last one is the newest."""
         _, version, cluster_id, topics, configs = reply
-        self.cluster_id = cluster_id.decode()
+        self.cluster_id = cluster_id.decode() or self.cluster_id
         if version != asked:
             self._cluster_configs = {name.decode(): value.decode() for name, value in _pairs(configs)}
             self._replace_topics(topics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import structlog
 
-from korvet.errors import KorvetError
+from korvet.errors import KorvetError, StoreError
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose
 from korvet.store.keys import Namespace
@@ -40,11 +40,16 @@ async def maintain(namespace: Namespace, catalog: Catalog, log: Log) -> None:
 async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) -> None:
     """Remove what is older or more than topics keep.
 
-    :raises StoreUnavailable, StoreFull, StoreError:
+    A partition that is corrupt is told of in the log, and does not keep the others.
+
+    :raises StoreUnavailable, StoreFull: and StoreError where the time cannot be read.
     """
     seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
     for topic in tuple(catalog.topics()):
         limits = retention_of(catalog, topic)
         if limits is not None:
             for index in range(topic.partitions):
-                await enforce(log, log.partition(topic, index), limits, int(seconds) * 1000)
+                try:
+                    await enforce(log, log.partition(topic, index), limits, int(seconds) * 1000)
+                except StoreError as error:
+                    logger.error("retention failed", topic=topic.name, partition=index, reason=str(error))

@@ -1,6 +1,7 @@
 """Retention: removing a partition's oldest batches by age and by size, as Kafka removes segments.
 
-Korvet's unit is the batch. By age, everything before the first batch whose largest timestamp is young enough goes; by
+Korvet's unit is the batch. By age, everything before the first batch whose largest timestamp is young enough goes,
+where a batch without timestamps counts from its append (LogSegment.largestTimestamp takes the time of the file); by
 size, as many of the oldest batches as may go with at least ``retention.bytes`` left. Trimming may be repeated, so any
 front-end may do it at any time.
 
@@ -60,20 +61,20 @@ async def enforce(log: Log, partition: Partition, limits: Retention, now_ms: int
 
 
 async def _first_younger(log: Log, partition: Partition, oldest_ms: int, start: int, end: int) -> int:
-    """The offset of the first batch that holds a timestamp of ``oldest_ms`` or later; ``end`` where none does."""
+    """The offset of the first batch of ``oldest_ms`` or later, or as far as was looked; ``end`` where there is none."""
     keys = (partition.keys.log, partition.keys.meta)
     cursor: int | bytes = -1
     for _ in range(_MAX_CALLS):
         code, status, cursor, index, _ = await log.store.fcall(
-            Purpose.READ, "korvet_log_offset_for_time", keys, partition.topic_id, oldest_ms, cursor
+            Purpose.READ, "korvet_log_offset_for_time", keys, partition.topic_id, oldest_ms, cursor, 1
         )
         if code != ErrorCode.none:
-            break
+            return start
         if status == b"found":
             return int(cursor) - int(index.split()[0])
         if status == b"none":
             return end
-    return start
+    return int(cursor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

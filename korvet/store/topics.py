@@ -12,11 +12,14 @@ from contextlib import suppress
 from typing import Final
 from uuid import uuid4
 
+import structlog
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import StoreFull, StoreUnavailable
+from korvet.errors import StoreError, StoreFull, StoreUnavailable
 from korvet.store.catalog import Catalog, Topic
 from korvet.store.log import Log
+
+logger = structlog.get_logger()
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Names that mean something to Kafka's clients; korvet keeps no state in topics."""
@@ -102,11 +105,16 @@ async def delete_topic(catalog: Catalog, log: Log, topic: Topic) -> ErrorCode:
 async def finish_deletions(catalog: Catalog, log: Log) -> None:
     """Bring deletions to their end that somebody began and did not finish. Anyone may, at any time.
 
-    :raises StoreUnavailable, StoreError:
+    A topic that cannot be removed is told of in the log, and does not keep the others.
+
+    :raises StoreUnavailable, StoreError: where the catalog cannot be read, or Redis is lost.
     """
     await catalog.refresh()
     for topic in tuple(catalog.deleting()):
-        await _remove(catalog, log, topic)
+        try:
+            await _remove(catalog, log, topic)
+        except StoreError as error:
+            logger.error("a topic's data cannot be removed", topic=topic.name, reason=str(error))
 
 
 async def _remove(catalog: Catalog, log: Log, topic: Topic) -> None:

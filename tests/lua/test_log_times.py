@@ -99,7 +99,7 @@ def test_foreign_entry_is_named_in_an_error(log: Log) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    timestamps=st.lists(st.integers(0, 50), min_size=1, max_size=40),
+    timestamps=st.lists(st.integers(-2, 50), min_size=1, max_size=40),
     trimmed=st.integers(0, 80),
     asked=st.lists(st.integers(0, 52), min_size=1, max_size=5),
 )

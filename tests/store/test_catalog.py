@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from korvet.errors import StoreError, StoreUnavailable
-from korvet.store import functions
+from korvet.store import functions, retention
 from korvet.store.catalog import Catalog, ConfigChange, Topic, parse_topic
 from korvet.store.client import Purpose, Store, open_store
 from korvet.store.configs import Source
@@ -342,3 +343,69 @@ async def test_retention_follows_the_configs(server: Server) -> None:
             await appended(one, topic, [1000, 1000])
         await enforce_retention(NAMESPACE, one.catalog, one.log)
         assert [await start_of(one, topic) for topic in (kept, policy, aged, sized)] == [0, 0, 4, 2]
+
+
+async def test_batches_without_a_timestamp_are_as_old_as_their_append(server: Server) -> None:
+    """As Kafka, which takes the time of the segment's file for them (LogSegment.largestTimestamp)."""
+    async with front(server.url) as one:
+        topic = await created(one, "t")
+        partition = one.log.partition(topic, 0)
+        await appended(one, topic, [1000, -1, -1])
+        now_ms = time.time_ns() // 1_000_000
+        await enforce(one.log, partition, Retention(ms=600_000, bytes=-1), now_ms)
+        assert await start_of(one, topic) == 2
+        await enforce(one.log, partition, Retention(ms=600_000, bytes=-1), now_ms + 700_000)
+        assert await start_of(one, topic) == 6
+
+
+async def test_a_search_that_is_cut_short_removes_what_it_saw(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front(server.url) as one:
+        topic = await created(one, "t")
+        partition = one.log.partition(topic, 0)
+        # The batch that raised the running maximum is trimmed: what is behind it must be looked at one by one.
+        await appended(one, topic, [10_000, *[100] * 250])
+        await one.log.trim(partition, 2)
+        monkeypatch.setattr(retention, "_MAX_CALLS", 2)
+        await enforce(one.log, partition, Retention(ms=600, bytes=-1), 5000)
+        assert 2 < await start_of(one, topic) < 502
+        for _ in range(3):
+            await enforce(one.log, partition, Retention(ms=600, bytes=-1), 5000)
+        assert await start_of(one, topic) == 502
+
+
+async def test_a_corrupt_partition_does_not_keep_others_from_being_swept(server: Server) -> None:
+    async with front(server.url) as one:
+        topics = [await created(one, name) for name in ("a", "b", "c")]
+        for topic in topics:
+            await appended(one, topic, [1000])
+        with server.client() as client:
+            meta = one.log.partition(topics[1], 0).keys.meta
+            client.delete(meta)
+            client.set(meta, "not a hash")
+        await enforce_retention(NAMESPACE, one.catalog, one.log)
+        assert [await start_of(one, topics[0]), await start_of(one, topics[2])] == [2, 2]
+
+
+async def test_a_deletion_that_fails_does_not_keep_others_from_being_finished(server: Server) -> None:
+    async with front(server.url) as one:
+        topics = [await created(one, name) for name in ("a", "b", "c")]
+        for topic in topics:
+            await one.catalog.begin_delete(topic)
+        with server.client() as client:
+            meta = one.log.partition(topics[1], 0).keys.meta
+            client.delete(meta)
+            client.set(meta, "not a hash")
+        await finish_deletions(one.catalog, one.log)
+        await one.catalog.refresh()
+        assert [topic.name for topic in one.catalog.deleting()] == ["b"]
+
+
+async def test_the_cluster_id_outlives_its_loss(server: Server) -> None:
+    async with front(server.url) as one, front(server.url) as other:
+        cluster_id = one.catalog.cluster_id
+        with server.client() as client:
+            client.flushall()
+            await one.catalog.refresh()
+            await other.catalog.refresh()
+            assert (one.catalog.cluster_id, other.catalog.cluster_id) == (cluster_id, cluster_id)
+            assert client.hget(NAMESPACE.catalog.meta, "cluster_id") == cluster_id.encode()
