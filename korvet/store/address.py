@@ -77,7 +77,12 @@ def parse_redis_url(url: str) -> RedisUrl:
 
     :raises ConfigError: where it is none of the forms above.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"Redis URL: {str(error).lower()}") from None
+    if "://" not in url:
+        raise ConfigError("Redis URL: it has no scheme; want, for example, redis://127.0.0.1:6379")
     if parts.scheme not in _SCHEMES:
         raise ConfigError(f"Redis URL {_shown(parts)!r}: the scheme is one of {', '.join(sorted(_SCHEMES))}")
     kind, secure = _SCHEMES[parts.scheme]

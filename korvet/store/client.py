@@ -76,6 +76,9 @@ class Store:
         self._nodes: dict[Address, _Node] = {}
         self._slots: list[_Node | None] | None = [None] * SLOTS if url.kind == "cluster" else None
         self._stale = anyio.Event()
+        self._slots_moved = False
+        self._slots_callback: Callable[[], None] = lambda: None
+        self._cluster_problem = ""
         self._links: list[Link] = []
         self._changed = anyio.Event()
 
@@ -135,6 +138,10 @@ class Store:
         for node in self._nodes.values():
             callback(node.links[Purpose.SUBSCRIBE])
 
+    def on_slots_moved(self, callback: Callable[[], None]) -> None:
+        """Call back when a cluster's slots have moved and been read again: `subscriber` may be another link now."""
+        self._slots_callback = callback
+
     def is_connected(self) -> bool:
         """Whether every purpose's connection to every node is up."""
         if self._slots is not None and None in self._slots:
@@ -145,7 +152,8 @@ class Store:
     def problem(self) -> str:
         """Why there is no connection, in one line."""
         links = [link for node in self._nodes.values() for link in node.links if not link.is_up]
-        return str(links[0].problem) if links else "no cluster node answers"
+        links.sort(key=lambda link: not link.is_turned_away)
+        return str(links[0].problem) if links else self._cluster_problem
 
     @property
     def server(self) -> dict[str, str]:
@@ -169,9 +177,12 @@ class Store:
                 tasks.start_soon(self._follow_cluster)
 
     async def connected(self) -> None:
-        """Wait until every connection is up."""
-        while not self.is_connected():
+        """Wait until every connection is up, or a login is refused for a reason that time does not mend."""
+        while not (self.is_connected() or self._is_turned_away()):
             await self._changed.wait()
+
+    def _is_turned_away(self) -> bool:
+        return any(link.is_turned_away for node in self._nodes.values() for link in node.links)
 
     def _note_change(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
@@ -234,7 +245,10 @@ class Store:
         if kind == "ASK":
             node.links[purpose].send_asking(future, packed, attempts + 1)
             return True
-        self._slots[int(slot)] = node
+        if self._slots[int(slot)] is not node:
+            self._slots[int(slot)] = node
+            self._slots_moved = True
+            self._history_changed()
         self._stale_now()
         node.links[purpose].send(future, packed, attempts + 1)
         return True
@@ -249,9 +263,12 @@ class Store:
             try:
                 self._take_over(await read_slots(self.url, [*self._nodes, *self.url.addresses]))
             except StoreUnavailable as error:
-                log.warning("the cluster's slots cannot be read", reason=str(error))
+                if str(error) != self._cluster_problem:
+                    log.warning("the cluster's slots cannot be read", reason=str(error))
+                self._cluster_problem = str(error)
                 await anyio.sleep(0.5)
                 continue
+            self._cluster_problem = ""
             with anyio.move_on_after(_REFRESH_S):
                 await self._stale.wait()
                 await anyio.sleep(0.1)
@@ -267,7 +284,12 @@ class Store:
         for address in [address for address in self._nodes if address not in owners]:
             self._nodes.pop(address).scope.cancel()
         if before is not None and before != slots and any(before):
+            self._slots_moved = True
             self._history_changed()
+        self._note_change()
+        if self._slots_moved:
+            self._slots_moved = False
+            self._slots_callback()
 
 
 _VERBS = {name: b"FCALL_RO" if function.read_only else b"FCALL" for name, function in contract.FUNCTIONS.items()}

@@ -28,6 +28,7 @@ CONNECT_TIMEOUT_S = 5.0
 SILENCE_LIMIT_S = 15.0
 _BACKOFF_S = (0.05, 2.0)
 _MAX_ATTEMPTS = 6
+_FINAL = ("WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "ERR AUTH", "ERR DB index", "ERR SELECT", "ERR invalid")
 _UNAVAILABLE = ("LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
 
 
@@ -66,6 +67,8 @@ class Link(Owner):
         self.run_id = ""
         self.server: dict[str, str] = {}
         self.problem: KorvetError = StoreUnavailable(f"not connected to Redis yet ({name})")
+        self.is_turned_away = False
+        """Whether the server refused the login for a reason that time does not mend."""
         self.on_run_id: Callable[[], None] = _nothing
         self.on_change: Callable[[], None] = _nothing
         self.on_up: Callable[[], None] = _nothing
@@ -161,6 +164,9 @@ class Link(Owner):
         if str(self.problem) != text:
             log.warning("redis is not available", link=self.name, reason=text)
         self.problem = StoreUnavailable(text)
+        self.is_turned_away = isinstance(error, StoreError) and text.startswith(_FINAL)
+        if self.is_turned_away:
+            self.on_change()
 
     async def _connect(self) -> Connection:
         address = await self._locate()
@@ -191,6 +197,7 @@ class Link(Owner):
 
     def _enter(self, server: dict[str, str]) -> None:
         self.server = server
+        self.is_turned_away = False
         run_id, before = server.get("run_id", ""), self.run_id
         self.run_id = run_id
         if before:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import anyio
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.exceptions import RedisError
@@ -33,24 +34,43 @@ async def find_primary(url: RedisUrl) -> Address:
 
     :raises StoreUnavailable: when no sentinel answers or knows the service.
     """
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+    sentinels = Sentinel(  # type: ignore[no-untyped-call]
         list(url.addresses),
         sentinel_kwargs={
             "socket_timeout": _TIMEOUT_S,
+            "socket_connect_timeout": _TIMEOUT_S,
             "retry": Retry(NoBackoff(), 0),
             "username": url.sentinel_user,
             "password": url.sentinel_password,
             **url.tls_options,
         },
     )
-    try:
-        host, port = await sentinel.discover_master(url.service)
-        return Address(str(host), int(port))
-    except (MasterNotFoundError, RedisError, OSError) as error:
-        raise StoreUnavailable(f"no sentinel names a primary for {url.service!r}: {error}") from None
-    finally:
-        for client in sentinel.sentinels:
-            await client.aclose()
+    found: list[Address] = []
+    problems: list[str] = []
+
+    async def ask(client: Redis) -> None:
+        try:
+            masters: Any = await client.sentinel_masters()
+            known = masters.get(url.service)
+            if known is not None and sentinels.check_master_state(known, url.service):
+                found.append(Address(str(known["ip"]), int(known["port"])))
+                tasks.cancel_scope.cancel()
+            else:
+                problems.append("one knows no such service" if known is None else "one sees it down")
+        except (RedisError, OSError) as error:
+            problems.append(str(error))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await client.aclose()
+
+    # All at once, for one that is away may take as long as connecting may take in all.
+    async with anyio.create_task_group() as tasks:
+        for client in sentinels.sentinels:
+            tasks.start_soon(ask, client)
+    if not found:
+        reasons = "; ".join(sorted(set(problems)))
+        raise StoreUnavailable(f"no sentinel names a primary for {url.service!r}: {reasons}")
+    return found[0]
 
 
 async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, list[tuple[int, int]]]:

@@ -108,8 +108,7 @@ class Wakeups:
         self._channels: dict[str, _Channel] = {}
         self._idle: dict[str, _Channel] = {}
         store.on_subscriber(self._attach)
-        if store.url.kind == "cluster":
-            store.on_history_change(self._renew)
+        store.on_slots_moved(self._renew)
 
     def latest(self, channel: str) -> bytes | None:
         """The channel's last message since its subscription was confirmed, else None."""

@@ -1,0 +1,212 @@
+"""The store client on a cluster and behind Sentinel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from korvet.errors import ConfigError, StoreFull, StoreUnavailable
+from korvet.store import functions
+from korvet.store.address import Address, parse_redis_url
+from korvet.store.client import Purpose, open_store
+from korvet.store.keys import Namespace
+from korvet.store.topology import slot_of
+from korvet.store.wakeup import Wakeups
+from tests.support.topologies import Cluster, running_cluster, running_sentinel
+
+pytestmark = pytest.mark.anyio
+
+KEYS = [f"korvet:{{default:topic:{number}}}:log" for number in range(40)]
+CATALOG = Namespace("topologies").catalog
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as running:
+        yield running
+
+
+async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+async def eventually(ask: Callable[[], Any], within_s: float = 20.0) -> Any:
+    """Ask until it is answered, as a client that retries."""
+    with anyio.fail_after(within_s):
+        while True:
+            try:
+                return await ask()
+            except (StoreUnavailable, StoreFull):
+                await anyio.sleep(0.01)
+
+
+async def test_commands_go_to_the_node_of_their_key(cluster: Cluster) -> None:
+    async with open_store(cluster.url) as store:
+        assert len(store.primaries) == 3
+        for key in KEYS:
+            assert await store.call(Purpose.APPEND, key, "SET", key, key) == b"OK"
+        assert [await store.call(Purpose.READ, key, "GET", key) for key in KEYS] == [key.encode() for key in KEYS]
+        assert len({store.run_id(key) for key in KEYS}) == 3
+
+
+async def test_functions_and_placed_values_work_on_every_node(cluster: Cluster) -> None:
+    async with open_store(cluster.url) as store:
+        await functions.ensure(store)
+        for number in range(6):
+            catalog = Namespace(f"n{number}").catalog
+            assert (await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", catalog, "abc"))[0] == 0
+        for key in KEYS:
+            store.place(key, [b"placed ", memoryview(key.encode())], 60_000)
+            assert await store.call(Purpose.APPEND, key, "GET", key) == b"placed " + key.encode()
+
+
+async def test_node_without_the_library_gets_it_when_it_is_asked(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        cluster.ask(node, "FUNCTION", "FLUSH")
+    async with open_store(cluster.url) as store:
+        for number in range(6):
+            catalog = Namespace(f"m{number}").catalog
+            assert (await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", catalog, "abc"))[0] == 0
+
+
+async def test_wake_ups_come_from_every_node(cluster: Cluster) -> None:
+    async with open_store(cluster.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen(KEYS) as listening:
+            await listening.ready()
+            moved: set[str] = set()
+            for key in KEYS:
+                await store.call(Purpose.APPEND, key, "SPUBLISH", key, "1 2")
+            while moved != set(KEYS):
+                moved |= await listening.wait(10)
+
+
+async def test_slot_that_moved_is_followed_in_order_and_its_wake_ups_too(cluster: Cluster) -> None:
+    key = "korvet:{moving}:list"
+    slot = slot_of(key)
+    async with open_store(cluster.url) as store:
+        wakeups = Wakeups(store)
+        told: list[None] = []
+        store.on_history_change(lambda: told.append(None))
+        source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
+        target = next(node for node in cluster.nodes if node is not source)
+        with wakeups.listen([key]) as listening:
+            await listening.ready()
+            await store.call(Purpose.APPEND, key, "DEL", key)
+            await store.call(Purpose.APPEND, key, "RPUSH", key, "first")
+            cluster.move_slot(slot, source, target)
+            lengths = [store.call(Purpose.APPEND, key, "RPUSH", key, number) for number in range(50)]
+            assert [await length for length in lengths] == list(range(2, 52))
+            assert store.run_id(key) == _run_id(cluster, target)
+            await until(lambda: bool(told))
+            await listening.wait(5)
+            await listening.ready()
+            await store.call(Purpose.APPEND, key, "SPUBLISH", key, "moved")
+            assert await listening.wait(10) == {key}
+
+
+async def test_key_that_lies_at_the_importing_node_is_asked_for_there(cluster: Cluster) -> None:
+    key = "korvet:{asking}:list"
+    slot = slot_of(key)
+    async with open_store(cluster.url) as store:
+        source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
+        target = next(node for node in cluster.nodes if node is not source)
+        await store.call(Purpose.APPEND, key, "SET", key, "here")
+        cluster.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.node_id(source))
+        cluster.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.node_id(target))
+        try:
+            cluster.move_keys(slot, source, target)
+            assert await store.call(Purpose.READ, key, "GET", key) == b"here"
+            assert store.run_id(key) == _run_id(cluster, source)
+        finally:
+            cluster.ask(source, "CLUSTER", "SETSLOT", slot, "STABLE")
+            cluster.move_keys(slot, target, source)
+            for node in cluster.nodes:
+                cluster.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", cluster.node_id(source))
+
+
+async def test_node_that_is_lost_does_not_disturb_the_others() -> None:
+    with running_cluster() as own:
+        async with open_store(own.url) as store:
+            for node in own.nodes:
+                own.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+            lost = own.nodes[2]
+            lost_run_id = _run_id(own, lost)
+            there = next(key for key in KEYS if store.run_id(key) != lost_run_id)
+            away = next(key for key in KEYS if store.run_id(key) == lost_run_id)
+            lost.kill()
+            await until(lambda: not store.is_connected())
+            with pytest.raises(StoreUnavailable):
+                await store.call(Purpose.APPEND, away, "SET", away, "x")
+            assert await store.call(Purpose.APPEND, there, "SET", there, "x") == b"OK"
+            lost.start()
+            assert await eventually(lambda: store.call(Purpose.APPEND, away, "SET", away, "x")) == b"OK"
+
+
+async def test_server_that_is_no_cluster_is_refused_in_time() -> None:
+    with pytest.raises(StoreUnavailable, match="cluster"):
+        async with open_store("redis+cluster://127.0.0.1:1", connect_timeout_s=0.3):
+            pass
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+async def test_failover_is_followed_and_told_as_another_history(kind: Any) -> None:
+    with running_sentinel(kind) as sentinel:
+        async with open_store(sentinel.url) as store:
+            await functions.ensure(store)
+            before = store.run_id("x")
+            told: list[None] = []
+            store.on_history_change(lambda: told.append(None))
+            await store.call(Purpose.APPEND, "x", "SET", "x", "1")
+            await store.call(Purpose.APPEND, "x", "WAIT", 1, 5000)
+            sentinel.fail_over()
+            await until(lambda: bool(told) and store.is_connected())
+            assert store.run_id("x") != before
+            assert await eventually(lambda: store.call(Purpose.READ, "x", "GET", "x")) == b"1"
+            assert (await eventually(lambda: store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")))[
+                0
+            ] == 0
+
+
+async def test_unknown_service_is_one_error_in_time() -> None:
+    with pytest.raises(StoreUnavailable, match="'nobody'"):
+        async with open_store("redis+sentinel://127.0.0.1:1/nobody", connect_timeout_s=0.3):
+            pass
+
+
+def test_urls_are_taken_apart() -> None:
+    assert parse_redis_url("redis://").addresses == (Address("127.0.0.1", 6379),)
+    assert parse_redis_url("redis://:p@h:1/2").login == ("p",)
+    assert parse_redis_url("redis://u:p%40@[::1]:7").login == ("u", "p@")
+    assert parse_redis_url("unix:///run/r.sock?db=4").db == 4
+    assert parse_redis_url("rediss://h?verify=no").tls is not None
+    sentinel = parse_redis_url("redis+sentinel://a,b:7/main/3")
+    assert (sentinel.addresses, sentinel.service, sentinel.db) == ((Address("a", 26379), Address("b", 7)), "main", 3)
+    assert parse_redis_url("redis+cluster://a,b:7").addresses == (Address("a", 6379), Address("b", 7))
+    assert str(parse_redis_url("redis://u:secret@h:1/2")) == "redis://u@h:1/2"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://h", "redis://a,b", "redis://h:x", "redis://h:99999", "redis://h/x", "unix://", "redis+sentinel://h",
+        "redis+cluster://", "redis+cluster://h/1", "redis://h?nonsense=1", "rediss://h?ca=/does/not/exist",
+    ],
+)  # fmt: skip
+def test_urls_that_are_none_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_redis_url(url)
+
+
+def _run_id(cluster: Cluster, node: Any) -> str:
+    with node.client() as client:
+        return str(client.info("server")["run_id"])
+
+
+def _port_of(run_id: str, cluster: Cluster) -> int:
+    return next(node.port for node in cluster.nodes if _run_id(cluster, node) == run_id)

