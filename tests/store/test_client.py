@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,7 +18,7 @@ from korvet.store import functions, link
 from korvet.store.client import Purpose, Store, open_store
 from korvet.store.keys import Namespace
 from korvet.store.link import as_exception
-from tests.support.redis import Server, running_server
+from tests.support.redis import Server, ServerUnavailable, free_port, running_server, unavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -191,6 +194,15 @@ async def test_subscriber_is_not_believed_when_the_server_went_silent(
         await until(store.is_connected)
 
 
+async def test_login_that_is_refused_is_not_tried_for_long(own_server: Server) -> None:
+    with own_server.client() as client:
+        client.config_set("requirepass", "secret")
+    with anyio.fail_after(10):
+        with pytest.raises(StoreUnavailable, match="NOAUTH"):
+            async with open_store(own_server.url):
+                pass
+
+
 async def test_lost_functions_are_loaded_and_the_calls_sent_again_in_order(server: Server) -> None:
     async with open_store(server.url) as store:
         await functions.ensure(store)
@@ -250,3 +262,32 @@ async def test_exception_of_the_block_comes_out_as_it_was(server: Server) -> Non
         async with open_store(server.url) as store:
             assert isinstance(store, Store)
             _ = 1 / 0
+
+
+async def test_tls_is_used_and_the_certificate_is_checked(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    port = free_port()
+    options = {
+        "tls-port": str(port), "tls-cert-file": str(certificate), "tls-key-file": str(key),
+        "tls-ca-cert-file": str(certificate), "tls-auth-clients": "no",
+    }  # fmt: skip
+    try:
+        with running_server("redis", options=options):
+            async with open_store(f"rediss://127.0.0.1:{port}?ca={certificate}") as store:
+                assert await store.call(Purpose.APPEND, KEY, "SET", KEY, "x" * 1_000_000) == b"OK"
+                assert len(await store.call(Purpose.READ, KEY, "GET", KEY)) == 1_000_000
+            async with open_store(f"rediss://127.0.0.1:{port}?verify=no") as store:
+                assert await store.call(Purpose.READ, KEY, "PING") == b"PONG"
+            with pytest.raises(StoreUnavailable, match="certificate"):
+                async with open_store(f"rediss://127.0.0.1:{port}", connect_timeout_s=0.5):
+                    pass
+    except ServerUnavailable as error:
+        unavailable(error)
