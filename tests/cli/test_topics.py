@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Korvet
+from tests.kafka.waiting import poll_until
 
 Ask = Callable[..., Any]
 Produce = Callable[[str, int, Iterable[int]], None]
@@ -13,9 +14,11 @@ Produce = Callable[[str, int, Iterable[int]], None]
 
 def test_topic_is_created_listed_and_deleted(korvet: Korvet, ask: Ask, name: str) -> None:
     assert korvet("topics", "create", name, "--partitions", "3") == (0, f"created topic {name} with 3 partitions\n", "")
+    # Kafka answers a creation or a deletion before its metadata follows.
+    poll_until(lambda: _listed(ask, name) != [], "the topic in the list")
     assert {"name": name, "partitions": 3, "internal": False}.items() <= _listed(ask, name)[0].items()
     assert korvet("topics", "delete", name) == (0, f"deleted topic {name}\n", "")
-    assert _listed(ask, name) == []
+    poll_until(lambda: _listed(ask, name) == [], "the topic gone from the list")
 
 
 def _listed(ask: Ask, name: str) -> list[dict[str, Any]]:
