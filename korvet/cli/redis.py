@@ -77,5 +77,6 @@ def _connect(url: RedisUrl, address: Address) -> redis.Redis:
         client.ping()
     except (RedisError, OSError) as error:
         client.close()
-        raise KorvetError(f"cannot use Redis at {address}: {error}; does it run, and is the URL right?") from None
+        reason = str(error).rstrip(".")
+        raise KorvetError(f"cannot use Redis at {address}: {reason}; does it run, and is the URL right?") from None
     return client

@@ -53,10 +53,13 @@ def _denial(client: redis.Redis, command: Command) -> str | None:
     try:
         ask(client, *command)
     except RedisError as error:
-        text = str(error)
-        if any(sign in text.lower() for sign in _DENIALS):
-            return text
+        if _is_denial(error):
+            return str(error)
     return None
+
+
+def _is_denial(error: RedisError) -> bool:
+    return any(sign in str(error).lower() for sign in _DENIALS)
 
 
 def _denied_subscription(client: redis.Redis, channel: str) -> list[str]:
@@ -66,7 +69,7 @@ def _denied_subscription(client: redis.Redis, channel: str) -> list[str]:
         subscriber.get_sharded_message(timeout=1.0)
         subscriber.sunsubscribe(channel)
     except RedisError as error:
-        return [] if "MOVED" in str(error) else [f"SSUBSCRIBE: {error}"]
+        return [f"SSUBSCRIBE: {error}"] if _is_denial(error) else []
     finally:
         subscriber.close()
     return []

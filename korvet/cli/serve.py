@@ -47,9 +47,10 @@ def serve(config_file: Path | None, **flags: Any) -> None:
 def make_settings(flags: Mapping[str, Any], config: ConfigFile) -> ServeSettings:
     """What the server is started with: flags by their Python names over the file's settings over the defaults.
 
-    :raises ConfigError: when an address is wrong.
+    :raises ConfigError: when an address, a Redis URL or the namespace is wrong.
     """
     from korvet.server.settings import ServeSettings
+    from korvet.store.address import parse_redis_url
 
     given = {name.replace("-", "_"): value for name, value in config.serve.items()}
     given |= {name: value for name, value in flags.items() if value is not None}
@@ -61,7 +62,10 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile) -> ServeSettings
             case "advertised":
                 values["advertised_host"], values["advertised_port"] = parse_address(value, "--advertised")
             case "redis":
+                parse_redis_url(value)
                 values["redis_url"] = value
+            case "namespace" if not value:
+                raise ConfigError("--namespace: it may not be empty")
             case "data_dir":
                 values["data_dir"] = Path(value).expanduser()
             case _:

@@ -34,6 +34,10 @@ KORVET = [sys.executable, "-m", "korvet.cli"]
         (["serve", "--listen", "9092"], "korvet: --listen: '9092' is no address; want HOST:PORT"),
         (["serve", "--config", "nowhere.toml"], "korvet: cannot read config file nowhere.toml: No such file"),
         (["doctor", "--redis", "http://x"], "korvet: Redis URL 'http://x': the scheme is one of"),
+        (["serve", "--redis", "http://x"], "korvet: Redis URL 'http://x': the scheme is one of"),
+        (["serve", "--redis", "127.0.0.1:6379"], "korvet: Redis URL: it has no scheme; want, for example, redis://"),
+        (["serve", "--redis", "redis://[::1"], "korvet: Redis URL: invalid ipv6 url"),
+        (["serve", "--namespace", ""], "korvet: --namespace: it may not be empty"),
         (["topics", "list", "-b", "x:y"], "korvet: 'x:y' is no address: want HOST:PORT"),
     ],
 )
