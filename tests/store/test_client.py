@@ -264,16 +264,22 @@ async def test_exception_of_the_block_comes_out_as_it_was(server: Server) -> Non
             _ = 1 / 0
 
 
-async def test_tls_is_used_and_the_certificate_is_checked(tmp_path: Path) -> None:
+def self_signed(directory: Path) -> tuple[Path, Path]:
+    """A key and a certificate for 127.0.0.1."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed")
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    key, certificate = directory / "key.pem", directory / "cert.pem"
     subprocess.run(
         [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1",
          "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
         check=True, capture_output=True,
     )  # fmt: skip
+    return key, certificate
+
+
+async def test_tls_is_used_and_the_certificate_is_checked(tmp_path: Path) -> None:
+    key, certificate = self_signed(tmp_path)
     port = free_port()
     options = {
         "tls-port": str(port), "tls-cert-file": str(certificate), "tls-key-file": str(key),
