@@ -120,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.close()
+        self._frames.discard()
         self._server.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
+import structlog
 
 from korvet.api.context import Frontend, Listener
+from korvet.errors import StoreUnavailable
 from korvet.server.server import Server
 from korvet.server.settings import ServeSettings, limits_of
 from korvet.server.sockets import port_of
@@ -22,7 +24,11 @@ from korvet.store.log import Log
 from korvet.store.maintenance import maintain
 from korvet.store.wakeup import Wakeups
 
+log = structlog.get_logger()
+
 NODE_ID = 1
+_PATIENCE_S = 30.0
+_RETRY_S = 0.5
 
 
 @asynccontextmanager
@@ -32,14 +38,28 @@ async def open_frontend(settings: ServeSettings, redis_url: str) -> AsyncIterato
     :raises KorvetError: when Redis cannot be reached, or holds a newer library.
     """
     async with open_store(redis_url) as store:
-        await functions.ensure(store)
         frontend = _build(settings, store)
-        await frontend.catalog.open()
+        await _open_catalog(frontend)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(frontend.catalog.follow)
             tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
             yield frontend
             tasks.cancel_scope.cancel()
+
+
+async def _open_catalog(frontend: Frontend) -> None:
+    """Check the library and read the catalog, as soon as Redis can (it may be loading, or a replica about to lead)."""
+    deadline = anyio.current_time() + _PATIENCE_S
+    while True:
+        try:
+            await functions.ensure(frontend.store)
+            await frontend.catalog.open()
+            return
+        except StoreUnavailable as error:
+            if anyio.current_time() > deadline:
+                raise
+            log.warning("redis does not serve yet", reason=str(error))
+        await anyio.sleep(_RETRY_S)
 
 
 def _build(settings: ServeSettings, store: Store) -> Frontend:

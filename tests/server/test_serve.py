@@ -137,6 +137,22 @@ def test_redis_that_is_down_at_start_is_waited_for(directory: Path) -> None:
             server.kill()
 
 
+def test_redis_that_does_not_serve_yet_at_start_is_waited_for(directory: Path) -> None:
+    with running_server("valkey", tcp=True) as primary, running_server("valkey", tcp=True) as redis:
+        with redis.client() as client:
+            client.replicaof("127.0.0.1", primary.port)
+        server = KorvetServer(directory, redis_url=redis.url)
+        try:
+            server.start(wait=False)
+            until(lambda: "redis does not serve yet" in server.log, "it says so")
+            with redis.client() as client:
+                client.replicaof("NO", "ONE")
+            server.wait_until_ready()
+            assert create_topic(server, b"a") == 0
+        finally:
+            server.kill()
+
+
 def test_sigterm_ends_it_while_redis_is_down_at_start(directory: Path) -> None:
     server = KorvetServer(directory, redis_url="redis://127.0.0.1:1")
     try:
