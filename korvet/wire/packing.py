@@ -17,11 +17,20 @@ def unsigned_varint(value: int) -> bytes:
     return bytes(out)
 
 
-@lru_cache(maxsize=4096)
+_LONGEST_NAME = 249  # of a topic; a client may send anything
+
+
 def string(value: str) -> bytes:
     """A STRING; kept, because topic names come again and again."""
+    return _short_string(value) if len(value) <= _LONGEST_NAME else _string(value)
+
+
+def _string(value: str) -> bytes:
     encoded = value.encode()
     return len(encoded).to_bytes(2, "big") + encoded
+
+
+_short_string = lru_cache(maxsize=4096)(_string)
 
 
 def nullable_string(value: str | None) -> bytes:
@@ -29,8 +38,14 @@ def nullable_string(value: str | None) -> bytes:
     return b"\xff\xff" if value is None else string(value)
 
 
-@lru_cache(maxsize=4096)
 def compact_string(value: str) -> bytes:
     """A COMPACT_STRING; kept, as `string` is."""
+    return _short_compact_string(value) if len(value) <= _LONGEST_NAME else _compact_string(value)
+
+
+def _compact_string(value: str) -> bytes:
     encoded = value.encode()
     return unsigned_varint(len(encoded) + 1) + encoded
+
+
+_short_compact_string = lru_cache(maxsize=4096)(_compact_string)

@@ -9,10 +9,9 @@ Source: DefaultRecord, org.apache.kafka.common.compress
 
 from __future__ import annotations
 
-import gzip
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import cramjam
 
@@ -22,6 +21,11 @@ from korvet.wire.batch import CODEC_MASK, GZIP, HEADER_BYTES, LOG_APPEND_TIME, L
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _SIZE = struct.Struct(">I")
+_GZIP_WINDOW = 31  # the largest one, with gzip's header and trailer
+MOST_BYTES = 64 << 20
+"""Of one batch's records: a few kilobytes can be made to hold gigabytes."""
+_GUESSED_RATIO = 16
+_Into = Callable[[bytes, bytearray], int]
 
 
 class UndecodableRecords(KorvetError):
@@ -53,44 +57,66 @@ def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
         at = 0
         for _ in range(batch.records):
             length, at = _varint(records, at)
+            if length < 0:
+                raise ValueError(f"a record of {length} bytes")
             timestamp_delta, inside = _varint(records, at + 1)
             offset_delta, _ = _varint(records, inside)
             yield offset_delta, timestamp_delta
             at += length
-    except (IndexError, ValueError, OSError, EOFError, struct.error, zlib.error, cramjam.DecompressionError) as error:
+    except (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError) as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 70, 7):
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
-        shift += 7
+    raise ValueError("unterminated varint")
 
 
 def _decompressed(codec: int, data: bytes) -> bytes:
     if codec == GZIP:
-        return gzip.decompress(data)
+        return zlib.decompressobj(_GZIP_WINDOW).decompress(data, MOST_BYTES)
     if codec == SNAPPY:
         return _unsnapped(data)
     if codec == LZ4:
-        return bytes(cramjam.lz4.decompress(data))
+        return _bounded(cramjam.lz4.decompress_into, data)
     if codec == ZSTD:
-        return bytes(cramjam.zstd.decompress(data))
+        return _bounded(cramjam.zstd.decompress_into, data)
     return data
 
 
+def _bounded(decompress_into: _Into, data: bytes) -> bytes:
+    room_bytes = min(MOST_BYTES, _GUESSED_RATIO * len(data) + 65536)
+    try:
+        return _filled(decompress_into, data, room_bytes)
+    except cramjam.DecompressionError:
+        if room_bytes == MOST_BYTES:
+            raise
+    return _filled(decompress_into, data, MOST_BYTES)
+
+
+def _filled(decompress_into: _Into, data: bytes, room_bytes: int) -> bytes:
+    room = bytearray(room_bytes)
+    size = decompress_into(data, room)
+    return bytes(memoryview(room)[:size])
+
+
 def _unsnapped(data: bytes) -> bytes:
-    if not data.startswith(_XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(data))
-    chunks, at = [], _XERIAL_HEADER_BYTES
+    chunks = list(_snappy_chunks(data)) if data.startswith(_XERIAL_MAGIC) else [data]
+    if sum(map(cramjam.snappy.decompress_raw_len, chunks)) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES} bytes")
+    return b"".join(bytes(cramjam.snappy.decompress_raw(chunk)) for chunk in chunks)
+
+
+def _snappy_chunks(data: bytes) -> Iterator[bytes]:
+    at = _XERIAL_HEADER_BYTES
     while at < len(data):
         (size,) = _SIZE.unpack_from(data, at)
         at += _SIZE.size
-        chunks.append(bytes(cramjam.snappy.decompress_raw(data[at : at + size])))
+        yield data[at : at + size]
         at += size
-    return b"".join(chunks)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from korvet.wire import records
 from korvet.wire.batch import HEADER, HEADER_BYTES, Batch
 from korvet.wire.records import UndecodableRecords, first_at_or_after
 from tests.oracle.batches import Batch as Script
@@ -79,3 +80,21 @@ def test_garbage_is_told(codec: str, garbage: bytes) -> None:
     except UndecodableRecords:
         return
     assert found is None or found[1] > TIME
+
+
+@pytest.mark.parametrize("codec", [codec for codec in COMPRESS if codec != "none"])
+def test_a_batch_that_holds_more_than_memory_should_is_not_opened(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, data = built(codec, count=50)
+    assert first_at_or_after(batch, data, TIME + 490) == (49, TIME + 490)
+    monkeypatch.setattr(records, "MOST_BYTES", 1000)
+    with pytest.raises(UndecodableRecords):
+        first_at_or_after(batch, data, TIME + 490)
+
+
+@pytest.mark.parametrize("hostile", [b"\xff" * 1_000_000, b"\x01" + bytes(1_000_000)])
+def test_hostile_records_take_no_time(hostile: bytes) -> None:
+    """A number without an end, and a record of a negative length, which would be read again and again."""
+    batch, data = built("none")
+    batch = batch._replace(records=2**31 - 1)
+    with pytest.raises(UndecodableRecords):
+        first_at_or_after(batch, data[:HEADER_BYTES] + hostile, TIME + 1)

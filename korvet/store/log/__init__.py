@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+import anyio
 import structlog
 from ulid import ULID
 
@@ -37,6 +38,8 @@ logger = structlog.get_logger()
 _PIPELINED = 500
 """Calls that are under way at once where a topic has thousands of partitions."""
 _META_ATTEMPTS = 4
+_DECODERS = 2
+"""Batches that are opened at once; each may take `korvet.wire.records.MOST_BYTES`, for a moment twice."""
 
 
 class Log:
@@ -47,6 +50,7 @@ class Log:
         self.wakeups = wakeups
         self.recent = RecentBatches()
         self.reply_budget = ReplyBudget()
+        self.decoders = anyio.CapacityLimiter(_DECODERS)
         self.is_full = False
         """Whether Redis refused the last append for want of memory."""
         self.now = asyncio.get_running_loop().time

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import anyio.to_thread
+
 from korvet.errors import StoreError
 from korvet.store.client import Purpose
 from korvet.store.contract import GONE
 from korvet.store.log.partition import Partition
 from korvet.store.log.read import Entry, read_entry
-from korvet.wire.batch import HEADER, Batch
+from korvet.wire.batch import CODEC_MASK, HEADER, Batch
 from korvet.wire.records import UndecodableRecords, first_at_or_after
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 MAX_TIMESTAMP = -3
 _ATTEMPTS = 4
+_LONG_BYTES = 16384
 
 
 class Timed(NamedTuple):
@@ -60,12 +63,20 @@ async def offset_for_time(log: Log, partition: Partition, timestamp: int) -> Tim
         else:
             attempts -= 1
             read = await read_entry(log, partition, int(position))
-            found = _in_batch(*read, timestamp, log_start) if read is not None else None
+            found = None if read is None else await _found(log, *read, timestamp, log_start)
             if found is not None:
                 return found
             # The batch was trimmed meanwhile, or it only reaches the time below the log start: look behind it.
             cursor = -1 if read is None else position
     raise StoreError(f"{partition.keys.log} does not come to rest")
+
+
+async def _found(log: Log, entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
+    """As `_in_batch`; what may take long is done beside the loop."""
+    is_compressed = Batch._make(HEADER.unpack_from(data)).attributes & CODEC_MASK
+    if not is_compressed and len(data) < _LONG_BYTES:
+        return _in_batch(entry, data, timestamp, log_start)
+    return await anyio.to_thread.run_sync(_in_batch, entry, data, timestamp, log_start, limiter=log.decoders)
 
 
 def _in_batch(entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
