@@ -4,7 +4,8 @@ Made for ``asyncio.BufferedProtocol``: the transport writes into what `get_buffe
 Small frames pass through a scratch buffer that is reused, and are copied out of it. A frame that is larger than half of
 it gets a buffer of its own as soon as its size is known, and the transport receives straight into that; its bytes are
 never copied again. A size that is refused is refused before anything is allocated for it. What is announced is not
-believed: beyond `TRUSTED_BYTES` a buffer grows, by doubling, only as the bytes arrive.
+believed: beyond `TRUSTED_BYTES` a buffer grows, by doubling, only as the bytes arrive. Who has sent a large frame is
+believed that much at the next one, up to `MOST_TRUSTED_BYTES`, so that steady producers pay for no growth.
 """
 
 from __future__ import annotations
@@ -16,15 +17,22 @@ from korvet.errors import MalformedRequest
 
 _read_size = struct.Struct(">i").unpack_from
 SCRATCH_BYTES = 1 << 16
-TRUSTED_BYTES = 2 << 20
+TRUSTED_BYTES = 128 << 10
+MOST_TRUSTED_BYTES = 2 << 20
 DEFAULT_MAX_FRAME_BYTES = 104857600
 """Kafka's socket.request.max.bytes."""
+
+
+def _nobody(_frame: memoryview) -> None:
+    """Take a frame for a connection that is gone."""
 
 
 class FrameSplitter:
     """Splits one connection's bytes; read-only views of whole frames (without their size) go to ``deliver``."""
 
-    __slots__ = ("_deliver", "_got", "_have", "_large", "_large_bytes", "_max_frame_bytes", "_scratch", "_view")
+    __slots__ = (
+        "_deliver", "_got", "_have", "_large", "_large_bytes", "_max_frame_bytes", "_scratch", "_trusted_bytes", "_view"
+    )  # fmt: skip
 
     def __init__(
         self, deliver: Callable[[memoryview], None], *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
@@ -34,6 +42,7 @@ class FrameSplitter:
         self._scratch = bytearray(SCRATCH_BYTES)
         self._view = memoryview(self._scratch)
         self._have = 0
+        self._trusted_bytes = TRUSTED_BYTES
         self._large: bytearray | None = None
         self._large_bytes = 0
         self._got = 0
@@ -47,6 +56,15 @@ class FrameSplitter:
     def is_inside_frame(self) -> bool:
         """Whether a frame has begun and not ended: a connection that closes now was cut off."""
         return self._large is not None or self._have > 0
+
+    def discard(self) -> None:
+        """Let go of all buffers and of ``deliver``; nothing may be received any more.
+
+        A connection and its splitter hold each other, so without this the memory would wait for a collection of cycles.
+        """
+        self._deliver = _nobody
+        self._large = None
+        self._view, self._scratch = memoryview(b""), bytearray()
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -69,6 +87,7 @@ class FrameSplitter:
         self._got += size_bytes
         if self._got == self._large_bytes:
             frame, self._large = self._large, None
+            self._trusted_bytes = min(max(self._trusted_bytes, self._large_bytes), MOST_TRUSTED_BYTES)
             self._deliver(memoryview(frame).toreadonly())
 
     def _split(self) -> None:
@@ -90,7 +109,7 @@ class FrameSplitter:
             self._have = have - at
 
     def _begin_large(self, size_bytes: int, begun: memoryview) -> None:
-        self._large = bytearray(min(size_bytes, TRUSTED_BYTES))
+        self._large = bytearray(min(size_bytes, self._trusted_bytes))
         self._large_bytes = size_bytes
         self._got = len(begun)
         self._large[: self._got] = begun

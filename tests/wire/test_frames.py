@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import MalformedRequest
-from korvet.wire.frames import SCRATCH_BYTES, TRUSTED_BYTES, FrameSplitter
+from korvet.wire.frames import MOST_TRUSTED_BYTES, SCRATCH_BYTES, TRUSTED_BYTES, FrameSplitter
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -60,7 +63,7 @@ def test_frames_of_any_size_come_out_as_they_went_in(sizes: list[int], cuts: lis
 
 
 def test_large_frame_is_received_into_its_own_buffer() -> None:
-    body = bytes(range(256)) * 1024
+    body = bytes(range(256)) * 400
     receiver = Receiver()
     receiver.feed(framed(body)[:100])
     assert receiver.splitter.is_inside_large_frame
@@ -77,6 +80,27 @@ def test_buffer_of_a_very_large_frame_grows_as_its_bytes_arrive() -> None:
     assert len(receiver.splitter.get_buffer()) == TRUSTED_BYTES - 96
     receiver.feed(framed(body)[100:] + framed(b"next"))
     assert receiver.frames == [body, b"next"]
+    receiver.feed(framed(body)[:100])
+    assert len(receiver.splitter.get_buffer()) == min(len(body), MOST_TRUSTED_BYTES) - 96
+
+
+def test_splitter_that_was_discarded_holds_its_owner_no_more() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.splitter = FrameSplitter(self.take)
+
+        def take(self, frame: memoryview) -> None:
+            raise AssertionError
+
+    owner = Owner()
+    gone = weakref.ref(owner)
+    gc.disable()
+    try:
+        owner.splitter.discard()
+        del owner
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_earlier_frames_keep_their_bytes_when_the_scratch_buffer_is_reused() -> None:
