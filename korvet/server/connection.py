@@ -1,7 +1,7 @@
 """One client connection: frames in, answers out, in the order of the requests.
 
 Bytes come through an ``asyncio.BufferedProtocol``; what has to be awaited is awaited by the connection's one task. The
-order (docs/architecture.md, section 4):
+order (docs/architecture.md, section 5):
 
 1. A request whose API has ``start`` is started the moment its frame is complete, unless one that could not start
    (``start`` returned None) is queued ahead of it.
