@@ -133,6 +133,17 @@ async def test_keys_that_were_lost_come_back_in_a_later_epoch(one: Front) -> Non
     assert meta is not None and meta.epoch > 0
 
 
+async def test_keys_that_were_lost_come_back_in_a_later_epoch_for_readers_too(one: Front, other: Front) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(5))
+    await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
+    await other.catalog.refresh()
+    theirs = other.known(partition)
+    assert (await other.read(theirs, 0, leader_epoch=0)).code == FENCED
+    (meta,) = await other.log.metas([theirs])
+    assert meta is not None and meta.epoch > 0
+
+
 async def test_nothing_is_left_of_a_topic_that_is_deleted_while_its_keys_are_made_again(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:

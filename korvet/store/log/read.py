@@ -208,14 +208,15 @@ def ask_meta(log: Log, partition: Partition) -> asyncio.Future[Any]:
 async def meta_of(log: Log, partition: Partition, reply: Sequence[Any]) -> Meta | Unreadable:
     """What a meta hash says.
 
-    Missing keys are made where the catalog has the topic. Where another server took the log on, an epoch is begun at
-    once and not only by the next append, so that consumers learn of a truncation before they are past it.
+    Missing keys are made where the catalog has the topic. Where another server took the log on, or lost keys were made
+    again, an epoch is begun at once and not only by the next append, so that consumers learn of a truncation before
+    they are past it.
     """
     topic_id, start, end, epoch, epochs, run_id = reply
     if topic_id is None or topic_id.decode() != partition.topic_id:
         return Unreadable.MENDED if await log.restore(partition) else Unreadable.NO_TOPIC
     holder = run_id.decode()
-    if holder != partition.run_id and holder != log.find_run_id(partition):
+    if not holder or (holder != partition.run_id and holder != log.find_run_id(partition)):
         await log.take_over(partition)
         return Unreadable.MENDED
     meta = Meta(int(start), int(end), int(epoch), epochs)
