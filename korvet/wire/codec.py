@@ -35,6 +35,9 @@ Buffers = list[bytes | memoryview]
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
 _FIXED_HEADER = struct.Struct(">hhih")
+_CORRELATION_ID = struct.Struct(">i")
+_HEAD = struct.Struct(">ii")
+_TAGGED_HEAD = struct.Struct(">iib")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -68,9 +71,9 @@ def _response_schema(api_key: int, version: int) -> Any:
 
 
 @cache
-def _request_reader(api_key: int, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
-    reader: Callable[[memoryview, int], tuple[Any, int]] = entity_reader(_request_schema(api_key, version))
-    return reader
+def _request_reader(api_key: int, version: int) -> tuple[Any, Callable[[memoryview, int], tuple[Any, int]]]:
+    schema = _request_schema(api_key, version)
+    return schema, entity_reader(schema)
 
 
 @cache
@@ -144,8 +147,8 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     """
     if header.api_key == PRODUCE_KEY and len(frame) >= produce_request.LARGE_BYTES:
         return produce_request.decode(header.version, frame[header.body_at :])
-    check_shape(_request_schema(header.api_key, header.version), frame, header.body_at)
-    reader = _request_reader(header.api_key, header.version)
+    schema, reader = _request_reader(header.api_key, header.version)
+    check_shape(schema, frame, header.body_at)
     try:
         request, _ = reader(frame[header.body_at :], 0)
     except (DecodeError, ValueError, OverflowError, TypeError) as error:
@@ -177,17 +180,21 @@ def _zeros(api_key: int, version: int) -> Fields:
 
 def frame_response(api_key: int, version: int, correlation_id: int, body: Buffers) -> Buffers:
     """A whole response frame around a body that was packed by hand."""
-    header = response_header(api_key, version, correlation_id)
-    size = len(header) + sum(map(len, body))
-    return [size.to_bytes(4, "big") + header, *body]
+    size = sum(map(len, body))
+    if _has_tagged_response_header(api_key, version):
+        return [_TAGGED_HEAD.pack(size + 5, correlation_id, 0), *body]
+    return [_HEAD.pack(size + 4, correlation_id), *body]
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     """ResponseHeader v0, or v1 for flexible versions, except ApiVersions which always has v0 (KIP-511)."""
-    packed = (correlation_id & 0xFFFFFFFF).to_bytes(4, "big")
-    if api_key != API_VERSIONS_KEY and is_flexible(api_key, version):
-        return packed + b"\x00"
-    return packed
+    packed = _CORRELATION_ID.pack(correlation_id)
+    return packed + b"\x00" if _has_tagged_response_header(api_key, version) else packed
+
+
+@cache
+def _has_tagged_response_header(api_key: int, version: int) -> bool:
+    return api_key != API_VERSIONS_KEY and is_flexible(api_key, version)
 
 
 @cache

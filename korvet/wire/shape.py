@@ -148,7 +148,9 @@ class _Source:
         if flexible:
             self._add(
                 f"{name} = frame[at] - 1; at += 1",
-                f"if {name} > 126: {name}, at = varint(frame, at - 1); {name} -= 1",
+                f"if {name} > 126:",
+                f"{_INDENT}if frame[at] < 128: {name} += (frame[at] - 1) << 7; at += 1",
+                f"{_INDENT}else: {name}, at = varint(frame, at - 1); {name} -= 1",
             )
         else:
             self._add(f"{name} = {read}(frame, at)[0]; at += {size_bytes}")
