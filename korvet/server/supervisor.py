@@ -68,6 +68,8 @@ async def _spawn(order: str) -> Process:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=None,
+        # Ctrl-C is for the supervisor, which stops the workers in good order; one that still starts would complain.
+        start_new_session=True,
     )
     assert process.stdin is not None
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

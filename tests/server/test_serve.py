@@ -241,6 +241,22 @@ def test_log_that_cannot_be_written_ends_nothing(directory: Path) -> None:
         process.wait()
 
 
+def test_ctrl_c_at_any_moment_leaves_nobody_and_no_traceback(directory: Path) -> None:
+    server = KorvetServer(directory, workers=2)
+    for worker_count in (0, 2):
+        server.start(wait=False)
+        try:
+            until(lambda: len(children(server.pid)) == 1 + worker_count, "it is as far as that")  # noqa: B023
+            everybody = children(server.pid)
+            assert server.process is not None
+            os.killpg(server.pid, signal.SIGINT)
+            assert server.process.wait(WITHIN_S) == 0
+            until(lambda: not any(is_alive(pid) for pid in everybody), "all are gone")  # noqa: B023
+            assert "Traceback" not in server.log
+        finally:
+            server.kill()
+
+
 def test_workers_leave_when_their_supervisor_is_killed(directory: Path) -> None:
     with running_broker(workers=2, directory=directory) as server:
         everybody = children(server.pid)
