@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
+
+import anyio
 
 from korvet.store import functions
 from korvet.store.catalog import Catalog, Topic
@@ -111,3 +113,10 @@ def stored(*batches: tuple[int, bytes]) -> list[tuple[int, int, int, bytes]]:
 
 def codes(reads: Sequence[PartitionRead]) -> list[int]:
     return [found.code for found in reads]
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Ask again and again until a condition that nobody announces holds."""
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.002)

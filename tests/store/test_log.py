@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -14,7 +13,7 @@ from korvet.store.log import GONE, Log, Want
 from korvet.store.log.append import INLINE_LIMIT_BYTES, Appending
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
 from korvet.store.topics import create_topic, delete_topic
-from tests.store.logs import EVERYTHING, LARGE, Front, batch, codes, front, header, offsets, split, stored
+from tests.store.logs import EVERYTHING, LARGE, Front, batch, codes, header, offsets, split, stored, until
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
@@ -22,25 +21,6 @@ pytestmark = pytest.mark.anyio
 OUT_OF_RANGE, UNKNOWN_TOPIC, STORAGE_ERROR = 1, 3, 56
 UNKNOWN_PRODUCER_ID = int(ErrorCode.unknown_producer_id)
 OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
-
-
-@pytest.fixture
-async def one(redis_server: Server) -> AsyncIterator[Front]:
-    async with front(redis_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def other(redis_server: Server, one: Front) -> AsyncIterator[Front]:
-    """A second front-end of the same server."""
-    async with front(redis_server.url) as opened:
-        yield opened
-
-
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.002)
 
 
 # ---------------------------------------------------------------------- append and read

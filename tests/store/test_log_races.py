@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -14,32 +14,13 @@ from korvet.store.catalog import Topic
 from korvet.store.client import Purpose
 from korvet.store.log import GONE, Partition
 from korvet.store.topics import create_topic, delete_topic, grow_topic
-from tests.store.logs import LARGE, Front, batch, front, header, offsets
+from tests.store.logs import LARGE, Front, batch, header, offsets, until
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
 OUT_OF_RANGE, FENCED = 1, 74
 OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
-
-
-@pytest.fixture
-async def one(redis_server: Server) -> AsyncIterator[Front]:
-    async with front(redis_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def other(redis_server: Server, one: Front) -> AsyncIterator[Front]:
-    """A second front-end of the same server."""
-    async with front(redis_server.url) as opened:
-        yield opened
-
-
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.002)
 
 
 Step = Callable[[], Awaitable[object]]
