@@ -19,10 +19,16 @@ def config() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
     """Check a config file."""
+    from korvet.cli.serve import make_settings
+    from korvet.errors import ConfigError
     from korvet.settings.file import read_config
 
     found = read_config(file)
-    click.echo(f"{file} is right: {len(found.serve)} settings in [serve], {len(found.broker)} in [broker]")
+    try:
+        make_settings({}, found)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    click.echo(f"{file} is right: settings in [serve]: {len(found.serve)}, in [broker]: {len(found.broker)}")
 
 
 @config.command("list")

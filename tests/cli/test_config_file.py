@@ -6,6 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from korvet.cli import run
 from korvet.errors import ConfigError
 from korvet.settings.file import ConfigFile, read_config
 from korvet.settings.schema import config_schema
@@ -95,3 +96,19 @@ def test_what_is_wrong_is_said_with_what_is_allowed(read: Read, tmp_path: Path, 
 def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read config file .*nowhere\.toml: No such file or directory"):
         read_config(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ('redis = "http://x"', "Redis URL 'http://x': the scheme is one of"),
+        ('listen = "localhost:99999"', "--listen: 'localhost:99999' is no address"),
+    ],
+)
+def test_check_finds_what_serve_would_refuse(
+    setting: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "korvet.toml"
+    path.write_text(f"[serve]\n{setting}\n")
+    assert run(["config", "check", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"korvet: {path}: {reason}")
