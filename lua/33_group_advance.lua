@@ -24,17 +24,19 @@ function group.expire_sessions(g)
   end
 end
 
--- Nobody could call for a while, or nobody did: every session begins anew, once, until its member is heard again.
+-- Nobody could call for a while, or nobody did: every session begins anew, once, until its member is heard again; and
+-- again where the caller itself was kept from calling for as long as its own session.
 -- As GroupMetadataManager does it when a coordinator loads a group.
-function group.prolong(g)
+function group.prolong(g, caller)
   local gap = g.now - g.fields.touched
+  local was_away = gap >= group.member(g, caller).session_timeout
   local sessions = redis.call('ZRANGE', g.keys[3], 0, -1, 'WITHSCORES')
   for at = 1, #sessions, 2 do
     local id, deadline = sessions[at], tonumber(sessions[at + 1])
-    if deadline % 1 == 0 then
+    if was_away or deadline % 1 == 0 then
       local member = group.member(g, id)
       local timeout = member and member.session_timeout or g.fields.session_timeout
-      g.deadlines[id] = math.max(deadline, g.now + timeout) + 0.5
+      g.deadlines[id] = math.max(math.floor(deadline), g.now + timeout) + 0.5
     end
   end
   for _, name in ipairs({ 'join_deadline', 'sync_deadline' }) do
@@ -85,7 +87,7 @@ function group.advance(g, caller)
     return
   end
   if caller and group.was_alone(g) and group.member(g, caller) then
-    group.prolong(g)
+    group.prolong(g, caller)
   end
   group.expire_sessions(g)
   group.settle(g)

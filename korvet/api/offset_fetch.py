@@ -51,8 +51,9 @@ async def _answer(ctx: Context, asked: Any) -> dict[str, Any]:
     except KorvetError as error:
         committed, code = {}, failure_code(error, "offset_fetch")
     if places is None:
-        places = sorted(committed)
-        by_topic = {name: [index for topic, index in places if topic == name] for name, _ in places}
+        by_topic: dict[str, list[int]] = {}
+        for name, index in sorted(committed):
+            by_topic.setdefault(name, []).append(index)
         topics: Iterable[tuple[str, Iterable[int]]] = by_topic.items()
     else:
         topics = [(topic.name, topic.partition_indexes) for topic in asked.topics]

@@ -146,6 +146,14 @@ def test_outages_that_follow_each_other_expire_nobody(group: Group) -> None:
         assert [group.heartbeat(member, 3) for member in members] == [NONE] * 3
 
 
+def test_outage_that_begins_before_all_were_heard_after_the_last_expires_nobody(group: Group) -> None:
+    members = group.stable(3, session_s=10)
+    group.pass_time(60)
+    assert group.heartbeat(members[0], 3) == NONE
+    group.pass_time(60)
+    assert [group.heartbeat(member, 3) for member in reversed(members)] == [NONE] * 3
+
+
 def test_outage_during_a_rebalance_throws_nobody_out(group: Group) -> None:
     """The time that nobody could use does not count against the rebalance timeout."""
     first, second = group.stable(2, session_s=10, rebalance_s=20)
