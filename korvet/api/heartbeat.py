@@ -13,13 +13,14 @@ from korvet.api import Answer, api
 from korvet.api.context import Context
 from korvet.api.group_failures import INVALID_GROUP_ID, failure_code
 from korvet.errors import KorvetError
+from korvet.wire import group_responses
 
 
 @api(12, 0, 4)
 async def handle(ctx: Context, request: Any) -> Answer:
     """One call."""
     if not request.group_id:
-        return {"error_code": INVALID_GROUP_ID}
+        return [group_responses.heartbeat(ctx.version, INVALID_GROUP_ID)]
     instance_id = getattr(request, "group_instance_id", None)
     try:
         code = await ctx.frontend.groups.heartbeat(
@@ -27,4 +28,4 @@ async def handle(ctx: Context, request: Any) -> Answer:
         )
     except KorvetError as error:
         code = failure_code(error, "heartbeat")
-    return {"error_code": code}
+    return [group_responses.heartbeat(ctx.version, code)]

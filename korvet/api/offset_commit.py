@@ -20,27 +20,32 @@ from korvet.api.topic_lookup import known_topics
 from korvet.errors import KorvetError
 from korvet.store.catalog import Topic
 from korvet.store.groups import CommitRequest, Offset, Place
+from korvet.wire import group_responses
 
 OFFSET_METADATA_TOO_LARGE: Final = int(ErrorCode.offset_metadata_too_large)
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
 
-Entry = dict[str, Any]
+Entries = dict[str, list[tuple[int, int]]]
+"""Topic -> partitions, each with its code."""
 
 
 class _Sorted:
     """The partitions of a request: those that are refused, and those that the group is asked for."""
 
     def __init__(self) -> None:
-        self.refused: dict[str, list[Entry]] = {}
-        self.asked: dict[str, list[Entry]] = {}
+        self.refused: Entries = {}
+        self.asked: Entries = {}
         self.offsets: list[tuple[Place, Offset]] = []
 
-    def answer(self) -> Answer:
-        """Refused partitions first, and topics once, as Kafka puts its answer together."""
-        topics = {name: list(entries) for name, entries in self.refused.items()}
+    def answer(self, version: int, code: int = 0) -> Answer:
+        """Refused partitions first, and topics once, as Kafka puts its answer together.
+
+        ``code`` is the group's, and where it is not 0, that of all that it was asked for.
+        """
+        topics = self.refused
         for name, entries in self.asked.items():
-            topics.setdefault(name, []).extend(entries)
-        return {"topics": [{"name": name, "partitions": entries} for name, entries in topics.items()]}
+            topics.setdefault(name, []).extend(entries if code == 0 else [(index, code) for index, _ in entries])
+        return [group_responses.offset_commit(version, topics.items())]
 
 
 @api(8, 2, 9)
@@ -48,7 +53,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     """Commit what can be; partitions that do not exist are refused before the group is asked."""
     sorted_ = _sort(ctx, request, await known_topics(ctx, request.topics))
     if not sorted_.asked:
-        return sorted_.answer()
+        return sorted_.answer(ctx.version)
     asked = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -61,11 +66,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         code = await ctx.frontend.groups.commit(asked)
     except KorvetError as error:
         code = failure_code(error, "offset_commit")
-    if code != 0:
-        for entries in sorted_.asked.values():
-            for entry in entries:
-                entry["error_code"] = code
-    return sorted_.answer()
+    return sorted_.answer(ctx.version, code)
 
 
 def _sort(ctx: Context, request: Any, topics: Any) -> _Sorted:
@@ -77,13 +78,13 @@ def _sort(ctx: Context, request: Any, topics: Any) -> _Sorted:
             index = part.partition_index
             if not isinstance(topic, Topic):
                 code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else COORDINATOR_NOT_AVAILABLE
-                result.refused.setdefault(wanted.name, []).append(_entry(index, code))
+                result.refused.setdefault(wanted.name, []).append((index, code))
             elif not 0 <= index < topic.partitions:
-                result.refused.setdefault(wanted.name, []).append(_entry(index, UNKNOWN_TOPIC_OR_PARTITION))
+                result.refused.setdefault(wanted.name, []).append((index, UNKNOWN_TOPIC_OR_PARTITION))
             elif _utf16_length(part.committed_metadata or "") > longest:
-                result.asked.setdefault(wanted.name, []).append(_entry(index, OFFSET_METADATA_TOO_LARGE))
+                result.asked.setdefault(wanted.name, []).append((index, OFFSET_METADATA_TOO_LARGE))
             else:
-                result.asked.setdefault(wanted.name, []).append(_entry(index, 0))
+                result.asked.setdefault(wanted.name, []).append((index, 0))
                 epoch = getattr(part, "committed_leader_epoch", -1)
                 offset = Offset(part.committed_offset, epoch, topic.id, part.committed_metadata or "")
                 result.offsets.append(((wanted.name, index), offset))
@@ -93,7 +94,3 @@ def _sort(ctx: Context, request: Any, topics: Any) -> _Sorted:
 def _utf16_length(text: str) -> int:
     """The length as Kafka measures it."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
-
-
-def _entry(index: int, code: int) -> Entry:
-    return {"partition_index": index, "error_code": code}

@@ -1,0 +1,54 @@
+"""Answers to Heartbeat (0 to 4) and OffsetCommit (2 to 9) packed by hand: members send these all the time.
+
+Held against kio at every version by tests/wire/test_group_responses.py. There is never a throttle time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from korvet.wire.packing import compact_string, string, unsigned_varint
+
+_HEARTBEAT_THROTTLE_SINCE = 1
+_HEARTBEAT_FLEXIBLE_SINCE = 4
+_COMMIT_THROTTLE_SINCE = 3
+_COMMIT_FLEXIBLE_SINCE = 8
+_NO_THROTTLE = bytes(4)
+_PARTITION = struct.Struct(">ih").pack
+_TAGGED_PARTITION = struct.Struct(">ihx").pack
+
+TopicAnswer = tuple[str, Sequence[tuple[int, int]]]
+"""A topic's name, and its partitions with the code of each."""
+
+
+@cache
+def heartbeat(version: int, code: int) -> bytes:
+    """A body that is but a code."""
+    throttle = _NO_THROTTLE if version >= _HEARTBEAT_THROTTLE_SINCE else b""
+    tags = b"\x00" if version >= _HEARTBEAT_FLEXIBLE_SINCE else b""
+    return throttle + code.to_bytes(2, "big", signed=True) + tags
+
+
+def offset_commit(version: int, topics: Iterable[TopicAnswer]) -> bytes:
+    """A body with a code for each partition."""
+    is_flexible = version >= _COMMIT_FLEXIBLE_SINCE
+    pack, name_of = (_TAGGED_PARTITION, compact_string) if is_flexible else (_PARTITION, string)
+    parts = [b""]
+    count = 0
+    for name, partitions in topics:
+        count += 1
+        parts += (name_of(name), _length(is_flexible, len(partitions)))
+        parts += [pack(index, code) for index, code in partitions]
+        if is_flexible:
+            parts.append(b"\x00")
+    throttle = _NO_THROTTLE if version >= _COMMIT_THROTTLE_SINCE else b""
+    parts[0] = throttle + _length(is_flexible, count)
+    if is_flexible:
+        parts.append(b"\x00")
+    return b"".join(parts)
+
+
+def _length(is_flexible: bool, length: int) -> bytes:
+    return unsigned_varint(length + 1) if is_flexible else length.to_bytes(4, "big")

@@ -1,0 +1,46 @@
+"""The hand-packed answers of Heartbeat and OffsetCommit are, byte for byte, what kio writes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from korvet.wire import group_responses
+from korvet.wire.codec import encode_response, frame_response
+
+HEARTBEAT, OFFSET_COMMIT = 12, 8
+CODES = [-1, 0, 3, 12, 15, 22, 24, 25, 27, 69, 82]
+PARTITIONS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.sampled_from(CODES)), max_size=4)
+TOPICS = st.lists(st.tuples(st.text(max_size=300), PARTITIONS), max_size=4)
+Topics = list[tuple[str, list[tuple[int, int]]]]
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("code", CODES)
+def test_heartbeat_is_what_kio_writes(version: int, code: int) -> None:
+    by_hand = frame_response(HEARTBEAT, version, 7, [group_responses.heartbeat(version, code)])
+    assert b"".join(by_hand) == encode_response(HEARTBEAT, version, 7, {"error_code": code})
+
+
+def commit_by_kio(version: int, topics: Topics) -> bytes:
+    answer = [
+        {"name": name, "partitions": [{"partition_index": index, "error_code": code} for index, code in partitions]}
+        for name, partitions in topics
+    ]
+    return encode_response(OFFSET_COMMIT, version, 7, {"topics": answer})
+
+
+def commit_by_hand(version: int, topics: Topics) -> bytes:
+    return b"".join(frame_response(OFFSET_COMMIT, version, 7, [group_responses.offset_commit(version, topics)]))
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+@given(topics=TOPICS)
+def test_commit_is_what_kio_writes(version: int, topics: Topics) -> None:
+    assert commit_by_hand(version, topics) == commit_by_kio(version, topics)
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_commit_of_more_than_a_hundred_and_twenty_seven_topics_and_partitions(version: int) -> None:
+    partitions = [(index, index % 2 * 3) for index in range(300)]
+    topics = [(f"t{number}", partitions if number == 0 else []) for number in range(200)]
+    assert commit_by_hand(version, topics) == commit_by_kio(version, topics)
