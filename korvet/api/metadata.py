@@ -7,14 +7,14 @@
 - 13: an error of the answer as a whole
 
 A topic that is created automatically is in the answer at once; Kafka says UNKNOWN_TOPIC_OR_PARTITION first. The leader
-of everything is the front-end that answers.
+of everything is the front-end that answers. While the store is away, topics are as they were last read, and their
+partitions have no leader.
 
 Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadata; KIP-516.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -155,12 +155,18 @@ def _unknown_id(topic_id: UUID) -> Fields:
 
 
 def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> list[Found]:
-    """What was asked for, with an error that makes the client ask again: nobody knows whether it still exists."""
+    """What was asked for as it was last read; an error that makes the client ask again for what was not there.
+
+    A topic without its partitions would be one that was deleted to the leader of a group, which would rebalance.
+    """
+    catalog = ctx.frontend.catalog
     if _wants_all(ctx, request):
-        names: Iterable[str | None] = [topic.name for topic in ctx.frontend.catalog.topics()]
-    else:
-        names = [topic.name for topic in request.topics if getattr(topic, "topic_id", None) is None]
-    by_id = [getattr(topic, "topic_id", None) for topic in request.topics or ()]
-    unread: list[Found] = [{"error_code": code, "name": name, "partitions": ()} for name in names]
-    unread += [{**_unknown_id(topic_id), "error_code": code} for topic_id in by_id if topic_id is not None]
+        return list(catalog.topics())
+    unread: list[Found] = []
+    for asked in request.topics:
+        topic_id = getattr(asked, "topic_id", None)
+        if topic_id is not None:
+            unread.append(catalog.topic_by_id(topic_id) or {**_unknown_id(topic_id), "error_code": code})
+        else:
+            unread.append(catalog.topic(asked.name) or {"error_code": code, "name": asked.name, "partitions": ()})
     return unread

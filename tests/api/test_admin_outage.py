@@ -39,7 +39,9 @@ def test_without_redis_answers_are_retriable_and_nothing_is_forgotten(pair: tupl
     name = created(broker.port)
     server.stop()
     answer = metadata(broker, name, "nope")
-    assert [topic["error_code"] for topic in answer["topics"]] == ["LEADER_NOT_AVAILABLE"] * 2
+    assert [topic["error_code"] for topic in answer["topics"]] == ["NONE", "LEADER_NOT_AVAILABLE"]
+    (partition,) = answer["topics"][0]["partitions"]
+    assert (partition["error_code"], partition["leader_id"]) == ("LEADER_NOT_AVAILABLE", -1)
     assert (len(answer["brokers"]), len(answer["cluster_id"])) == (1, 22)
     assert create_topics(broker.port, {"name": "new"})[0]["error_code"] == "NOT_CONTROLLER"
     deleted = ask(broker.port, "delete_topics", 6, topics=[{"name": name, "topic_id": None}], timeout=1000)
@@ -57,7 +59,7 @@ def test_without_redis_answers_are_retriable_and_nothing_is_forgotten(pair: tupl
     )
     assert altered["responses"][0]["error_code"] == "NOT_CONTROLLER"
     server.start()
-    until(lambda: metadata(broker, name)["topics"][0]["error_code"] == "NONE")
+    until(lambda: metadata(broker, name)["topics"][0]["partitions"][0]["error_code"] == "NONE")
     assert metadata(broker, "new")["topics"][0]["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
