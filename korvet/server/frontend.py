@@ -18,6 +18,7 @@ from korvet.server.sockets import port_of
 from korvet.store import functions
 from korvet.store.catalog import Catalog
 from korvet.store.client import Store, open_store
+from korvet.store.group_sweep import keep_swept
 from korvet.store.groups import Groups
 from korvet.store.keys import Namespace
 from korvet.store.log import Log
@@ -43,6 +44,7 @@ async def open_frontend(settings: ServeSettings, redis_url: str) -> AsyncIterato
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(frontend.catalog.follow)
             tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
+            tasks.start_soon(keep_swept, frontend.groups)
             yield frontend
             tasks.cancel_scope.cancel()
 

@@ -30,6 +30,8 @@ from korvet.store.wakeup import Wakeups
 NOT_FOUND: Final = int(ErrorCode.group_id_not_found)
 NOT_AVAILABLE: Final = int(ErrorCode.coordinator_not_available)
 _PARKED: Final = b"parked"
+_EMPTY: Final = b"Empty"
+_NO_EXPIRY: Final = -1
 _JOIN_STATUS: Final = 2
 _SYNC_STATUS: Final = 1
 """Where a reply of group_join or group_sync has its status; behind it is the time to wait."""
@@ -308,12 +310,8 @@ class Groups:
 
     async def list(self) -> Sequence[ListedGroup]:
         """All groups there are."""
-        shards = [self._namespace.group_index(shard) for shard in range(GROUP_INDEX_SHARDS)]
-        found = await asyncio.gather(*(self._store.call(Purpose.COORDINATE, key, "SMEMBERS", key) for key in shards))
-        group_ids = sorted(_text(group_id) for shard in found for group_id in shard)
         groups: list[ListedGroup] = []
-        for first in range(0, len(group_ids), _DESCRIBED_AT_ONCE):
-            some = group_ids[first : first + _DESCRIBED_AT_ONCE]
+        for some in await self._indexed():
             replies = await asyncio.gather(*(self._call("korvet_group_state", group_id) for group_id in some))
             groups += [
                 ListedGroup(group_id, _text(reply[1]), _text(reply[3]))
@@ -326,14 +324,43 @@ class Groups:
         """Remove a group without members, and its offsets."""
         code: int = await self._call("korvet_group_delete", group_id)
         if code in (0, NOT_FOUND):
-            index = self._namespace.group_index_of(group_id)
-            await self._store.call(Purpose.COORDINATE, index, "SREM", index, group_id)
-            # Another front-end may have made it again in between.
-            if (await self._call("korvet_group_state", group_id))[0] == 0:
-                await self._add_to_index(group_id)
+            await self._take_out_of_index(group_id)
         return code
 
+    async def neglected(self) -> set[str]:
+        """The groups whose members all died unnoticed, and the entries of the index without a group."""
+        found: set[str] = set()
+        for some in await self._indexed():
+            states = await asyncio.gather(*(self._call("korvet_group_state", group_id) for group_id in some))
+            keys = [self._keys(group_id).group for group_id in some]
+            lives = await asyncio.gather(*(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys))
+            for group_id, state, left_ms in zip(some, states, lives, strict=True):
+                # The keys of a group that is known to be Empty have an expiry.
+                if state[0] == NOT_FOUND or (state[1] == _EMPTY and left_ms == _NO_EXPIRY):
+                    found.add(group_id)
+        return found
+
+    async def tend(self, group_id: str) -> None:
+        """Have a group do what became due, and take it out of the index where there is none."""
+        code, _ = await self.delete_offsets(group_id, ())
+        if code == NOT_FOUND:
+            await self._take_out_of_index(group_id)
+
     # ------------------------------------------------------------------ the index
+
+    async def _indexed(self) -> Iterable[Sequence[str]]:
+        """The ids in the index in order, as many together as are to be asked for at once."""
+        shards = [self._namespace.group_index(shard) for shard in range(GROUP_INDEX_SHARDS)]
+        found = await asyncio.gather(*(self._store.call(Purpose.COORDINATE, key, "SMEMBERS", key) for key in shards))
+        group_ids = sorted(_text(group_id) for shard in found for group_id in shard)
+        return (group_ids[at : at + _DESCRIBED_AT_ONCE] for at in range(0, len(group_ids), _DESCRIBED_AT_ONCE))
+
+    async def _take_out_of_index(self, group_id: str) -> None:
+        index = self._namespace.group_index_of(group_id)
+        await self._store.call(Purpose.COORDINATE, index, "SREM", index, group_id)
+        # Another front-end may have made it again in between.
+        if (await self._call("korvet_group_state", group_id))[0] == 0:
+            await self._add_to_index(group_id)
 
     async def _making(self, group_id: str, call: Callable[[str, str], Awaitable[Any]]) -> Any:
         """A call that may make the group: its own id and locator are for that, and empty while it is not indexed."""

@@ -1,0 +1,49 @@
+"""What nobody does who uses groups: let those go on whose members died without a word, and tidy up the index.
+
+A group does what became due when somebody touches it. One that everybody abandoned would keep its members, and with
+them its keys, for ever; and one that expired leaves its entry in the index. Every front-end sweeps; each step may be
+repeated.
+
+A group is acted on only where two sweeps find the same of it: one alone may come between the end of an outage and the
+first call of its members, who are as they were, or between the index entry and the group that is being made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Final
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError
+from korvet.store.groups import Groups
+
+log = structlog.get_logger()
+
+INTERVAL_S: Final = 600.0
+"""Kafka's offsets.retention.check.interval.ms."""
+
+
+async def keep_swept(groups: Groups) -> None:
+    """Sweep every ten minutes, until cancelled."""
+    suspects: Set[str] = frozenset()
+    while True:
+        await anyio.sleep(INTERVAL_S)
+        try:
+            suspects = await sweep(groups, suspects)
+        except KorvetError as error:
+            suspects = frozenset()
+            log.warning("the sweep of groups was cut short", reason=str(error))
+
+
+async def sweep(groups: Groups, suspects: Set[str]) -> Set[str]:
+    """Act on the suspects that are found again.
+
+    :returns: the groups that were found for the first time.
+    :raises StoreUnavailable, StoreFull, StoreError: as soon as one call does.
+    """
+    found = await groups.neglected()
+    for group_id in found & suspects:
+        await groups.tend(group_id)
+    return found - suspects
