@@ -1,6 +1,11 @@
 """Fixtures that every directory of tests may use: real servers, each stopped by the fixture that started it."""
 
+import signal
+
 import pytest
+
+# A shell starts what it puts into the background with Ctrl-C ignored, and processes inherit that; tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.support.redis", "tests.support.broker", "tests.support.kafka"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from contextlib import suppress
@@ -17,18 +18,20 @@ _PER_PERIOD = 5
 
 
 class _Lossy:
-    """A stream that drops what cannot be written: neither a full disk nor a reader that left ends a broker."""
+    """A stream that drops what cannot be written: neither a full disk nor a reader that left ends a broker.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    Nothing is buffered, for Python writes what a buffer kept at exit, and exits with 120 where that fails.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
 
     def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.write(text)
+        with suppress(OSError):
+            os.write(self._descriptor, text.encode(errors="backslashreplace"))
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.flush()
+        """What is written is out."""
 
 
 def configure_logging(level: str = "info", form: str = "text") -> None:
@@ -49,7 +52,7 @@ def configure_logging(level: str = "info", form: str = "text") -> None:
             *render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(sys.stderr.fileno()))),
     )
 
 

@@ -103,10 +103,13 @@ def test_ctrl_c_exits_130_without_a_traceback() -> None:
         command = [*KORVET, "topics", "list", "-b", f"127.0.0.1:{port}"]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         connection, _ = silent.accept()
-        with connection:
-            connection.recv(1)
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+        with connection, process:
+            try:
+                connection.recv(1)
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=30)
+            finally:
+                process.kill()
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
