@@ -33,3 +33,11 @@ def failure_code(error: KorvetError, api: str) -> int:
         return KAFKA_STORAGE_ERROR
     log.error("the store's answer cannot be used", api=api, reason=str(error))
     return UNKNOWN_SERVER_ERROR
+
+
+def read_failure_code(error: KorvetError, api: str) -> int:
+    """The error code of a partition that could not be read: what was lost on the way is as good as not reached.
+
+    Never REQUEST_TIMED_OUT: on a Fetch the Java consumer takes it for a broker's defect and ends.
+    """
+    return NOT_LEADER_OR_FOLLOWER if isinstance(error, StoreUnavailable) else failure_code(error, api)

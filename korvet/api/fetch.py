@@ -24,7 +24,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, failure_code
+from korvet.api.data_failures import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
 from korvet.errors import KorvetError
 from korvet.store.catalog import Topic
 from korvet.store.log import Log, Want
@@ -51,7 +51,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         try:
             await ctx.frontend.catalog.refresh()
         except KorvetError as error:
-            return pack(ctx.version, _all_failed(ctx, request, failure_code(error, "fetch")))
+            return pack(ctx.version, _all_failed(ctx, request, read_failure_code(error, "fetch")))
         topics = _resolve(ctx, request, is_fresh=True)
         assert topics is not None
     wants = [slot for _, slots in topics for slot in slots if isinstance(slot, Want)]
@@ -136,7 +136,7 @@ async def _read(ctx: Context, request: Any, wants: Sequence[Want]) -> Sequence[P
             return reads
         return await _wait(ctx, wants, reads, max_bytes, request.min_bytes, wait_s)
     except KorvetError as error:
-        code = failure_code(error, "fetch")
+        code = read_failure_code(error, "fetch")
         return [PartitionRead(want.partition.index, code) for want in wants]
 
 

@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, failure_code
+from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
 from korvet.api.topic_lookup import known_topics
 from korvet.errors import KorvetError
 from korvet.store.log import Log, Meta, Partition
@@ -76,7 +76,7 @@ async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]]) ->
     try:
         metas = await log.metas([partition for _, partition, _ in readable])
     except KorvetError as error:
-        code = failure_code(error, "list_offsets")
+        code = read_failure_code(error, "list_offsets")
         for entry, _, _ in readable:
             entry["error_code"] = code
         return
@@ -84,7 +84,7 @@ async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]]) ->
         try:
             entry.update(await _answer(log, partition, part, meta))
         except KorvetError as error:
-            entry["error_code"] = failure_code(error, "list_offsets")
+            entry["error_code"] = read_failure_code(error, "list_offsets")
 
 
 async def _answer(log: Log, partition: Partition, part: Any, meta: Meta | None) -> Entry:

@@ -12,7 +12,7 @@ from typing import Any
 
 from korvet.api import Answer, api
 from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, failure_code
+from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
 from korvet.api.topic_lookup import known_topics
 from korvet.errors import KorvetError
 from korvet.store.log import Log, Meta, Partition
@@ -48,7 +48,7 @@ async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]]) ->
     try:
         metas = await log.metas([partition for _, partition, _ in readable])
     except KorvetError as error:
-        code = failure_code(error, "offset_for_leader_epoch")
+        code = read_failure_code(error, "offset_for_leader_epoch")
         for entry, _, _ in readable:
             entry["error_code"] = code
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from korvet.api.context import Context
-from korvet.api.data_failures import failure_code
+from korvet.api.data_failures import read_failure_code
 from korvet.errors import KorvetError
 from korvet.store.catalog import Topic
 
@@ -30,7 +30,7 @@ async def known_topics(ctx: Context, asked: Iterable[Any], *, field: str = "name
         try:
             await catalog.refresh()
         except KorvetError as error:
-            code = failure_code(error, "catalog")
+            code = read_failure_code(error, "catalog")
             return {getattr(wanted, field): code for wanted in asked} | known
         known.clear()
     return known
