@@ -159,7 +159,14 @@ def test_no_producer_id_is_handed_out_twice(rewindable: Rewindable) -> None:
     before += [init() for _ in range(200)]
     rewindable.rewind()
     after: list[int] = []
-    until(lambda: (producer_id := init()) >= 0 and not after.append(producer_id))  # type: ignore[func-returns-value]
+
+    def init_again() -> bool:
+        producer_id = init()
+        if producer_id >= 0:
+            after.append(producer_id)
+        return producer_id >= 0
+
+    until(init_again)
     after += [init() for _ in range(200)]
     assert len({*before, *after}) == len(before) + len(after)
     assert min(after) > max(before)
