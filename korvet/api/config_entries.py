@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from korvet.store.catalog import Catalog, Effective, Topic
-from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from korvet.store.configs import Config, Source
+from korvet.store.groups import GroupDescription
 
 Entry = Mapping[str, object]
 
@@ -30,6 +31,17 @@ def cluster_entries(catalog: Catalog) -> list[Entry]:
         _entry(BROKER_CONFIGS[name], [Effective(name=name, value=value, source=Source.CLUSTER)])
         for name, value in sorted(catalog.cluster_configs().items())
         if name in BROKER_CONFIGS
+    ]
+
+
+def group_entries(group: GroupDescription | None) -> list[Entry]:
+    """A group's names of its own; none for one that does not exist."""
+    if group is None:
+        return []
+    values = {"korvet.group.id": group.id, "korvet.group.locator": group.locator}
+    return [
+        _entry(config, [Effective(name=name, value=values[name], source=Source.GROUP)])
+        for name, config in GROUP_CONFIGS.items()
     ]
 
 

@@ -2,8 +2,8 @@
 
 - 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
 
-A broker's configs are the cluster's. Korvet has no configs of broker loggers, client metrics and groups: asking for
-these is answered with INVALID_REQUEST for the resource.
+A broker's configs are the cluster's. A group's are the names that korvet gave it (GROUP_CONFIGS). Korvet has no
+configs of broker loggers and client metrics: asking for these is answered with INVALID_REQUEST for the resource.
 
 Source: kafka.server.ConfigHelper.describeConfigs.
 """
@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.admin import MALFORMED_MESSAGE, read_failure
-from korvet.api.config_entries import Entry, broker_entries, cluster_entries, topic_entries
+from korvet.api.config_entries import Entry, broker_entries, cluster_entries, group_entries, topic_entries
 from korvet.api.config_resources import RESOURCE_TYPES, ResourceType, unsupported
 from korvet.api.context import Context
 from korvet.errors import KorvetError
@@ -31,14 +31,14 @@ async def handle(ctx: Context, request: Any) -> Fields:
         return {"results": [_refused(resource, *malformed) for resource in request.resources]}
     try:
         await ctx.frontend.catalog.refresh()
+        return {"results": [await _describe(ctx, request, resource) for resource in request.resources]}
     except KorvetError as error:
         code = read_failure(ctx, error, ErrorCode.request_timed_out)
         return {"results": [_refused(resource, code, str(error)) for resource in request.resources]}
-    return {"results": [_describe(ctx, request, resource) for resource in request.resources]}
 
 
-def _describe(ctx: Context, request: Any, resource: Any) -> Fields:
-    found = _entries(ctx, resource)
+async def _describe(ctx: Context, request: Any, resource: Any) -> Fields:
+    found = await _entries(ctx, resource)
     if not isinstance(found, list):
         return _refused(resource, *found)
     wanted = resource.configuration_keys
@@ -56,7 +56,7 @@ def _describe(ctx: Context, request: Any, resource: Any) -> Fields:
     }
 
 
-def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode, str]:
+async def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode, str]:
     catalog, name = ctx.frontend.catalog, resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
         illegal = name_problem(name)
@@ -69,6 +69,10 @@ def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode, str]
             return cluster_entries(catalog)
         why = _broker_problem(ctx, name)
         return broker_entries(catalog) if why is None else (ErrorCode.invalid_request, why)
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            return ErrorCode.invalid_request, "Group name must not be empty"
+        return group_entries(await ctx.frontend.groups.describe(name))
     return ErrorCode.invalid_request, unsupported(resource.resource_type)
 
 

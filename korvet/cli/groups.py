@@ -63,11 +63,12 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
 
 
 def _description(client: Client, group_id: str) -> dict[str, Any]:
-    from korvet.cli.kafka.groups import LATEST, STATE_DEAD, committed_offsets, describe_group, log_offsets
+    from korvet.cli.kafka.groups import LATEST, STATE_DEAD, committed_offsets, describe_group, group_names, log_offsets
 
     group = describe_group(client, group_id)
     if group.state == STATE_DEAD:
         raise KorvetError(f"no group {group_id!r}; see those there are with: korvet groups list")
+    names = group_names(client, group_id)
     offsets = committed_offsets(client, group_id)
     owners = {place: member for member in group.members for place in member.assignment}
     places = sorted({*offsets, *owners})
@@ -89,6 +90,8 @@ def _description(client: Client, group_id: str) -> dict[str, Any]:
         )
     return {
         "group": group_id,
+        "id": names.get("id"),
+        "locator": names.get("locator"),
         "state": group.state,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
@@ -111,6 +114,8 @@ def _show_description(group: dict[str, Any]) -> None:
     protocol = f"   protocol {group['protocol']}" if group["protocol"] else ""
     count = f"{members or 'no'} member{'s' if members != 1 else ''}"
     click.echo(f"Group {group['group']}   state {group['state']}{protocol}   {count}")
+    if group["id"]:
+        click.echo(f"{group['id']}   {group['locator']}")
     if group["partitions"]:
         show_table(
             ["TOPIC", "PARTITION", "CURRENT", "END", "LAG", "CONSUMER ID", "HOST", "CLIENT ID"],

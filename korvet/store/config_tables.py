@@ -9,6 +9,8 @@ Topics have exactly those of Kafka 4.1's LogConfig, with its types, defaults and
 
 Broker configs are one set for the whole cluster, because every front-end serves every request. Listed are those that
 act, those that stand in for a topic's config, and those that describe what korvet does (read-only).
+
+Group configs are names that korvet gave a group, where Kafka's clients can read them.
 """
 
 from __future__ import annotations
@@ -383,5 +385,24 @@ BROKER_CONFIGS: Final = _table(
         _fact("max.incremental.fetch.session.cache.slots", _INT, "0", "Fetch sessions kept. Korvet keeps none."),
         _fact("max.request.partition.size.limit", _INT, "2000", "Partitions in one DescribeTopicPartitions answer."),
         _fact("offsets.topic.replication.factor", _SHORT, "1", "Copies of committed offsets, as Kafka sees them."),
+    ]
+)
+
+GROUP_CONFIGS: Final = _table(
+    [
+        Config(
+            name="korvet.group.id",
+            kind=_STRING,
+            default=None,
+            documentation="The group's own id. It stays while the group exists, whoever comes and goes.",
+            read_only=True,
+        ),
+        Config(
+            name="korvet.group.locator",
+            kind=_STRING,
+            default=None,
+            documentation="The group as a resource: <namespace>/consumer-groups/<group>.",
+            read_only=True,
+        ),
     ]
 )

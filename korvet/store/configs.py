@@ -27,13 +27,14 @@ class Kind(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from, numbered as DescribeConfigs does; a lower number wins."""
+    """Where a value comes from, numbered as DescribeConfigs does; up to DEFAULT a lower number wins."""
 
     TOPIC = 1
     BROKER = 2
     CLUSTER = 3
     STATIC = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 Value = bool | int | float | str | tuple[str, ...]

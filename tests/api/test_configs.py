@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.groups import stable
 from tests.api.raw import ask, created, unique
 from tests.support.broker import KorvetServer, running_broker
 
@@ -115,7 +116,7 @@ def test_resources_that_are_not_there_are_named(broker: KorvetServer) -> None:
         (TOPIC, "a b", None),
         (BROKER, "2", None),
         (BROKER, "x", None),
-        (GROUP, "g", None),
+        (GROUP, "", None),
     )
     assert [(one["error_code"], one["error_message"]) for one in results] == [
         ("UNKNOWN_TOPIC_OR_PARTITION", ""),
@@ -126,8 +127,19 @@ def test_resources_that_are_not_there_are_named(broker: KorvetServer) -> None:
         ),
         ("INVALID_REQUEST", "Unexpected broker id, expected 1 or empty string, but received 2"),
         ("INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
-        ("INVALID_REQUEST", "Korvet has no configs of resource type GROUP"),
+        ("INVALID_REQUEST", "Group name must not be empty"),
     ]
+
+
+def test_a_group_shows_the_names_that_korvet_gave_it(broker: KorvetServer) -> None:
+    group = unique("group")
+    (absent,) = describe(broker, (GROUP, group, None))
+    assert (absent["error_code"], absent["configs"]) == ("NONE", [])
+    stable(broker.port, group)
+    (found,) = describe(broker, (GROUP, group, None))
+    shown = {config["name"]: (config["value"], config["read_only"]) for config in found["configs"]}
+    assert shown["korvet.group.locator"] == (f"default/consumer-groups/{group}", True)
+    assert shown["korvet.group.id"][0].startswith("cgp_")
 
 
 def test_an_unknown_type_fails_the_request(broker: KorvetServer) -> None:

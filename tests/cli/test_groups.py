@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -83,7 +84,22 @@ def test_description_shows_offsets_and_lag(korvet: Korvet, ask: Ask, group: str,
     ]
     _, out, _ = korvet("groups", "describe", group)
     assert out.splitlines()[0] == f"Group {group}   state Empty   no members"
-    assert out.splitlines()[2].split()[:5] == [topic, "0", "4", "10", "6"]
+    assert out.splitlines()[-1].split()[:5] == [topic, "0", "4", "10", "6"]
+
+
+def test_description_shows_the_names_that_korvet_gave_the_group(
+    korvet: Korvet, ask: Ask, group: str, member: confluent_kafka.Consumer, request: pytest.FixtureRequest
+) -> None:
+    (described,) = ask("groups", "describe", group)
+    if request.node.callspec.params["bootstrap"] == "kafka":
+        assert (described["id"], described["locator"]) == (None, None)
+        return
+    assert re.fullmatch("cgp_[0-9A-HJKMNP-TV-Z]{26}", described["id"])
+    assert described["locator"] == f"default/consumer-groups/{group}"
+    assert korvet("groups", "describe", group)[1].splitlines()[1] == f"{described['id']}   {described['locator']}"
+    member.close()
+    (left,) = ask("groups", "describe", group)
+    assert (left["state"], left["id"]) == ("Empty", described["id"])
 
 
 def test_description_shows_who_reads_what(ask: Ask, group: str, member: confluent_kafka.Consumer) -> None:

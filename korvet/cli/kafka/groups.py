@@ -9,6 +9,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from kio.schema.delete_groups.v2 import DeleteGroupsRequest, DeleteGroupsResponse
+from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
+from kio.schema.describe_configs.v4.request import DescribeConfigsResource
 from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
 from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
@@ -30,6 +32,9 @@ NO_OFFSET = -1
 NO_LEADER = -1
 CONSUMER = "consumer"
 STATE_DEAD, STATE_EMPTY = "Dead", "Empty"
+GROUP_RESOURCE = 32
+GROUP_NAMES = {"korvet.group.id": "id", "korvet.group.locator": "locator"}
+"""Configs of a group that korvet's brokers show, and what they are called here."""
 
 
 class TopicPartition(NamedTuple):
@@ -134,6 +139,18 @@ def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     except (struct.error, UnicodeDecodeError):
         return ()
     return tuple(sorted(partitions))
+
+
+def group_names(client: Client, group: str) -> Mapping[str, str]:
+    """What else a group is called: ``id`` and ``locator`` where the broker is korvet, else nothing."""
+    resource = DescribeConfigsResource(
+        resource_type=i8(GROUP_RESOURCE), resource_name=group, configuration_keys=tuple(GROUP_NAMES)
+    )
+    request = DescribeConfigsRequest(resources=(resource,), include_synonyms=False, include_documentation=False)
+    (result,) = client.ask(request, DescribeConfigsResponse).results
+    # Brokers before 4.0 do not know groups as resources.
+    shown = {entry.name: entry.value for entry in result.configs if entry.value}
+    return {name: shown[config] for config, name in GROUP_NAMES.items() if config in shown}
 
 
 def delete_group(client: Client, group: str) -> None:
