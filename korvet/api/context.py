@@ -13,17 +13,22 @@ if TYPE_CHECKING:
     from korvet.store.groups import Groups
     from korvet.store.keys import Namespace
     from korvet.store.log import Log
+    from korvet.store.outages import Outages
     from korvet.store.wakeup import Wakeups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A door: where it listens and under which address clients find it."""
+    """A door: where it listens, under which address clients find it, and who comes through it.
+
+    With ``proxy_protocol`` a load balancer says, before each connection's first byte, whose connection it is.
+    """
 
     host: str
     port: int
     advertised_host: str
     advertised_port: int
+    proxy_protocol: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,7 @@ class Frontend:
     namespace: Namespace
     node_id: int
     store: Store
+    outages: Outages
     catalog: Catalog
     log: Log
     groups: Groups

@@ -23,6 +23,7 @@ from korvet.store.groups import Groups
 from korvet.store.keys import Namespace
 from korvet.store.log import Log
 from korvet.store.maintenance import maintain
+from korvet.store.outages import Outages
 from korvet.store.wakeup import Wakeups
 
 log = structlog.get_logger()
@@ -39,9 +40,11 @@ async def open_frontend(settings: ServeSettings, redis_url: str) -> AsyncIterato
     :raises KorvetError: when Redis cannot be reached, or holds a newer library.
     """
     async with open_store(redis_url) as store:
-        frontend = _build(settings, store)
+        outages = Outages(store)
+        frontend = _build(settings, store, outages)
         await _open_catalog(frontend)
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outages.watch)
             tasks.start_soon(frontend.catalog.follow)
             tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
             tasks.start_soon(keep_swept, frontend.groups)
@@ -64,7 +67,7 @@ async def _open_catalog(frontend: Frontend) -> None:
         await anyio.sleep(_RETRY_S)
 
 
-def _build(settings: ServeSettings, store: Store) -> Frontend:
+def _build(settings: ServeSettings, store: Store, outages: Outages) -> Frontend:
     namespace = Namespace(settings.namespace)
     wakeups = Wakeups(store)
     catalog = Catalog(namespace, store, wakeups, _broker_settings(settings))
@@ -72,6 +75,7 @@ def _build(settings: ServeSettings, store: Store) -> Frontend:
         namespace=namespace,
         node_id=NODE_ID,
         store=store,
+        outages=outages,
         catalog=catalog,
         log=Log(namespace, store, catalog, wakeups),
         groups=Groups(namespace, store, catalog, wakeups),

@@ -160,6 +160,10 @@ class Store:
         """INFO server of one node; empty before the first connect."""
         return next((node.links[Purpose.APPEND].server for node in self._nodes.values()), {})
 
+    def coordination(self, key: str) -> Link | None:
+        """The link that carries the coordination of a key; None while no node is known for it."""
+        return self._links[Purpose.COORDINATE] if self._slots is None else self._route(Purpose.COORDINATE, key)
+
     @property
     def primaries(self) -> list[Link]:
         """One link to each node, for what every node needs (functions); coordination's, for it is never congested."""

@@ -1,0 +1,166 @@
+"""When Redis could not be called, so that no group takes that time for its members' silence.
+
+Every second a TIME is sent on each node's coordination link. Two answers that are more than `LIMIT_MS` apart, by the
+server's clock, are an outage of that node: it was frozen, away, or its successor was not there yet. Group functions are
+told by `Outages.known_at`; what lies between the last answer and the call they work out themselves, so nothing has to
+be known in time here.
+
+To claim an outage that was none costs little (a member who died is given up a session later), to miss one ends members
+who live. So where it is not certain which node's time counts (slots move, a replica leads), all that is known counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+import anyio
+
+from korvet.errors import KorvetError
+from korvet.store.client import Store
+from korvet.store.link import Link
+from korvet.store.resp import pack_command
+
+LIMIT_MS = 2500
+"""Answers that are further apart are an outage; the group functions have the same number."""
+TAKEN_BACK_MS = 10_000
+"""What another server may have lost (by replication, by its append-only file): the deadlines that it knows of are so
+much older than those that were there when the former one was last heard of."""
+_INTERVAL_S = 1.0
+_KEPT = 8
+_KEPT_MS = 3_600_000
+_TIME = pack_command(("TIME",))
+
+
+class Outage(NamedTuple):
+    """A span of Redis times in ms."""
+
+    start_ms: int
+    end_ms: int
+
+
+class _Node:
+    """What is known of one server, or of the place of one behind Sentinel."""
+
+    __slots__ = ("outages", "run_id", "served_until_ms", "text")
+
+    def __init__(self, served_until_ms: int, outages: Iterable[Outage]) -> None:
+        self.run_id = ""
+        self.served_until_ms = served_until_ms
+        self.outages = tuple(outages)
+        self.text = self.tell(served_until_ms)
+
+    def tell(self, served_until_ms: int) -> str:
+        return " ".join([str(served_until_ms), *(f"{outage.start_ms}-{outage.end_ms}" for outage in self.outages)])
+
+    def add(self, outages: Iterable[Outage]) -> None:
+        self.outages = _merged([*self.outages, *outages])
+        self.text = self.tell(self.served_until_ms)
+
+    def served(self, now_ms: int, run_id: str) -> None:
+        """The server answered, and it was this time there."""
+        if self.run_id not in ("", run_id):
+            self.add([_outage(self.served_until_ms - TAKEN_BACK_MS, now_ms)])
+        elif now_ms - self.served_until_ms > LIMIT_MS:
+            self.add([Outage(self.served_until_ms, now_ms)])
+        self.run_id = run_id
+        self.served_until_ms = now_ms
+        self.text = self.tell(now_ms)
+
+
+class Outages:
+    """All outages of a store's nodes that one front-end knows of. One for each `Store`; `watch` is to run with it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._nodes: dict[str, _Node] = {}
+        self._asked: dict[str, asyncio.Future[list[bytes]]] = {}
+        self._before: tuple[Outage, ...] = ()
+        store.on_history_change(self._share)
+
+    def known_at(self, key: str) -> str:
+        """The group functions' argument for the node that holds a key: ``served_until from-to from-to …``.
+
+        Redis times in ms, the oldest outage first, `_KEPT` at most; empty before the node's first answer.
+        """
+        link = self._store.coordination(key)
+        node = None if link is None else self._nodes.get(link.name)
+        if link is None or node is None:
+            return ""
+        if node.run_id == link.run_id:
+            return node.text
+        return node.tell(node.served_until_ms - TAKEN_BACK_MS) if node.run_id else node.text
+
+    def began(self, last_served_ms: int, now_ms: int) -> None:
+        """Note when any front-end was last served before this one began: what lies between is an outage of all nodes.
+
+        :param now_ms: Redis time when this front-end began.
+        """
+        if now_ms - last_served_ms > LIMIT_MS:
+            self._before = (Outage(last_served_ms, now_ms),)
+            for node in self._nodes.values():
+                node.add(self._before)
+
+    async def watch(self) -> None:
+        """Ask every node for its time each second, until cancelled."""
+        while True:
+            for link in self._store.primaries:
+                asked = self._asked.get(link.name)
+                if link.is_up and (asked is None or asked.done()):
+                    self._ask(link)
+            await anyio.sleep(_INTERVAL_S)
+
+    def _ask(self, link: Link) -> None:
+        asked: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+        self._asked[link.name] = asked
+        asked.add_done_callback(partial(self._answered, link))
+        link.send(asked, _TIME)
+
+    def _answered(self, link: Link, asked: asyncio.Future[list[bytes]]) -> None:
+        if asked.cancelled() or isinstance(asked.exception(), KorvetError):
+            return
+        seconds, microseconds = asked.result()
+        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        node = self._nodes.get(link.name)
+        if node is None:
+            node = self._nodes[link.name] = _Node(now_ms, self._before)
+        node.served(now_ms, link.run_id)
+
+    def _share(self) -> None:
+        """Slots have moved, or another server answers: tell every node's outages to all, with those of nodes that left.
+
+        A group may have come from any of them, and a new node's past is that of the node whose place it takes.
+        """
+        links = {link.name: link for link in self._store.primaries}
+        if not self._nodes:
+            return
+        latest_ms = max(node.served_until_ms for node in self._nodes.values())
+        known = [outage for node in self._nodes.values() for outage in node.outages]
+        away = [node for name, node in self._nodes.items() if name not in links or not links[name].is_up]
+        known += [Outage(n.served_until_ms, latest_ms) for n in away if latest_ms - n.served_until_ms > LIMIT_MS]
+        for name in links.keys() - self._nodes.keys():
+            self._nodes[name] = _Node(min((node.served_until_ms for node in away), default=latest_ms), ())
+        for node in self._nodes.values():
+            node.add(known)
+        for name in [name for name in self._nodes if name not in links]:
+            if latest_ms - self._nodes[name].served_until_ms > _KEPT_MS:
+                del self._nodes[name]
+
+
+def _outage(start_ms: int, end_ms: int) -> Outage:
+    """An outage from one server's clock to another's, which may be behind."""
+    return Outage(min(start_ms, end_ms), end_ms)
+
+
+def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
+    """The newest `_KEPT` of the last hour, oldest first; those that overlap are one."""
+    merged: list[Outage] = []
+    for outage in sorted(outages):
+        if merged and outage.start_ms <= merged[-1].end_ms:
+            merged[-1] = Outage(merged[-1].start_ms, max(merged[-1].end_ms, outage.end_ms))
+        else:
+            merged.append(outage)
+    newest_ms = max(outage.end_ms for outage in merged) if merged else 0
+    return tuple(outage for outage in merged if newest_ms - outage.end_ms <= _KEPT_MS)[-_KEPT:]
