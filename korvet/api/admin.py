@@ -25,10 +25,13 @@ MALFORMED_MESSAGE: Final = (
 
 
 def brokers(ctx: Context, id_field: str) -> list[dict[str, object]]:
-    """The brokers as this client sees them: the front-end that answers, under the listener's advertised address."""
-    listener = ctx.listener
-    node_id = ctx.frontend.node_id
-    return [{id_field: node_id, "host": listener.advertised_host, "port": listener.advertised_port}]
+    """The brokers as this client sees them."""
+    return [{id_field: node.id, "host": node.host, "port": node.port} for node in ctx.listener.nodes.all()]
+
+
+def node_ids(ctx: Context) -> list[int]:
+    """The ids of the brokers that this client sees."""
+    return [node.id for node in ctx.listener.nodes.all()]
 
 
 def change_failure(ctx: Context, error: KorvetError) -> tuple[ErrorCode, str]:

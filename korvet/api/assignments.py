@@ -5,7 +5,7 @@ Source: ReplicationControlManager.createTopic and validateManualPartitionAssignm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -31,7 +31,7 @@ def count_problem(partitions: int, replicas: int) -> Problem | None:
     return None
 
 
-def manual_problem(asked: Any, node_id: int) -> Problem | None:
+def manual_problem(asked: Any, node_ids: Collection[int]) -> Problem | None:
     """Why a new topic's assignments (CreatableTopic) cannot be followed, or None."""
     if asked.replication_factor != -1:
         return (
@@ -51,7 +51,7 @@ def manual_problem(asked: Any, node_id: int) -> Problem | None:
                 f"Found multiple manual partition assignments for partition {assignment.partition_index}",
             )
         seen.add(assignment.partition_index)
-        problem = replicas_problem(assignment.broker_ids, node_id)
+        problem = replicas_problem(assignment.broker_ids, node_ids)
         if problem is not None:
             return problem
     if seen != set(range(len(seen))):
@@ -62,22 +62,28 @@ def manual_problem(asked: Any, node_id: int) -> Problem | None:
     return None
 
 
-def replicas_problem(broker_ids: Sequence[int], node_id: int) -> Problem | None:
-    """Why a partition cannot lie on these brokers, or None: the only broker is the front-end that answers."""
+def replicas_problem(broker_ids: Sequence[int], node_ids: Collection[int]) -> Problem | None:
+    """Why a partition cannot lie on these brokers, or None: it has one replica, which may be put on any of them."""
     if not broker_ids:
         return (
             ErrorCode.invalid_replica_assignment,
             "The manual partition assignment includes an empty replica list.",
         )
-    for position, broker_id in enumerate(sorted(broker_ids)):
-        if broker_id != node_id:
+    ordered = sorted(broker_ids)
+    for position, broker_id in enumerate(ordered):
+        if broker_id not in node_ids:
             return (
                 ErrorCode.invalid_replica_assignment,
                 f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
             )
-        if position > 0:
+        if position > 0 and ordered[position - 1] == broker_id:
             return (
                 ErrorCode.invalid_replica_assignment,
                 f"The manual partition assignment includes the broker {broker_id} more than once.",
             )
+    if len(ordered) > 1:
+        return (
+            ErrorCode.invalid_replica_assignment,
+            f"The manual partition assignment includes {len(ordered)} brokers, but partitions have one replica here.",
+        )
     return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api.admin import change_failure
+from korvet.api.admin import change_failure, node_ids
 from korvet.api.context import Context
 from korvet.errors import KorvetError
 from korvet.store.catalog import Catalog, ConfigChange
@@ -133,15 +133,15 @@ async def _alter_cluster(ctx: Context, resource: Any, make_change: MakeChange, v
 
 
 def _broker_problem(ctx: Context, resource: Any) -> str | None:
-    name, node_id = resource.resource_name, ctx.frontend.node_id
+    name, known = resource.resource_name, node_ids(ctx)
     if not name:
         return None
     try:
         broker_id = int(name)
     except ValueError:
         return f"Node id must be an integer, but it is: {name}"
-    if broker_id != node_id:
-        return f"Unexpected broker id, expected {node_id}, but received {name}"
+    if broker_id not in known:
+        return f"Unexpected broker id, expected {' or '.join(map(str, known))}, but received {name}"
     if resource.configs:
         return "Brokers have no configs of their own: set them for all brokers, with an empty resource name."
     return None

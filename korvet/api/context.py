@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
+    from korvet.api.nodes import Nodes
     from korvet.store.catalog import Catalog
     from korvet.store.client import Store
     from korvet.store.groups import Groups
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A door: where it listens, under which address clients find it, and who comes through it.
+    """A door: where it listens, under which address and as which brokers clients find it, and who comes through it.
 
     With ``proxy_protocol`` a load balancer says, before each connection's first byte, whose connection it is.
     """
@@ -28,6 +29,7 @@ class Listener:
     port: int
     advertised_host: str
     advertised_port: int
+    nodes: Nodes
     proxy_protocol: bool = False
 
 
@@ -40,7 +42,6 @@ class Frontend:
     """
 
     namespace: Namespace
-    node_id: int
     store: Store
     outages: Outages
     catalog: Catalog

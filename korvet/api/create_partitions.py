@@ -13,7 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import change_failure
+from korvet.api.admin import change_failure, node_ids
 from korvet.api.assignments import replicas_problem
 from korvet.api.context import Context
 from korvet.errors import KorvetError
@@ -79,7 +79,8 @@ def _problem(ctx: Context, topic: Topic, asked: Any) -> Outcome | None:
             f"Attempted to add {more} additional partition(s), "
             f"but only {len(asked.assignments)} assignment(s) were specified."
         )
-    problems = (replicas_problem(assignment.broker_ids, ctx.frontend.node_id) for assignment in asked.assignments)
+    known = node_ids(ctx)
+    problems = (replicas_problem(assignment.broker_ids, known) for assignment in asked.assignments)
     return next((problem for problem in problems if problem is not None), None)
 
 

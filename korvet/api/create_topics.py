@@ -19,7 +19,7 @@ from uuid import uuid4
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import change_failure
+from korvet.api.admin import change_failure, node_ids
 from korvet.api.assignments import count_problem, manual_problem
 from korvet.api.config_entries import topic_entries
 from korvet.api.context import Context
@@ -81,7 +81,7 @@ def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
     if misconfigured is not None:
         return ErrorCode.invalid_config, misconfigured
     if asked.assignments:
-        return manual_problem(asked, ctx.frontend.node_id)
+        return manual_problem(asked, node_ids(ctx))
     return count_problem(asked.num_partitions, asked.replication_factor)
 
 

@@ -33,7 +33,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
         return _refusal(ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}")
     return {
         "cluster_id": ctx.frontend.catalog.cluster_id,
-        "controller_id": ctx.frontend.node_id,
+        "controller_id": ctx.listener.nodes.own_id,
         "brokers": brokers(ctx, "broker_id"),
         "cluster_authorized_operations": (
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

@@ -15,7 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import MALFORMED_MESSAGE, read_failure
+from korvet.api.admin import MALFORMED_MESSAGE, node_ids, read_failure
 from korvet.api.config_entries import Entry, broker_entries, cluster_entries, group_entries, topic_entries
 from korvet.api.config_resources import RESOURCE_TYPES, ResourceType, unsupported
 from korvet.api.context import Context
@@ -81,9 +81,9 @@ def _broker_problem(ctx: Context, name: str) -> str | None:
         broker_id = int(name)
     except ValueError:
         return f"Broker id must be an integer, but it is: {name}"
-    node_id = ctx.frontend.node_id
-    if broker_id != node_id:
-        return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"
+    known = node_ids(ctx)
+    if broker_id not in known:
+        return f"Unexpected broker id, expected {' or '.join(map(str, known))} or empty string, but received {name}"
     return None
 
 

@@ -43,7 +43,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
                 "name": topic.name,
                 "topic_id": topic.id,
                 "is_internal": topic.name in INTERNAL_TOPICS,
-                "partitions": [described(ctx, p, epochs[topic.name, p]) for p in span],
+                "partitions": [described(ctx, topic, p, epochs[topic.name, p]) for p in span],
                 "topic_authorized_operations": TOPIC_OPERATIONS,
             }
             if isinstance(topic, Topic)

@@ -2,8 +2,8 @@
 
 - 1: transactions   - 3: flexible   - 4: several keys   - 5: KIP-890   - 6: share groups
 
-Every front-end serves every group, so a group's coordinator is the front-end that is asked. Transactions are answered
-as to one who may not use them, which every client takes as final; share groups as where they are turned off.
+Every front-end serves every group, so who coordinates is a hint (`korvet.api.nodes`). Transactions are answered as to
+one who may not use them, which every client takes as final; share groups as where they are turned off.
 
 Source: KafkaApis.handleFindCoordinatorRequest
 """
@@ -28,19 +28,20 @@ _NOWHERE: Final = {"node_id": -1, "host": "", "port": -1}
 
 @api(10, 0, 6)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """This front-end, for each group asked for."""
-    found = _find(ctx, getattr(request, "key_type", _GROUP))
+    """A node for each group asked for."""
+    key_type = getattr(request, "key_type", _GROUP)
     if ctx.version < _BATCHED_SINCE:
-        return found
-    return {"coordinators": [{"key": key, **found} for key in request.coordinator_keys]}
+        return _find(ctx, key_type, request.key)
+    return {"coordinators": [{"key": key, **_find(ctx, key_type, key)} for key in request.coordinator_keys]}
 
 
-def _find(ctx: Context, key_type: int) -> dict[str, Any]:
+def _find(ctx: Context, key_type: int, key: str) -> dict[str, Any]:
     if key_type == _TRANSACTION:
         code, message = ErrorCode.transactional_id_authorization_failed, _NO_TRANSACTIONS
         return {"error_code": code, "error_message": message, **_NOWHERE}
     if key_type != _GROUP:
         message = "" if key_type == _SHARE else _UNKNOWN_TYPE
         return {"error_code": ErrorCode.invalid_request, "error_message": message, **_NOWHERE}
-    address = {"host": ctx.listener.advertised_host, "port": ctx.listener.advertised_port}
-    return {"error_code": ErrorCode.none, "error_message": "", "node_id": ctx.frontend.node_id, **address}
+    node = ctx.listener.nodes.coordinator(key)
+    address = {"node_id": node.id, "host": node.host, "port": node.port}
+    return {"error_code": ErrorCode.none, "error_message": "", **address}

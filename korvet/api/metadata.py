@@ -6,9 +6,9 @@
 - 10: topic ids; only from 12 a topic may be asked for by its id
 - 13: an error of the answer as a whole
 
-A topic that is created automatically is in the answer at once; Kafka says UNKNOWN_TOPIC_OR_PARTITION first. The leader
-of everything is the front-end that answers. While the store is away, topics are as they were last read, and their
-partitions have no leader.
+A topic that is created automatically is in the answer at once; Kafka says UNKNOWN_TOPIC_OR_PARTITION first. Who
+leads is a hint (`korvet.api.nodes`). While the store is away, topics are as they were last read, and their partitions
+have no leader.
 
 Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadata; KIP-516.
 """
@@ -47,13 +47,13 @@ async def handle(ctx: Context, request: Any) -> Fields:
     return {
         "brokers": brokers(ctx, "node_id"),
         "cluster_id": ctx.frontend.catalog.cluster_id,
-        "controller_id": ctx.frontend.node_id,
+        "controller_id": ctx.listener.nodes.own_id,
         "topics": [
             {
                 "name": topic.name,
                 "topic_id": topic.id,
                 "is_internal": topic.name in INTERNAL_TOPICS,
-                "partitions": [described(ctx, p, epochs[topic.name, p]) for p in range(topic.partitions)],
+                "partitions": [described(ctx, topic, p, epochs[topic.name, p]) for p in range(topic.partitions)],
                 "topic_authorized_operations": operations,
             }
             if isinstance(topic, Topic)

@@ -29,14 +29,15 @@ async def leader_epochs(
     }
 
 
-def described(ctx: Context, partition: int, epoch: int | ErrorCode) -> dict[str, object]:
-    """A partition as Metadata and DescribeTopicPartitions show it: one replica, at the front-end that answers."""
-    nodes = (ctx.frontend.node_id,)
+def described(ctx: Context, topic: Topic, partition: int, epoch: int | ErrorCode) -> dict[str, object]:
+    """A partition as Metadata and DescribeTopicPartitions show it: one replica, at its leader."""
+    leader_id = ctx.listener.nodes.leader(topic.name, partition).id
+    nodes = (leader_id,)
     failed = isinstance(epoch, ErrorCode)
     return {
         "error_code": epoch if failed else ErrorCode.none,
         "partition_index": partition,
-        "leader_id": -1 if failed else ctx.frontend.node_id,
+        "leader_id": -1 if failed else leader_id,
         "leader_epoch": -1 if failed else epoch,
         "replica_nodes": nodes,
         "isr_nodes": nodes,

@@ -11,6 +11,7 @@ import anyio
 import structlog
 
 from korvet.api.context import Frontend, Listener
+from korvet.api.nodes import FixedNodes, Node, virtual_nodes
 from korvet.errors import StoreUnavailable
 from korvet.server.server import Server
 from korvet.server.settings import ServeSettings, limits_of
@@ -73,7 +74,6 @@ def _build(settings: ServeSettings, store: Store, outages: Outages) -> Frontend:
     catalog = Catalog(namespace, store, wakeups, _broker_settings(settings))
     return Frontend(
         namespace=namespace,
-        node_id=NODE_ID,
         store=store,
         outages=outages,
         catalog=catalog,
@@ -113,8 +113,14 @@ def _spare_the_collector() -> None:
 def _listener(settings: ServeSettings, bound: socket.socket) -> Listener:
     port = port_of(bound)
     advertised_host, advertised_port = settings.advertised(port)
+    is_shared = settings.advertised_host is not None
+    alone = FixedNodes([Node(NODE_ID, advertised_host, advertised_port)])
     return Listener(
-        host=settings.listen_host, port=port, advertised_host=advertised_host, advertised_port=advertised_port
+        host=settings.listen_host,
+        port=port,
+        advertised_host=advertised_host,
+        advertised_port=advertised_port,
+        nodes=virtual_nodes(advertised_host, advertised_port) if is_shared else alone,
     )
 
 

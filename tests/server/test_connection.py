@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from korvet.api import Answer, Api
 from korvet.api.context import Context, Frontend, Listener
+from korvet.api.nodes import FixedNodes, Node
 from korvet.errors import MalformedRequest
 from korvet.server.server import Server
 from korvet.server.settings import Limits
@@ -91,7 +92,8 @@ async def serving(script: Script, **limits: Any) -> AsyncIterator[Running]:
     stop = anyio.Event()
     bound = bind("127.0.0.1", 0)
     port = port_of(bound)
-    listener = Listener(host="127.0.0.1", port=port, advertised_host="127.0.0.1", advertised_port=port)
+    nodes = FixedNodes([Node(1, "127.0.0.1", port)])
+    listener = Listener(host="127.0.0.1", port=port, advertised_host="127.0.0.1", advertised_port=port, nodes=nodes)
     async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve, cast(list[tuple[socket.socket, Listener]], [(bound, listener)]), stop)
         yield Running(server, port, stop)
