@@ -82,9 +82,12 @@ _NOTHING_SEEN = _Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), No
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection from accept to close. `serve` is its task."""
+    """A connection from accept to close. `serve` is its task.
 
-    def __init__(self, server: Server, listener: Listener) -> None:
+    :param client: the client's address where a load balancer told it; the connection's own otherwise.
+    """
+
+    def __init__(self, server: Server, listener: Listener, client: str | None = None) -> None:
         self._server = server
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -104,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._draining = False
         self.active_at = self._loop.time()
-        self.client = ""
+        self.client = client or ""
 
     # ------------------------------------------------------------------ called by the transport
 
@@ -113,8 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        peer = transport.get_extra_info("peername")
-        self.client = str(peer[0]) if peer else ""
+        self.client = self.client or peer_of(transport)
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -388,6 +390,12 @@ class Connection(asyncio.BufferedProtocol):
     def _wake(self) -> None:
         if self._work is not None and not self._work.done():
             self._work.set_result(None)
+
+
+def peer_of(transport: asyncio.Transport) -> str:
+    """The address at a connection's other end, empty where it is gone already."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
 
 
 def _is_held_back(queued: _Request) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import anyio
 import structlog
@@ -15,6 +16,7 @@ from korvet.api.context import Frontend, Listener
 from korvet.errors import KorvetError
 from korvet.server.connection import Connection
 from korvet.server.logs import LimitedLog
+from korvet.server.proxied import Proxied
 from korvet.server.settings import Limits
 
 log = structlog.get_logger()
@@ -33,6 +35,7 @@ class Server:
         self.charged_bytes = 0
         self.connections: set[Connection] = set()
         self.paused: set[Connection] = set()
+        self.strangers: set[Proxied] = set()
         self._empty = anyio.Event()
         self._tasks: TaskGroup | None = None
 
@@ -68,6 +71,8 @@ class Server:
     async def _drain(self) -> None:
         self.frontend.draining.set()
         self.frontend.wakeups.wake_all()
+        for stranger in list(self.strangers):
+            stranger.abort()
         for connection in list(self.connections):
             connection.drain()
         with anyio.move_on_after(self.limits.drain_s):
@@ -121,5 +126,7 @@ class Server:
             self.lines.write("error", f"{api} failed unexpectedly", client=client, exc_info=error)
 
 
-def _factory(server: Server, listener: Listener) -> Callable[[], Connection]:
-    return lambda: Connection(server, listener)
+def _factory(server: Server, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
+    if listener.proxy_protocol:
+        return lambda: Proxied(server, partial(Connection, server, listener))
+    return partial(Connection, server, listener)

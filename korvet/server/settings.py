@@ -62,6 +62,7 @@ class Limits:
     connection_bytes: int = 64 << 20
     process_bytes: int = _QUEUED_BYTES
     drain_s: float = 5.0
+    proxy_header_s: float = 5.0
 
 
 def limits_of(broker: Mapping[str, str]) -> Limits:

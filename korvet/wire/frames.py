@@ -23,6 +23,17 @@ DEFAULT_MAX_FRAME_BYTES = 104857600
 """Kafka's socket.request.max.bytes."""
 
 
+_PROXY = "a PROXY protocol header, which only a listener with proxy-protocol takes"
+_OTHER_PROTOCOLS = {
+    b"PROX": _PROXY,
+    b"\r\n\r\n": _PROXY,
+    b"\x16\x03\x01": "TLS, which is not served here",
+    b"GET ": "HTTP",
+    b"POST": "HTTP",
+}
+"""What else a connection may begin with, by its first bytes."""
+
+
 def _nobody(_frame: memoryview) -> None:
     """Take a frame for a connection that is gone."""
 
@@ -95,7 +106,8 @@ class FrameSplitter:
         while have - at >= 4:
             size: int = _read_size(view, at)[0]
             if not 0 <= size <= self._max_frame_bytes:
-                raise MalformedRequest(f"frame of {size} bytes; up to {self._max_frame_bytes} are taken")
+                self._have = 0
+                raise MalformedRequest(self._refusal(view[at : at + 4].tobytes(), size))
             end = at + 4 + size
             if end > have:
                 if size > SCRATCH_BYTES // 2:
@@ -107,6 +119,11 @@ class FrameSplitter:
         if at:
             view[: have - at] = view[at:have]
             self._have = have - at
+
+    def _refusal(self, begun: bytes, size_bytes: int) -> str:
+        other = _OTHER_PROTOCOLS.get(begun) or _OTHER_PROTOCOLS.get(begun[:3])
+        hint = f"; this looks like {other}" if other else ""
+        return f"frame of {size_bytes} bytes; up to {self._max_frame_bytes} are taken{hint}"
 
     def _begin_large(self, size_bytes: int, begun: memoryview) -> None:
         self._large = bytearray(min(size_bytes, self._trusted_bytes))

@@ -1,0 +1,113 @@
+"""The PROXY protocol's header, without I/O: what a load balancer says of a client before the client's own bytes.
+
+Versions 1 (a line of text) and 2 (binary), as HAProxy's doc/proxy-protocol.txt defines them. A header that names no TCP
+address (UNKNOWN, LOCAL, UNSPEC, unix sockets, datagrams) leaves the connection its own; what follows the addresses of
+version 2 (TLVs) is skipped.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from korvet.errors import MalformedRequest
+
+V1_BEGIN = b"PROXY "
+V2_BEGIN = b"\r\n\r\n\x00\r\nQUIT\n"
+MAX_V1_BYTES = 107
+MAX_HEADER_BYTES = 16 << 10
+"""As long as a header may be: HAProxy's own buffer, and more than any TLVs it sends."""
+
+_read_v2 = struct.Struct(">BBH").unpack_from
+_V2_FIXED_BYTES = 16
+_LOCAL, _PROXY = 0, 1
+_TCP4, _TCP6 = 0x11, 0x21
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyHeader:
+    """A whole header: its length, and the client's address, None where the connection's own is to be taken."""
+
+    size_bytes: int
+    client_host: str | None
+
+
+def parse_proxy_header(data: bytes | bytearray) -> ProxyHeader | None:
+    """The header that ``data`` begins with; None while more is needed.
+
+    :raises MalformedRequest: where no header can come of it, with the reason, as soon as that is certain.
+    """
+    if data.startswith(V1_BEGIN):
+        return _parse_v1(bytes(data[:MAX_V1_BYTES]))
+    if data.startswith(V2_BEGIN):
+        return _parse_v2(data)
+    if V1_BEGIN.startswith(data) or V2_BEGIN.startswith(data):
+        return None
+    raise MalformedRequest(
+        "no PROXY protocol header, which this listener expects: connect through the load balancer, let that send one "
+        "(HAProxy: send-proxy-v2), or serve without proxy-protocol"
+    )
+
+
+def _parse_v1(data: bytes) -> ProxyHeader | None:
+    line, end, _ = data.partition(b"\r\n")
+    if not end:
+        if len(data) >= MAX_V1_BYTES:
+            raise MalformedRequest(f"a PROXY protocol line without an end within {MAX_V1_BYTES} bytes")
+        return None
+    size_bytes = len(line) + len(end)
+    match line.split(b" "):
+        case [_, b"UNKNOWN", *_]:
+            return ProxyHeader(size_bytes=size_bytes, client_host=None)
+        case [_, b"TCP4" | b"TCP6" as family, source, target, source_port, target_port]:
+            if _is_port(source_port) and _is_port(target_port) and _host(family, target) is not None:
+                host = _host(family, source)
+                if host is not None:
+                    return ProxyHeader(size_bytes=size_bytes, client_host=host)
+    raise MalformedRequest(f"a wrong PROXY protocol line: {str(line)[2:-1]}")
+
+
+def _is_port(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= 5 and int(text) < 1 << 16
+
+
+def _host(family: bytes, text: bytes) -> str | None:
+    try:
+        return (
+            str(IPv4Address(text.decode("ascii"))) if family == b"TCP4" else _shown(IPv6Address(text.decode("ascii")))
+        )
+    except ValueError:
+        return None
+
+
+def _shown(address: IPv6Address) -> str:
+    """An IPv4 client stays one on its way through a socket that takes both."""
+    return str(address.ipv4_mapped or address)
+
+
+def _parse_v2(data: bytes | bytearray) -> ProxyHeader | None:
+    if len(data) < _V2_FIXED_BYTES:
+        return None
+    version_and_command, family, length = _read_v2(data, len(V2_BEGIN))
+    version, command = version_and_command >> 4, version_and_command & 15
+    if version != 2 or command not in (_LOCAL, _PROXY):
+        raise MalformedRequest(f"a PROXY protocol header of version {version}, command {command}")
+    size_bytes = _V2_FIXED_BYTES + length
+    if size_bytes > MAX_HEADER_BYTES:
+        raise MalformedRequest(f"a PROXY protocol header of {size_bytes} bytes; up to {MAX_HEADER_BYTES} are taken")
+    if len(data) < size_bytes:
+        return None
+    host = _v2_host(family, bytes(data[_V2_FIXED_BYTES:size_bytes])) if command == _PROXY else None
+    return ProxyHeader(size_bytes=size_bytes, client_host=host)
+
+
+def _v2_host(family: int, addresses: bytes) -> str | None:
+    """The source address: it is followed by the target's, and by a port of each."""
+    if family not in (_TCP4, _TCP6):
+        return None
+    width = 4 if family == _TCP4 else 16
+    if len(addresses) < 2 * (width + 2):
+        raise MalformedRequest(f"a PROXY protocol header whose addresses end after {len(addresses)} bytes")
+    source = addresses[:width]
+    return str(IPv4Address(source)) if family == _TCP4 else _shown(IPv6Address(source))
