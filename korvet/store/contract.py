@@ -126,6 +126,26 @@ CATALOG_FUNCTIONS = (
     ),
 )
 
+FRONTEND_FUNCTIONS = (
+    Function(
+        name="korvet_frontend_renew",
+        description="renew the lease of an address, and tell of all that live",
+        keys=("frontends",),
+        args=("address", "lease"),
+        reply="{0, node_id or -1, now ms, ms of the last renewal before or -1, [node_id, address, ...] of those that "
+        "live, by node id}",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_frontend_leave",
+        description="end the lease of an address, which keeps its node id",
+        keys=("frontends",),
+        args=("address",),
+        reply="{0}",
+        allow_oom=True,
+    ),
+)
+
 LOG_FUNCTIONS = (
     Function(
         name="korvet_log_create",
@@ -320,5 +340,7 @@ def _by_name(functions: Iterable[Function]) -> Mapping[str, Function]:
     return MappingProxyType({function.name: function for function in functions})
 
 
-FUNCTIONS: Mapping[str, Function] = _by_name((*LIBRARY_FUNCTIONS, *CATALOG_FUNCTIONS, *LOG_FUNCTIONS, *GROUP_FUNCTIONS))
+FUNCTIONS: Mapping[str, Function] = _by_name(
+    (*LIBRARY_FUNCTIONS, *CATALOG_FUNCTIONS, *FRONTEND_FUNCTIONS, *LOG_FUNCTIONS, *GROUP_FUNCTIONS)
+)
 """Every function of the library by its name."""

@@ -66,6 +66,11 @@ class Namespace:
         unit = f"korvet:{{{_encoded(self.name)}:catalog}}"
         return CatalogKeys(f"{unit}:meta", f"{unit}:topics", f"{unit}:configs")
 
+    @cached_property
+    def frontends(self) -> str:
+        """The hash of the front-ends that stand under addresses of their own."""
+        return f"korvet:{{{_encoded(self.name)}:catalog}}:frontends"
+
     def group_index(self, shard: int) -> str:
         """The set of group ids of one index shard."""
         return f"korvet:{{{_encoded(self.name)}:catalog}}:groups:{shard:02d}"
