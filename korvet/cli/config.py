@@ -28,7 +28,8 @@ def check(file: Path) -> None:
         make_settings({}, found)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
-    click.echo(f"{file} is right: settings in [serve]: {len(found.serve)}, in [broker]: {len(found.broker)}")
+    listeners = f", listeners: {len(found.listeners)}" if found.listeners else ""
+    click.echo(f"{file} is right: settings in [serve]: {len(found.serve)}, in [broker]: {len(found.broker)}{listeners}")
 
 
 @config.command("list")

@@ -12,7 +12,7 @@ from korvet.cli.options import HELP_NAMES
 from korvet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from korvet.server.settings import ServeSettings
+    from korvet.server.settings import ListenerSettings, ServeSettings
     from korvet.settings.file import ConfigFile
 
 MAX_PORT = 65535
@@ -27,6 +27,9 @@ MAX_PORT = 65535
 @click.option("--data-dir", metavar="DIR", help="Where the embedded Valkey keeps its data.  [default: ./data]")
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
 @click.option("--namespace", metavar="NAME", help="Whose topics and groups, where several share a Redis.")
+@click.option(
+    "--proxy-protocol", is_flag=True, default=None, help="A load balancer says with PROXY protocol who connects."
+)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="A TOML config file.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Of the log lines on stderr.  [default: text]")
@@ -34,7 +37,7 @@ def serve(config_file: Path | None, **flags: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     A line on stdout says when it is ready and where. Flags count more than the config file, which may also hold broker
-    settings by their Kafka names: see 'korvet config --help'.
+    settings by their Kafka names, and several listeners, each with its own namespace: see 'korvet config --help'.
     """
     from korvet.settings.file import ConfigFile, read_config
 
@@ -47,30 +50,48 @@ def serve(config_file: Path | None, **flags: Any) -> None:
 def make_settings(flags: Mapping[str, Any], config: ConfigFile) -> ServeSettings:
     """What the server is started with: flags by their Python names over the file's settings over the defaults.
 
-    :raises ConfigError: when an address, a Redis URL or the namespace is wrong.
+    :raises ConfigError: when an address, a Redis URL or the namespace is wrong, or listeners exclude each other.
     """
-    from korvet.server.settings import ServeSettings
+    from korvet.server.settings import ServeSettings, check_listeners
+    from korvet.settings.schema import LISTENER_NAMES
     from korvet.store.address import parse_redis_url
 
-    given = {name.replace("-", "_"): value for name, value in config.serve.items()}
-    given |= {name: value for name, value in flags.items() if value is not None}
-    values: dict[str, Any] = {"broker": config.broker}
+    given = dict(config.serve) | {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    described = {name: given.pop(name) for name in LISTENER_NAMES if name in given}
+    if described and config.listeners:
+        raise ConfigError(f"--{next(iter(described))}: the config file's [[listener]] tables say that")
+    tables = [(f"listener #{at}.", table) for at, table in enumerate(config.listeners, 1)] or [("--", described)]
+    listeners = tuple(_make_listener(table, place) for place, table in tables)
+    check_listeners(listeners)
+    values: dict[str, Any] = {"broker": config.broker, "listeners": listeners}
     for name, value in given.items():
         match name:
-            case "listen":
-                values["listen_host"], values["listen_port"] = parse_address(value, "--listen")
-            case "advertised":
-                values["advertised_host"], values["advertised_port"] = parse_address(value, "--advertised")
             case "redis":
                 parse_redis_url(value)
                 values["redis_url"] = value
-            case "namespace" if not value:
-                raise ConfigError("--namespace: it may not be empty")
-            case "data_dir":
+            case "data-dir":
                 values["data_dir"] = Path(value).expanduser()
             case _:
-                values[name] = value
+                values[name.replace("-", "_")] = value
     return ServeSettings(**values)
+
+
+def _make_listener(table: Mapping[str, Any], place: str) -> ListenerSettings:
+    """A listener by the names of flags; ``place`` stands before a name in errors."""
+    from korvet.server.settings import ListenerSettings
+
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        match name:
+            case "listen":
+                values["host"], values["port"] = parse_address(value, place + name)
+            case "advertised":
+                values["advertised_host"], values["advertised_port"] = parse_address(value, place + name)
+            case "namespace" if not value:
+                raise ConfigError(f"{place}{name}: it may not be empty")
+            case _:
+                values[name.replace("-", "_")] = value
+    return ListenerSettings(**values)
 
 
 def parse_address(text: str, flag: str) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, Api
 from korvet.api.api_versions import supported
-from korvet.api.context import Context, Listener
+from korvet.api.context import Context, Frontend, Listener
 from korvet.errors import MalformedRequest, StoreFull, StoreUnavailable
 from korvet.wire.codec import (
     API_VERSIONS_KEY,
@@ -87,8 +87,9 @@ class Connection(asyncio.BufferedProtocol):
     :param client: the client's address where a load balancer told it; the connection's own otherwise.
     """
 
-    def __init__(self, server: Server, listener: Listener, client: str | None = None) -> None:
+    def __init__(self, server: Server, listener: Listener, frontend: Frontend, client: str | None = None) -> None:
         self._server = server
+        self._frontend = frontend
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._frames = FrameSplitter(self._arrived, max_frame_bytes=server.limits.max_frame_bytes)
@@ -200,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
             if len(self._contexts) >= _MAX_CONTEXTS:
                 self._contexts.clear()
             context = self._contexts[key] = Context(
-                frontend=self._server.frontend,
+                frontend=self._frontend,
                 listener=self._listener,
                 principal="User:ANONYMOUS",
                 client_host=self.client,

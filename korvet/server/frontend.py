@@ -1,11 +1,12 @@
-"""One front-end: a store, what is built on it, and the server of its connections."""
+"""One front-end process: a store, a `Frontend` on it for each namespace, and the server of its connections."""
 
 from __future__ import annotations
 
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import anyio
 import structlog
@@ -13,8 +14,8 @@ import structlog
 from korvet.api.context import Frontend, Listener
 from korvet.api.nodes import FixedNodes, Node, virtual_nodes
 from korvet.errors import StoreUnavailable
-from korvet.server.server import Server
-from korvet.server.settings import ServeSettings, limits_of
+from korvet.server.server import Door, Server
+from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
 from korvet.store import functions
 from korvet.store.catalog import Catalog
@@ -34,32 +35,45 @@ _PATIENCE_S = 30.0
 _RETRY_S = 0.5
 
 
+class Opened(NamedTuple):
+    """A store, and the front-ends on it by their namespaces."""
+
+    store: Store
+    frontends: Mapping[str, Frontend]
+
+
 @asynccontextmanager
-async def open_frontend(settings: ServeSettings, redis_url: str) -> AsyncIterator[Frontend]:
-    """A front-end with its library checked and its catalog read, for the time of the block.
+async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterator[Opened]:
+    """A front-end for each namespace, with the library checked and the catalogs read, for the time of the block.
 
     :raises KorvetError: when Redis cannot be reached, or holds a newer library.
     """
     async with open_store(redis_url) as store:
-        outages = Outages(store)
-        frontend = _build(settings, store, outages)
-        await _open_catalog(frontend)
+        outages, wakeups = Outages(store), Wakeups(store)
+        frontends: dict[str, Frontend] = {}
+        for listener in settings.listeners:
+            beside = next(iter(frontends.values()), None)
+            if listener.namespace not in frontends:
+                frontends[listener.namespace] = _build(settings, listener.namespace, store, outages, wakeups, beside)
+        await _open_catalogs(store, frontends.values())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outages.watch)
-            tasks.start_soon(frontend.catalog.follow)
-            tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
-            tasks.start_soon(keep_swept, frontend.groups)
-            yield frontend
+            for frontend in frontends.values():
+                tasks.start_soon(frontend.catalog.follow)
+                tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
+                tasks.start_soon(keep_swept, frontend.groups)
+            yield Opened(store, frontends)
             tasks.cancel_scope.cancel()
 
 
-async def _open_catalog(frontend: Frontend) -> None:
-    """Check the library and read the catalog, as soon as Redis can (it may be loading, or a replica about to lead)."""
+async def _open_catalogs(store: Store, frontends: Iterable[Frontend]) -> None:
+    """Check the library and read the catalogs, as soon as Redis can (it may be loading, or a replica about to lead)."""
     deadline = anyio.current_time() + _PATIENCE_S
     while True:
         try:
-            await functions.ensure(frontend.store)
-            await frontend.catalog.open()
+            await functions.ensure(store)
+            for frontend in frontends:
+                await frontend.catalog.open()
             return
         except StoreUnavailable as error:
             if anyio.current_time() > deadline:
@@ -68,17 +82,19 @@ async def _open_catalog(frontend: Frontend) -> None:
         await anyio.sleep(_RETRY_S)
 
 
-def _build(settings: ServeSettings, store: Store, outages: Outages) -> Frontend:
-    namespace = Namespace(settings.namespace)
-    wakeups = Wakeups(store)
+def _build(
+    settings: ServeSettings, name: str, store: Store, outages: Outages, wakeups: Wakeups, beside: Frontend | None
+) -> Frontend:
+    """A namespace's front-end; ``beside`` is another one of this process."""
+    namespace = Namespace(name)
     catalog = Catalog(namespace, store, wakeups, _broker_settings(settings))
     return Frontend(
         namespace=namespace,
         store=store,
         outages=outages,
         catalog=catalog,
-        log=Log(namespace, store, catalog, wakeups),
-        groups=Groups(namespace, store, catalog, wakeups),
+        log=Log(namespace, store, catalog, wakeups, beside=beside.log if beside else None),
+        groups=Groups(namespace, store, catalog, wakeups, outages),
         wakeups=wakeups,
     )
 
@@ -89,18 +105,27 @@ def _broker_settings(settings: ServeSettings) -> Mapping[str, str]:
     return {**defaults, **settings.broker}
 
 
-async def serve_frontend(
-    settings: ServeSettings, redis_url: str, bound: socket.socket, stop: anyio.Event, ready: Callable[[Frontend], None]
+async def serve_listeners(
+    settings: ServeSettings,
+    redis_url: str,
+    bound: Sequence[socket.socket],
+    stop: anyio.Event,
+    ready: Callable[[Store], None],
 ) -> None:
-    """Serve on a bound socket until ``stop`` is set, then drain. ``ready`` is called once connections are accepted.
+    """Serve until ``stop`` is set, then drain. ``ready`` is called once connections are accepted.
 
-    :raises KorvetError: as `open_frontend`, in an exception group.
+    :param bound: a socket for each of the settings' listeners.
+    :raises KorvetError: as `open_frontends`, in an exception group.
     """
-    async with open_frontend(settings, redis_url) as frontend, anyio.create_task_group() as tasks:
-        server = Server(frontend, limits_of(settings.broker))
+    async with open_frontends(settings, redis_url) as opened, anyio.create_task_group() as tasks:
+        server = Server(limits_of(settings.broker))
+        doors = [
+            Door(door, _listener(listener, port_of(door)), opened.frontends[listener.namespace])
+            for door, listener in zip(bound, settings.listeners, strict=True)
+        ]
         _spare_the_collector()
-        await tasks.start(server.serve, [(bound, _listener(settings, bound))], stop)
-        ready(frontend)
+        await tasks.start(server.serve, doors, stop)
+        ready(opened.store)
 
 
 def _spare_the_collector() -> None:
@@ -110,17 +135,17 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _listener(settings: ServeSettings, bound: socket.socket) -> Listener:
-    port = port_of(bound)
+def _listener(settings: ListenerSettings, port: int) -> Listener:
     advertised_host, advertised_port = settings.advertised(port)
     is_shared = settings.advertised_host is not None
     alone = FixedNodes([Node(NODE_ID, advertised_host, advertised_port)])
     return Listener(
-        host=settings.listen_host,
+        host=settings.host,
         port=port,
         advertised_host=advertised_host,
         advertised_port=advertised_port,
         nodes=virtual_nodes(advertised_host, advertised_port) if is_shared else alone,
+        proxy_protocol=settings.proxy_protocol,
     )
 
 

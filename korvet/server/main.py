@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
 import korvet
-from korvet.api.context import Frontend
 from korvet.errors import KorvetError
 from korvet.server.embedded import embedded_server
-from korvet.server.frontend import open_frontend, serve_frontend, server_name
+from korvet.server.frontend import open_frontends, serve_listeners, server_name
 from korvet.server.logs import configure_logging
-from korvet.server.settings import ServeSettings, limits_of
-from korvet.server.sockets import bind, port_of, reserve
+from korvet.server.settings import ServeSettings, limits_of, shown_address
+from korvet.server.sockets import bind, ports_of, reserve
 from korvet.server.stopping import first_korvet_error, stop_on_signals
 from korvet.server.supervisor import supervise
 from korvet.store.address import parse_redis_url
@@ -67,7 +66,8 @@ async def _serve(settings: ServeSettings) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope)
         open_socket = bind if settings.workers == 1 else reserve
-        with open_socket(settings.listen_host, settings.listen_port) as bound:
+        with ExitStack() as stack:
+            bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
             async with _redis(settings) as redis:
                 serve = _serve_here if settings.workers == 1 else _serve_with_workers
                 await serve(settings, redis, bound, stop, serving)
@@ -75,23 +75,24 @@ async def _serve(settings: ServeSettings) -> None:
 
 
 async def _serve_here(
-    settings: ServeSettings, redis: _Redis, bound: socket.socket, stop: anyio.Event, serving: anyio.Event
+    settings: ServeSettings, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event
 ) -> None:
-    def ready(frontend: Frontend) -> None:
+    def ready(store: Store) -> None:
         serving.set()
-        _say_ready(settings, port_of(bound), redis.described(frontend.store))
+        _say_ready(settings, ports_of(bound), redis.described(store))
 
-    await serve_frontend(settings, redis.url, bound, stop, ready)
+    await serve_listeners(settings, redis.url, bound, stop, ready)
 
 
 async def _serve_with_workers(
-    settings: ServeSettings, redis: _Redis, bound: socket.socket, stop: anyio.Event, serving: anyio.Event
+    settings: ServeSettings, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event
 ) -> None:
     # Checks the library before there are several who would load it.
-    async with open_frontend(settings, redis.url) as frontend:
-        where = redis.described(frontend.store)
+    async with open_frontends(settings, redis.url) as opened:
+        where = redis.described(opened.store)
     serving.set()
-    await supervise(settings, redis.url, port_of(bound), stop, lambda: _say_ready(settings, port_of(bound), where))
+    ports = ports_of(bound)
+    await supervise(settings, redis.url, ports, stop, lambda: _say_ready(settings, ports, where))
 
 
 @asynccontextmanager
@@ -104,9 +105,10 @@ async def _redis(settings: ServeSettings) -> AsyncIterator[_Redis]:
         yield _Redis(url=server.url, data_dir=settings.data_dir)
 
 
-def _say_ready(settings: ServeSettings, port: int, redis: str) -> None:
-    host = f"[{settings.listen_host}]" if ":" in settings.listen_host else settings.listen_host
-    sys.stdout.write(f"korvet {korvet.__version__} ready on {host}:{port} ({redis})\n")
+def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str) -> None:
+    doors = zip(settings.listeners, ports, strict=True)
+    where = ", ".join(shown_address(listener.host, port) for listener, port in doors)
+    sys.stdout.write(f"korvet {korvet.__version__} ready on {where} ({redis})\n")
     sys.stdout.flush()
 
 

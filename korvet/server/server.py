@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import anyio
 import structlog
@@ -13,22 +14,29 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from korvet.api import registry
 from korvet.api.context import Frontend, Listener
-from korvet.errors import KorvetError
+from korvet.errors import ConfigError, KorvetError
 from korvet.server.connection import Connection
 from korvet.server.logs import LimitedLog
 from korvet.server.proxied import Proxied
-from korvet.server.settings import Limits
+from korvet.server.settings import Limits, shown_address
 
 log = structlog.get_logger()
 
 _BACKLOG = 1024
 
 
+class Door(NamedTuple):
+    """A bound socket, closed when the server ends, with its listener and what is behind it."""
+
+    bound: socket.socket
+    listener: Listener
+    frontend: Frontend
+
+
 class Server:
     """Connections and their bounds. `serve` owns the tasks."""
 
-    def __init__(self, frontend: Frontend, limits: Limits) -> None:
-        self.frontend = frontend
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.apis = registry()
         self.lines = LimitedLog()
@@ -36,41 +44,41 @@ class Server:
         self.connections: set[Connection] = set()
         self.paused: set[Connection] = set()
         self.strangers: set[Proxied] = set()
+        self._draining = False
         self._empty = anyio.Event()
         self._tasks: TaskGroup | None = None
 
     async def serve(
         self,
-        doors: Sequence[tuple[socket.socket, Listener]],
+        doors: Sequence[Door],
         stop: anyio.Event,
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Accept and serve until ``stop`` is set, then drain: what is in flight is answered, for a few seconds.
 
-        :param doors: bound sockets, each with the listener it belongs to; closed on return.
+        :raises ConfigError: where another socket listens at a door's address.
         """
-        loop = asyncio.get_running_loop()
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            accepting = [
-                await loop.create_server(_factory(self, listener), sock=sock, backlog=_BACKLOG)
-                for sock, listener in doors
-            ]
+            accepting: list[asyncio.Server] = []
             try:
+                accepting += [await _accept(self, door) for door in doors]
                 tasks.start_soon(self._expire_idle)
                 task_status.started()
                 await stop.wait()
             finally:
-                for door in accepting:
-                    door.close()
+                for listening in accepting:
+                    listening.close()
                 with anyio.CancelScope(shield=True):
-                    await self._drain()
+                    await self._drain([door.frontend for door in doors])
                 tasks.cancel_scope.cancel()
 
-    async def _drain(self) -> None:
-        self.frontend.draining.set()
-        self.frontend.wakeups.wake_all()
+    async def _drain(self, frontends: Iterable[Frontend]) -> None:
+        self._draining = True
+        for frontend in frontends:
+            frontend.draining.set()
+            frontend.wakeups.wake_all()
         for stranger in list(self.strangers):
             stranger.abort()
         for connection in list(self.connections):
@@ -108,7 +116,7 @@ class Server:
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self.paused.discard(connection)
-        if not self.connections and self.frontend.draining.is_set():
+        if not self.connections and self._draining:
             self._empty.set()
 
     def let_read(self) -> None:
@@ -126,7 +134,11 @@ class Server:
             self.lines.write("error", f"{api} failed unexpectedly", client=client, exc_info=error)
 
 
-def _factory(server: Server, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
-    if listener.proxy_protocol:
-        return lambda: Proxied(server, partial(Connection, server, listener))
-    return partial(Connection, server, listener)
+async def _accept(server: Server, door: Door) -> asyncio.Server:
+    make = partial(Connection, server, door.listener, door.frontend)
+    factory = partial(Proxied, server, make) if door.listener.proxy_protocol else make
+    try:
+        return await asyncio.get_running_loop().create_server(factory, sock=door.bound, backlog=_BACKLOG)
+    except OSError as error:
+        where = shown_address(door.listener.host, door.listener.port)
+        raise ConfigError(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,28 +17,39 @@ _QUEUED_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
-    """Everything a broker is started with. ``broker`` holds settings under Kafka's names, as text."""
+class ListenerSettings:
+    """One door: where it listens, what its clients are told, whose topics and groups are behind it, who knocks.
 
-    listen_host: str = "127.0.0.1"
-    listen_port: int = 9092
+    ``port`` is 0 for a free one. With ``proxy_protocol`` connections begin with a load balancer's header.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 9092
     advertised_host: str | None = None
     advertised_port: int | None = None
-    redis_url: str | None = None
-    data_dir: Path = Path("data")
-    workers: int = 1
     namespace: str = "default"
-    log_level: str = "info"
-    log_format: str = "text"
-    broker: Mapping[str, str] = field(default_factory=dict)
+    proxy_protocol: bool = False
 
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port that clients are told, where ``port`` is what was bound.
 
-        Without --advertised this is the listen address; a wildcard address stands for the machine's host name.
+        Without an advertised address this is the listen address; a wildcard stands for the machine's host name.
         """
-        host = self.advertised_host or self.listen_host
+        host = self.advertised_host or self.host
         return (socket.gethostname() if host in _WILDCARDS else host, self.advertised_port or port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """Everything a broker is started with. ``broker`` holds settings under Kafka's names, as text."""
+
+    listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
+    redis_url: str | None = None
+    data_dir: Path = Path("data")
+    workers: int = 1
+    log_level: str = "info"
+    log_format: str = "text"
+    broker: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """For a worker process."""
@@ -47,7 +58,29 @@ class ServeSettings:
     @classmethod
     def from_json(cls, text: str) -> ServeSettings:
         values = json.loads(text)
-        return cls(**{**values, "data_dir": Path(values["data_dir"])})
+        listeners = tuple(ListenerSettings(**listener) for listener in values["listeners"])
+        return cls(**{**values, "listeners": listeners, "data_dir": Path(values["data_dir"])})
+
+
+def check_listeners(listeners: Sequence[ListenerSettings]) -> None:
+    """Refuse listeners that stand in each other's way.
+
+    :raises ConfigError: with what two of them have in common.
+    """
+    for at, listener in enumerate(listeners):
+        for other in listeners[:at]:
+            if listener.port and (listener.host, listener.port) == (other.host, other.port):
+                raise ConfigError(f"two listeners on {shown_address(listener.host, listener.port)}")
+            if listener.namespace == other.namespace and listener.advertised_host is other.advertised_host is None:
+                raise ConfigError(
+                    f"two listeners of namespace {listener.namespace!r} without an advertised address: their clients "
+                    "would be told of each other's"
+                )
+
+
+def shown_address(host: str, port: int) -> str:
+    """``HOST:PORT``, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

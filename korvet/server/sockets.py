@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
 from korvet.errors import ConfigError
 
@@ -48,6 +49,11 @@ def _check_free(probe: socket.socket, host: str, port: int) -> None:
 def port_of(bound: socket.socket) -> int:
     """The port a socket is bound to."""
     return int(bound.getsockname()[1])
+
+
+def ports_of(bound: Sequence[socket.socket]) -> list[int]:
+    """The ports that sockets are bound to."""
+    return [port_of(one) for one in bound]
 
 
 def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]:

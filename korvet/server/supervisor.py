@@ -1,11 +1,11 @@
-"""``--workers N``: N front-end processes on one port, restarted when they die and stopped by their own pid."""
+"""``--workers N``: N front-end processes on the same ports, restarted when they die and stopped by their own pid."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import anyio
@@ -23,9 +23,12 @@ _STEADY_S = 10.0
 
 
 async def supervise(
-    settings: ServeSettings, redis_url: str, port: int, stop: anyio.Event, ready: Callable[[], None]
+    settings: ServeSettings, redis_url: str, ports: Sequence[int], stop: anyio.Event, ready: Callable[[], None]
 ) -> None:
-    """Keep the workers up until ``stop`` is set, then let them drain. ``ready`` is called once all accept."""
+    """Keep the workers up until ``stop`` is set, then let them drain. ``ready`` is called once all accept.
+
+    :param ports: of the listeners, in their order.
+    """
     awaited = set(range(1, settings.workers + 1))
 
     def accepts(number: int) -> None:
@@ -37,7 +40,7 @@ async def supervise(
 
     async with anyio.create_task_group() as tasks:
         for number in range(1, settings.workers + 1):
-            tasks.start_soon(_keep_up, number, orders(settings, redis_url, port, number), stop, accepts)
+            tasks.start_soon(_keep_up, number, orders(settings, redis_url, ports, number), stop, accepts)
 
 
 async def _keep_up(number: int, order: str, stop: anyio.Event, accepts: Callable[[int], None]) -> None:

@@ -10,41 +10,48 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
 import structlog
 
-from korvet.api.context import Frontend
 from korvet.errors import KorvetError
-from korvet.server.frontend import serve_frontend
+from korvet.server.frontend import serve_listeners
 from korvet.server.logs import configure_logging
 from korvet.server.settings import ServeSettings
 from korvet.server.sockets import bind
 from korvet.server.stopping import first_korvet_error, stop_on_signals
+from korvet.store.client import Store
 
 log = structlog.get_logger()
 
 
-def orders(settings: ServeSettings, redis_url: str, port: int, number: int) -> str:
-    """The line that a worker is started with."""
-    return json.dumps({"settings": settings.to_json(), "redis_url": redis_url, "port": port, "worker": number}) + "\n"
+def orders(settings: ServeSettings, redis_url: str, ports: Sequence[int], number: int) -> str:
+    """The line that a worker is started with; ``ports`` are those of the listeners, in their order."""
+    order = {"settings": settings.to_json(), "redis_url": redis_url, "ports": list(ports), "worker": number}
+    return json.dumps(order) + "\n"
 
 
 async def _work(order: dict[str, Any]) -> None:
     settings = ServeSettings.from_json(order["settings"])
     stop, serving = anyio.Event(), anyio.Event()
 
-    def ready(_frontend: Frontend) -> None:
+    def ready(_store: Store) -> None:
         serving.set()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
 
-    with bind(settings.listen_host, order["port"], shared=True) as bound:
+    with ExitStack() as stack:
+        bound = [
+            stack.enter_context(bind(listener.host, port, shared=True))
+            for listener, port in zip(settings.listeners, order["ports"], strict=True)
+        ]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope)
             tasks.start_soon(_stop_with_supervisor, stop, serving, tasks.cancel_scope)
-            await serve_frontend(settings, order["redis_url"], bound, stop, ready)
+            await serve_listeners(settings, order["redis_url"], bound, stop, ready)
             tasks.cancel_scope.cancel()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,19 +13,23 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from korvet.errors import ConfigError
-from korvet.settings.schema import config_schema
+from korvet.settings.schema import LISTENER_NAMES, config_schema
 from korvet.store.config_tables import BROKER_CONFIGS
 from korvet.store.configs import problem
 
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
-_WORDS["object"] = "a table"
+_WORDS |= {"object": "a table", "array": "[[listener]] tables"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:
-    """What a config file says: ``serve`` by the names of flags, ``broker`` by Kafka's names, its values as text."""
+    """What a config file says.
+
+    ``serve`` and each of ``listeners`` are by the names of flags, ``broker`` is by Kafka's, its values as text.
+    """
 
     serve: Mapping[str, Any] = field(default_factory=dict)
+    listeners: Sequence[Mapping[str, Any]] = ()
     broker: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -59,7 +63,11 @@ def check_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
     serve = dict(content.get("serve", {}))
     if "data-dir" in serve:
         serve["data-dir"] = str(path.parent / Path(serve["data-dir"]).expanduser())
-    return ConfigFile(serve=serve, broker=broker)
+    listeners = tuple(content.get("listener", ()))
+    described = [name for name in LISTENER_NAMES if name in serve]
+    if listeners and described:
+        raise ConfigError(f"{path}: serve.{described[0]}: give it in each [[listener]] instead, as there are some")
+    return ConfigFile(serve=serve, listeners=listeners, broker=broker)
 
 
 def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -76,7 +84,7 @@ def _text(value: Any) -> str:
 
 
 def _sentence(error: ValidationError) -> str:
-    place = ".".join(str(part) for part in error.path)
+    place = _place(error.path)
     schema: Any = error.schema
     instance: Any = error.instance
     match error.validator:
@@ -84,11 +92,19 @@ def _sentence(error: ValidationError) -> str:
             return _unknown_name(place, instance, schema["properties"])
         case "enum":
             return f"{place}: {instance!r} is not allowed{_nearest(str(instance), schema['enum'])}"
+        case "required":
+            missing = next(name for name in schema["required"] if name not in instance)
+            return f"{place}: {missing!r} is missing"
         case "type":
             return f"{place}: {instance!r} is not allowed; want {_WORDS[schema['type']]}"
         case "minimum" | "maximum":
             return f"{place}: {instance} is not allowed; want {schema['minimum']} to {schema['maximum']}"
     return f"{place}: {instance!r} is not allowed; want {schema['description']}"
+
+
+def _place(path: Iterable[str | int]) -> str:
+    """``serve.workers``, or ``listener #2.listen`` in the second of several tables."""
+    return "".join(f" #{part + 1}" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def _unknown_name(place: str, instance: Mapping[str, Any], allowed: Mapping[str, Any]) -> str:

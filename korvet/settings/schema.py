@@ -1,4 +1,7 @@
-"""The JSON Schema of the config file: ``[serve]`` for the flags, ``[broker]`` for settings by their Kafka names."""
+"""The JSON Schema of the config file.
+
+``[serve]`` is for the flags, ``[[listener]]`` for each of several listeners, ``[broker]`` for Kafka's own settings.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,19 @@ _ADDRESS = {
     "pattern": r"^(\[[^\]]+\]|[^:\s]*):\d{1,5}$",
     "description": "HOST:PORT, for example 127.0.0.1:9092",
 }
-_SERVE = {
+_LISTENER = {
     "listen": {**_ADDRESS, "default": "127.0.0.1:9092"},
     "advertised": _ADDRESS,
+    "namespace": {"type": "string", "description": "a name", "minLength": 1, "maxLength": 128, "default": "default"},
+    "proxy-protocol": {"type": "boolean", "default": False},
+}
+LISTENER_NAMES = tuple(_LISTENER)
+"""What describes a listener: the only one in ``[serve]`` and the flags, else each in a table of its own."""
+_SERVE = {
+    **_LISTENER,
     "redis": {"type": "string", "description": "a Redis URL, for example redis://127.0.0.1:6379", "minLength": 1},
     "data-dir": {"type": "string", "description": "a directory", "minLength": 1, "default": "data"},
     "workers": {"type": "integer", "minimum": 1, "maximum": 256, "default": 1},
-    "namespace": {"type": "string", "description": "a name", "minLength": 1, "maxLength": 128, "default": "default"},
     "log-level": {"enum": list(LOG_LEVELS), "default": "info"},
     "log-format": {"enum": list(LOG_FORMATS), "default": "text"},
 }
@@ -45,6 +54,17 @@ def config_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {
             "serve": {"type": "object", "additionalProperties": False, "properties": _SERVE},
+            "listener": {
+                "type": "array",
+                "minItems": 1,
+                "description": "[[listener]] tables",
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": _LISTENER,
+                    "required": ["listen"],
+                },
+            },
             "broker": {
                 "type": "object",
                 "additionalProperties": False,

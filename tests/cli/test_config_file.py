@@ -55,6 +55,24 @@ def test_flags_and_broker_settings_are_read(read: Read) -> None:
     }
 
 
+def test_listeners_are_read(read: Read) -> None:
+    found = read(
+        """
+        [[listener]]
+        listen = "127.0.0.1:9092"
+        [[listener]]
+        listen = "0.0.0.0:9093"
+        advertised = "broker.example:9093"
+        namespace = "b"
+        proxy-protocol = true
+        """
+    )
+    assert found.listeners == (
+        {"listen": "127.0.0.1:9092"},
+        {"listen": "0.0.0.0:9093", "advertised": "broker.example:9093", "namespace": "b", "proxy-protocol": True},
+    )
+
+
 def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_path: Path) -> None:
     assert read('[serve]\ndata-dir = "there"').serve["data-dir"] == str(tmp_path / "there")
 
@@ -62,7 +80,7 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[serv]", "there is no table [serv]; did you mean 'serve'? allowed: broker, serve"),
+        ("[serv]", "there is no table [serv]; did you mean 'serve'? allowed: broker, listener, serve"),
         (
             "[serve]\nworker = 2",
             "there is no setting 'worker' in [serve]; did you mean 'workers'? allowed: advertised,",
@@ -85,6 +103,21 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
         ("[broker]\ndelete.topic.enable = false", "broker.delete.topic.enable: cannot be set; it is always"),
         ("[broker]\nxyz = 1", "there is no setting 'xyz' in [broker]; see: korvet config list"),
         ("[serve\n", "not TOML: "),
+        ("[listener]\nlisten = ':1'", "listener: {'listen': ':1'} is not allowed; want [[listener]] tables"),
+        ("[[listener]]\nnamespace = 'a'", "listener #1: 'listen' is missing"),
+        (
+            "[[listener]]\nlisten = ':1'\n[[listener]]\nlisten = ':2'\nproxyprotocol = true",
+            "there is no setting 'proxyprotocol' in [listener #2]; did you mean 'proxy-protocol'? allowed: advertised,",
+        ),
+        ("[[listener]]\nlisten = 'here'", "listener #1.listen: 'here' is not allowed; want HOST:PORT"),
+        (
+            "[[listener]]\nlisten = ':1'\nproxy-protocol = 1",
+            "listener #1.proxy-protocol: 1 is not allowed; want true or",
+        ),
+        (
+            "[serve]\nnamespace = 'a'\n[[listener]]\nlisten = ':1'",
+            "serve.namespace: give it in each [[listener]] instead, as there are some",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_what_is_allowed(read: Read, tmp_path: Path, text: str, sentence: str) -> None:
@@ -103,6 +136,15 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
     [
         ('redis = "http://x"', "Redis URL 'http://x': the scheme is one of"),
         ('listen = "localhost:99999"', "--listen: 'localhost:99999' is no address"),
+        ('[[listener]]\nlisten = "localhost:99999"', "listener #1.listen: 'localhost:99999' is no address"),
+        (
+            '[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":1"\nnamespace = "b"',
+            "two listeners on 0.0.0.0:1",
+        ),
+        (
+            '[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":2"',
+            "two listeners of namespace 'default' without an advertised address",
+        ),
     ],
 )
 def test_check_finds_what_serve_would_refuse(

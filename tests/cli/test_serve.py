@@ -19,7 +19,7 @@ import pytest
 from korvet.cli import run
 from korvet.cli.serve import make_settings, parse_address
 from korvet.errors import ConfigError
-from korvet.server.settings import ServeSettings
+from korvet.server.settings import ListenerSettings, ServeSettings
 from korvet.settings.file import ConfigFile
 from tests.support.redis import Server
 
@@ -70,15 +70,30 @@ def test_flags_count_more_than_the_file_and_the_file_more_than_defaults() -> Non
     )
     flags = {"listen": None, "advertised": "there:9094", "workers": 5, "data_dir": "here", "redis": None}
     assert make_settings(flags, file) == ServeSettings(
-        listen_host="::1",
-        listen_port=9093,
-        advertised_host="there",
-        advertised_port=9094,
+        listeners=(ListenerSettings(host="::1", port=9093, advertised_host="there", advertised_port=9094),),
         workers=5,
         data_dir=Path("here"),
         log_level="error",
         broker={"num.partitions": "2"},
     )
+
+
+def test_flags_describe_the_only_listener_and_the_file_describes_several() -> None:
+    file = ConfigFile(listeners=({"listen": ":1"}, {"listen": ":2", "namespace": "b", "proxy-protocol": True}))
+    assert make_settings({"namespace": None}, file).listeners == (
+        ListenerSettings(host="0.0.0.0", port=1),
+        ListenerSettings(host="0.0.0.0", port=2, namespace="b", proxy_protocol=True),
+    )
+    for flag, name in (("listen", ":3"), ("advertised", "there:3"), ("namespace", "c"), ("proxy_protocol", True)):
+        with pytest.raises(ConfigError, match="listener"):
+            make_settings({flag: name}, file)
+    (only,) = make_settings({"proxy_protocol": True, "advertised": "there:3"}, ConfigFile()).listeners
+    assert only == ListenerSettings(advertised_host="there", advertised_port=3, proxy_protocol=True)
+
+
+def test_settings_reach_workers_as_they_are() -> None:
+    settings = ServeSettings(listeners=(ListenerSettings(port=1), ListenerSettings(port=2, namespace="b")))
+    assert ServeSettings.from_json(settings.to_json()) == settings
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from korvet.api import Answer, Api
 from korvet.api.context import Context, Frontend, Listener
 from korvet.api.nodes import FixedNodes, Node
 from korvet.errors import MalformedRequest
-from korvet.server.server import Server
+from korvet.server.server import Door, Server
 from korvet.server.settings import Limits
 from korvet.server.sockets import bind, port_of
 from tests.support.wire import frame, raw_client, request
@@ -78,8 +77,9 @@ class Script:
 class Running:
     """A server under test."""
 
-    def __init__(self, server: Server, port: int, stop: anyio.Event) -> None:
+    def __init__(self, server: Server, frontend: Frontend, port: int, stop: anyio.Event) -> None:
         self.server = server
+        self.frontend = frontend
         self.port = port
         self.stop = stop
 
@@ -87,7 +87,7 @@ class Running:
 @asynccontextmanager
 async def serving(script: Script, **limits: Any) -> AsyncIterator[Running]:
     frontend = SimpleNamespace(draining=anyio.Event(), wakeups=SimpleNamespace(wake_all=lambda: None))
-    server = Server(cast(Frontend, frontend), Limits(**limits))
+    server = Server(Limits(**limits))
     server.apis = script.apis()
     stop = anyio.Event()
     bound = bind("127.0.0.1", 0)
@@ -95,8 +95,8 @@ async def serving(script: Script, **limits: Any) -> AsyncIterator[Running]:
     nodes = FixedNodes([Node(1, "127.0.0.1", port)])
     listener = Listener(host="127.0.0.1", port=port, advertised_host="127.0.0.1", advertised_port=port, nodes=nodes)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(server.serve, cast(list[tuple[socket.socket, Listener]], [(bound, listener)]), stop)
-        yield Running(server, port, stop)
+        await tasks.start(server.serve, [Door(bound, listener, cast(Frontend, frontend))], stop)
+        yield Running(server, cast(Frontend, frontend), port, stop)
         stop.set()
 
 
@@ -391,7 +391,7 @@ async def test_drain_answers_what_is_in_flight_and_takes_nothing_more() -> None:
         await until(lambda: script.handled == ["a"] and script.started == ["b"])
         running.stop.set()
         assert await idle.is_closed_by_server()
-        assert running.server.frontend.draining.is_set()
+        assert running.frontend.draining.is_set()
         client.send(named(STARTED, "c"))
         with pytest.raises(ConnectionRefusedError):
             async with raw_client(running.port):

@@ -17,13 +17,14 @@ import pytest
 import redis
 
 from korvet.server import tether
-from korvet.server.settings import ServeSettings
+from korvet.server.settings import ListenerSettings, ServeSettings
 from tests.support.broker import KorvetServer, is_alive, running_broker
 from tests.support.redis import running_server
 from tests.support.wire import request
 
 WITHIN_S = 20.0
 API_VERSIONS = request(18, 0, 42)
+ANYWHERE = (ListenerSettings(port=0),)
 
 
 @pytest.fixture
@@ -97,8 +98,9 @@ def test_embedded_server_that_dies_is_started_again_with_its_data(directory: Pat
 
 def test_second_serve_on_the_same_data_is_refused_in_one_line(directory: Path) -> None:
     with running_broker(directory=directory) as server:
+        settings = ServeSettings(listeners=ANYWHERE, data_dir=server.data_dir)
         second = subprocess.run(
-            [sys.executable, "-m", "korvet.server", ServeSettings(listen_port=0, data_dir=server.data_dir).to_json()],
+            [sys.executable, "-m", "korvet.server", settings.to_json()],
             capture_output=True, text=True, timeout=WITHIN_S, check=False,
         )  # fmt: skip
         assert second.returncode == 1
@@ -114,7 +116,7 @@ def test_server_that_cannot_be_started_is_one_line(directory: Path) -> None:
     (data / "appendonlydir").mkdir(parents=True)
     (data / "appendonlydir" / "appendonly.aof.manifest").write_text("nonsense\n")
     ended = subprocess.run(
-        [sys.executable, "-m", "korvet.server", ServeSettings(listen_port=0, data_dir=data).to_json()],
+        [sys.executable, "-m", "korvet.server", ServeSettings(listeners=ANYWHERE, data_dir=data).to_json()],
         capture_output=True, text=True, timeout=WITHIN_S, check=False,
     )  # fmt: skip
     assert ended.returncode == 1
@@ -219,7 +221,7 @@ def test_nobody_who_reads_its_output_is_needed(directory: Path) -> None:
 
 def test_log_that_cannot_be_written_ends_nothing(directory: Path) -> None:
     read_end, write_end = os.pipe()
-    settings = ServeSettings(listen_port=0, data_dir=directory / "data")
+    settings = ServeSettings(listeners=ANYWHERE, data_dir=directory / "data")
     process = subprocess.Popen(
         [sys.executable, "-m", "korvet.server", settings.to_json()], stdout=write_end, stderr=write_end
     )
@@ -270,7 +272,9 @@ def test_port_that_is_taken_is_one_line_with_workers_too(directory: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for workers in (1, 2):
-            settings = ServeSettings(listen_port=port, data_dir=directory / "data", workers=workers)
+            settings = ServeSettings(
+                listeners=(ListenerSettings(port=port),), data_dir=directory / "data", workers=workers
+            )
             ended = subprocess.run(
                 [sys.executable, "-m", "korvet.server", settings.to_json()],
                 capture_output=True, text=True, timeout=WITHIN_S, check=False,

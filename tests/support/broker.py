@@ -10,20 +10,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 import redis
 
-from korvet.server.settings import ServeSettings
+from korvet.server.settings import ListenerSettings, ServeSettings
 
 READY_WITHIN_S = 40.0
 STOPPED_WITHIN_S = 30.0
-_READY = re.compile(r"^korvet \S+ ready on (\S+):(\d+) \((.*)\)$", re.MULTILINE)
-_ROOT = Path(__file__).parents[2]
+_READY = re.compile(r"^korvet \S+ ready on (.+?) \((.*)\)$", re.MULTILINE)
+ROOT = Path(__file__).parents[2]
 
 
 class BrokerFailed(AssertionError):
@@ -34,7 +35,10 @@ class KorvetServer:
     """One broker: its process, its data directory, its log.
 
     :param redis_url: an external Redis; without it the embedded one, with its data in ``directory / "data"``.
+    :param listeners: its doors, where there are several; else ``port``, ``namespace``, ``advertised`` and
+        ``proxy_protocol`` describe the only one.
     :param broker: broker settings under Kafka's names.
+    :param root: where its code is: a clone's directory.
     """
 
     def __init__(
@@ -46,19 +50,39 @@ class KorvetServer:
         port: int = 0,
         namespace: str = "default",
         advertised: tuple[str, int] | None = None,
+        proxy_protocol: bool = False,
+        listeners: Sequence[ListenerSettings] = (),
         broker: Mapping[str, str] = MappingProxyType({}),
+        root: Path = ROOT,
     ) -> None:
         self.directory = directory
         self.data_dir = directory / "data"
         self.log_path = directory / "korvet.log"
-        self.port = port
         self.redis_url = redis_url
         self.workers = workers
-        self.namespace = namespace
-        self.advertised = advertised
         self.broker = dict(broker)
+        self.root = root
+        host, advertised_port = advertised or (None, None)
+        only = ListenerSettings(
+            port=port,
+            namespace=namespace,
+            advertised_host=host,
+            advertised_port=advertised_port,
+            proxy_protocol=proxy_protocol,
+        )
+        self.listeners = tuple(listeners) or (only,)
         self.ready_line = ""
         self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ports(self) -> list[int]:
+        """Where it listens, each listener in turn."""
+        return [listener.port for listener in self.listeners]
+
+    @property
+    def port(self) -> int:
+        """The port of the only listener, or of the first."""
+        return self.ports[0]
 
     @property
     def bootstrap(self) -> str:
@@ -95,16 +119,11 @@ class KorvetServer:
         return redis.Redis.from_url(self.redis_url or f"unix://{self.embedded_socket}")
 
     def settings(self) -> ServeSettings:
-        host, port = self.advertised or (None, None)
         return ServeSettings(
-            listen_host="127.0.0.1",
-            listen_port=self.port,
-            advertised_host=host,
-            advertised_port=port,
+            listeners=self.listeners,
             redis_url=self.redis_url,
             data_dir=self.data_dir,
             workers=self.workers,
-            namespace=self.namespace,
             broker=self.broker,
         )
 
@@ -120,7 +139,7 @@ class KorvetServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=_ROOT,
+                cwd=self.root,
                 start_new_session=True,
             )
         if wait:
@@ -138,7 +157,11 @@ class KorvetServer:
                 self.kill()
                 raise BrokerFailed(f"no ready line; it wrote {seen!r} and\n{self.log[-3000:]}")
             seen += text
-        self.ready_line, self.port = match[0], int(match[2])
+        self.ready_line = match[0]
+        ports = [int(address.rpartition(":")[2]) for address in match[1].split(", ")]
+        self.listeners = tuple(
+            replace(listener, port=port) for listener, port in zip(self.listeners, ports, strict=True)
+        )
 
     def stop(self) -> int:
         """SIGTERM, as an operator does; the exit code.
@@ -231,6 +254,8 @@ def running_broker(
     workers: int = 1,
     namespace: str = "default",
     advertised: tuple[str, int] | None = None,
+    proxy_protocol: bool = False,
+    listeners: Sequence[ListenerSettings] = (),
     broker: Mapping[str, str] = MappingProxyType({}),
     directory: Path | None = None,
 ) -> Iterator[KorvetServer]:
@@ -239,7 +264,14 @@ def running_broker(
         # A unix socket's path holds some hundred characters at most, so no long names.
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
         server = KorvetServer(
-            place, redis_url=redis_url, workers=workers, namespace=namespace, advertised=advertised, broker=broker
+            place,
+            redis_url=redis_url,
+            workers=workers,
+            namespace=namespace,
+            advertised=advertised,
+            proxy_protocol=proxy_protocol,
+            listeners=listeners,
+            broker=broker,
         )
         try:
             yield server.start()

@@ -43,14 +43,19 @@ _DECODERS = 2
 
 
 class Log:
-    """All logs, as one front-end sees them."""
+    """All logs of a namespace, as one front-end sees them.
 
-    def __init__(self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups) -> None:
+    :param beside: another namespace's in this process: what bounds memory is one bound for both.
+    """
+
+    def __init__(
+        self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups, *, beside: Log | None = None
+    ) -> None:
         self.store = store
         self.wakeups = wakeups
-        self.recent = RecentBatches()
-        self.reply_budget = ReplyBudget()
-        self.decoders = anyio.CapacityLimiter(_DECODERS)
+        self.recent: RecentBatches = beside.recent if beside else RecentBatches()
+        self.reply_budget: ReplyBudget = beside.reply_budget if beside else ReplyBudget()
+        self.decoders: anyio.CapacityLimiter = beside.decoders if beside else anyio.CapacityLimiter(_DECODERS)
         self.is_full = False
         """Whether Redis refused the last append for want of memory."""
         self.now = asyncio.get_running_loop().time
