@@ -11,13 +11,14 @@
 -- * Kafka's outcomes are data: the first element of a reply is a code of the table below. An error reply means a
 --   broken contract or a corrupt state.
 
-local korvet = { VERSION = '0.1.0' }
+local korvet = { VERSION = '0.2.0' }
 
 -- Codes that a reply can begin with: Kafka's (org.apache.kafka.common.protocol.Errors), and below zero korvet's own.
 local code = {
   RESEND = -2, -- the temporary key of a placed batch is gone: send the batch again
   GONE = -3, -- the partition's topic id is absent or another: read the catalog again
   UNINDEXED = -4, -- there is no such group: put it in the index, and call again with an id for it
+  RETRY = -5, -- the group has further Redis groups by now: destroy these too, and call again
   NONE = 0,
   OFFSET_OUT_OF_RANGE = 1,
   UNKNOWN_TOPIC_OR_PARTITION = 3,

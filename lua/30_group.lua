@@ -4,16 +4,14 @@
 -- protocols, how many members support each; attempt, the number of the present or last rebalance; joined, members
 -- that take part in it; synced, members that asked for their assignment in this generation; assigned, the generation
 -- that the members' assignments are of; rebalance_timeout and session_timeout, the longest and the shortest of the
--- members; join_deadline, sync_deadline, and initial while a first rebalance waits for more members; touched, the time
--- of the last call or a little before it; next_due, no later than the first deadline; retention; expires_at while it
--- is Empty. Times are ms since 1970, durations ms.
+-- members; join_deadline, sync_deadline, and initial while a first rebalance waits for more members; next_due, no later
+-- than the first deadline; retention; expires_at while it is Empty. Times are ms since 1970, durations ms.
 --
 -- Deadlines are data. `group.advance` does what became due; functions that write keep what it did, the others forget
 -- it. Both work on a table that collects all changes, which `group.save` writes.
 --
 -- The members hash: member id -> record. The sessions zset: member id -> time at which it is given up; an id that is
--- not in the members hash was handed out and is yet to join. Half a ms marks a session that an outage prolonged.
--- The static hash: instance id -> member id.
+-- not in the members hash was handed out and is yet to join. The static hash: instance id -> member id.
 local group = {
   -- State -> the states before it. A group that is Dead has no keys.
   STATES = {
@@ -27,14 +25,50 @@ local group = {
     { 'state' }, { 'id' }, { 'locator' }, { 'protocol_type' }, { 'protocol' }, { 'leader' }, { 'protocols' },
     { 'initial' }, { 'generation', true }, { 'state_since', true }, { 'attempt', true }, { 'joined', true },
     { 'synced', true }, { 'assigned', true }, { 'rebalance_timeout', true }, { 'session_timeout', true },
-    { 'join_deadline', true }, { 'sync_deadline', true }, { 'touched', true }, { 'next_due', true },
-    { 'retention', true }, { 'expires_at', true },
+    { 'join_deadline', true }, { 'sync_deadline', true }, { 'next_due', true }, { 'retention', true },
+    { 'expires_at', true },
   },
   -- How long the keys outlive expires_at: only a backstop, for the group is gone by then to everyone who asks.
   BACKSTOP = 86400000,
+  KEYS = 5,
+  -- Arguments, and keys beside the group's, of each function.
+  USAGE = {
+    join = { 'outages id locator member_id new_member_id instance_id client_id client_host session_timeout '
+      .. 'rebalance_timeout protocol_type version min_session_timeout max_session_timeout max_size initial_delay '
+      .. 'retention [protocol metadata ...]' },
+    await = { 'outages member_id instance_id [member_id instance_id ...]' },
+    sync = { 'outages member_id instance_id generation names_protocol protocol_type protocol '
+      .. '[member_id assignment ...]' },
+    await_sync = { 'outages generation member_id instance_id [member_id instance_id ...]' },
+    heartbeat = { 'outages member_id instance_id generation' },
+    leave = { 'outages member_id instance_id [member_id instance_id ...]' },
+    commit = { 'outages id locator member_id instance_id generation version retention '
+      .. '[topic:partition position ...]' },
+    fetch = { '[topic:partition ...]' },
+    offset_delete = { 'outages [topic:partition ...]' },
+    describe = { '[outages [topic:partition ...]]', ' [meta ...]' },
+    state = { '[outages]' },
+  },
   -- Arguments of one command at most.
   BATCH = 1000,
+  -- Redis was away where nobody was served for longer than this. Front-ends ask every second.
+  SILENCE = 2500,
+  -- The session of an id that is yet to join a group without members, after an outage: the shortest that Kafka allows.
+  SHORTEST_SESSION = 6000,
 }
+
+-- An error that says how a function is called, where it was called with another number of keys or arguments. It takes
+-- `least` arguments, and any number of further ones `step` at a time; and as many keys beside the group's as `further`.
+function group.expect(keys, args, name, least, step, further)
+  local rest = #args - least
+  if #keys ~= group.KEYS + (further or 0) or rest < 0 or rest > 0 and (not step or rest % step > 0) then
+    local usage = group.USAGE[name]
+    error(string.format(
+      'korvet_group_%s takes KEYS group members sessions static offsets%s ARGV %s; these were %d keys and %d arguments',
+      name, usage[2] or '', usage[1], #keys, #args
+    ), 0)
+  end
+end
 
 -- The group's state, read from its keys. A group that expired is read as none, whose remains `save` removes.
 function group.open(keys)

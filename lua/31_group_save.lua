@@ -88,7 +88,6 @@ function group.save(g, offsets)
   end
   group.save_members(g)
   group.save_sessions(g)
-  group.set(g, 'touched', g.now)
   group.set(g, 'next_due', group.first_deadline(g))
   group.save_fields(g)
   group.save_expiry(g)

@@ -1,55 +1,85 @@
--- What time does to a group.
+-- What time does to a group, and what an outage does to time.
+
+-- When Redis could not be called, as a list of {from, to}. The text is `served_until from-to from-to ...` of times in
+-- ms, oldest outage first, '' where nothing is known. What lies more than a moment behind served_until is an outage
+-- too, which lasts until now: so a call that lay in the queue of a frozen server knows of it.
+function group.outages(text, now)
+  local found = {}
+  if text == nil or text == '' then
+    return found
+  end
+  local served_until, rest = string.match(text, '^(%d+)(.*)$')
+  for outage in string.gmatch(rest or '?', '%S+') do
+    local from, to = string.match(outage, '^(%d+)%-(%d+)$')
+    if not served_until or not from or tonumber(to) < tonumber(from) then
+      error('outages are not `served_until from-to ...`: ' .. text, 0)
+    end
+    found[#found + 1] = { from = tonumber(from), to = tonumber(to) }
+  end
+  if now - served_until > group.SILENCE then
+    found[#found + 1] = { from = tonumber(served_until), to = now }
+  end
+  return found
+end
+
+-- A deadline that was not past when an outage began is no earlier than its end and the timeout. This may be done any
+-- number of times. As GroupMetadataManager does it when a coordinator loads a group.
+function group.prolonged(g, deadline, timeout)
+  for _, outage in ipairs(g.outages) do
+    if deadline > outage.from then
+      deadline = math.max(deadline, outage.to + timeout)
+    end
+  end
+  return deadline
+end
+
+-- The rebalance and the sync that outages cut into. The delay of a first rebalance waits for nobody in particular.
+function group.prolong_rebalance(g)
+  local timeout = math.max(g.fields.rebalance_timeout or 0, 1)
+  for _, name in ipairs({ 'join_deadline', 'sync_deadline' }) do
+    if g.fields[name] and not g.fields.initial then
+      group.set(g, name, group.prolonged(g, g.fields[name], timeout))
+    end
+  end
+end
+
+-- The members and the ids yet to join whose session is over, as two lists. Those that an outage kept get a new end.
+function group.overdue(g)
+  local members, pending = {}, {}
+  local due = redis.call('ZRANGEBYSCORE', g.keys[3], '-inf', g.now, 'WITHSCORES')
+  for at = 1, #due, 2 do
+    local id, deadline = due[at], tonumber(due[at + 1])
+    local member = group.member(g, id)
+    local timeout = member and member.session_timeout or g.fields.session_timeout or group.SHORTEST_SESSION
+    local prolonged = group.prolonged(g, deadline, timeout)
+    if prolonged > g.now then
+      g.deadlines[id] = prolonged
+    elseif member then
+      members[#members + 1] = id
+    else
+      pending[#pending + 1] = id
+    end
+  end
+  return members, pending
+end
 
 -- Take out the members, and the ids that are yet to join, whose session is over. All of them go before a rebalance may
 -- be complete, so that none is carried into the next generation.
 -- Source: GroupMetadataManager.expireClassicGroupMemberHeartbeat
 function group.expire_sessions(g)
-  local has_lost_member, has_lost_pending = false, false
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', g.keys[3], '-inf', g.now)) do
-    if g.deadlines[id] == nil then
-      if group.member(g, id) then
-        group.remove(g, id)
-        has_lost_member = true
-      else
-        group.remove_pending(g, id)
-        has_lost_pending = true
-      end
-    end
+  local members, pending = group.overdue(g)
+  for _, id in ipairs(members) do
+    group.remove(g, id)
   end
-  if has_lost_member then
+  for _, id in ipairs(pending) do
+    group.remove_pending(g, id)
+  end
+  if #members > 0 then
     group.rebalance_without(g)
   end
-  if (has_lost_member or has_lost_pending) and group.is(g, 'PreparingRebalance') and group.is_gathered(g) then
+  if #members + #pending > 0 and group.is(g, 'PreparingRebalance') and group.is_gathered(g) then
     group.complete(g)
   end
-end
-
--- Nobody could call for a while, or nobody did: every session begins anew, once, until its member is heard again; and
--- again where the caller itself was kept from calling for as long as its own session.
--- As GroupMetadataManager does it when a coordinator loads a group.
-function group.prolong(g, caller)
-  local gap = g.now - g.fields.touched
-  local was_away = gap >= group.member(g, caller).session_timeout
-  local sessions = redis.call('ZRANGE', g.keys[3], 0, -1, 'WITHSCORES')
-  for at = 1, #sessions, 2 do
-    local id, deadline = sessions[at], tonumber(sessions[at + 1])
-    if was_away or deadline % 1 == 0 then
-      local member = group.member(g, id)
-      local timeout = member and member.session_timeout or g.fields.session_timeout
-      g.deadlines[id] = math.max(math.floor(deadline), g.now + timeout) + 0.5
-    end
-  end
-  for _, name in ipairs({ 'join_deadline', 'sync_deadline' }) do
-    if g.fields[name] then
-      group.set(g, name, g.fields[name] + gap)
-    end
-  end
-end
-
--- Whether the group was left alone for so long that it says nothing about its members.
-function group.was_alone(g)
-  local shortest = g.fields.session_timeout
-  return shortest and g.now - g.fields.touched > shortest / 2
 end
 
 -- Give up the members whose assignment was not asked for in time, and rebalance.
@@ -81,20 +111,17 @@ function group.settle(g)
   end
 end
 
--- Do everything that became due since the group was touched; caller is the id of a member that shows that it lives.
-function group.advance(g, caller)
-  if not group.exists(g) then
-    return
+-- Do everything that became due, of a group that is read; outages is the text that the caller was given.
+function group.advance(g, outages)
+  g.outages = group.outages(outages, g.now)
+  if group.exists(g) then
+    group.prolong_rebalance(g)
+    group.expire_sessions(g)
+    group.settle(g)
   end
-  if caller and group.was_alone(g) and group.member(g, caller) then
-    group.prolong(g, caller)
-  end
-  group.expire_sessions(g)
-  group.settle(g)
 end
 
--- When a parked caller should ask again, in ms: at the group's next deadline, and often enough to hold its session
--- and for the group not to seem left alone.
+-- When a parked caller should ask again, in ms: at the group's next deadline, and often enough to hold its session.
 function group.wait_ms(g)
   local due = g.fields.next_due or math.huge
   return math.max(math.min(due - g.now, math.ceil(g.fields.session_timeout / 3)), 1)

@@ -221,12 +221,13 @@ end
 -- KEYS[3] sessions zset  member id -> end of its session
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] id and ARGV[2] locator of a new group, '' while it is not in the index
--- ARGV[3] member_id or ''   ARGV[4] new_member_id, used where that is ''   ARGV[5] instance_id or ''
--- ARGV[6] client_id   ARGV[7] client_host   ARGV[8] session_timeout ms   ARGV[9] rebalance_timeout ms
--- ARGV[10] protocol_type   ARGV[11] version of the JoinGroup   ARGV[12] min_session_timeout
--- ARGV[13] max_session_timeout   ARGV[14] max_size   ARGV[15] initial_delay ms   ARGV[16] retention ms of offsets
--- ARGV[17..] protocols: name, metadata, ... the preferred one first
+-- ARGV[1] outages: `served_until from-to ...` or ''
+-- ARGV[2] id and ARGV[3] locator of a new group, '' while it is not in the index
+-- ARGV[4] member_id or ''   ARGV[5] new_member_id, used where that is ''   ARGV[6] instance_id or ''
+-- ARGV[7] client_id   ARGV[8] client_host   ARGV[9] session_timeout ms   ARGV[10] rebalance_timeout ms
+-- ARGV[11] protocol_type   ARGV[12] version of the JoinGroup   ARGV[13] min_session_timeout
+-- ARGV[14] max_session_timeout   ARGV[15] max_size   ARGV[16] initial_delay ms   ARGV[17] retention ms of offsets
+-- ARGV[18..] protocols: name, metadata, ... the preferred one first
 -- Returns {code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, protocol,
 -- leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: ready | parked (call
 -- group_await after wait_ms or a wake-up)
@@ -234,23 +235,24 @@ end
 -- INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID
 -- Source: GroupMetadataManager.classicGroupJoinToClassicGroup, KIP-345, KIP-394, KIP-814
 function group.join(keys, args)
+  group.expect(keys, args, 'join', 17, 2)
   local request = {
-    id = args[1], locator = args[2], member_id = args[3], new_member_id = args[4], instance_id = args[5],
-    client_id = args[6], client_host = args[7], session_timeout = value.number(args[8], 'session_timeout'),
-    rebalance_timeout = value.number(args[9], 'rebalance_timeout'), protocol_type = args[10],
-    requires_id = value.number(args[11], 'version') >= 4, skips_assignment = value.number(args[11], 'version') >= 9,
-    max_size = value.number(args[14], 'max_size'), initial_delay = value.number(args[15], 'initial_delay'),
-    retention = value.number(args[16], 'retention'), protocols = {},
+    id = args[2], locator = args[3], member_id = args[4], new_member_id = args[5], instance_id = args[6],
+    client_id = args[7], client_host = args[8], session_timeout = value.number(args[9], 'session_timeout'),
+    rebalance_timeout = value.number(args[10], 'rebalance_timeout'), protocol_type = args[11],
+    requires_id = value.number(args[12], 'version') >= 4, skips_assignment = value.number(args[12], 'version') >= 9,
+    max_size = value.number(args[15], 'max_size'), initial_delay = value.number(args[16], 'initial_delay'),
+    retention = value.number(args[17], 'retention'), protocols = {},
   }
-  for at = 17, #args do
-    request.protocols[at - 16] = args[at]
+  for at = 18, #args do
+    request.protocols[at - 17] = args[at]
   end
-  if request.session_timeout < value.number(args[12], 'min_session_timeout')
-    or request.session_timeout > value.number(args[13], 'max_session_timeout') then
+  if request.session_timeout < value.number(args[13], 'min_session_timeout')
+    or request.session_timeout > value.number(args[14], 'max_session_timeout') then
     return { code.INVALID_SESSION_TIMEOUT, request.member_id }
   end
   local g = group.open(keys)
-  group.advance(g, request.member_id)
+  group.advance(g, args[1])
   local outcome, id = group.admit(g, request)
   group.settle(g)
   group.save(g)
@@ -266,19 +268,9 @@ redis.register_function{
   description = 'join a group, or join it again',
 }
 
--- group_await: ask for the answer to a join that was parked
--- KEYS[1] group    hash  state, generation, leader, deadlines
--- KEYS[2] members  hash  member id -> record
--- KEYS[3] sessions zset  member id -> end of its session
--- KEYS[4] static   hash  instance id -> member id
--- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] member_id   ARGV[2] instance_id or ''
--- Returns the same as group_join
--- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
-function group.await(keys, args)
-  local id, instance_id = args[1], args[2]
-  local g = group.open(keys)
-  group.advance(g, id)
+-- A member whose join is parked is still there, and takes part in the round that goes on by now.
+-- Returns why it is refused, else nil.
+function group.stay(g, id, instance_id)
   local refusal = group.refusal(g, id, instance_id)
   if not refusal then
     local member = group.member(g, id)
@@ -287,13 +279,38 @@ function group.await(keys, args)
       group.take_part(g, id, member)
     end
   end
+  return refusal
+end
+
+-- group_await: ask for the answers to joins that were parked
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- ARGV[1] outages: `served_until from-to ...` or ''
+-- ARGV[2..] members: member_id, instance_id or '', ...
+-- Returns [the same as group_join, ...], one for each
+-- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+function group.await(keys, args)
+  group.expect(keys, args, 'await', 3, 2)
+  local g = group.open(keys)
+  group.advance(g, args[1])
+  local refusals, answers = {}, {}
+  for at = 2, #args - 1, 2 do
+    refusals[at] = group.stay(g, args[at], args[at + 1])
+  end
   group.settle(g)
   group.save(g)
-  return refusal and { refusal, id } or group.joined(g, id)
+  for at = 2, #args - 1, 2 do
+    local refusal = refusals[at]
+    answers[#answers + 1] = refusal and { refusal, args[at] } or group.joined(g, args[at])
+  end
+  return answers
 end
 redis.register_function{
   function_name = 'korvet_group_await',
   callback = group.await,
   flags = { 'allow-oom' },
-  description = 'ask for the answer to a join that was parked',
+  description = 'ask for the answers to joins that were parked',
 }

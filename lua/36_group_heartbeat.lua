@@ -3,13 +3,12 @@
 -- Returns the state; nil where the group has to be looked at in full.
 function group.beat(keys, id, instance_id, generation)
   local call = redis.call
-  local fields = call('HMGET', keys[1], 'state', 'generation', 'next_due', 'session_timeout', 'touched')
+  local fields = call('HMGET', keys[1], 'state', 'generation', 'next_due')
   local state, now = fields[1], value.now_ms()
   if not state or state == 'Empty' or fields[2] ~= generation or now >= (tonumber(fields[3]) or 0) then
     return nil
   end
-  local idle = now - fields[5]
-  if idle > fields[4] / 2 or instance_id ~= '' and call('HGET', keys[4], instance_id) ~= id then
+  if instance_id ~= '' and call('HGET', keys[4], instance_id) ~= id then
     return nil
   end
   local record = call('HGET', keys[2], id)
@@ -17,10 +16,6 @@ function group.beat(keys, id, instance_id, generation)
     return nil
   end
   call('ZADD', keys[3], now + group.session_timeout(record), id) -- first write
-  -- An eighth of a session is exact enough to tell a group that was left alone, and saves most calls this write.
-  if idle > fields[4] / 8 then
-    call('HSET', keys[1], 'touched', value.integer(now))
-  end
   return state
 end
 
@@ -30,18 +25,20 @@ end
 -- KEYS[3] sessions zset  member id -> end of its session
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] member_id   ARGV[2] instance_id or ''   ARGV[3] generation
+-- ARGV[1] outages: `served_until from-to ...` or '', read where something is due
+-- ARGV[2] member_id   ARGV[3] instance_id or ''   ARGV[4] generation
 -- Returns code
 -- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS
 -- Source: GroupMetadataManager.classicGroupHeartbeatToClassicGroup
 function group.heartbeat(keys, args)
-  local id, instance_id = args[1], args[2]
-  local state = group.beat(keys, id, instance_id, args[3])
+  group.expect(keys, args, 'heartbeat', 4)
+  local id, instance_id = args[2], args[3]
+  local state = group.beat(keys, id, instance_id, args[4])
   if not state then
     local g = group.open(keys)
-    group.advance(g, id)
+    group.advance(g, args[1])
     local refusal = group.refusal(g, id, instance_id)
-    if not refusal and value.number(args[3], 'generation') ~= g.fields.generation then
+    if not refusal and value.number(args[4], 'generation') ~= g.fields.generation then
       refusal = code.ILLEGAL_GENERATION
     end
     if not refusal then

@@ -22,15 +22,17 @@ end
 -- KEYS[3] sessions zset  member id -> end of its session
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1..] members: member_id or '', instance_id or '', ...
+-- ARGV[1] outages: `served_until from-to ...` or ''
+-- ARGV[2..] members: member_id or '', instance_id or '', ...
 -- Returns [code, ...], one for each
 -- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
 -- Source: GroupMetadataManager.classicGroupLeaveToClassicGroup
 function group.leave(keys, args)
+  group.expect(keys, args, 'leave', 1, 2)
   local g = group.open(keys)
   group.advance(g, args[1])
   local codes, has_left = {}, false
-  for at = 1, #args - 1, 2 do
+  for at = 2, #args - 1, 2 do
     local outcome = code.UNKNOWN_MEMBER_ID
     if group.exists(g) then
       outcome = group.leave_one(g, args[at], args[at + 1])

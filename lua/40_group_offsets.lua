@@ -34,11 +34,11 @@ end
 
 -- A commit that has to look at the group in full.
 function group.commit_slowly(keys, args, offsets)
-  local id, instance_id, generation = args[3], args[4], value.number(args[5], 'generation')
-  local retention = value.number(args[7], 'retention')
+  local id, instance_id, generation = args[4], args[5], value.number(args[6], 'generation')
+  local retention = value.number(args[8], 'retention')
   local g = group.open(keys)
-  group.advance(g, id)
-  local refusal = group.commit_refusal(g, id, instance_id, generation, value.number(args[6], 'version'))
+  group.advance(g, args[1])
+  local refusal = group.commit_refusal(g, id, instance_id, generation, value.number(args[7], 'version'))
   if not refusal then
     local member = group.member(g, id)
     if member then
@@ -47,10 +47,10 @@ function group.commit_slowly(keys, args, offsets)
       group.set(g, 'retention', retention)
       group.set(g, 'expires_at', g.now + retention)
     elseif #offsets > 0 then
-      if args[1] == '' then
+      if args[2] == '' then
         return code.UNINDEXED
       end
-      group.found(g, args[1], args[2], retention)
+      group.found(g, args[2], args[3], retention)
     end
   end
   group.save(g, not refusal and offsets)
@@ -63,25 +63,24 @@ end
 -- KEYS[3] sessions zset  member id -> end of its session
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] id and ARGV[2] locator of a new group, '' while it is not in the index
--- ARGV[3] member_id or ''   ARGV[4] instance_id or ''   ARGV[5] generation or -1   ARGV[6] version of the OffsetCommit
--- ARGV[7] retention ms   ARGV[8..] offsets: `topic:partition`, `offset leader_epoch topic_id metadata`, ...
+-- ARGV[1] outages: `served_until from-to ...` or '', read where something is due
+-- ARGV[2] id and ARGV[3] locator of a new group, '' while it is not in the index
+-- ARGV[4] member_id or ''   ARGV[5] instance_id or ''   ARGV[6] generation or -1   ARGV[7] version of the OffsetCommit
+-- ARGV[8] retention ms   ARGV[9..] offsets: `topic:partition`, `offset leader_epoch topic_id metadata`, ...
 -- Returns code
 -- Codes: UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
 -- REBALANCE_IN_PROGRESS
 -- Source: OffsetMetadataManager.commitOffset
 function group.commit(keys, args)
+  group.expect(keys, args, 'commit', 8, 2)
   local offsets = {}
-  for at = 8, #args do
-    offsets[at - 7] = args[at]
-  end
-  if #offsets % 2 ~= 0 then
-    error('offsets come in pairs', 0)
+  for at = 9, #args do
+    offsets[at - 8] = args[at]
   end
   local state
-  if args[3] ~= '' then
-    state = group.beat(keys, args[3], args[4], args[5])
-  elseif group.takes_any_commit(keys, args[5], args[7]) then
+  if args[4] ~= '' then
+    state = group.beat(keys, args[4], args[5], args[6])
+  elseif group.takes_any_commit(keys, args[6], args[8]) then
     state = 'Empty'
   end
   if not state then
@@ -109,6 +108,7 @@ redis.register_function{
 -- Returns [`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]
 -- Source: OffsetMetadataManager.fetchOffsets
 function group.fetch(keys, args)
+  group.expect(keys, args, 'fetch', 0, 1)
   local expires_at = redis.call('HGET', keys[1], 'expires_at')
   local is_gone = expires_at and tonumber(expires_at) <= value.now_ms()
   if #args == 0 then
@@ -140,32 +140,15 @@ function group.subscribed(g)
     return nil
   end
   for _, id in ipairs(group.member_ids(g)) do
-    if not group.read_topics(group.metadata(g, g.members[id]), topics) then
+    local named = group.subscription(group.metadata(g, g.members[id]))
+    if not named then
       return nil
+    end
+    for _, name in ipairs(named) do
+      topics[name] = true
     end
   end
   return topics
-end
-
--- Add the topics of a ConsumerProtocolSubscription, of any version, to a set; false where it is not one.
-function group.read_topics(metadata, topics)
-  if #metadata < 6 then
-    return false
-  end
-  local _, count = struct.unpack('>hi4', metadata)
-  local at = 7
-  for _ = 1, count do
-    if #metadata < at + 1 then
-      return false
-    end
-    local length = struct.unpack('>h', metadata, at)
-    if length < 0 or #metadata < at + 1 + length then
-      return false
-    end
-    topics[string.sub(metadata, at + 2, at + 1 + length)] = true
-    at = at + 2 + length
-  end
-  return true
 end
 
 -- group_offset_delete: forget committed offsets of topics that no member subscribes to
@@ -174,13 +157,14 @@ end
 -- KEYS[3] sessions zset  member id -> end of its session
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1..] places: `topic:partition`, ...
+-- ARGV[1] outages: `served_until from-to ...` or ''   ARGV[2..] places: `topic:partition`, ...
 -- Returns {code, [code, ...]}, one for each place
 -- Codes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; of a place GROUP_SUBSCRIBED_TO_TOPIC
 -- Source: OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete
 function group.offset_delete(keys, args)
+  group.expect(keys, args, 'offset_delete', 1, 1)
   local g = group.open(keys)
-  group.advance(g)
+  group.advance(g, args[1])
   local outcome, codes, removed = code.NONE, {}, {}
   if not group.exists(g) then
     outcome = code.GROUP_ID_NOT_FOUND
@@ -188,11 +172,12 @@ function group.offset_delete(keys, args)
     outcome = code.NON_EMPTY_GROUP
   else
     local topics = group.subscribed(g)
-    for at, place in ipairs(args) do
+    for at = 2, #args do
+      local place = args[at]
       if not topics or topics[string.match(place, '^(.*):%d+$')] then
-        codes[at] = code.GROUP_SUBSCRIBED_TO_TOPIC
+        codes[at - 1] = code.GROUP_SUBSCRIBED_TO_TOPIC
       else
-        codes[at] = code.NONE
+        codes[at - 1] = code.NONE
         removed[#removed + 1] = place
       end
     end

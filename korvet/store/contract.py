@@ -20,10 +20,13 @@ GONE = -3
 """Code of a reply: the partition's topic id is absent or another; read the catalog again."""
 UNINDEXED = -4
 """Code of a reply: there is no such group; put it in the index, and call again with an id for it."""
+RETRY = -5
+"""Code of a reply: the group has further Redis groups by now; destroy these too, and call again."""
 
 CATALOG_KEYS = ("meta", "topics", "configs")
 LOG_KEYS = ("log", "meta", "producers")
 GROUP_KEYS = ("group", "members", "sessions", "static", "offsets")
+ATTACHED_GROUP_KEYS = (*GROUP_KEYS, "attached")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +212,33 @@ LOG_FUNCTIONS = (
         reply="{code, leader_epoch}; may be repeated",
         allow_oom=True,
     ),
+    Function(
+        name="korvet_log_attach",
+        description="make the Redis group of a Kafka group at its position, or move it there",
+        keys=LOG_KEYS,
+        args=("topic_id", "group_id", "offset", "mode"),
+        reply="{code}; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_detach",
+        description="destroy the Redis group of a Kafka group",
+        keys=LOG_KEYS,
+        args=("topic_id", "group_id"),
+        reply="{code}; a Redis group that is not there is none; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_describe",
+        description="what a partition holds, and where the Redis groups on it stand",
+        keys=("log", "meta"),
+        args=(),
+        reply="{code}, or {0, topic_id, _, start, _, end, _, epoch, _, batches, _, bytes, _, groups, [[name, _, "
+        "position, _, lag_records, _, lag_batches, _], ...]}: each name is followed by its value, the position is a "
+        "text",
+        read_only=True,
+        allow_oom=True,
+    ),
 )
 
 GROUP_FUNCTIONS = (
@@ -217,6 +247,7 @@ GROUP_FUNCTIONS = (
         description="join a group, or join it again",
         keys=GROUP_KEYS,
         args=(
+            "outages",
             "id",
             "locator",
             "member_id",
@@ -242,10 +273,10 @@ GROUP_FUNCTIONS = (
     ),
     Function(
         name="korvet_group_await",
-        description="ask for the answer to a join that was parked",
+        description="ask for the answers to joins that were parked",
         keys=GROUP_KEYS,
-        args=("member_id", "instance_id"),
-        reply="the same as group_join",
+        args=("outages", "members..."),
+        reply="[the same as group_join, ...], one for each",
         allow_oom=True,
     ),
     Function(
@@ -253,6 +284,7 @@ GROUP_FUNCTIONS = (
         description="store the leader's assignments, or hand a member its own",
         keys=GROUP_KEYS,
         args=(
+            "outages",
             "member_id",
             "instance_id",
             "generation",
@@ -262,14 +294,22 @@ GROUP_FUNCTIONS = (
             "assignments...",
         ),
         reply="{code} when refused, else {0, status, wait_ms, protocol_type, protocol, assignment}; status: ready | "
-        "parked (call again, without assignments, after wait_ms or a wake-up)",
+        "parked (call group_await_sync after wait_ms or a wake-up)",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_await_sync",
+        description="ask for the answers to syncs that were parked",
+        keys=GROUP_KEYS,
+        args=("outages", "generation", "members..."),
+        reply="[the same as group_sync, ...], one for each",
         allow_oom=True,
     ),
     Function(
         name="korvet_group_heartbeat",
         description="show that a member lives",
         keys=GROUP_KEYS,
-        args=("member_id", "instance_id", "generation"),
+        args=("outages", "member_id", "instance_id", "generation"),
         reply="code",
         allow_oom=True,
     ),
@@ -277,7 +317,7 @@ GROUP_FUNCTIONS = (
         name="korvet_group_leave",
         description="take members out of a group",
         keys=GROUP_KEYS,
-        args=("members...",),
+        args=("outages", "members..."),
         reply="[code, ...], one for each",
         allow_oom=True,
     ),
@@ -285,7 +325,17 @@ GROUP_FUNCTIONS = (
         name="korvet_group_commit",
         description="commit offsets, as a member or as a consumer without a group's protocol",
         keys=GROUP_KEYS,
-        args=("id", "locator", "member_id", "instance_id", "generation", "version", "retention", "offsets..."),
+        args=(
+            "outages",
+            "id",
+            "locator",
+            "member_id",
+            "instance_id",
+            "generation",
+            "version",
+            "retention",
+            "offsets...",
+        ),
         reply="code",
         allow_oom=True,
     ),
@@ -302,17 +352,22 @@ GROUP_FUNCTIONS = (
         name="korvet_group_offset_delete",
         description="forget committed offsets of topics that no member subscribes to",
         keys=GROUP_KEYS,
-        args=("places...",),
+        args=("outages", "places..."),
         reply="{code, [code, ...]}, one for each place",
         allow_oom=True,
     ),
     Function(
         name="korvet_group_describe",
         description="everything about a group and its members, as it is by now",
-        keys=GROUP_KEYS,
-        args=(),
-        reply="{code}, or {0, id, locator, state, generation, protocol_type, protocol, leader, [member_id, "
-        "instance_id, client_id, client_host, metadata, assignment, ...]}; what is not known is ''",
+        keys=(*GROUP_KEYS, "metas..."),
+        args=("outages?", "places..."),
+        reply="{code}, or {0, name, value, ...} of id, locator, state, state_for_ms, generation, protocol_type, "
+        "protocol, leader, rebalance_ends_in_ms, sync_ends_in_ms, expires_in_ms, members, pending, offsets, lags. What "
+        "is not known is '', of numbers nil. members: [[name, value, ...], ...] of member_id, instance_id, client_id, "
+        "client_host, session_timeout_ms, session_ends_in_ms, rebalance_timeout_ms, topics (it wants to read), "
+        "partitions (it is assigned, as `topic:partition`), metadata, assignment (as the members sent them). pending: "
+        "ids that are yet to join. offsets: [`topic:partition`, `offset leader_epoch topic_id metadata`, ...]. lags: "
+        "[[name, value, ...], ...] of place, offset, end_offset, lag in records",
         read_only=True,
         allow_oom=True,
     ),
@@ -320,17 +375,57 @@ GROUP_FUNCTIONS = (
         name="korvet_group_state",
         description="a group's state without its members, as it is by now",
         keys=GROUP_KEYS,
-        args=(),
-        reply="{code}, or {0, state, generation, protocol_type or '', members}",
+        args=("outages?",),
+        reply="{code}, or {0, 'state', state, 'generation', generation, 'protocol_type', protocol_type or '', "
+        "'members', members, 'pending', ids that are yet to join}",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_attach",
+        description="remember places where there is a Redis group, or is about to be, and tell where these should stand",
+        keys=ATTACHED_GROUP_KEYS,
+        args=("follower", "places..."),
+        reply="{code}, or {0, was_last, [offset, ...]}, one committed offset for each, '' where there is none; "
+        "was_last is 1 where nobody else called since this follower did, so that what it moved is where it moved it; "
+        "may be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_attached",
+        description="the places whose Redis groups are to be destroyed before a group is deleted",
+        keys=ATTACHED_GROUP_KEYS,
+        args=("outages?",),
+        reply="{code, [`topic:partition`, topic_id, ...]}, with GROUP_ID_NOT_FOUND what is left of one that expired",
         read_only=True,
         allow_oom=True,
     ),
     Function(
         name="korvet_group_delete",
-        description="remove a group without members, and its offsets",
-        keys=GROUP_KEYS,
-        args=(),
+        description="remove a group without members, and its offsets, when its Redis groups are destroyed",
+        keys=ATTACHED_GROUP_KEYS,
+        args=("outages", "which", "places..."),
         reply="code",
+        allow_oom=True,
+    ),
+)
+
+READER_FUNCTIONS = (
+    Function(
+        name="korvet_reader_note",
+        description="a client at a host reads places for a group",
+        keys=("groups",),
+        args=("group_id", "ttl", "places..."),
+        reply="0; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_reader_find",
+        description="the groups that a client at a host reads places for",
+        keys=("groups",),
+        args=("places...",),
+        reply="[group_id, ...], one for each: '' where there is none, or more than one",
+        read_only=True,
         allow_oom=True,
     ),
 )
@@ -341,6 +436,13 @@ def _by_name(functions: Iterable[Function]) -> Mapping[str, Function]:
 
 
 FUNCTIONS: Mapping[str, Function] = _by_name(
-    (*LIBRARY_FUNCTIONS, *CATALOG_FUNCTIONS, *FRONTEND_FUNCTIONS, *LOG_FUNCTIONS, *GROUP_FUNCTIONS)
+    (
+        *LIBRARY_FUNCTIONS,
+        *CATALOG_FUNCTIONS,
+        *FRONTEND_FUNCTIONS,
+        *LOG_FUNCTIONS,
+        *GROUP_FUNCTIONS,
+        *READER_FUNCTIONS,
+    )
 )
 """Every function of the library by its name."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 from uuid import UUID, uuid4
@@ -25,6 +25,7 @@ from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose, Store
 from korvet.store.contract import UNINDEXED
 from korvet.store.keys import GROUP_INDEX_SHARDS, Namespace
+from korvet.store.outages import Outages
 from korvet.store.wakeup import Wakeups
 
 NOT_FOUND: Final = int(ErrorCode.group_id_not_found)
@@ -164,15 +165,20 @@ class ListedGroup(NamedTuple):
 class Groups:
     """The groups of one namespace."""
 
-    def __init__(self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups) -> None:
+    def __init__(
+        self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups, outages: Outages
+    ) -> None:
         self._namespace = namespace
         self._store = store
         self._catalog = catalog
         self._wakeups = wakeups
+        self._outages = outages
         self._keys = lru_cache(_KEYS_KEPT)(namespace.group)
 
     def _call(self, function: str, group_id: str, *args: str | int | bytes) -> Awaitable[Any]:
-        return self._store.fcall(Purpose.COORDINATE, function, self._keys(group_id), *args)
+        """Call one of the functions that are told of outages: all but korvet_group_fetch."""
+        keys = self._keys(group_id)
+        return self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys.group), *args)
 
     def _setting(self, name: str) -> int:
         return int(self._catalog.setting(None, name))
@@ -188,7 +194,11 @@ class Groups:
         reply = await self._making(request.group_id, lambda id, locator: self._join(request, id, locator))
         if _is_parked(reply, _JOIN_STATUS):
             member_id = _text(reply[1])
-            ask = partial(self._call, "korvet_group_await", request.group_id, member_id, request.instance_id or "")
+
+            async def ask() -> Any:
+                instance_id = request.instance_id or ""
+                return (await self._call("korvet_group_await", request.group_id, member_id, instance_id))[0]
+
             longest_s = max(request.rebalance_timeout_ms, request.session_timeout_ms) / 1000 + _GRACE_S
             with anyio.move_on_after(max(longest_s, _PATIENCE_S)):
                 reply = await self._parked(request.group_id, _JOIN_STATUS, draining, ask)
@@ -223,19 +233,20 @@ class Groups:
     async def sync(self, request: SyncRequest, draining: anyio.Event) -> Synced:
         """Hand in the leader's assignments, or wait for one's own. Ends as `join` does at drain."""
 
-        def ask(*assignments: str | bytes) -> Awaitable[Any]:
-            return self._call(
-                "korvet_group_sync",
-                request.group_id,
-                request.member_id,
-                request.instance_id or "",
-                request.generation,
-                0 if request.protocol is None else 1,
-                *(request.protocol or ("", "")),
-                *assignments,
-            )
+        member = (request.member_id, request.instance_id or "")
 
-        reply = await ask(*(part for assignment in request.assignments for part in assignment))
+        async def ask() -> Any:
+            return (await self._call("korvet_group_await_sync", request.group_id, request.generation, *member))[0]
+
+        reply = await self._call(
+            "korvet_group_sync",
+            request.group_id,
+            *member,
+            request.generation,
+            0 if request.protocol is None else 1,
+            *(request.protocol or ("", "")),
+            *(part for assignment in request.assignments for part in assignment),
+        )
         if _is_parked(reply, _SYNC_STATUS):
             reply = await self._parked(request.group_id, _SYNC_STATUS, draining, ask)
             if _is_parked(reply, _SYNC_STATUS):
@@ -292,7 +303,7 @@ class Groups:
         named = [] if places is None else [f"{topic}:{partition}" for topic, partition in places]
         if places is not None and not named:
             return {}
-        flat = await self._call("korvet_group_fetch", group_id, *named)
+        flat = await self._store.fcall(Purpose.COORDINATE, "korvet_group_fetch", self._keys(group_id), *named)
         return {_place(place): _offset(text) for place, text in zip(flat[::2], flat[1::2], strict=True) if text}
 
     async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> tuple[int, Sequence[int]]:
@@ -314,7 +325,7 @@ class Groups:
         for some in await self._indexed():
             replies = await asyncio.gather(*(self._call("korvet_group_state", group_id) for group_id in some))
             groups += [
-                ListedGroup(group_id, _text(reply[1]), _text(reply[3]))
+                ListedGroup(group_id, _text(_named(reply)["state"]), _text(_named(reply)["protocol_type"]))
                 for group_id, reply in zip(some, replies, strict=True)
                 if reply[0] == 0
             ]
@@ -336,7 +347,7 @@ class Groups:
             lives = await asyncio.gather(*(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys))
             for group_id, state, left_ms in zip(some, states, lives, strict=True):
                 # The keys of a group that is known to be Empty have an expiry.
-                if state[0] == NOT_FOUND or (state[1] == _EMPTY and left_ms == _NO_EXPIRY):
+                if state[0] == NOT_FOUND or (_named(state)["state"] == _EMPTY and left_ms == _NO_EXPIRY):
                     found.add(group_id)
         return found
 
@@ -382,6 +393,11 @@ def _text(value: bytes) -> str:
     return value.decode()
 
 
+def _named(reply: Any) -> dict[str, Any]:
+    """The names and values behind a reply's code."""
+    return {_text(name): value for name, value in zip(reply[1::2], reply[2::2], strict=True)}
+
+
 def _is_parked(reply: Any, status_at: int) -> bool:
     return len(reply) > status_at and reply[status_at] == _PARKED
 
@@ -407,26 +423,28 @@ def _joined(reply: Any) -> Joined:
 
 
 def _described(reply: Any) -> GroupDescription:
-    _, id, locator, state, generation, protocol_type, protocol, leader, told = reply
-    members = [
-        GroupMember(
-            _text(told[at]),
-            _text(told[at + 1]) or None,
-            _text(told[at + 2]),
-            _text(told[at + 3]),
-            *told[at + 4 : at + 6],
-        )
-        for at in range(0, len(told), 6)
-    ]
+    found = _named(reply)
     return GroupDescription(
-        id=_text(id),
-        locator=_text(locator),
-        state=_text(state),
-        generation=generation,
-        protocol_type=_text(protocol_type),
-        protocol=_text(protocol),
-        leader=_text(leader),
-        members=members,
+        id=_text(found["id"]),
+        locator=_text(found["locator"]),
+        state=_text(found["state"]),
+        generation=found["generation"],
+        protocol_type=_text(found["protocol_type"]),
+        protocol=_text(found["protocol"]),
+        leader=_text(found["leader"]),
+        members=[_described_member(told) for told in found["members"]],
+    )
+
+
+def _described_member(told: Any) -> GroupMember:
+    of = _named((0, *told))
+    return GroupMember(
+        id=_text(of["member_id"]),
+        instance_id=_text(of["instance_id"]) or None,
+        client_id=_text(of["client_id"]),
+        client_host=_text(of["client_host"]),
+        metadata=of["metadata"],
+        assignment=of["assignment"],
     )
 
 

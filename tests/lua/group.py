@@ -29,6 +29,8 @@ START_S = 4_000_000_000.0
 RANGE = (("range", b"range-metadata"),)
 ROUND_ROBIN = (("roundrobin", b"roundrobin-metadata"),)
 
+MEMBER_FIELDS = ("member_id", "instance_id", "client_id", "client_host")
+
 Protocols = Sequence[tuple[str, bytes]]
 
 
@@ -104,6 +106,15 @@ class Described(NamedTuple):
         return {member.id for member in self.members}
 
 
+def milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def named(flat: Sequence[Any]) -> dict[str, Any]:
+    """Names and values in turn as a table."""
+    return dict(zip(map(plain, flat[::2]), flat[1::2], strict=True))
+
+
 def plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
@@ -115,23 +126,52 @@ class Group:
         self.server = server
         unit = f"korvet:{{default:group:{name}}}"
         self.keys = tuple(f"{unit}:{part}" for part in ("group", "members", "sessions", "static", "offsets"))
+        self.attached = f"{unit}:attached"
         self.id, self.locator = GROUP_ID, "default/consumer-groups/g"
         self.now = START_S
         self.initial_delay_ms = 0
         self.max_size = 2**31 - 1
         self._set_clock = set_clock
         self._names = count(1)
+        self._outages: list[str] = []
+        self.served_until: float | None = None
         set_clock(self.now)
 
     def pass_time(self, seconds: float) -> None:
+        """Time goes by in which Redis served."""
         self.now += seconds
         self._set_clock(self.now)
 
-    def call(self, function: str, *args: str | int | bytes) -> Any:
-        return self.server.fcall(f"korvet_group_{function}", len(self.keys), *self.keys, *args)
+    def outage(self, seconds: float) -> None:
+        """Time goes by in which nobody could call Redis; every call from then on tells of it."""
+        began = milliseconds(self.now)
+        self.pass_time(seconds)
+        self._outages.append(f"{began}-{milliseconds(self.now)}")
 
-    def read(self, function: str, *args: str | int | bytes) -> Any:
-        return self.server.fcall_ro(f"korvet_group_{function}", len(self.keys), *self.keys, *args)
+    @property
+    def outages(self) -> str:
+        """What a front-end knows: `served_until` is now unless it is set; nothing before there was an outage."""
+        if not self._outages and self.served_until is None:
+            return ""
+        served_until = milliseconds(self.now if self.served_until is None else self.served_until)
+        return " ".join([str(served_until), *self._outages])
+
+    def call(self, function: str, *args: str | int | bytes, keys: Sequence[str] = ()) -> Any:
+        """Call a function that writes; it is told of the outages."""
+        keys = (*self.keys, *keys)
+        return self.server.fcall(f"korvet_group_{function}", len(keys), *keys, self.outages, *args)
+
+    def read(self, function: str, *args: str | int | bytes, keys: Sequence[str] = ()) -> Any:
+        """Call a function that reads; all but fetch are told of the outages."""
+        keys = (*self.keys, *keys)
+        told = () if function == "fetch" else (self.outages,)
+        return self.server.fcall_ro(f"korvet_group_{function}", len(keys), *keys, *told, *args)
+
+    def read_named(self, function: str, *args: str | int | bytes, keys: Sequence[str] = ()) -> dict[str, Any]:
+        """The reply of describe or state, by its names."""
+        code, *flat = self.read(function, *args, keys=keys)
+        assert code == NONE, code
+        return named(flat)
 
     def join(
         self,
@@ -156,7 +196,12 @@ class Group:
 
     def wait(self, member: str, instance: str = "") -> Joined:
         """Ask for the answer to a parked join."""
-        return self._joined(self.call("await", member, instance))
+        (joined,) = self.wait_all((member, instance))
+        return joined
+
+    def wait_all(self, *members: tuple[str, str]) -> list[Joined]:
+        """Ask for the answers to parked joins together; members are (member id, instance id)."""
+        return [self._joined(reply) for reply in self.call("await", *(part for pair in members for part in pair))]
 
     def _joined(self, reply: Any) -> Joined:
         head = [plain(value) for value in reply[:9]]
@@ -176,8 +221,20 @@ class Group:
         protocol: tuple[str, str] | None = None,
     ) -> Synced:
         flat = [part for assignment in (assignments or {}).items() for part in assignment]
-        named = (1, *protocol) if protocol else (0, "", "")
-        reply = self.call("sync", member, instance, generation, *named, *flat)
+        protocol_named = (1, *protocol) if protocol else (0, "", "")
+        return self._synced(self.call("sync", member, instance, generation, *protocol_named, *flat))
+
+    def wait_sync_all(self, generation: int, *members: tuple[str, str]) -> list[Synced]:
+        """Ask for the answers to parked syncs together; members are (member id, instance id)."""
+        flat = (part for pair in members for part in pair)
+        return [self._synced(reply) for reply in self.call("await_sync", generation, *flat)]
+
+    def wait_sync(self, member: str, generation: int, instance: str = "") -> Synced:
+        """Ask for the answer to a parked sync."""
+        (synced,) = self.wait_sync_all(generation, (member, instance))
+        return synced
+
+    def _synced(self, reply: Any) -> Synced:
         return Synced(*[plain(value) for value in reply[:5]], *reply[5:])
 
     def heartbeat(self, member: str, generation: int, instance: str = "") -> int:
@@ -205,25 +262,24 @@ class Group:
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
     def delete(self) -> int:
-        return int(self.call("delete"))
+        return int(self.call("delete", "any", keys=[self.attached]))
 
     def delete_offsets(self, *places: str) -> tuple[int, list[int]]:
         code, codes = self.call("offset_delete", *places)
         return code, codes
 
     def describe(self) -> Described:
-        reply = self.read("describe")
-        assert reply[0] == NONE, reply
-        flat = reply[8]
+        found = self.read_named("describe")
         members = tuple(
-            Member._make((*map(plain, flat[at : at + 4]), flat[at + 4], flat[at + 5])) for at in range(0, len(flat), 6)
+            Member._make((*(plain(of[name]) for name in MEMBER_FIELDS), of["metadata"], of["assignment"]))
+            for of in map(named, found["members"])
         )
-        return Described._make((*map(plain, reply[1:8]), members))
+        return Described._make((*(plain(found[name]) for name in Described._fields[:-1]), members))
 
     @property
     def state(self) -> str:
         reply = self.read("state")
-        return "Dead" if reply[0] == GROUP_ID_NOT_FOUND else str(plain(reply[1]))
+        return "Dead" if reply[0] == GROUP_ID_NOT_FOUND else str(plain(named(reply[1:])["state"]))
 
     @property
     def generation(self) -> int:

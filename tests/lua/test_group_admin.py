@@ -22,6 +22,15 @@ from tests.lua.group import (
 )
 
 
+def state(name: str, generation: int, *, members: int, pending: int = 0) -> list[Any]:
+    """The reply of korvet_group_state for a consumer group."""
+    told = {
+        b"state": name.encode(), b"generation": generation, b"protocol_type": b"consumer", b"members": members,
+        b"pending": pending,
+    }  # fmt: skip
+    return [NONE, *(part for pair in told.items() for part in pair)]
+
+
 def test_stable_group_is_described_with_metadata_and_assignments(group: Group) -> None:
     """GCT.testDescribeGroupStable, GMMT.testDescribeGroupStable."""
     leader, follower = group.stable(2, client="app")
@@ -65,7 +74,7 @@ def test_unknown_group_is_not_found(group: Group) -> None:
 def test_state_without_members(group: Group) -> None:
     """GMMT.testListGroups."""
     group.stable(2)
-    assert group.read("state") == [NONE, b"Stable", 2, b"consumer", 2]
+    assert group.read("state") == state("Stable", 2, members=2)
 
 
 def test_group_whose_members_died_is_shown_as_it_is_by_now(group: Group) -> None:
@@ -73,7 +82,7 @@ def test_group_whose_members_died_is_shown_as_it_is_by_now(group: Group) -> None
     group.pass_time(4)
     group.heartbeat(first, 2)
     group.pass_time(6)
-    assert group.read("state")[1:] == [b"PreparingRebalance", 2, b"consumer", 1]
+    assert group.read("state") == state("PreparingRebalance", 2, members=1)
     assert group.describe().member_ids == {first}
 
 
@@ -143,7 +152,7 @@ def test_group_of_five_hundred_members(group: Group) -> None:
     group.assign(answers[0])
     for answer in answers:
         assert group.sync(answer.member, 1).assignment == answer.member.encode()
-    assert group.read("state") == [NONE, b"Stable", 1, b"consumer", 500]
+    assert group.read("state") == state("Stable", 1, members=500)
     assert group.field("sync_deadline") is None
 
 

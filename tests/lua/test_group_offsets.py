@@ -208,7 +208,7 @@ def test_group_with_members_never_expires(group: Group) -> None:
     (member,) = group.stable(session_s=1800)
     group.commit(AT_5, member, 1)
     for _ in range(3):
-        group.pass_time(RETENTION_S)
+        group.outage(RETENTION_S)
         assert group.heartbeat(member, 1) == NONE
     assert group.fetch() == AT_5
 

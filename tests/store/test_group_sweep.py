@@ -12,6 +12,7 @@ from korvet.store.client import Purpose
 from korvet.store.group_sweep import sweep
 from korvet.store.groups import Groups, JoinRequest
 from korvet.store.keys import GROUP_INDEX_SHARDS
+from korvet.store.outages import Outages
 from tests.store.logs import NAMESPACE, Front
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +28,7 @@ async def groups(one: Front) -> Groups:
         await one.store.call(Purpose.COORDINATE, key, "DEL", key)
     catalog = Catalog(NAMESPACE, one.store, one.wakeups, {"group.initial.rebalance.delay.ms": "0"})
     await catalog.open()
-    return Groups(NAMESPACE, one.store, catalog, one.wakeups)
+    return Groups(NAMESPACE, one.store, catalog, one.wakeups, Outages(one.store))
 
 
 async def call(one: Front, key: str, command: str, *args: str | int) -> object:
