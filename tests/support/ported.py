@@ -1,12 +1,13 @@
 """Which tests repeat which cases of Kafka's own tests.
 
-``@kafka("Class.method", …)`` names them at the test. docs/kafka-tests.md lists them all: ``python -m tests.support.ported``
-prints what belongs there, and tests/lua/kafka/test_sources.py holds the two together.
+``@kafka("Class.method", …)`` names them at the test, and docs/kafka-tests.md lists them all: what belongs there is
+printed by ``python -m tests.support.ported``. tests/lua/kafka/test_sources.py holds the two together.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +45,7 @@ def ported() -> list[Ported]:
             if isinstance(node, ast.FunctionDef):
                 test = f"{path.relative_to(TESTS)}::{node.name}"
                 names = [name for decorator in node.decorator_list for name in _named(decorator)]
-                found += [Ported(*name.split("."), test) for name in names]
+                found += [Ported._make((*name.split("."), test)) for name in names]
     return sorted(found)
 
 
@@ -62,4 +63,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    sys.stdout.write(table())

@@ -9,6 +9,8 @@ from tests.lua.group import MEMBER_ID_REQUIRED, NONE, RANGE, ROUND_ROBIN, Group,
 
 LEADER, FOLLOWER = "leader-instance-id", "follower-instance-id"
 BOTH = RANGE + ROUND_ROBIN
+Options = dict[str, Any]
+"""Named arguments of `Group.join`."""
 STEP_S = 2.0
 """Less than half a session: who waits asks that often."""
 
