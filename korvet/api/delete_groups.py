@@ -10,18 +10,13 @@ from typing import Any
 from korvet.api import Answer, api
 from korvet.api.context import Context
 from korvet.api.group_failures import failure_code
-from korvet.errors import KorvetError
 
 
 @api(42, 0, 2)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Remove each group that has no members, one after the other; one that is named twice is answered once."""
-    results = [(group_id, await _deleted(ctx, group_id)) for group_id in dict.fromkeys(request.groups_names)]
+    """Remove the groups that have no members, all of them together; one that is named twice is answered once."""
+    group_ids = list(dict.fromkeys(request.groups_names))
+    outcomes = await ctx.frontend.groups.delete(group_ids)
+    codes = [outcome if isinstance(outcome, int) else failure_code(outcome, "delete_groups") for outcome in outcomes]
+    results = zip(group_ids, codes, strict=True)
     return {"results": [{"group_id": group_id, "error_code": code} for group_id, code in results]}
-
-
-async def _deleted(ctx: Context, group_id: str) -> int:
-    try:
-        return await ctx.frontend.groups.delete(group_id)
-    except KorvetError as error:
-        return failure_code(error, "delete_groups")

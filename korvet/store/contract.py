@@ -383,7 +383,7 @@ GROUP_FUNCTIONS = (
     ),
     Function(
         name="korvet_group_attach",
-        description="remember places where there is a Redis group, or is about to be, and tell where these should stand",
+        description="remember where there is a Redis group, or is about to be, and tell where these should stand",
         keys=ATTACHED_GROUP_KEYS,
         args=("follower", "places..."),
         reply="{code}, or {0, was_last, [offset, ...]}, one committed offset for each, '' where there is none; "

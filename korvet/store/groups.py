@@ -21,11 +21,13 @@ import anyio
 from kio.schema.errors import ErrorCode
 from ulid import ULID
 
+from korvet.errors import KorvetError
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose, Store
 from korvet.store.contract import UNINDEXED
 from korvet.store.keys import GROUP_INDEX_SHARDS, Namespace
 from korvet.store.outages import Outages
+from korvet.store.redis_groups import RedisGroups
 from korvet.store.wakeup import Wakeups
 
 NOT_FOUND: Final = int(ErrorCode.group_id_not_found)
@@ -173,6 +175,7 @@ class Groups:
         self._catalog = catalog
         self._wakeups = wakeups
         self._outages = outages
+        self.redis_groups = RedisGroups(namespace, store)
         self._keys = lru_cache(_KEYS_KEPT)(namespace.group)
 
     def _call(self, function: str, group_id: str, *args: str | int | bytes) -> Awaitable[Any]:
@@ -296,6 +299,10 @@ class Groups:
             return self._call("korvet_group_commit", request.group_id, id, locator, *head, *flat)
 
         code: int = await self._making(request.group_id, commit)
+        if code == 0:
+            self.redis_groups.committed(
+                request.group_id, [(place, offset.topic_id.hex) for place, offset in request.offsets]
+            )
         return code
 
     async def fetch(self, group_id: str, places: Iterable[Place] | None) -> Mapping[Place, Offset]:
@@ -331,12 +338,19 @@ class Groups:
             ]
         return groups
 
-    async def delete(self, group_id: str) -> int:
-        """Remove a group without members, and its offsets."""
-        code: int = await self._call("korvet_group_delete", group_id)
-        if code in (0, NOT_FOUND):
-            await self._take_out_of_index(group_id)
-        return code
+    async def delete(self, group_ids: Sequence[str]) -> Sequence[int | KorvetError]:
+        """Remove groups without members, with Redis groups and offsets: a code or the store's failure for each."""
+        return await self._delete(group_ids)
+
+    async def _delete(self, group_ids: Sequence[str], *, only_expired: bool = False) -> Sequence[int | KorvetError]:
+        outcomes = await self.redis_groups.delete(group_ids, self._outages.known_at, only_expired=only_expired)
+        for at, group_id in enumerate(group_ids):
+            if outcomes[at] in (0, NOT_FOUND):
+                try:
+                    await self._take_out_of_index(group_id)
+                except KorvetError as error:
+                    outcomes[at] = error
+        return outcomes
 
     async def neglected(self) -> set[str]:
         """The groups whose members all died unnoticed, and the entries of the index without a group."""
@@ -352,10 +366,12 @@ class Groups:
         return found
 
     async def tend(self, group_id: str) -> None:
-        """Have a group do what became due, and take it out of the index where there is none."""
+        """Have a group do what became due; of one that is not there, remove what is left."""
         code, _ = await self.delete_offsets(group_id, ())
         if code == NOT_FOUND:
-            await self._take_out_of_index(group_id)
+            (outcome,) = await self._delete([group_id], only_expired=True)
+            if isinstance(outcome, KorvetError):
+                raise outcome
 
     # ------------------------------------------------------------------ the index
 

@@ -33,6 +33,17 @@ class GroupKeys(NamedTuple):
     offsets: str
 
 
+class AttachedGroupKeys(NamedTuple):
+    """Keys of one group with that of its Redis groups, for the functions that attach, tell of them and delete."""
+
+    group: str
+    members: str
+    sessions: str
+    static: str
+    offsets: str
+    attached: str
+
+
 def placed_batch(log: str, next_offset: int) -> str:
     """Where the batch of an entry lies that does not carry it itself."""
     return f"{log}:{next_offset}"
@@ -86,3 +97,12 @@ class Namespace:
     def group(self, group_id: str) -> GroupKeys:
         unit = f"korvet:{{{_encoded(self.name)}:group:{_encoded(group_id)}}}"
         return GroupKeys(f"{unit}:group", f"{unit}:members", f"{unit}:sessions", f"{unit}:static", f"{unit}:offsets")
+
+    def attached_group(self, group_id: str) -> AttachedGroupKeys:
+        """The keys of `group`, and the one beside them that knows its Redis groups."""
+        keys = self.group(group_id)
+        return AttachedGroupKeys(*keys, f"{keys.group.removesuffix(':group')}:attached")
+
+    def reader(self, client_id: str, client_host: str) -> str:
+        """The groups for which a client at a host reads."""
+        return f"korvet:{{{_encoded(self.name)}:reader:{_encoded(client_id)}@{_encoded(client_host)}}}:groups"
