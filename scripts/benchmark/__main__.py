@@ -11,6 +11,8 @@ medians of the others. A ratio is the factor by which korvet is better (above 1)
 - latency: from before the produce call (linger 0) to the record in a consumer's hand, both librdkafka.
 - groups: Heartbeat and OffsetCommit over 50 raw connections, one request in flight on each, each the only member of
   its group; every answer is checked.
+- scale: members of one group join over raw connections, with a heartbeat every 0.2 s, and the first rebalance delayed
+  by nothing on both brokers; what groups take of korvet's Redis in bytes, and a heartbeat in microseconds.
 - process: cold start from the process's start to its ready line (Kafka: to its first answers as a coordinator); memory
   is resident memory of front-end and embedded server together, or of the JVM.
 """
@@ -61,6 +63,8 @@ def _preload(target: Target, measure: Measure) -> None:
 def _measure(target: Target, measure: Measure, round_number: int) -> dict[str, float]:
     if measure.preload:
         return _work({**measure.job, "topic": measure.name}, target.address)
+    if measure.needs_redis:
+        return _work({**measure.job, "redis_url": target.redis_url}, target.address)
     if not measure.needs_topic:
         return _work(measure.job, target.address)
     topic = f"{measure.name}-{round_number}"
@@ -99,7 +103,9 @@ def run(starters: Sequence[Starter], chosen: Sequence[Measure], rounds: int, wit
             click.echo(f"round {number} of {rounds}{' (warming up)' if number == 0 else ''}", err=True)
             for measure in chosen:
                 for target in running if number % 2 else reversed(running):
-                    if measure.needs_groups and not target.has_groups:
+                    if (measure.needs_groups and not target.has_groups) or (
+                        measure.needs_redis and target.redis_url is None
+                    ):
                         continue
                     result = _measure(target, measure, number)
                     for line in measure.lines if number else ():
@@ -112,7 +118,7 @@ def run(starters: Sequence[Starter], chosen: Sequence[Measure], rounds: int, wit
 
 
 def _shown(value: float, unit: str) -> str:
-    if unit in ("ms", "s"):
+    if unit in ("ms", "s", "us"):
         return f"{value:.2f}"
     return f"{value:,.0f}"
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from scripts.benchmark.scale import COUNTS, SIZES
+
 LIBRDKAFKA: Final = "librdkafka"
 RAW: Final = "raw, 50 connections"
 
@@ -29,6 +31,7 @@ class Measure:
     preload: int = 0
     needs_topic: bool = True
     needs_groups: bool = False
+    needs_redis: bool = False
     value_bytes: int = field(default=100)
 
 
@@ -66,6 +69,35 @@ def _coordinate(api: str, label: str, seconds: float) -> Measure:
     )  # fmt: skip
 
 
+def _less(key: str, label: str, unit: str) -> Line:
+    return Line(key=key, label=label, unit=unit, less_is_better=True)
+
+
+JOINING: Final = Measure(
+    name="joining", group="scale", generator="raw, a connection each", job={"job": "joining", "sizes": SIZES},
+    lines=tuple(
+        line for size in SIZES
+        for line in (
+            _less(f"join_{size}_s", f"a group of {size:,} members settles", "s"),
+            _less(f"one_more_{size}_s", f"one more joins {size:,}, who all join again at once", "s"),
+        )
+    ),
+    needs_topic=False, needs_groups=True,
+)  # fmt: skip
+GROUP_COSTS: Final = Measure(
+    name="group-costs", group="scale", generator="Redis's own counters",
+    job={"job": "group_costs", "sizes": SIZES, "counts": COUNTS},
+    lines=(
+        *(_less(f"group_{count}_bytes", f"idle group with one offset, of {count:,}", "B") for count in COUNTS),
+        _less("offset_bytes", "one more committed offset", "B"),
+        *(_less(f"member_{size}_bytes", f"member of a group of {size:,}", "B") for size in SIZES),
+        *(_less(f"heartbeat_{count}_us", f"a heartbeat beside {count:,} idle groups", "us") for count in (0, *COUNTS)),
+        *(_less(f"heartbeat_of_{size}_us", f"a heartbeat in a group of {size:,}", "us") for size in SIZES),
+    ),
+    needs_topic=False, needs_redis=True,
+)  # fmt: skip
+
+
 def measures(seconds: float) -> tuple[Measure, ...]:
     """Every measure, each taking about `seconds`; what is consumed grows with them."""
     return (
@@ -87,6 +119,8 @@ def measures(seconds: float) -> tuple[Measure, ...]:
         ),
         _coordinate("heartbeat", "heartbeats", seconds),
         _coordinate("offset_commit", "commits", seconds),
+        JOINING,
+        GROUP_COSTS,
     )  # fmt: skip
 
 
@@ -101,4 +135,4 @@ PROCESS: Final = Measure(
         Line(key="used_mb", label="resident memory, after the run, topics deleted", unit="MB", less_is_better=True),
     ),
 )
-GROUPS: Final = ("produce", "consume", "latency", "groups", "process")
+GROUPS: Final = ("produce", "consume", "latency", "groups", "scale", "process")

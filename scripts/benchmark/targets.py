@@ -51,6 +51,7 @@ class Target:
     create_topic: Callable[[str], None]
     delete_topic: Callable[[str], None]
     has_groups: bool = True
+    redis_url: str | None = None
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -110,7 +111,7 @@ def korvet(directory: Path) -> Iterator[Target]:
         create, delete = _admin_topics(f"127.0.0.1:{port}")
         yield Target(
             name="korvet", address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
-            delete_topic=delete,
+            delete_topic=delete, redis_url=f"unix://{data}/valkey.sock",
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Final
 
-from scripts.benchmark import coordinator, rdkafka
+from scripts.benchmark import coordinator, rdkafka, scale
 
 POOL: Final = 1000
 SETTLE_S: Final = 0.5
@@ -111,7 +111,10 @@ def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:
     return {"requests_per_s": coordinator.requests_per_second(address, api, seconds)}
 
 
-JOBS: Final[dict[str, Any]] = {"produce": produce, "consume": consume, "latency": latency, "coordinate": coordinate}
+JOBS: Final[dict[str, Any]] = {
+    "produce": produce, "consume": consume, "latency": latency, "coordinate": coordinate, "joining": scale.joining,
+    "group_costs": scale.group_costs,
+}  # fmt: skip
 
 
 def main() -> None:
