@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
+from korvet.store.registry import Registry
+
 _VIRTUAL_LEADERS: Final = 3
 _VIRTUAL_COORDINATORS: Final = 3
 _REMEMBERED: Final = 100_000
@@ -90,6 +92,38 @@ class FixedNodes:
 
     def coordinator(self, group_id: str) -> Node:
         return self._coordinators.node(group_id)
+
+
+class LeasedNodes:
+    """The front-ends that live, by the registry of their namespace."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._live: object = None
+        self._nodes: tuple[Node, ...] = ()
+        self._spread = Spread(())
+
+    @property
+    def own_id(self) -> int:
+        return self._registry.own_id
+
+    def all(self) -> Sequence[Node]:
+        self._follow()
+        return self._nodes
+
+    def leader(self, topic: str, partition: int) -> Node:
+        return self._follow().node(topic, partition)
+
+    def coordinator(self, group_id: str) -> Node:
+        return self._follow().node(group_id)
+
+    def _follow(self) -> Spread:
+        live = self._registry.live
+        if live is not self._live:
+            self._live = live
+            self._nodes = tuple(Node(node_id, address.host, address.port) for node_id, address in live)
+            self._spread = Spread(self._nodes)
+        return self._spread
 
 
 def virtual_nodes(host: str, port: int) -> FixedNodes:

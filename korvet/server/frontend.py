@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 import anyio
 import structlog
 
 from korvet.api.context import Frontend, Listener
-from korvet.api.nodes import FixedNodes, Node, virtual_nodes
+from korvet.api.nodes import LeasedNodes, Nodes, virtual_nodes
 from korvet.errors import StoreUnavailable
 from korvet.server.server import Door, Server
 from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
 from korvet.store import functions
+from korvet.store.address import Address
 from korvet.store.catalog import Catalog
 from korvet.store.client import Store, open_store
 from korvet.store.group_sweep import keep_swept
@@ -26,11 +28,11 @@ from korvet.store.keys import Namespace
 from korvet.store.log import Log
 from korvet.store.maintenance import maintain
 from korvet.store.outages import Outages
+from korvet.store.registry import Registry
 from korvet.store.wakeup import Wakeups
 
 log = structlog.get_logger()
 
-NODE_ID = 1
 _PATIENCE_S = 30.0
 _RETRY_S = 0.5
 
@@ -55,7 +57,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
             beside = next(iter(frontends.values()), None)
             if listener.namespace not in frontends:
                 frontends[listener.namespace] = _build(settings, listener.namespace, store, outages, wakeups, beside)
-        await _open_catalogs(store, frontends.values())
+        await _once_redis_serves(partial(_open_catalogs, store, frontends.values()))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outages.watch)
             for frontend in frontends.values():
@@ -67,13 +69,20 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
 
 
 async def _open_catalogs(store: Store, frontends: Iterable[Frontend]) -> None:
-    """Check the library and read the catalogs, as soon as Redis can (it may be loading, or a replica about to lead)."""
+    await functions.ensure(store)
+    for frontend in frontends:
+        await frontend.catalog.open()
+
+
+async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
+    """Do it as soon as Redis can (it may be loading, or a replica about to lead).
+
+    :raises StoreUnavailable: where it cannot for half a minute.
+    """
     deadline = anyio.current_time() + _PATIENCE_S
     while True:
         try:
-            await functions.ensure(store)
-            for frontend in frontends:
-                await frontend.catalog.open()
+            await opening()
             return
         except StoreUnavailable as error:
             if anyio.current_time() > deadline:
@@ -119,8 +128,13 @@ async def serve_listeners(
     """
     async with open_frontends(settings, redis_url) as opened, anyio.create_task_group() as tasks:
         server = Server(limits_of(settings.broker))
+        registries: dict[str, Registry] = {}
+        for name, frontend in opened.frontends.items():
+            registries[name] = _registry(settings, bound, frontend)
+            await _once_redis_serves(partial(registries[name].open, frontend.outages))
+            tasks.start_soon(registries[name].keep, frontend.draining)
         doors = [
-            Door(door, _listener(listener, port_of(door)), opened.frontends[listener.namespace])
+            Door(door, _listener(listener, registries[listener.namespace], door), opened.frontends[listener.namespace])
             for door, listener in zip(bound, settings.listeners, strict=True)
         ]
         _spare_the_collector()
@@ -135,16 +149,25 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _listener(settings: ListenerSettings, port: int) -> Listener:
+def _registry(settings: ServeSettings, bound: Sequence[socket.socket], frontend: Frontend) -> Registry:
+    """A namespace's registry, with a lease for the listener that is not behind an advertised address, if one is."""
+    for listener, door in zip(settings.listeners, bound, strict=True):
+        if listener.namespace == frontend.namespace.name and listener.advertised_host is None:
+            return Registry(frontend.namespace, frontend.store, Address(*listener.advertised(port_of(door))))
+    return Registry(frontend.namespace, frontend.store, None)
+
+
+def _listener(settings: ListenerSettings, registry: Registry, bound: socket.socket) -> Listener:
+    port = port_of(bound)
     advertised_host, advertised_port = settings.advertised(port)
     is_shared = settings.advertised_host is not None
-    alone = FixedNodes([Node(NODE_ID, advertised_host, advertised_port)])
+    nodes: Nodes = virtual_nodes(advertised_host, advertised_port) if is_shared else LeasedNodes(registry)
     return Listener(
         host=settings.host,
         port=port,
         advertised_host=advertised_host,
         advertised_port=advertised_port,
-        nodes=virtual_nodes(advertised_host, advertised_port) if is_shared else alone,
+        nodes=nodes,
         proxy_protocol=settings.proxy_protocol,
     )
 
