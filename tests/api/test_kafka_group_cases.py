@@ -118,6 +118,7 @@ def test_each_member_that_leaves_an_unknown_group_is_unknown(broker: KorvetServe
 
 @kafka("GroupMetadataManagerTest.testListGroups")
 @kafka("ClassicGroupTest.testIsInStates")
+@kafka("GroupCoordinatorTest.testListGroupsWithTypes")
 def test_groups_are_listed_by_state_and_type_whatever_their_case(broker: KorvetServer) -> None:
     empty, full = unique("g"), unique("g")
     commit(broker.port, empty, created(broker.port), 1)

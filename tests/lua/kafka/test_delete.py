@@ -202,6 +202,7 @@ def test_group_is_deleted_in_no_state_but_empty(group: Group) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testClassicGroupMaybeDelete")
+@kafka("ClassicGroupTest.testEmptyToDeadTransition")
 def test_empty_group_ends_by_itself_and_one_with_members_does_not(group: Group) -> None:
     group.known()
     group.pass_time(RETENTION_S)
@@ -252,4 +253,15 @@ def test_offsets_of_members_expire_after_the_group_became_empty(group: Group, pr
     group.pass_time(RETENTION_S - 0.001)
     assert group.fetch() == FOO_AND_BAR
     group.pass_time(0.001)
+    assert group.fetch() == {}
+
+
+@kafka("GroupCoordinatorTest.testOffsetsRetentionMsIntegerOverflow")
+def test_longest_retention_that_can_be_set_is_kept(group: Group) -> None:
+    longest_s = (2**31 - 1) * 60.0
+    assert group.commit(FOO_AND_BAR, retention_s=longest_s) == NONE
+    assert group.field("expires_at") == str(round((group.now + longest_s) * 1000))
+    group.pass_time(longest_s - 1)
+    assert group.fetch() == FOO_AND_BAR
+    group.pass_time(1)
     assert group.fetch() == {}

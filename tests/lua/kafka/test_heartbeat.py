@@ -176,3 +176,15 @@ def test_all_are_out_a_session_after_the_rebalance_that_a_new_member_began(group
         assert group.sync(first, 2, {}).code == NONE
     group.pass_time(6)
     assert (group.state, group.describe().members) == ("Empty", ())
+
+
+@kafka("GroupMetadataManagerTest.testOnLoadedSchedulesClassicGroupMemberHeartbeats")
+def test_sessions_begin_anew_when_the_coordinator_is_back(group: Group) -> None:
+    """Kafka does it when a coordinator loads the group; here it is when Redis can be called again."""
+    first, second = group.stable(2, session_s=10)
+    group.outage(3600)
+    assert group.heartbeat(first, 2) == NONE
+    group.pass_time(9.999)
+    assert group.describe().member_ids == {first, second}
+    group.pass_time(0.001)
+    assert group.state == "Empty"

@@ -245,3 +245,18 @@ def test_each_return_gets_another_member_id(group: Group) -> None:
     assert len(set(members)) == 6
     assert all(member.startswith(LEADER) for member in members)
     assert group.describe().leader == members[-1]
+
+
+@kafka("GroupCoordinatorTest.staticMemberRejoinWithUpdatedSessionAndRebalanceTimeoutsAndPersistChange")
+def test_members_who_come_back_bring_their_timeouts(group: Group) -> None:
+    static_pair(group, session_s=10, rebalance_s=10)
+    longer: Options = {"protocols": BOTH, "session_s": 20, "rebalance_s": 20}
+    follower = group.join(instance=FOLLOWER, **longer)
+    leader = group.join(instance=LEADER, **longer)
+    assert (follower.generation, follower.members) == (1, ())
+    assert (leader.generation, leader.skips_assignment, len(leader.members)) == (1, True, 2)
+    group.pass_time(19.999)
+    assert group.describe().member_ids == {leader.member, follower.member}
+    assert group.field("rebalance_timeout") == "20000"
+    group.pass_time(0.001)
+    assert group.state == "Empty"

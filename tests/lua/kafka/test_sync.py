@@ -135,6 +135,7 @@ def test_follower_must_rejoin_where_the_leader_died_before_it_assigned(group: Gr
 
 
 @kafka("GroupMetadataManagerTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived")
+@kafka("GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived")
 def test_group_is_empty_where_nobody_asked_for_an_assignment_in_time(group: Group) -> None:
     members = [one.member for one in completing(group, 3, **TIMES)]
     group.pass_time(3)
@@ -145,6 +146,7 @@ def test_group_is_empty_where_nobody_asked_for_an_assignment_in_time(group: Grou
 
 
 @kafka("GroupMetadataManagerTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers")
+@kafka("GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers")
 def test_followers_that_did_not_ask_in_time_are_out(group: Group) -> None:
     leader, *followers = [one.member for one in completing(group, 3, **TIMES)]
     group.pass_time(3)
@@ -158,6 +160,7 @@ def test_followers_that_did_not_ask_in_time_are_out(group: Group) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders")
+@kafka("GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders")
 def test_leader_that_did_not_assign_in_time_is_out(group: Group) -> None:
     leader, *followers = [one.member for one in completing(group, 3, **TIMES)]
     group.pass_time(3)
@@ -171,6 +174,7 @@ def test_leader_that_did_not_assign_in_time_is_out(group: Group) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived")
+@kafka("GroupCoordinatorTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived")
 @kafka("ClassicGroupTest.testCanAddAndRemovePendingSyncMember")
 def test_nobody_is_out_where_all_asked_in_time(group: Group) -> None:
     leader, *followers = [one.member for one in completing(group, 3, **TIMES)]
