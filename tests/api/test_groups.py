@@ -30,6 +30,7 @@ from tests.api.raw import ask, created, unique
 from tests.api.rdkafka import until
 from tests.oracle.messages import request_frame
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.ported import kafka
 from tests.support.redis import Server, running_server
 
 ODD_NAMES = ["{a}:b", "g r o u p", "группа", "a/b%41", "x" * 3000, ""]
@@ -227,6 +228,15 @@ def test_topic_that_another_front_end_made_is_known_to_a_commit(pair: tuple[Korv
     assert commit(other.port, "g", topic, 1, 2, 3) == ["NONE"] * 3
 
 
+@kafka(
+    "GroupCoordinatorServiceTest.testJoinGroupWhenNotStarted",
+    "GroupCoordinatorServiceTest.testSyncGroupWhenNotStarted",
+    "GroupCoordinatorServiceTest.testHeartbeatWhenNotStarted",
+    "GroupCoordinatorServiceTest.testLeaveGroupWhenNotStarted",
+    "GroupCoordinatorServiceTest.testListGroupsWhenNotStarted",
+    "GroupCoordinatorServiceTest.testDescribeGroupsWhenNotStarted",
+    "GroupCoordinatorServiceTest.testDeleteGroupsWhenNotStarted",
+)
 def test_redis_that_is_away_is_a_coordinator_to_be_looked_for_again(aside: ThreadPoolExecutor) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(running_server("valkey", options={"appendonly": "yes", "appendfsync": "always"}))
