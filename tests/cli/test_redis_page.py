@@ -1,0 +1,113 @@
+"""The commands of docs/redis.md run as they are written, one after the other, in one shell."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from tests.support.broker import KorvetServer
+from tests.support.tools import find_tool
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHIN_S = 60.0
+MARK = "== "
+
+
+def commands() -> tuple[list[str], list[str]]:
+    """The page's code, a line each: up to moving an offset, for which nobody may consume, and from there on.
+
+    What the first part only defines is in the second one, too.
+    """
+    before, heading, after = (ROOT / "docs" / "redis.md").read_text().partition("## Move an offset")
+    assert heading
+    first, second = (
+        [line.strip() for line in text.splitlines() if line.startswith("    ")] for text in (before, after)
+    )
+    definitions = [line for line in first if not line.startswith(("redis-cli", "for", "cat", "member="))]
+    return first, definitions + second
+
+
+@pytest.fixture
+def member(broker: KorvetServer) -> Iterator[confluent_kafka.Consumer]:
+    """The only member of `readers`, who has read two of three batches of `greetings`."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    for value in ("hello", "world", "again"):
+        producer.produce("greetings", value, partition=0)
+        assert producer.flush(WITHIN_S) == 0
+    consumer = confluent_kafka.Consumer({
+        "bootstrap.servers": broker.bootstrap, "group.id": "readers", "client.id": "page",
+        "auto.offset.reset": "earliest", "enable.auto.commit": False,
+    })  # fmt: skip
+    consumer.subscribe(["greetings"])
+    deadline, read = time.monotonic() + WITHIN_S, 0
+    while read < 2 and time.monotonic() < deadline:
+        message = consumer.poll(0.1)
+        if message is not None:
+            read += 1
+            consumer.commit(message=message, asynchronous=False)
+    assert read == 2
+    yield consumer
+    consumer.close()
+
+
+def followed(broker: KorvetServer) -> None:
+    """Wait until the Redis group stands at the committed offset."""
+    deadline = time.monotonic() + WITHIN_S
+    with broker.redis() as client:
+        while time.monotonic() < deadline:
+            found = {group["name"]: group for group in client.xinfo_groups("korvet:{default:greetings:0}:log")}
+            if b"readers" in found and found[b"readers"]["last-delivered-id"] == b"2-0":
+                return
+            time.sleep(0.05)
+    raise AssertionError("the Redis group did not follow")
+
+
+def replies(broker: KorvetServer, lines: list[str]) -> dict[str, list[str]]:
+    """The lines that each command shows, all run in one shell that stops at the first failure."""
+    script = [f'redis-cli() {{ {find_tool("redis-cli")} -e -s {broker.embedded_socket} "$@"; }}', "set -euo pipefail"]
+    for number, line in enumerate(lines):
+        script += [f"echo '{MARK}{number}'", line]
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)], cwd=ROOT, capture_output=True, check=False, timeout=WITHIN_S
+    )
+    out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    assert done.returncode == 0, f"{out[-2000:]}\n{err}"
+    parts = (part.partition("\n") for part in out.split(MARK)[1:])
+    return {lines[int(number)]: shown.splitlines() for number, _, shown in parts}
+
+
+def after(shown: list[str], name: str) -> str:
+    """The value behind a name."""
+    return shown[shown.index(name) + 1]
+
+
+def ends_with(shown: dict[str, list[str]], end: str) -> list[str]:
+    (found,) = [lines for command, lines in shown.items() if command.endswith(end)]
+    return found
+
+
+def test_the_page_works_as_written(broker: KorvetServer, member: confluent_kafka.Consumer) -> None:
+    followed(broker)
+    first, second = commands()
+    shown = replies(broker, first)
+    described = ends_with(shown, "korvet_group_describe 5 $(group readers)")
+    assert after(described, "id").startswith("cgp_")
+    assert (after(described, "state"), after(described, "client_id")) == ("Stable", "page")
+    lags = ends_with(shown, "$meta '' greetings:0")
+    assert after(lags, "offset") == "2"
+    assert after(lags, "lag") == "1"
+    stream = ends_with(shown, "XINFO GROUPS 'korvet:{default:greetings:0}:log'")
+    assert (after(stream, "last-delivered-id"), after(stream, "lag")) == ("2-0", "1")
+    assert "greetings" in ends_with(shown, "HKEYS 'korvet:{default:catalog}:topics'")
+    assert after(ends_with(shown, "cut -d' ' -f1,2)"), "end") == "3"
+    assert ends_with(shown, "\"$member\" ''") == ["0"]
+
+    member.close()
+    shown = replies(broker, second)
+    assert ends_with(shown, '"0 -1 $topic_id "') == ["0"]
+    assert ends_with(shown, "korvet_group_fetch 5 $(group readers) greetings:0")[1].startswith("0 -1 ")
