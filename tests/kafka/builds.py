@@ -25,13 +25,14 @@ class BuildError(RuntimeError):
 def driver_command(name: str, bootstrap: str) -> list[str]:
     """The command that starts a client's driver, built first where it is the first time. Raises BuildError."""
     if name == "java":
-        return [*_java_command(), bootstrap]
+        return [*java_command("korvet.driver.Main"), bootstrap]
     if name == "kafkajs":
         return [*_node_command(), bootstrap]
     return [sys.executable, "-m", f"tests.kafka.drivers.{PYTHON_DRIVERS[name]}", bootstrap]
 
 
-def _java_command() -> list[str]:
+def java_command(main: str) -> list[str]:
+    """The command that runs a class of the Java driver, compiled first where it is the first time. Raises BuildError."""
     java, maven = find_tool("java"), find_tool("mvn")
     project = HERE / "java"
     sources = [project / "pom.xml", *sorted(project.glob("src/**/*.java"))]
@@ -43,7 +44,7 @@ def _java_command() -> list[str]:
     built = _built_once("java", sources, build)
     # The drivers are short-lived and wait most of the time: start-up is what counts.
     tuning = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m"]
-    return [java, *tuning, "-cp", f"{built}/classes:{built}/lib/*", "korvet.driver.Main"]
+    return [java, *tuning, "-cp", f"{built}/classes:{built}/lib/*", main]
 
 
 def _node_command() -> list[str]:

@@ -1,0 +1,180 @@
+"""What has to hold whatever fails, judged from what clients wrote down. Each function returns the violations it found.
+
+`Forgiven` are the times whose acknowledgements a Redis may lose that was never asked to keep them: a failover to a
+replica that follows asynchronously. Everything else is owed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from scripts.chaosrun.journal import Acknowledged, Assigned, Committed, Consumed, Event, Place, Revoked, Troubled
+
+Forgiven = Sequence[tuple[int, int]]  # from and to, in µs since 1970
+SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """A group as `korvet_group_describe` shows it. `members`: member id -> client id. `committed`: its offsets."""
+
+    state: str
+    generation: int
+    members: Mapping[str, str]
+    committed: Mapping[Place, int]
+
+
+def _is_owed(event: Acknowledged | Committed, forgiven: Forgiven) -> bool:
+    return not any(since <= event.at_us <= until for since, until in forgiven)
+
+
+def _few(found: Iterable[str]) -> list[str]:
+    """So many as anyone reads."""
+    every = list(found)
+    return every[:SHOWN] + ([f"and {len(every) - SHOWN} more"] if len(every) > SHOWN else [])
+
+
+def lost_commits(events: Iterable[Event], states: Mapping[str, GroupState], forgiven: Forgiven = ()) -> list[str]:
+    """Committed offsets at the end that are below one whose commit was acknowledged."""
+    highest: dict[tuple[str, Place], tuple[int, str]] = {}
+    for event in events:
+        if isinstance(event, Committed) and _is_owed(event, forgiven):
+            for place, offset in event.offsets:
+                highest[event.group, place] = max(highest.get((event.group, place), (-1, "")), (offset, event.client))
+    return _few(
+        f"{group} {topic}:{partition}: {client}'s commit of {offset} was acknowledged, the broker has {found}"
+        for (group, (topic, partition)), (offset, client) in sorted(highest.items())
+        if (found := states[group].committed.get((topic, partition), -1)) < offset
+    )
+
+
+def forgotten_positions(events: Iterable[Event], forgiven: Forgiven = ()) -> list[str]:
+    """Owners that began below an offset whose commit had been acknowledged before they were assigned the partition."""
+    found = []
+    committed: dict[tuple[str, Place], int] = defaultdict(int)
+    owed: dict[tuple[str, str, Place], int] = {}
+    for event in sorted(events, key=lambda event: event.at_us):
+        if isinstance(event, Committed) and _is_owed(event, forgiven):
+            for place, offset in event.offsets:
+                committed[event.group, place] = max(committed[event.group, place], offset)
+        elif isinstance(event, Assigned):
+            for place in event.added:
+                owed[event.client, event.group, place] = committed[event.group, place]
+        elif isinstance(event, Consumed):
+            least = owed.pop((event.client, event.group, event.place), 0)
+            if event.offset < least:
+                found.append(f"{event.client} began {event.place} at {event.offset}, {least} had been committed")
+    return _few(found)
+
+
+def shared_partitions(events: Iterable[Event]) -> list[str]:
+    """Partitions that two members owned in one generation, by what they were told and by what they consumed."""
+    owners: dict[tuple[str, int, Place], set[str]] = defaultdict(set)
+    for event in events:
+        if isinstance(event, Assigned):
+            for place in event.owned:
+                owners[event.group, event.generation, place].add(event.member_id)
+        elif isinstance(event, Consumed) and event.generation >= 0:
+            owners[event.group, event.generation, event.place].add(event.member_id)
+    return _few(
+        f"{group}, generation {generation}: {place} belongs to {' and '.join(sorted(members))}"
+        for (group, generation, place), members in sorted(owners.items())
+        if len(members) > 1
+    )
+
+
+def undelivered(events: Iterable[Event], groups: Iterable[str], forgiven: Forgiven = ()) -> dict[str, int]:
+    """How many acknowledged records each group has not seen; groups that have seen all are left out."""
+    owed: set[tuple[Place, int, str]] = set()
+    seen: dict[str, set[tuple[Place, int, str]]] = {group: set() for group in groups}
+    for event in events:
+        if isinstance(event, Acknowledged) and _is_owed(event, forgiven):
+            owed.add((event.place, event.offset, event.value))
+        elif isinstance(event, Consumed) and event.group in seen:
+            seen[event.group].add((event.place, event.offset, event.value))
+    return {group: missing for group, had in seen.items() if (missing := len(owed - had))}
+
+
+def disordered(events: Iterable[Event], forgiven: Forgiven = ()) -> list[str]:
+    """Records out of order, twice or left out while one member owned the partition.
+
+    Where history may be lost a log may begin again at a lower offset: only within what is not forgiven is order owed.
+    """
+    found = []
+    last: dict[tuple[str, str, Place], int] = {}
+    for event in events:
+        if isinstance(event, Assigned | Revoked):
+            for place in event.added if isinstance(event, Assigned) else event.places:
+                last.pop((event.client, event.group, place), None)
+        elif isinstance(event, Consumed):
+            key = (event.client, event.group, event.place)
+            if key in last and event.offset != last[key] + 1 and not forgiven:
+                found.append(f"{event.client} got {event.place} {event.offset} after {last[key]}")
+            last[key] = event.offset
+    return _few(found)
+
+
+def repeated(events: Iterable[Event]) -> list[str]:
+    """Records of an idempotent producer that lie at two offsets."""
+    places: dict[str, set[tuple[Place, int]]] = defaultdict(set)
+    for event in events:
+        if isinstance(event, Acknowledged | Consumed):
+            places[event.value].add((event.place, event.offset))
+    return _few(f"{value} lies at {sorted(where)}" for value, where in sorted(places.items()) if len(where) > 1)
+
+
+def gave_up(events: Iterable[Event]) -> list[str]:
+    """Clients that do not go on."""
+    return _few(f"{event.client}: {event.text}" for event in events if isinstance(event, Troubled) and event.fatal)
+
+
+def rebalanced(before: Mapping[str, GroupState], after: Mapping[str, GroupState], most: int = 0) -> list[str]:
+    """Groups that had more generations in between than `most`."""
+    return [
+        f"{group} went from generation {was.generation} to {after[group].generation}"
+        for group, was in before.items()
+        if not was.generation <= after[group].generation <= was.generation + most
+    ]
+
+
+def replaced(before: Mapping[str, GroupState], after: Mapping[str, GroupState]) -> list[str]:
+    """Groups whose members have other ids."""
+    return [
+        f"{group} lost {', '.join(sorted(gone))}"
+        for group, was in before.items()
+        if (gone := set(was.members) - set(after[group].members))
+    ]
+
+
+def signs_of_life(events: Iterable[Event]) -> dict[str, list[int]]:
+    """When each client was answered, in µs since 1970."""
+    signs: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        if isinstance(event, Assigned | Consumed | Committed | Acknowledged):
+            signs[event.client].append(event.at_us)
+    return signs
+
+
+def unanswered(events: Iterable[Event], clients: Iterable[str], since_us: int) -> set[str]:
+    """Those of the clients that were not answered since."""
+    signs = signs_of_life(event for event in events if event.at_us > since_us)
+    return {client for client in clients if client not in signs}
+
+
+def answered_after(events: Iterable[Event], clients: Iterable[str], since_us: int) -> float:
+    """How long after that time, in s, the last of the clients was answered; each of them was."""
+    signs = signs_of_life(event for event in events if event.at_us > since_us)
+    return max(min(signs[client]) - since_us for client in clients) / 1e6
+
+
+def longest_silence(events: Iterable[Event], clients: Iterable[str], since_us: int, until_us: int) -> tuple[float, str]:
+    """The longest time in s that a client was not answered, and which one it was."""
+    signs = signs_of_life(event for event in events if since_us < event.at_us < until_us)
+    longest = (0.0, "")
+    for client in clients:
+        times = [since_us, *sorted(signs.get(client, [])), until_us]
+        gap = max(later - earlier for earlier, later in pairwise(times))
+        longest = max(longest, (gap / 1e6, client))
+    return longest

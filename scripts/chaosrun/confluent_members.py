@@ -1,0 +1,165 @@
+"""Members of a group through confluent-kafka, a thread for each: `python -m scripts.chaosrun.confluent_members JOB`.
+
+They do what a careful application does: commit what was processed now and then, and before a partition is given up.
+"""
+
+import threading
+import time
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from scripts.chaosrun.jobs import Job, stopped
+from scripts.chaosrun.journal import Assigned, Committed, Consumed, Journal, Place, Revoked, Troubled, now_us
+
+COMMIT_EVERY_S: Final = 0.5
+_METADATA: Final = b"CGMDv2:"
+
+
+def _identity(consumer: Any) -> tuple[str, int]:
+    """Member id and generation, out of what librdkafka packs for producers of transactions."""
+    packed: bytes = consumer.consumer_group_metadata()
+    if not packed.startswith(_METADATA):
+        raise RuntimeError(f"librdkafka's group metadata begins with {packed[:8]!r}")
+    numbered = packed[len(_METADATA) :]
+    _, member_id, _ = numbered[4:].split(b"\0", 2)
+    return member_id.decode(), int.from_bytes(numbered[:4], "little", signed=True)
+
+
+def _places(partitions: list[TopicPartition]) -> list[Place]:
+    return [(entry.topic, entry.partition) for entry in partitions]
+
+
+class Member:
+    """One consumer of the group, driven by one thread."""
+
+    def __init__(self, job: Job, name: str, journal: Journal) -> None:
+        self._job, self._name, self._journal = job, name, journal
+        self._is_cooperative = job.strategy == "cooperative-sticky"
+        self._member_id, self._generation = "", -1
+        self._owned: set[Place] = set()
+        self._positions: dict[Place, int] = {}
+        self._uncommitted: set[Place] = set()
+        self._commit_at = 0.0
+        self._consumer = Consumer(self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        settings = {
+            "bootstrap.servers": self._job.bootstrap,
+            "client.id": self._name,
+            "group.id": self._job.group,
+            "partition.assignment.strategy": self._job.strategy,
+            "session.timeout.ms": self._job.session_timeout_ms,
+            "heartbeat.interval.ms": self._job.heartbeat_ms,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "on_commit": self._on_commit,
+            "error_cb": self._on_error,
+        }
+        return settings | ({"group.instance.id": self._name} if self._job.is_static else {})
+
+    def run(self, stopped: threading.Event) -> None:
+        """Consume until told to stop, then leave the group. What ends it earlier is written down."""
+        try:
+            self._consume(stopped)
+        except Exception as error:
+            self._journal.add(Troubled(at_us=now_us(), client=self._name, text=repr(error), fatal=True))
+            raise
+        finally:
+            self._consumer.close()
+
+    def _consume(self, stopped: threading.Event) -> None:
+        self._consumer.subscribe(
+            self._job.topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        while not stopped.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None:
+                self._take(message)
+            if self._uncommitted and time.monotonic() >= self._commit_at:
+                self._commit(self._uncommitted, asynchronous=True)
+
+    def _take(self, message: Any) -> None:
+        if message.error() is not None:
+            self._on_error(message.error())
+            return
+        place = (message.topic(), message.partition())
+        self._positions[place] = message.offset() + 1
+        self._uncommitted.add(place)
+        self._journal.add(Consumed(
+            at_us=now_us(), client=self._name, group=self._job.group, member_id=self._member_id,
+            generation=self._generation, place=place, offset=message.offset(), value=message.value().decode(),
+        ))  # fmt: skip
+
+    def _commit(self, places: set[Place], *, asynchronous: bool) -> None:
+        self._commit_at = time.monotonic() + COMMIT_EVERY_S
+        offsets = [TopicPartition(*place, self._positions[place]) for place in places]
+        self._uncommitted -= places
+        try:
+            if asynchronous:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            else:
+                self._on_commit(None, self._consumer.commit(offsets=offsets, asynchronous=False))
+        except KafkaException as error:
+            self._on_error(error.args[0])
+
+    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        if error is not None:
+            self._on_error(error)
+            return
+        acknowledged = [((each.topic, each.partition), each.offset) for each in offsets if each.error is None]
+        self._journal.add(
+            Committed(at_us=now_us(), client=self._name, group=self._job.group, offsets=acknowledged)
+        )  # fmt: skip
+
+    def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        added = _places(partitions)
+        self._owned.update(added)
+        self._member_id, self._generation = _identity(consumer)
+        self._journal.add(Assigned(
+            at_us=now_us(), client=self._name, group=self._job.group, member_id=self._member_id,
+            generation=self._generation, added=added, owned=sorted(self._owned),
+        ))  # fmt: skip
+        if self._is_cooperative:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+
+    def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        if places := self._uncommitted & set(_places(partitions)):
+            self._commit(places, asynchronous=False)
+        self._give_up(consumer, partitions, lost=False)
+
+    def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        self._give_up(consumer, partitions, lost=True)
+
+    def _give_up(self, consumer: Any, partitions: list[TopicPartition], *, lost: bool) -> None:
+        places = _places(partitions)
+        self._owned.difference_update(places)
+        self._uncommitted.difference_update(places)
+        self._journal.add(
+            Revoked(at_us=now_us(), client=self._name, group=self._job.group, places=places, lost=lost)
+        )  # fmt: skip
+        if self._is_cooperative:
+            consumer.incremental_unassign(partitions)
+        else:
+            consumer.unassign()
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._journal.add(Troubled(at_us=now_us(), client=self._name, text=str(error), fatal=error.fatal()))
+
+
+def main() -> None:
+    """Run the members until stdin ends."""
+    job, end = Job.of_this_process(), stopped()
+    with Journal(job.journal_path) as journal:
+        members = [Member(job, name, journal) for name in job.names]
+        threads = [threading.Thread(target=member.run, args=(end,)) for member in members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The faults: what each does to the stage while the load runs, and which groups may not notice."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from scripts.chaosrun.journal import now_us
+from scripts.chaosrun.load import Load
+from scripts.chaosrun.rebalances import GUESTS, Guest, await_rebalance, generations
+from scripts.chaosrun.slots import Mover
+from scripts.chaosrun.stage import Stage, Topology, kill_and_start
+
+SHORT_FREEZE_S: Final = 3.0
+REDIS_DOWN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a fault works on. `seconds` is about how long it lasts."""
+
+    stage: Stage
+    load: Load
+    seconds: float
+    chance: random.Random
+
+    def is_over(self, began: float) -> bool:
+        return time.monotonic() - began >= self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a fault did, and what it found that may not be."""
+
+    did: str
+    violations: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """`keeps`: the groups that may neither rebalance nor lose a member while it acts."""
+
+    name: str
+    topology: Topology
+    act: Callable[[Scene], Outcome]
+    keeps: Callable[[Load], list[str]]
+
+
+def _every_group(load: Load) -> list[str]:
+    return list(load.groups)
+
+
+def _those_that_keep_ids(load: Load) -> list[str]:
+    return [name for name, group in load.groups.items() if group.keeps_id]
+
+
+def _those_without_guests(load: Load) -> list[str]:
+    return [name for name in load.groups if name not in GUESTS]
+
+
+def kill_frontends(scene: Scene) -> Outcome:
+    """A random one every second; it is started again at once."""
+    killed, began = 0, time.monotonic()
+    while not scene.is_over(began):
+        due = time.monotonic() + 1
+        if up := scene.stage.up():
+            kill_and_start(scene.chance.choice(up))
+            killed += 1
+        time.sleep(max(0.0, due - time.monotonic()))
+    scene.stage.await_frontends()
+    return Outcome(did=f"{killed} front-ends killed, one a second")
+
+
+def kill_while_rebalancing(scene: Scene) -> Outcome:
+    """Members come and go, undisturbed once, and then with a front-end killed in the middle of each rebalance."""
+    undisturbed = {(name, joins): 0 for name in GUESTS for joins in (True, False)}
+    violations: list[str] = []
+    killed, began = 0, time.monotonic()
+    is_first = True
+    while is_first or not scene.is_over(began):
+        for name in GUESTS:
+            guest = Guest(scene.load, name)
+            for joins in (True, False):
+                before = generations(scene.load)[name]
+                guest.toggle()
+                if not is_first:
+                    await_rebalance(scene.load, name)
+                    time.sleep(scene.chance.uniform(0, 0.5))
+                    kill_and_start(scene.chance.choice(scene.stage.up()))
+                    killed += 1
+                taken = scene.load.await_settled()[name].generation - before
+                if is_first:
+                    undisturbed[name, joins] = taken
+                elif taken > undisturbed[name, joins] + 1:
+                    what = "joined" if joins else "left"
+                    most = undisturbed[name, joins]
+                    violations.append(f"{name}: {taken} generations when one {what}, undisturbed it is {most}")
+                scene.stage.await_frontends()
+        is_first = False
+    return Outcome(did=f"{killed} rebalances, a front-end killed in each", violations=violations)
+
+
+def drop_subscribers(scene: Scene) -> Outcome:
+    """All subscriptions of front-ends, five times a second, while members come and go."""
+    dropped = moved = 0
+    guests = [Guest(scene.load, name) for name in GUESTS]
+    began = time.monotonic()
+    while not scene.is_over(began):
+        for guest in guests:
+            guest.toggle()
+        moved += len(guests)
+        due = time.monotonic() + 5
+        while time.monotonic() < due or not all(guest.has_settled() for guest in guests):
+            with scene.stage.redis() as client:
+                dropped += client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            time.sleep(0.2)
+            if time.monotonic() > due + 60:
+                return Outcome(did=f"{dropped} dropped", violations=["a group without pub/sub did not settle in 60 s"])
+    for guest in guests:
+        guest.go()
+    return Outcome(did=f"{dropped} subscribers dropped, {moved} members came or went")
+
+
+def freeze_redis(scene: Scene) -> Outcome:
+    """Again and again, for less than a session."""
+    frozen, began = 0, time.monotonic()
+    while not scene.is_over(began):
+        assert scene.stage.server is not None
+        with scene.stage.server.paused():
+            time.sleep(SHORT_FREEZE_S)
+        frozen += 1
+        time.sleep(SHORT_FREEZE_S)
+    return Outcome(did=f"{frozen} times frozen for {SHORT_FREEZE_S:.0f} s")
+
+
+def outlast_sessions(scene: Scene) -> Outcome:
+    """Once, for one and a half sessions."""
+    assert scene.stage.server is not None
+    frozen_s = scene.load.session_timeout_ms * 1.5 / 1000
+    with scene.stage.server.paused():
+        time.sleep(frozen_s)
+    return Outcome(did=f"frozen for {frozen_s:.0f} s, a session is {scene.load.session_timeout_ms / 1000:.0f} s")
+
+
+def kill_redis(scene: Scene) -> Outcome:
+    """Again and again; it comes back with its append-only file."""
+    killed, began = 0, time.monotonic()
+    while not scene.is_over(began):
+        assert scene.stage.server is not None
+        scene.stage.server.kill()
+        time.sleep(REDIS_DOWN_S)
+        scene.stage.server.start()
+        killed += 1
+        time.sleep(scene.chance.uniform(2, 5))
+    return Outcome(did=f"{killed} times killed, back after {REDIS_DOWN_S:.0f} s from its file")
+
+
+def die_silently(scene: Scene) -> Outcome:
+    """Half of one group and all of another one die; what is left behind has to go without them."""
+    load = scene.load
+    halved, emptied = "eager", "aio"
+    half, *_ = load.processes(halved)
+    gone = [(halved, half), *((emptied, process) for process in load.processes(emptied))]
+    for group, process in gone:
+        load.take_away(group, process, crash=True)
+    began = time.monotonic()
+    load.until(lambda: load.states()[emptied].state in ("Empty", "Dead"), lambda: f"{emptied} is not empty")
+    emptied_s = time.monotonic() - began
+    load.await_settled()
+    halved_s = time.monotonic() - began
+    for group, process in gone:
+        load.add_members(group, process.names)
+    did = (
+        f"6 members killed: {emptied} is empty after {emptied_s:.1f} s, {halved} goes on with 2 after {halved_s:.1f} s"
+    )
+    return Outcome(did=did)
+
+
+def fail_over(scene: Scene) -> Outcome:
+    """The primary dies, and a replica that follows asynchronously takes its place."""
+    assert scene.stage.sentinel is not None
+    began = now_us()
+    scene.stage.sentinel.fail_over()
+    took_s = (now_us() - began) / 1e6
+    # What the replica had not seen yet is lost by the promise of asynchronous replication.
+    scene.load.forgiven.append((began - 1_000_000, now_us()))
+    return Outcome(did=f"the primary killed, the replica named after {took_s:.1f} s")
+
+
+def move_slots(scene: Scene) -> Outcome:
+    """The slots of groups, partitions and the catalog, one after the other to another node."""
+    assert scene.stage.cluster is not None
+    mover = Mover(scene.stage.cluster, list(scene.load.groups), scene.chance)
+    moved, began = 0, time.monotonic()
+    while not scene.is_over(began):
+        mover.move_one()
+        moved += 1
+        time.sleep(0.1)
+    return Outcome(did=f"{moved} slots moved")
+
+
+FAULTS: Final = (
+    Fault(name="frontends", topology="single", act=kill_frontends, keeps=_every_group),
+    Fault(name="rebalance", topology="single", act=kill_while_rebalancing, keeps=_those_without_guests),
+    Fault(name="pubsub", topology="single", act=drop_subscribers, keeps=_those_without_guests),
+    Fault(name="freeze", topology="single", act=freeze_redis, keeps=_every_group),
+    Fault(name="outage", topology="single", act=outlast_sessions, keeps=_those_that_keep_ids),
+    Fault(name="redis", topology="single", act=kill_redis, keeps=_every_group),
+    Fault(
+        name="silent", topology="single", act=die_silently,
+        keeps=lambda load: [name for name in load.groups if name not in ("eager", "aio")],
+    ),
+    Fault(name="sentinel", topology="sentinel", act=fail_over, keeps=_every_group),
+    Fault(name="slots", topology="cluster", act=move_slots, keeps=_every_group),
+)  # fmt: skip

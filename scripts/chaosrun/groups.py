@@ -1,0 +1,40 @@
+"""Groups as the broker has them, asked of Redis itself as redis-cli would ask."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from korvet.store.keys import Namespace
+from scripts.chaosrun.checks import GroupState
+
+# group, members, sessions, static, offsets
+GROUP_KEYS = 5
+
+
+def _named(values: list[Any]) -> dict[str, Any]:
+    """Names and values as they alternate."""
+    return {name.decode(): value for name, value in zip(values[0::2], values[1::2], strict=True)}
+
+
+def described(redis: Any, group: str) -> GroupState:
+    """The group as it is by now; one that is not there is Dead, without members, in generation -1."""
+    keys = Namespace("default").group(group)[:GROUP_KEYS]
+    reply = redis.execute_command("FCALL_RO", "korvet_group_describe", len(keys), *keys)
+    if reply[0] != 0:
+        return GroupState(state="Dead", generation=-1, members={}, committed={})
+    fields = _named(reply[1:])
+    members = [_named(member) for member in fields["members"]]
+    committed = {}
+    for place, position in _named(fields["offsets"]).items():
+        topic, _, partition = place.rpartition(":")
+        committed[topic, int(partition)] = int(position.split()[0])
+    return GroupState(
+        state=fields["state"].decode(),
+        generation=int(fields["generation"]),
+        members={member["member_id"].decode(): member["client_id"].decode() for member in members},
+        committed=committed,
+    )
+
+
+def all_described(redis: Any, groups: Iterable[str]) -> dict[str, GroupState]:
+    """Each group as it is by now."""
+    return {group: described(redis, group) for group in groups}

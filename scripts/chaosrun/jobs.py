@@ -1,0 +1,53 @@
+"""What a process of clients is told, as JSON in its first argument."""
+
+import json
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+Client = Literal["confluent", "aiokafka", "java"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Members of a group, or producers where there is no group. `names` are their client ids, one client for each."""
+
+    bootstrap: str
+    journal: str
+    names: list[str]
+    topics: list[str]
+    partitions: int
+    group: str = ""
+    strategy: str = ""
+    is_static: bool = False
+    session_timeout_ms: int = 0
+    records_per_s: float = 0.0
+
+    @property
+    def heartbeat_ms(self) -> int:
+        return self.session_timeout_ms // 8
+
+    @property
+    def journal_path(self) -> Path:
+        return Path(self.journal)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_this_process(cls) -> Self:
+        return cls(**json.loads(sys.argv[1]))
+
+
+def stopped() -> threading.Event:
+    """An event that is set when stdin ends: the clients are to leave, or whoever started them is gone."""
+    event = threading.Event()
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        event.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    return event

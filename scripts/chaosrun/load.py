@@ -1,0 +1,242 @@
+"""The load: groups of real clients and producers, in processes of their own that write journals."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import redis
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from scripts.chaosrun import checks, groups
+from scripts.chaosrun.checks import Forgiven, GroupState
+from scripts.chaosrun.jobs import Job
+from scripts.chaosrun.journal import Acknowledged, Consumed, Event, Journals, now_us
+from scripts.chaosrun.processes import Process, Program
+from scripts.chaosrun.stage import Stage
+
+TOPICS: Final = ["orders", "payments"]
+PARTITIONS: Final = 6
+PRODUCERS: Final = ["producer-0", "producer-1"]
+RECORDS_PER_S: Final = 50.0
+WITHIN_S: Final = 90.0
+POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group of four members, in so many processes.
+
+    `keeps_id`: its clients go on as who they were when no heartbeat was answered for long. librdkafka ends its session
+    by itself then, and joins as a new member.
+    """
+
+    name: str
+    client: Literal["confluent", "aiokafka", "java"]
+    strategy: str
+    processes: int = 1
+    is_static: bool = False
+    keeps_id: bool = True
+
+    def names(self, process: int) -> list[str]:
+        """Client ids of the members in one of the processes."""
+        each = MEMBERS // self.processes
+        return [f"{self.name}-{number}" for number in range(process * each, (process + 1) * each)]
+
+
+MEMBERS: Final = 4
+GROUPS: Final = (
+    Group(name="eager", client="confluent", strategy="range", processes=2, keeps_id=False),
+    Group(name="cooperative", client="confluent", strategy="cooperative-sticky", keeps_id=False),
+    Group(name="static", client="confluent", strategy="roundrobin", is_static=True, keeps_id=False),
+    Group(name="aio", client="aiokafka", strategy="roundrobin"),
+    Group(name="java", client="java", strategy="cooperative-sticky"),
+)
+
+
+class LoadError(RuntimeError):
+    """What was to happen among the clients did not, in time."""
+
+
+class Load:
+    """The clients that run, and what they wrote down."""
+
+    def __init__(self, stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int) -> None:
+        self.stage = stage
+        self.groups = {group.name: group for group in chosen}
+        self.session_timeout_ms = session_timeout_ms
+        self.forgiven: list[tuple[int, int]] = []
+        self._directory = directory
+        self._journals = Journals(directory)
+        self._members: dict[str, list[Process]] = {group.name: [] for group in chosen}
+        self._producers: list[Process] = []
+        self._started = 0
+
+    @property
+    def events(self) -> list[Event]:
+        """All that was written down so far."""
+        self._journals.read()
+        return self._journals.events
+
+    @property
+    def clients(self) -> list[str]:
+        """Client ids of all who should be answered."""
+        running = [process for processes in (*self._members.values(), self._producers) for process in processes]
+        return [name for process in running for name in process.names]
+
+    def start(self) -> None:
+        """Make the topics, let all groups become Stable, and only then produce."""
+        admin = AdminClient({"bootstrap.servers": self.stage.bootstrap})
+        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
+            made.result(30)
+        for group in self.groups.values():
+            for number in range(group.processes):
+                self.add_members(group.name, group.names(number))
+        self.await_settled()
+        self._producers.append(self._start("producers", self._job(PRODUCERS)))
+        self.await_answered(now_us())
+
+    def _job(self, names: list[str], group: Group | None = None) -> Job:
+        self._started += 1
+        return Job(
+            bootstrap=self.stage.bootstrap,
+            journal=str(self._directory / f"{self._started}-{names[0]}.jsonl"),
+            names=names,
+            topics=TOPICS,
+            partitions=PARTITIONS,
+            group=group.name if group else "",
+            strategy=group.strategy if group else "",
+            is_static=group is not None and group.is_static,
+            session_timeout_ms=self.session_timeout_ms if group else 0,
+            records_per_s=RECORDS_PER_S,
+        )
+
+    def _start(self, program: Program, job: Job) -> Process:
+        return Process(program, job, self._directory / f"{self._started}-{job.names[0]}.txt")
+
+    def add_members(self, group: str, names: list[str]) -> Process:
+        """One more process of members of a group."""
+        chosen = self.groups[group]
+        process = self._start(chosen.client, self._job(names, chosen))
+        self._members[group].append(process)
+        return process
+
+    def take_away(self, group: str, process: Process, *, crash: bool) -> None:
+        """End a process of members: they leave, or die without a word."""
+        self._members[group].remove(process)
+        if crash:
+            process.kill()
+        else:
+            process.ask_to_leave()
+            process.await_end()
+
+    def processes(self, group: str) -> list[Process]:
+        return list(self._members[group])
+
+    def states(self) -> dict[str, GroupState]:
+        """Each group as Redis shows it."""
+        with self.stage.redis() as client:
+            return groups.all_described(client, self.groups)
+
+    def await_settled(self) -> dict[str, GroupState]:
+        """Wait until each group is Stable with exactly the members that run, and return how it is then."""
+        states: dict[str, GroupState] = {}
+
+        def settled() -> bool:
+            nonlocal states
+            states = self.states()
+            return all(self._is_settled(name, states[name]) for name in self.groups if self._members[name])
+
+        self.until(settled, lambda: f"groups did not settle: {states}")
+        return states
+
+    def is_settled(self, group: str) -> bool:
+        """Whether the group is Stable with exactly the members that run."""
+        return self._is_settled(group, self.states()[group])
+
+    def _is_settled(self, group: str, state: GroupState) -> bool:
+        return state.state == "Stable" and sorted(state.members.values()) == self._names(group)
+
+    def _names(self, group: str) -> list[str]:
+        return sorted(name for process in self._members[group] for name in process.names)
+
+    def await_answered(self, since_us: int) -> float:
+        """Wait until every client was answered after that time; in s, how long after it the last one was."""
+        waiting: set[str] = set()
+
+        def answered() -> bool:
+            nonlocal waiting
+            waiting = checks.unanswered(self.events, self.clients, since_us)
+            return not waiting
+
+        self.until(answered, lambda: f"not answered: {sorted(waiting)}")
+        return checks.answered_after(self.events, self.clients, since_us)
+
+    def await_delivered(self, forgiven: Forgiven = ()) -> dict[str, int]:
+        """Wait until each group has seen every record acknowledged so far; how many each has not, where that fails."""
+        owed = [event for event in self.events if isinstance(event, Acknowledged)]
+        missing: dict[str, int] = {}
+
+        def delivered() -> bool:
+            nonlocal missing
+            seen = [event for event in self.events if isinstance(event, Consumed)]
+            missing = checks.undelivered([*owed, *seen], self.groups, forgiven)
+            return not missing
+
+        try:
+            self.until(delivered, lambda: "", poll_s=0.5)
+        except TimeoutError:
+            return missing
+        return {}
+
+    def until(self, condition: Callable[[], bool], what: Callable[[], str], poll_s: float = POLL_S) -> None:
+        """Poll a condition. Raises TimeoutError with `what`, LoadError where a process ended by itself."""
+        deadline = time.monotonic() + WITHIN_S
+        while not _holds(condition):
+            self._expect_running()
+            if time.monotonic() > deadline:
+                raise TimeoutError(what())
+            time.sleep(poll_s)
+
+    def _expect_running(self) -> None:
+        for process in (*self._producers, *(each for every in self._members.values() for each in every)):
+            if not process.is_running:
+                raise LoadError(f"{process.names} ended by itself:\n{process.last_words()}")
+
+    def stop(self) -> None:
+        """Let the producers finish, and then everybody leave."""
+        for processes in (self._producers, [process for every in self._members.values() for process in every]):
+            for process in processes:
+                process.ask_to_leave()
+            for process in processes:
+                if process.await_end() != 0:
+                    raise LoadError(f"{process.names} did not end well:\n{process.last_words()}")
+        self._producers.clear()
+        for every in self._members.values():
+            every.clear()
+
+    def kill(self) -> None:
+        """End what still runs."""
+        for process in (*self._producers, *(each for every in self._members.values() for each in every)):
+            process.kill()
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except redis.RedisError:
+        return False
+
+
+@contextmanager
+def running_load(stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int) -> Iterator[Load]:
+    """The load, Stable and producing; killed afterwards where it was not stopped."""
+    load = Load(stage, directory, chosen, session_timeout_ms)
+    try:
+        load.start()
+        yield load
+    finally:
+        load.kill()

@@ -1,0 +1,57 @@
+"""One process of clients: started with a job, ended by the end of its stdin, or killed."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, Literal
+
+from scripts.chaosrun.jobs import Job
+from tests.kafka.builds import java_command
+
+Program = Literal["confluent", "aiokafka", "java", "producers"]
+ROOT: Final = Path(__file__).resolve().parents[2]
+LEAVE_WITHIN_S: Final = 40.0
+_MODULES: Final = {"confluent": "confluent_members", "aiokafka": "aiokafka_members", "producers": "producers"}
+
+
+class Process:
+    """Clients named by the job. What they write to stdout and stderr is in `output`."""
+
+    def __init__(self, program: Program, job: Job, output: Path) -> None:
+        self.names = job.names
+        self.output = output
+        command = (
+            java_command("korvet.driver.Chaos")
+            if program == "java"
+            else [sys.executable, "-m", f"scripts.chaosrun.{_MODULES[program]}"]
+        )
+        with open(output, "ab") as sink:
+            self._process = subprocess.Popen(
+                [*command, job.to_json()], stdin=subprocess.PIPE, stdout=sink, stderr=subprocess.STDOUT, cwd=ROOT
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def ask_to_leave(self) -> None:
+        """The clients close, as at the end of an application."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def await_end(self) -> int:
+        """The exit code. One that does not end is killed, and gives -9."""
+        try:
+            return self._process.wait(LEAVE_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """End it as a crash would: the members leave nobody a word."""
+        assert self._process.stdin is not None
+        self._process.kill()
+        self._process.stdin.close()
+        return self._process.wait()
+
+    def last_words(self) -> str:
+        return self.output.read_text(errors="replace")[-2000:]

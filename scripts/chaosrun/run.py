@@ -1,0 +1,116 @@
+"""Faults one after the other under one load, and what was shown during each."""
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.chaosrun import checks
+from scripts.chaosrun.faults import Fault, Outcome, Scene
+from scripts.chaosrun.journal import Acknowledged, Committed, Consumed, now_us
+from scripts.chaosrun.load import GROUPS, Group, Load, running_load
+from scripts.chaosrun.stage import running_stage
+from tests.support.redis import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What one fault did and what was seen meanwhile. `violations`: claim -> what contradicts it.
+
+    `generations` counts those that the groups went through; `answered_s` is the time from the end of the fault until
+    every client was answered again, `silence_s` the longest time that the client `silent` waited for an answer.
+    """
+
+    fault: str
+    did: str
+    records: int
+    deliveries: int
+    commits: int
+    generations: int
+    answered_s: float
+    silence_s: float
+    silent: str
+    violations: dict[str, list[str]]
+
+    @property
+    def holds(self) -> bool:
+        return not any(self.violations.values())
+
+
+CLAIMS = {
+    "commits": "no acknowledged commit is lost",
+    "owners": "no partition has two owners in one generation",
+    "delivery": "every record reaches every group",
+    "order": "records come in order, and lie at one offset",
+    "clients": "no client gives up",
+    "groups": "groups do not rebalance, or no more than they may",
+}
+
+
+def play(fault: Fault, scene: Scene) -> Shown:
+    """Let the fault act once all groups are Stable, wait until they are again, and judge."""
+    load = scene.load
+    before, since = load.await_settled(), now_us()
+    outcome = fault.act(scene)
+    ended = now_us()
+    answered_s = load.await_answered(ended)
+    after, until = load.await_settled(), now_us()
+    violations = _judged(load, outcome)
+    kept = {name: before[name] for name in fault.keeps(load)}
+    violations["groups"] += checks.rebalanced(kept, after) + checks.replaced(kept, after)
+    silence_s, silent = checks.longest_silence(load.events, load.clients, since, until)
+    during = [event for event in load.events if since <= event.at_us <= until]
+    return Shown(
+        fault=fault.name,
+        did=outcome.did,
+        records=sum(isinstance(event, Acknowledged) for event in during),
+        deliveries=sum(isinstance(event, Consumed) for event in during),
+        commits=sum(len(event.offsets) for event in during if isinstance(event, Committed)),
+        generations=sum(max(0, after[name].generation - was.generation) for name, was in before.items()),
+        answered_s=answered_s,
+        silence_s=silence_s,
+        silent=silent,
+        violations=violations,
+    )
+
+
+def _judged(load: Load, outcome: Outcome) -> dict[str, list[str]]:
+    missing = load.await_delivered()
+    events = list(load.events)
+    return {
+        "commits": [
+            *checks.lost_commits(events, load.states(), load.forgiven),
+            *checks.forgotten_positions(events, load.forgiven),
+        ],
+        "owners": checks.shared_partitions(events),
+        "delivery": [f"{group} has not seen {count} records" for group, count in missing.items()],
+        "order": [*checks.disordered(events, load.forgiven), *([] if load.forgiven else checks.repeated(events))],
+        "clients": checks.gave_up(events),
+        "groups": list(outcome.violations),
+    }
+
+
+@contextmanager
+def staged(
+    faults: Sequence[Fault],
+    *,
+    kind: Kind,
+    seconds: float,
+    seed: int,
+    session_timeout_ms: int,
+    groups: Sequence[Group] = GROUPS,
+    keep: Path | None = None,
+) -> Iterator[Callable[[Fault], Shown]]:
+    """A stage and a load for faults of one topology; what comes back plays one of them.
+
+    `keep`: where journals and logs stay, else they go.
+    """
+    with ExitStack() as stack:
+        directory = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        stage = stack.enter_context(running_stage(faults[0].topology, kind, directory))
+        load = stack.enter_context(running_load(stage, directory, groups, session_timeout_ms))
+        chance = random.Random(seed)
+        yield lambda fault: play(fault, Scene(stage=stage, load=load, seconds=seconds, chance=chance))
+        load.stop()

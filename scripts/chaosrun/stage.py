@@ -1,0 +1,146 @@
+"""What faults happen to: Redis in one of its topologies, three front-ends and a load balancer, all started here."""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import redis
+
+from tests.support.broker import KorvetServer
+from tests.support.redis import Kind, Server, free_port, running_server
+from tests.support.topologies import Cluster, Sentinel, running_cluster, running_sentinel
+
+Topology = Literal["single", "sentinel", "cluster"]
+FRONTENDS: Final = 3
+READY_WITHIN_S: Final = 20.0
+# Nothing that was acknowledged may be lost when the server is killed.
+DURABLE: Final = {"appendonly": "yes", "appendfsync": "always"}
+# A group of several processes gathers at once; Kafka's tests set it to 0, its default is 3 s.
+BROKER: Final = {"group.initial.rebalance.delay.ms": "1000"}
+BALANCER: Final = """\
+defaults
+  mode tcp
+  timeout connect 1s
+  timeout client 1h
+  timeout server 1h
+  option redispatch 1
+listen kafka
+  bind 127.0.0.1:{port}
+  balance leastconn
+{servers}
+"""
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """What runs. Of `server`, `sentinel` and `cluster` there is the one that the topology names."""
+
+    topology: Topology
+    bootstrap: str
+    frontends: list[KorvetServer]
+    server: Server | None = None
+    sentinel: Sentinel | None = None
+    cluster: Cluster | None = None
+
+    @contextmanager
+    def redis(self) -> Iterator[Any]:
+        """A client that finds the server of any key."""
+        if self.cluster is not None:
+            client: Any = redis.RedisCluster(host="127.0.0.1", port=self.cluster.nodes[0].port)
+        elif self.sentinel is not None:
+            client = redis.Redis(port=self.sentinel.primary_port())
+        else:
+            assert self.server is not None
+            client = self.server.client()
+        with client:
+            yield client
+
+    def up(self) -> list[KorvetServer]:
+        """The front-ends that accept connections."""
+        return [frontend for frontend in self.frontends if _accepts(frontend.port)]
+
+    def await_frontends(self) -> None:
+        """Wait until all front-ends are up."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while len(self.up()) < len(self.frontends):
+            if time.monotonic() > deadline:
+                logs = "\n".join(frontend.log[-2000:] for frontend in self.frontends)
+                raise TimeoutError(f"not all front-ends came up again:\n{logs}")
+            time.sleep(0.05)
+
+
+def kill_and_start(frontend: KorvetServer) -> None:
+    """Kill -9 a front-end and start it again at once, without waiting for it."""
+    frontend.kill()
+    frontend.start(wait=False)
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def running_balancer(port: int, backends: list[int], directory: Path) -> Iterator[None]:
+    """HAProxy, which finds out within half a second that a front-end is gone, and cuts its connections."""
+    haproxy = shutil.which("haproxy")
+    if haproxy is None:
+        raise FileNotFoundError("haproxy is not installed")
+    servers = "\n".join(
+        f"  server f{n} 127.0.0.1:{backend} check inter 250ms fall 2 rise 1 on-marked-down shutdown-sessions"
+        for n, backend in enumerate(backends)
+    )
+    config = directory / "haproxy.cfg"
+    config.write_text(BALANCER.format(port=port, servers=servers))
+    with open(directory / "haproxy.txt", "wb") as output:
+        process = subprocess.Popen(
+            [haproxy, "-db", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        deadline = time.monotonic() + READY_WITHIN_S
+        while not _accepts(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"haproxy did not start:\n{(directory / 'haproxy.txt').read_text()}")
+            time.sleep(0.02)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def running_stage(topology: Topology, kind: Kind, directory: Path) -> Iterator[Stage]:
+    """Everything up; gone afterwards."""
+    with ExitStack() as stack:
+        parts, url = _start_redis(stack, topology, kind)
+        balancer, ports = free_port(), [free_port() for _ in range(FRONTENDS)]
+        frontends = []
+        for number, port in enumerate(ports):
+            place = directory / f"frontend-{number}"
+            place.mkdir()
+            frontend = KorvetServer(
+                place, redis_url=url, port=port, advertised=("127.0.0.1", balancer), broker=BROKER
+            )  # fmt: skip
+            stack.callback(frontend.kill)
+            frontends.append(frontend.start(wait=False))
+        for frontend in frontends:
+            frontend.wait_until_ready()
+        stack.enter_context(running_balancer(balancer, ports, directory))
+        yield Stage(topology=topology, bootstrap=f"127.0.0.1:{balancer}", frontends=frontends, **parts)
+
+
+def _start_redis(stack: ExitStack, topology: Topology, kind: Kind) -> tuple[Mapping[str, Any], str]:
+    if topology == "cluster":
+        cluster = stack.enter_context(running_cluster(kind))
+        return {"cluster": cluster}, cluster.url
+    if topology == "sentinel":
+        sentinel = stack.enter_context(running_sentinel(kind))
+        return {"sentinel": sentinel}, sentinel.url
+    server = stack.enter_context(running_server(kind, options=DURABLE))
+    return {"server": server}, server.url
