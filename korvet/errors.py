@@ -28,6 +28,10 @@ class StoreUnavailable(KorvetError):
         self.outcome_unknown = outcome_unknown
 
 
+class SlotMoving(StoreUnavailable):
+    """A cluster's slot is on its way to another node, and the command was not applied at either."""
+
+
 class StoreFull(KorvetError):
     """Redis is at maxmemory and refused a function that adds data (OOM)."""
 

@@ -15,53 +15,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
 from korvet.errors import StoreUnavailable
 from korvet.store import contract, functions
 from korvet.store.address import Address, RedisUrl, parse_redis_url
-from korvet.store.link import Link, Login, fail
-from korvet.store.resp import Argument, Buffer, Sent, pack_command
-from korvet.store.topology import SLOTS, find_primary, read_slots, slot_of
+from korvet.store.cluster import Slots
+from korvet.store.link import Link, Login
+from korvet.store.node import Node, Purpose
+from korvet.store.resp import Argument, Buffer, Placed, pack_command
+from korvet.store.server_lines import ServerLines
+from korvet.store.topology import find_primary
 
 __all__ = ["Argument", "Buffer", "Purpose", "Store", "open_store"]
 
-log = structlog.get_logger()
-
-_REFRESH_S = 30.0
 _CONNECT_S = 30.0
-
-
-class Purpose(IntEnum):
-    """Commands of one purpose share a connection to each node, so that reads do not wait behind large appends."""
-
-    APPEND = 0
-    READ = 1
-    COORDINATE = 2
-    SUBSCRIBE = 3
-    """For `korvet.store.wakeup` alone."""
-
-
-class _Node:
-    """One server and its links, one per purpose."""
-
-    def __init__(self, links: list[Link]) -> None:
-        self.links = links
-        self.scope = anyio.CancelScope()
-
-    async def run(self) -> None:
-        with self.scope:
-            async with anyio.create_task_group() as tasks:
-                for link in self.links:
-                    tasks.start_soon(link.run)
-
-    def is_up(self) -> bool:
-        return all(link.is_up for link in self.links)
 
 
 class Store:
@@ -72,60 +44,79 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self._history_callbacks: list[Callable[[], None]] = []
         self._subscriber_callback: Callable[[Link], None] = lambda _link: None
-        self._tasks: TaskGroup | None = None
-        self._nodes: dict[Address, _Node] = {}
-        self._slots: list[_Node | None] | None = [None] * SLOTS if url.kind == "cluster" else None
-        self._stale = anyio.Event()
-        self._slots_moved = False
         self._slots_callback: Callable[[], None] = lambda: None
-        self._cluster_problem = ""
+        self._tasks: TaskGroup | None = None
+        self._nodes: dict[Address, Node] = {}
         self._links: list[Link] = []
+        self._slots: Slots | None = None
+        if url.kind == "cluster":
+            self._slots = Slots(url, self)
+            self._nodes = self._slots.nodes
         self._changed = anyio.Event()
 
     # ------------------------------------------------------------------ commands
 
     def call(self, purpose: Purpose, key: str, *command: Argument) -> asyncio.Future[Any]:
-        """Queue a command at the node that holds ``key``."""
+        """Queue a command at the node that holds ``key``, which is the command's first argument where it has one."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        link = self._links[purpose] if self._slots is None else self._route(purpose, key)
-        if link is None:
-            fail(future, StoreUnavailable("no cluster node is known for the key"))
+        if self._slots is None:
+            self._links[purpose].send(future, pack_command(command))
         else:
-            link.send(future, pack_command(command))
+            self._slots.send(purpose, key, future, pack_command(command))
         return future
 
     def fcall(self, purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any]:
         """Queue a call of one of korvet's functions; FCALL_RO where the contract says that it only reads."""
         future: asyncio.Future[Any] = self._loop.create_future()
         packed = pack_command((_VERBS[function], function, len(keys), *keys, *args))
-        link = self._links[purpose] if self._slots is None else self._route(purpose, keys[0] if keys else "")
-        if link is None:
-            fail(future, StoreUnavailable("no cluster node is known for the key"))
+        if self._slots is None:
+            self._links[purpose].send(future, packed)
         else:
-            link.send(future, packed)
+            self._slots.send(purpose, keys[0] if keys else "", future, packed)
         return future
 
-    def place(self, key: str, value: Sequence[bytes | memoryview], expiry_ms: int) -> None:
-        """Queue SET key value PX on the append connection; the value's parts are written without being copied.
+    def fcall_placed(
+        self, function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Argument
+    ) -> asyncio.Future[Any]:
+        """Queue, on the append connection, a SET of the last key with an expiry and behind it a call that takes it.
 
-        The answer is not waited for: the append that follows finds out whether the key is there.
+        The value's parts are written without being copied, and the SET's own answer is not waited for: the function
+        finds out whether the key is there. Raises SlotMoving at once while the cluster's slot `is_open`.
         """
-        link = self._links[Purpose.APPEND] if self._slots is None else self._route(Purpose.APPEND, key)
-        if link is None:
-            return
-        name, expiry = key.encode(), b"%d" % expiry_ms
+        future: asyncio.Future[Any] = self._loop.create_future()
+        name, expiry = keys[-1].encode(), b"%d" % expiry_ms
         head = b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(name), name, sum(map(len, value)))
-        link.send_parts([head, *value, b"\r\n$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(expiry), expiry)])
+        placed = Placed(
+            (head, *value, b"\r\n$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(expiry), expiry)),
+            pack_command((_VERBS[function], function, len(keys), *keys, *args)),
+        )
+        if self._slots is None:
+            self._links[Purpose.APPEND].send_placed(future, placed)
+        else:
+            self._slots.send(Purpose.APPEND, keys[0], future, placed)
+        return future
+
+    def is_open(self, key: str) -> bool:
+        """Whether a key's slot is on its way to another node, where nothing can be put at new keys beside others."""
+        return self._slots is not None and self._slots.is_open(key)
+
+    def link(self, purpose: Purpose, key: str) -> Link | None:
+        """The link that carries one purpose's commands of a key; None while no node is known for it."""
+        return self._links[purpose] if self._slots is None else self._slots.link(purpose, key)
 
     def subscriber(self, channel: str) -> Link | None:
         """The link that carries subscriptions of a channel; None while no node is known for it."""
-        return self._links[Purpose.SUBSCRIBE] if self._slots is None else self._route(Purpose.SUBSCRIBE, channel)
+        return self.link(Purpose.SUBSCRIBE, channel)
+
+    def coordination(self, key: str) -> Link | None:
+        """The link that carries the coordination of a key; None while no node is known for it."""
+        return self.link(Purpose.COORDINATE, key)
 
     # ------------------------------------------------------------------ what is known about the server
 
     def run_id(self, key: str) -> str:
         """Run id of the server behind the key's append connection; empty before the first connect."""
-        link = self._links[Purpose.APPEND] if self._slots is None else self._route(Purpose.APPEND, key)
+        link = self.link(Purpose.APPEND, key)
         return "" if link is None else link.run_id
 
     def on_history_change(self, callback: Callable[[], None]) -> None:
@@ -139,13 +130,18 @@ class Store:
             callback(node.links[Purpose.SUBSCRIBE])
 
     def on_slots_moved(self, callback: Callable[[], None]) -> None:
-        """Call back when a cluster's slots have moved and been read again: `subscriber` may be another link now."""
+        """Call back when a cluster's slots have moved: `subscriber` may be another link now."""
         self._slots_callback = callback
+
+    def subscription_moved(self, text: str = "") -> None:
+        """A node does not serve a channel any more; ``text`` is the MOVED that says who does, where there is one."""
+        if self._slots is not None:
+            self._slots.follow(text)
 
     def is_connected(self) -> bool:
         """Whether every purpose's connection to every node is up."""
-        if self._slots is not None and None in self._slots:
-            return False
+        if self._slots is not None:
+            return self._slots.is_whole()
         return bool(self._nodes) and all(node.is_up() for node in self._nodes.values())
 
     @property
@@ -153,16 +149,14 @@ class Store:
         """Why there is no connection, in one line."""
         links = [link for node in self._nodes.values() for link in node.links if not link.is_up]
         links.sort(key=lambda link: not link.is_turned_away)
-        return str(links[0].problem) if links else self._cluster_problem
+        if links:
+            return str(links[0].problem)
+        return self._slots.problem if self._slots is not None else ""
 
     @property
     def server(self) -> dict[str, str]:
         """INFO server of one node; empty before the first connect."""
         return next((node.links[Purpose.APPEND].server for node in self._nodes.values()), {})
-
-    def coordination(self, key: str) -> Link | None:
-        """The link that carries the coordination of a key; None while no node is known for it."""
-        return self._links[Purpose.COORDINATE] if self._slots is None else self._route(Purpose.COORDINATE, key)
 
     @property
     def primaries(self) -> list[Link]:
@@ -176,9 +170,11 @@ class Store:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             if self._slots is None:
-                self._links = self._add_node(self.url.addresses[0]).links
+                address = self.url.addresses[0]
+                node = self._nodes[address] = self.make_node(address)
+                self._links = node.links
             else:
-                tasks.start_soon(self._follow_cluster)
+                tasks.start_soon(self._slots.keep)
 
     async def connected(self) -> None:
         """Wait until every connection is up, or a login is refused for a reason that time does not mend."""
@@ -186,35 +182,53 @@ class Store:
             await self._changed.wait()
 
     def _is_turned_away(self) -> bool:
+        if self._slots is not None and self._slots.is_turned_away:
+            return True
         return any(link.is_turned_away for node in self._nodes.values() for link in node.links)
 
-    def _note_change(self) -> None:
+    # ------------------------------------------------------------------ what the links and the slots tell
+
+    @property
+    def tasks(self) -> TaskGroup:
+        """For what runs as long as the store does."""
+        assert self._tasks is not None
+        return self._tasks
+
+    def note_change(self) -> None:
+        """Wake who waits in `connected`."""
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
-    def _add_node(self, address: Address) -> _Node:
-        assert self._tasks is not None
+    def slots_moved(self) -> None:
+        """Another server than before holds some keys."""
+        self._history_changed()
+        self._slots_callback()
+
+    def make_node(self, address: Address) -> Node:
+        """A node whose links are on their way up."""
         login = Login(auth=self.url.login, db=self.url.db, tls=self.url.tls)
-        links = [self._make_link(purpose, address, login) for purpose in Purpose]
-        node = self._nodes[address] = _Node(links)
+        lines = ServerLines(self.url.service if self.url.kind == "sentinel" else str(address))
+        links = [self._make_link(purpose, address, login, lines) for purpose in Purpose]
+        node = Node(links)
         self._subscriber_callback(links[Purpose.SUBSCRIBE])
-        self._tasks.start_soon(node.run)
+        self.tasks.start_soon(node.run)
         return node
 
-    def _make_link(self, purpose: Purpose, address: Address, login: Login) -> Link:
+    def _make_link(self, purpose: Purpose, address: Address, login: Login, lines: ServerLines) -> Link:
         name = purpose.name.lower()
         link = Link(
             name if self._slots is None else f"{name}-{address}",
             self._locator(address),
             login,
             library=functions.library_source,
+            lines=lines,
             subscriber=purpose is Purpose.SUBSCRIBE,
         )
         link.on_run_id = self._history_changed
-        link.on_change = self._note_change
+        link.on_change = self.note_change
         if self._slots is not None:
-            link.on_moved = lambda sent, text: self._redirect(purpose, sent, text)
-            link.on_down = self._stale_now
+            link.on_redirected = partial(self._slots.redirected, link, purpose)
+            link.on_down = self._slots.doubt
         return link
 
     def _locator(self, address: Address) -> Callable[[], Awaitable[Address]]:
@@ -229,71 +243,6 @@ class Store:
     def _history_changed(self) -> None:
         for callback in self._history_callbacks:
             callback()
-
-    # ------------------------------------------------------------------ cluster
-
-    def _route(self, purpose: Purpose, key: str) -> Link | None:
-        assert self._slots is not None
-        node = self._slots[slot_of(key)]
-        return None if node is None else node.links[purpose]
-
-    def _redirect(self, purpose: Purpose, sent: Sent, text: str) -> bool:
-        """Send a command again where MOVED or ASK says (``MOVED 3999 127.0.0.1:6381``)."""
-        future, packed, attempts = sent
-        kind, slot, target = text.split()[:3]
-        host, _, port = target.rpartition(":")
-        address = Address(host, int(port))
-        if future is None or not isinstance(packed, bytes) or self._slots is None or not host:
-            return False
-        node = self._nodes.get(address) or self._add_node(address)
-        if kind == "ASK":
-            node.links[purpose].send_asking(future, packed, attempts + 1)
-            return True
-        if self._slots[int(slot)] is not node:
-            self._slots[int(slot)] = node
-            self._slots_moved = True
-            self._history_changed()
-        self._stale_now()
-        node.links[purpose].send(future, packed, attempts + 1)
-        return True
-
-    def _stale_now(self) -> None:
-        self._stale.set()
-
-    async def _follow_cluster(self) -> None:
-        """Read the slots at start, when something moved or was lost, and now and then."""
-        while True:
-            self._stale = anyio.Event()
-            try:
-                self._take_over(await read_slots(self.url, [*self._nodes, *self.url.addresses]))
-            except StoreUnavailable as error:
-                if str(error) != self._cluster_problem:
-                    log.warning("the cluster's slots cannot be read", reason=str(error))
-                self._cluster_problem = str(error)
-                await anyio.sleep(0.5)
-                continue
-            self._cluster_problem = ""
-            with anyio.move_on_after(_REFRESH_S):
-                await self._stale.wait()
-                await anyio.sleep(0.1)
-
-    def _take_over(self, owners: dict[Address, list[tuple[int, int]]]) -> None:
-        before = self._slots
-        slots: list[_Node | None] = [None] * SLOTS
-        for address, spans in owners.items():
-            node = self._nodes.get(address) or self._add_node(address)
-            for first, last in spans:
-                slots[first : last + 1] = [node] * (last + 1 - first)
-        self._slots = slots
-        for address in [address for address in self._nodes if address not in owners]:
-            self._nodes.pop(address).scope.cancel()
-        if before is not None and before != slots and any(before):
-            self._slots_moved = True
-            self._history_changed()
-        self._note_change()
-        if self._slots_moved:
-            self._slots_moved = False
-            self._slots_callback()
 
 
 _VERBS = {name: b"FCALL_RO" if function.read_only else b"FCALL" for name, function in contract.FUNCTIONS.items()}

@@ -3,6 +3,8 @@
 A link connects, logs in, reads the server's run id before anything else is sent, reconnects with backoff, and gives
 error replies their meaning. While no connection is up, commands fail at once and their outcome is known.
 
+The name is of a server and a purpose; what the log says of an outage is said once for a server (`ServerLines`).
+
 **Function not found** (a fresh replica became primary, somebody flushed the functions): the library is loaded through
 this very connection, and what was refused is sent again in its old order before what was asked meanwhile.
 """
@@ -18,9 +20,11 @@ from typing import Any, Protocol
 import anyio
 import structlog
 
-from korvet.errors import KorvetError, StoreError, StoreFull, StoreUnavailable
+from korvet.errors import KorvetError, StoreUnavailable
 from korvet.store.address import Address
-from korvet.store.resp import Buffer, Connection, Owner, ReplyError, Sent, pack_command
+from korvet.store.refusals import as_exception, is_final, is_redirection, told, why_closed
+from korvet.store.resp import Connection, Owner, Placed, ReplyError, Sent, pack_command
+from korvet.store.server_lines import ServerLines
 
 log = structlog.get_logger()
 
@@ -28,8 +32,6 @@ CONNECT_TIMEOUT_S = 5.0
 SILENCE_LIMIT_S = 15.0
 _BACKOFF_S = (0.05, 2.0)
 _MAX_ATTEMPTS = 6
-_FINAL = ("WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "ERR AUTH", "ERR DB index", "ERR SELECT", "ERR invalid")
-_UNAVAILABLE = ("LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Link(Owner):
         login: Login,
         *,
         library: Callable[[], bytes],
+        lines: ServerLines,
         subscriber: bool = False,
     ) -> None:
         self.name = name
@@ -74,10 +77,11 @@ class Link(Owner):
         self.on_up: Callable[[], None] = _nothing
         self.on_down: Callable[[], None] = _nothing
         self.on_push: Callable[[Any], None] = _nothing
-        self.on_moved: Callable[[Sent, str], bool] = _not_moved
+        self.on_redirected: Callable[[Sent, str], bool] = _not_redirected
         self._locate = locate
         self._login = login
         self._library = library
+        self._lines = lines
         self._subscriber = subscriber
         self._live: Connection | None = None
         self._gate: Connection | None = None
@@ -106,18 +110,28 @@ class Link(Owner):
         assert self._held is not None
         self._held.append((future, packed, attempts))
 
-    def send_asking(self, future: asyncio.Future[Any], packed: bytes, attempts: int) -> None:
+    def send_placed(self, future: asyncio.Future[Any], placed: Placed, attempts: int = 0) -> None:
+        """Queue a call and, before it, the SET of what it needs."""
+        if self._held is not None and self._gate is not None:
+            self._held.append((future, placed, attempts))
+        elif self._gate is not None:
+            self._gate.send_placed(future, placed, attempts)
+        else:
+            fail(future, StoreUnavailable(str(self.problem)))
+
+    def resend(self, sent: Sent) -> None:
+        """Queue a command of either kind."""
+        future, command, attempts = sent
+        if not isinstance(command, Placed):
+            self.send(future, command, attempts)
+        elif future is not None:
+            self.send_placed(future, command, attempts)
+
+    def send_asking(self, sent: Sent) -> None:
         """Queue a command of a slot that is being moved here (after ASK)."""
         if self._gate is not None and self._held is None:
             self._gate.send(None, pack_command(("ASKING",)))
-        self.send(future, packed, attempts)
-
-    def send_parts(self, parts: Sequence[Buffer]) -> None:
-        """Queue a command whose reply nobody waits for; it is dropped where there is no connection."""
-        if self._held is not None:
-            self._held.append((None, parts, 0))
-        elif self._gate is not None:
-            self._gate.send_parts(parts)
+        self.resend(sent)
 
     def send_unanswered(self, packed: bytes) -> None:
         """Queue a command of a subscriber; dropped where there is no connection, for connecting subscribes anew."""
@@ -160,11 +174,10 @@ class Link(Owner):
         connection.close()
 
     def _note(self, error: Exception) -> None:
-        text = "no answer within 5 s" if isinstance(error, TimeoutError) else str(error)
-        if str(self.problem) != text:
-            log.warning("redis is not available", link=self.name, reason=text)
+        text = told(error)
+        self._lines.failed(self, text)
         self.problem = StoreUnavailable(text)
-        self.is_turned_away = isinstance(error, StoreError) and text.startswith(_FINAL)
+        self.is_turned_away = is_final(error)
         if self.is_turned_away:
             self.on_change()
 
@@ -173,6 +186,9 @@ class Link(Owner):
         connection = await _open(self, address, self._login.tls)
         try:
             server = await self._shake_hands(connection)
+        except StoreUnavailable as error:
+            connection.abort()
+            raise why_closed(error, connection) from None
         except BaseException:
             connection.abort()
             raise
@@ -200,8 +216,7 @@ class Link(Owner):
         self.is_turned_away = False
         run_id, before = server.get("run_id", ""), self.run_id
         self.run_id = run_id
-        if before:
-            log.info("redis is back", link=self.name, same_history=before == run_id)
+        self._lines.back(self, same_history=before in ("", run_id))
         if before and before != run_id:
             self.on_run_id()
         self.on_up()
@@ -211,9 +226,9 @@ class Link(Owner):
         future, packed, attempts = sent
         assert future is not None
         text = str(error)
-        if text.startswith("ERR Function not found") and attempts < _MAX_ATTEMPTS and isinstance(packed, bytes):
+        if text.startswith("ERR Function not found") and attempts < _MAX_ATTEMPTS:
             self._load_and_resend((future, packed, attempts + 1))
-        elif text.startswith(("MOVED ", "ASK ")) and attempts < _MAX_ATTEMPTS and self.on_moved(sent, text):
+        elif is_redirection(text) and self.on_redirected(sent, text):
             pass
         else:
             fail(future, as_exception(text))
@@ -240,11 +255,8 @@ class Link(Owner):
             for future, _, _ in refused:
                 fail(future, error)
             refused = []
-        for future, packed, attempts in (*refused, *held):
-            if future is None:
-                self.send_parts(packed if isinstance(packed, list) else [])
-            elif isinstance(packed, bytes):
-                self.send(future, packed, attempts)
+        for sent in (*refused, *held):
+            self.resend(sent)
 
     def pushed(self, message: Any) -> None:
         self.on_push(message)
@@ -260,7 +272,7 @@ class Link(Owner):
             self._live = self._gate = None
             self._choose_send()
             self.problem = StoreUnavailable("the connection to Redis was lost")
-            log.warning("redis connection lost", link=self.name, unanswered=len(unanswered))
+            self._lines.lost(self)
             self.on_down()
         for future, _, _ in unanswered:
             fail(future, StoreUnavailable("the connection to Redis was lost", outcome_unknown=True))
@@ -270,7 +282,7 @@ def _nothing(*_: object) -> None:
     """Nobody listens."""
 
 
-def _not_moved(_sent: Sent, _text: str) -> bool:
+def _not_redirected(_sent: Sent, _text: str) -> bool:
     return False
 
 
@@ -305,12 +317,3 @@ def fail(future: asyncio.Future[Any] | None, error: BaseException) -> None:
     if future is not None and not future.done():
         future.set_exception(error)
         future.exception()
-
-
-def as_exception(text: str) -> KorvetError:
-    """The exception that an error reply stands for."""
-    if text.startswith("OOM"):
-        return StoreFull(text)
-    if text.startswith(_UNAVAILABLE):
-        return StoreUnavailable(text)
-    return StoreError(text)

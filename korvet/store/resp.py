@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import hiredis
 
@@ -24,9 +24,16 @@ _UNSENT_LIMIT_BYTES = 256 << 20
 _PING = pack_command(("PING",))
 
 
-Sent = tuple[asyncio.Future[Any] | None, bytes | Sequence[Buffer], int]
-"""What a reply is awaited for: the future to resolve (None where nobody asks), the command's bytes, and how often it
-was sent before. A plain tuple, for one is made per command."""
+class Placed(NamedTuple):
+    """A call and, before it, the SET of what it needs, whose own reply nobody waits for: they are sent together."""
+
+    place: Sequence[Buffer]
+    call: bytes
+
+
+Sent = tuple[asyncio.Future[Any] | None, bytes | Placed, int]
+"""What a reply is awaited for: the future to resolve (None where nobody asks), the command, and how often it was sent
+before. A plain tuple, for one is made per command."""
 
 
 class Owner:
@@ -58,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._pinged = False
         self.heard_at = self._loop.time()
+        self.error: Exception | None = None
+        """Why it was lost, where that is known."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -73,6 +82,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.error = self.error or exc
         self._out = []
         unanswered, self._waiting = self._waiting, deque()
         if not self.closed.done():
@@ -94,12 +104,16 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         self._out.append(packed)
 
-    def send_parts(self, parts: Sequence[Buffer]) -> None:
-        """Queue a command given as buffers, which are written without being copied; its reply is dropped."""
-        self._waiting.append((None, parts, 0))
+    def send_placed(self, future: asyncio.Future[Any], placed: Placed, attempts: int = 0) -> None:
+        """Queue both commands; the buffers of the first are written without being copied."""
+        if not self._waiting:
+            self.heard_at = self._loop.time()
+        self._waiting.append((None, b"", 0))
+        self._waiting.append((future, placed, attempts))
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.extend(parts)
+        self._out.extend(placed.place)
+        self._out.append(placed.call)
 
     def send_unanswered(self, packed: bytes) -> None:
         """Queue a command of a subscriber, whose answers are messages."""
@@ -148,7 +162,8 @@ class Connection(asyncio.Protocol):
                     self._owner.refused(sent, reply)
                 else:
                     future.set_result(reply)
-        except (hiredis.ProtocolError, IndexError):
+        except (hiredis.ProtocolError, IndexError) as error:
+            self.error = error
             self.abort()
 
     def abort(self) -> None:

@@ -9,14 +9,15 @@ from functools import lru_cache
 from typing import Any
 
 import anyio
+import hiredis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from korvet.errors import StoreUnavailable
+from korvet.errors import StoreError, StoreUnavailable
 from korvet.store.address import Address, RedisUrl
 
 SLOTS = 16384
@@ -27,6 +28,16 @@ _TIMEOUT_S = 2.0
 def slot_of(key: str) -> int:
     """The hash slot of a key, by its hash tag."""
     return key_slot(key.encode())
+
+
+def key_of(command: bytes) -> str:
+    """The key by which a packed command was routed: a function's first, else the first argument."""
+    reader = hiredis.Reader()
+    reader.feed(command)
+    words = reader.gets()
+    assert isinstance(words, list)
+    at = 3 if words[0].startswith(b"FCALL") else 1
+    return bytes(words[at]).decode() if len(words) > at else ""
 
 
 async def find_primary(url: RedisUrl) -> Address:
@@ -77,6 +88,7 @@ async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, l
     """The primaries and their slot ranges (first and last), as the first node that answers knows them.
 
     :raises StoreUnavailable: when no node answers, or the server is not a cluster.
+    :raises StoreError: when one refuses this user.
     """
     problem: Exception | None = None
     for address in addresses:
@@ -93,11 +105,21 @@ async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, l
         try:
             ranges = await client.execute_command("CLUSTER SLOTS")  # type: ignore[no-untyped-call]
             return _primaries(ranges, address)
+        except (AuthenticationError, NoPermissionError) as error:
+            raise StoreError(_denied(error)) from None
         except (RedisError, OSError) as error:
             problem = error
         finally:
             await client.aclose()
     raise StoreUnavailable(f"no cluster node answers: {problem}")
+
+
+def _denied(error: RedisError) -> str:
+    """The server's own words, with the code that redis-py takes off."""
+    text = str(error)
+    if text.startswith(("WRONGPASS", "NOAUTH", "NOPERM")):
+        return text
+    return f"{'NOPERM' if isinstance(error, NoPermissionError) else 'NOAUTH'} {text}"
 
 
 def _primaries(ranges: list[Any], asked: Address) -> dict[Address, list[tuple[int, int]]]:

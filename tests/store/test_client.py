@@ -17,7 +17,7 @@ from korvet.errors import StoreError, StoreFull, StoreUnavailable
 from korvet.store import functions, link
 from korvet.store.client import Purpose, Store, open_store
 from korvet.store.keys import Namespace
-from korvet.store.link import as_exception
+from korvet.store.refusals import as_exception
 from tests.support.redis import Server, ServerUnavailable, free_port, running_server, unavailable
 
 pytestmark = pytest.mark.anyio
@@ -73,12 +73,15 @@ async def test_functions_are_called(server: Server) -> None:
         assert (code, cluster_id) == (0, b"abc")
 
 
-async def test_placed_value_lies_at_its_key_with_an_expiry_before_the_next_command(server: Server) -> None:
+async def test_placed_value_lies_at_its_key_with_an_expiry_before_the_call(server: Server) -> None:
     parts: list[bytes | memoryview] = [b"head", memoryview(bytearray(b"x" * 300_000)), memoryview(b"tail")]
     async with open_store(server.url) as store:
-        store.place(KEY, parts, 60_000)
+        await functions.ensure(store)
+        # Whatever the function makes of it: it runs behind the SET.
+        call = store.fcall_placed("korvet_version", (KEY,), parts, 60_000)
         ttl = store.call(Purpose.APPEND, KEY, "PTTL", KEY)
         value = store.call(Purpose.APPEND, KEY, "GET", KEY)
+        assert (await call).decode() == functions.library_version()
         assert 0 < await ttl <= 60_000
         assert await value == b"".join(parts)
 
@@ -144,7 +147,7 @@ async def test_commands_fail_at_once_and_known_while_there_is_no_connection(own_
         error = await outcome(store.call(Purpose.COORDINATE, KEY, "PING"))
         assert isinstance(error, StoreUnavailable)
         assert not error.outcome_unknown
-        store.place(KEY, [b"dropped"], 1000)
+        assert isinstance(await outcome(store.fcall_placed("korvet_version", (KEY,), [b"x"], 1000)), StoreUnavailable)
 
 
 async def test_another_run_id_is_told_before_anything_is_sent_to_the_new_server(own_server: Server) -> None:

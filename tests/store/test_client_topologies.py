@@ -61,7 +61,7 @@ async def test_functions_and_placed_values_work_on_every_node(cluster: Cluster) 
             catalog = Namespace(f"n{number}").catalog
             assert (await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", catalog, "abc"))[0] == 0
         for key in KEYS:
-            store.place(key, [b"placed ", memoryview(key.encode())], 60_000)
+            store.fcall_placed("korvet_version", (key,), [b"placed ", memoryview(key.encode())], 60_000)
             assert await store.call(Purpose.APPEND, key, "GET", key) == b"placed " + key.encode()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import pytest
 from kio.schema.errors import ErrorCode
 
-from korvet.store.client import Purpose
+from korvet.store.client import Buffer, Purpose
 from korvet.store.log import GONE, Log, Want
 from korvet.store.log.append import INLINE_LIMIT_BYTES, Appending
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
@@ -276,15 +277,16 @@ async def test_trimming_takes_as_many_calls_as_it_needs(one: Front) -> None:
 
 def lose_next_place(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the next temporary key never reach the server, as when it expires before its append is run."""
-    place = one.store.place
-    lost: list[tuple[Any, ...]] = []
+    fcall_placed = one.store.fcall_placed
+    lost: list[str] = []
 
-    def lossy(*args: Any) -> None:
+    def lossy(function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Any) -> Any:
         if lost:
-            place(*args)
-        lost.append(args)
+            return fcall_placed(function, keys, value, expiry_ms, *args)
+        lost.append(keys[-1])
+        return one.store.fcall(Purpose.APPEND, function, keys, *args)
 
-    monkeypatch.setattr(one.store, "place", lossy)
+    monkeypatch.setattr(one.store, "fcall_placed", lossy)
 
 
 async def test_a_batch_whose_temporary_key_is_lost_is_sent_again(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:

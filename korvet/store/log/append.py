@@ -2,7 +2,8 @@
 
 The call that makes an append queues its commands, so that the order of calls is the order in the log. Two answers of
 the append function say that nothing was appended and that the same may be sent again: RESEND (the batch under the
-temporary key is gone) and GONE (the partition's keys are not there, or are another topic's).
+temporary key is gone) and GONE (the partition's keys are not there, or are another topic's). In a cluster's slot that
+is open, no temporary key can be made: that counts as RESEND, and the batch goes through the call itself.
 
 **Order.** What is behind such a batch on the same connection to a client may have reached Redis before it is sent
 again. Batches of an idempotent producer were then refused for the gap, and are sent again in their turn, because
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from korvet.errors import SlotMoving
 from korvet.store.client import Purpose
 from korvet.store.contract import GONE, RESEND
 from korvet.store.keys import temporary_batch
@@ -36,6 +38,7 @@ _WATCHED_S = 10.0
 _OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
 _IN_SEQUENCE = (1,)
 """The argument that has a batch refused where it is not the next one that Redis knows of."""
+_NOT_PLACED = b"%d -1 -1 -1" % RESEND
 _UNKNOWN_PRODUCER = int(ErrorCode.unknown_producer_id)
 _OUT_OF_SEQUENCE = frozenset({_OUT_OF_ORDER, _UNKNOWN_PRODUCER})
 
@@ -55,7 +58,17 @@ class Appending:
     :raises StoreUnavailable, StoreFull, StoreError: when awaited.
     """
 
-    __slots__ = ("_batch", "_data", "_is_behind", "_known_end", "_log", "_partition", "_repairs", "_reply")
+    __slots__ = (
+        "_batch",
+        "_data",
+        "_is_behind",
+        "_is_placed",
+        "_known_end",
+        "_log",
+        "_partition",
+        "_repairs",
+        "_reply",
+    )
 
     def __init__(self, log: Log, partition: Partition, batch: Batch, data: bytes | memoryview) -> None:
         self._log = log
@@ -72,16 +85,8 @@ class Appending:
     def _send(self) -> asyncio.Future[Any]:
         log, partition, batch, data = self._log, self._partition, self._batch, self._data
         self._repairs = partition.repairs
-        keys: tuple[str, ...] = partition.keys
-        inline: bytes | memoryview = data
-        if len(data) >= INLINE_LIMIT_BYTES:
-            temporary = temporary_batch(partition.keys.log, log.next_token())
-            log.store.place(temporary, (data,), TEMPORARY_MS)
-            keys, inline = (*keys, temporary), b""
-        return log.store.fcall(
-            Purpose.APPEND,
-            "korvet_log_append",
-            keys,
+        is_placed = self._is_placed = len(data) >= INLINE_LIMIT_BYTES and not log.store.is_open(partition.keys.log)
+        args = (
             partition.topic_id,
             partition.run_id or log.find_run_id(partition),
             batch.records,
@@ -91,12 +96,20 @@ class Appending:
             batch.producer_id if batch.producer_id >= 0 else -1,
             batch.producer_epoch,
             batch.base_sequence,
-            inline,
+            b"" if is_placed else data,
             *(_IN_SEQUENCE if self._is_behind else ()),
         )
+        if not is_placed:
+            return log.store.fcall(Purpose.APPEND, "korvet_log_append", partition.keys, *args)
+        keys = (*partition.keys, temporary_batch(partition.keys.log, log.next_token()))
+        return log.store.fcall_placed("korvet_log_append", keys, (data,), TEMPORARY_MS, *args)
 
     def __await__(self) -> Generator[Any, None, Appended]:
-        appended = _parsed((yield from self._reply.__await__()))
+        try:
+            reply = yield from self._reply.__await__()
+        except SlotMoving:
+            reply = self._not_placed()
+        appended = _parsed(reply)
         if appended.code != 0:
             if not self._may_be_repaired(appended):
                 return appended
@@ -110,6 +123,15 @@ class Appending:
         if appended.code in _OUT_OF_SEQUENCE:
             return self._partition.repairs != self._repairs
         return appended.code in (RESEND, GONE)
+
+    def _not_placed(self) -> bytes:
+        """The answer that stands for a refused temporary key: sent again, the batch goes through the call itself.
+
+        :raises SlotMoving: where it did already; called while that is handled.
+        """
+        if not self._is_placed:
+            raise
+        return _NOT_PLACED
 
     async def _repair(self, appended: Appended) -> Appended:
         """Send again until the answer is a final one; GONE is final when the catalog does not have the topic.
@@ -126,7 +148,10 @@ class Appending:
                     break
                 partition.repairs += 1
                 self._reply = self._send()
-                appended = _parsed(await self._reply)
+                try:
+                    appended = _parsed(await self._reply)
+                except SlotMoving:
+                    appended = _parsed(self._not_placed())
                 if appended.code not in (RESEND, GONE):
                     break
         finally:

@@ -315,7 +315,9 @@ async def fetch_batches(log: Log, partition: Partition, entries: Sequence[Entry]
     :raises StoreError: when one has not the size that the index says.
     """
     keys = [placed_batch(partition.keys.log, entry.next_offset) for entry in entries if entry.data is None]
-    placed = await log.store.call(Purpose.READ, partition.keys.log, "MGET", *keys) if keys else []
+    # Not MGET, which a cluster refuses while some of the keys have moved.
+    asked = [log.store.call(Purpose.READ, key, "GET", key) for key in keys]
+    placed = [await question for question in asked]
     if None in placed:
         return None
     rest = iter(placed)

@@ -1,0 +1,56 @@
+"""One Redis server and the links to it."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import IntEnum
+from typing import Any
+
+import anyio
+
+from korvet.store.link import Link
+from korvet.store.resp import pack_command
+
+_PING = pack_command(("PING",))
+
+
+class Purpose(IntEnum):
+    """Commands of one purpose share a connection to each node, so that reads do not wait behind large appends."""
+
+    APPEND = 0
+    READ = 1
+    COORDINATE = 2
+    SUBSCRIBE = 3
+    """For `korvet.store.wakeup` alone."""
+
+
+COMMANDS = (Purpose.APPEND, Purpose.READ, Purpose.COORDINATE)
+
+
+class Node:
+    """One server and its links, one per purpose."""
+
+    def __init__(self, links: list[Link]) -> None:
+        self.links = links
+        self.scope = anyio.CancelScope()
+
+    async def run(self) -> None:
+        """Keep the links up until ``scope`` is cancelled."""
+        with self.scope:
+            async with anyio.create_task_group() as tasks:
+                for link in self.links:
+                    tasks.start_soon(link.run)
+
+    def is_up(self) -> bool:
+        return all(link.is_up for link in self.links)
+
+    def barriers(self) -> list[asyncio.Future[Any]]:
+        """For each purpose that has commands: done when all that was sent before has been answered, or failed."""
+        return [barrier(self.links[purpose]) for purpose in COMMANDS]
+
+
+def barrier(link: Link) -> asyncio.Future[Any]:
+    """Done when all that was sent on a link before has been answered, or failed."""
+    reached: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    link.send(reached, _PING)
+    return reached
