@@ -1,0 +1,144 @@
+"""HAProxy before some front-ends, with the very configuration that docs/load-balancer.md shows."""
+
+from __future__ import annotations
+
+import csv
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.redis import free_port
+from tests.support.tools import find_tool
+
+PAGE = Path(__file__).parents[2] / "docs" / "load-balancer.md"
+WITHIN_S = 20.0
+_BEGIN = "    global"
+_SERVER = "    server korvet-"
+
+
+class HAProxyFailed(AssertionError):
+    """HAProxy did not start, or something of it did not happen in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """A front-end as HAProxy sees it."""
+
+    is_up: bool
+    connections: int
+    connections_ever: int
+
+
+class HAProxy:
+    """One HAProxy on a free port of loopback before front-ends on ``ports``, which may come and go."""
+
+    def __init__(self, directory: Path, ports: Sequence[int]) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.ports = list(ports)
+        self.log_path = directory / "haproxy.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._socket_path = directory / "h"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What front-ends advertise."""
+        return "127.0.0.1", self.port
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def start(self) -> None:
+        """Start it and wait until it answers; the front-ends need not be there."""
+        binary = find_tool("haproxy")
+        path = self.directory / "haproxy.cfg"
+        path.write_text(configuration(self.port, self.ports, self._socket_path))
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [binary, "-db", "-f", str(path)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.wait_for(lambda: self._socket_path.exists() and bool(self.backends()), "it answers")
+
+    def stop(self) -> None:
+        """End it by its process id, with all connections."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def command(self, text: str) -> str:
+        """A command of HAProxy's Runtime API, and its answer."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(WITHIN_S)
+            client.connect(str(self._socket_path))
+            client.sendall(text.encode() + b"\n")
+            answer = b""
+            while piece := client.recv(65536):
+                answer += piece
+        return answer.decode()
+
+    def backends(self) -> list[Backend]:
+        """The front-ends, in the order of their ports."""
+        lines = self.command("show stat -1 4 -1").removeprefix("# ").splitlines()
+        return [
+            Backend(
+                is_up=row["status"].startswith("UP"),
+                connections=int(row["scur"]),
+                connections_ever=int(row["stot"]),
+            )
+            for row in csv.DictReader(line for line in lines if line)
+        ]
+
+    def wait_until_up(self, *, count: int | None = None) -> None:
+        """Wait until so many front-ends are up, all of them by default."""
+        wanted = len(self.ports) if count is None else count
+        self.wait_for(lambda: sum(one.is_up for one in self.backends()) == wanted, f"{wanted} front-ends are up")
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition while it runs."""
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            try:
+                if condition():
+                    return
+            except OSError:
+                pass
+            if self.process is None or self.process.poll() is not None or time.monotonic() > deadline:
+                raise HAProxyFailed(f"not seen: {what}\n{self.log[-3000:]}")
+            time.sleep(0.01)
+
+
+def configuration(port: int, ports: Sequence[int], socket_path: Path) -> str:
+    """The page's configuration with these addresses in the place of its own."""
+    lines = PAGE.read_text().split("\n")
+    begin = lines.index(_BEGIN)
+    end = next(at for at in range(begin, len(lines)) if lines[at] and not lines[at].startswith("    "))
+    text = "\n".join(line.removeprefix("    ") for line in lines[begin:end] if not line.startswith("    " + _SERVER))
+    for old, new in (("bind :9092", f"bind 127.0.0.1:{port}"), ("/run/haproxy.sock", str(socket_path))):
+        assert text.count(old) == 1, f"{PAGE.name} has no {old}"
+        text = text.replace(old, new)
+    servers = [f"{_SERVER}{number} 127.0.0.1:{port}\n" for number, port in enumerate(ports, 1)]
+    return text.rstrip() + "\n" + "".join(servers)
+
+
+@contextmanager
+def running_haproxy(ports: Sequence[int], *, directory: Path | None = None) -> Iterator[HAProxy]:
+    """A HAProxy of its own before front-ends on these ports, gone afterwards."""
+    with ExitStack() as stack:
+        # A unix socket's path holds some hundred characters at most, so no long names.
+        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        balancer = HAProxy(place, ports)
+        try:
+            balancer.start()
+            yield balancer
+        finally:
+            balancer.stop()
