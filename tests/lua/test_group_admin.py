@@ -1,6 +1,6 @@
 """korvet_group_describe, _state and _delete; what a full server still does for groups.
 
-Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+The cases of Kafka's own tests are in tests/lua/kafka.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ def state(name: str, generation: int, *, members: int, pending: int = 0) -> list
 
 
 def test_stable_group_is_described_with_metadata_and_assignments(group: Group) -> None:
-    """GCT.testDescribeGroupStable, GMMT.testDescribeGroupStable."""
     leader, follower = group.stable(2, client="app")
     described = group.describe()
     assert described[:7] == (GROUP_ID, "default/consumer-groups/g", "Stable", 2, "consumer", "range", leader)
@@ -42,7 +41,6 @@ def test_stable_group_is_described_with_metadata_and_assignments(group: Group) -
 
 
 def test_group_that_gathers_is_described_without_metadata(group: Group) -> None:
-    """GCT.testDescribeGroupRebalancing, GMMT.testDescribeGroupStableThrowsGroupIdNotFound…."""
     (member,) = group.stable()
     group.entered()
     described = group.describe()
@@ -66,13 +64,11 @@ def test_instance_ids_are_shown(group: Group) -> None:
 
 
 def test_unknown_group_is_not_found(group: Group) -> None:
-    """GCT.testDescribeGroupWrongCoordinator's kin, GMMT.testDescribeGroupsWithUnknownGroup."""
     assert group.read("describe") == [GROUP_ID_NOT_FOUND]
     assert group.read("state") == [GROUP_ID_NOT_FOUND]
 
 
 def test_state_without_members(group: Group) -> None:
-    """GMMT.testListGroups."""
     group.stable(2)
     assert group.read("state") == state("Stable", 2, members=2)
 
@@ -92,7 +88,6 @@ def test_ids_that_are_yet_to_join_are_not_members(group: Group) -> None:
 
 
 def test_empty_group_is_deleted_with_its_offsets(group: Group) -> None:
-    """GCT.testDeleteEmptyGroup…, GMMT.testDeleteGroups."""
     (member,) = group.stable()
     group.commit({"t:0": "5 -1 aa "}, member, 1)
     group.leave((member, ""))
@@ -102,7 +97,6 @@ def test_empty_group_is_deleted_with_its_offsets(group: Group) -> None:
 
 
 def test_group_with_members_is_not_deleted(group: Group) -> None:
-    """GCT.testDeleteNonEmptyGroup, GMMT.testValidateDeleteGroup."""
     (member,) = group.stable()
     assert group.delete() == NON_EMPTY_GROUP
     group.entered()
@@ -118,7 +112,7 @@ def test_group_whose_members_are_dead_is_deleted(group: Group) -> None:
 
 
 def test_group_with_only_an_id_that_is_yet_to_join_is_deleted(group: Group) -> None:
-    """GCT.testDeleteEmptyGroup…: pending members do not keep it."""
+    """Pending members do not keep it."""
     group.known()
     assert group.delete() == NONE
     assert group.exists() == []

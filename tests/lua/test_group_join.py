@@ -1,6 +1,6 @@
 """korvet_group_join: how a group comes to be, and who is let in.
 
-Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+The cases of Kafka's own tests are in tests/lua/kafka.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from tests.lua.group import (
 
 
 def test_only_member_of_a_new_group_leads_the_first_generation(group: Group) -> None:
-    """GMMT.testJoinGroupReceivesErrorIfGroupOverMaxSize's neighbour testJoinGroupShouldReceive… for one member."""
     member = group.known()
     joined = group.join(member)
     assert (joined.code, joined.status, joined.generation, joined.leader) == (NONE, "ready", 1, member)
@@ -55,14 +54,13 @@ def test_id_of_a_group_stays_when_another_is_offered(group: Group) -> None:
 
 @pytest.mark.parametrize("version", range(10))
 def test_member_id_is_required_from_version_4_on(group: Group, version: int) -> None:
-    """GMMT.testNewMemberFailureAfterJoinGroupCompletion's premise; KIP-394."""
+    """KIP-394."""
     joined = group.join(version=version)
     assert joined.code == (MEMBER_ID_REQUIRED if version >= 4 else NONE)
     assert group.state == ("Empty" if version >= 4 else "CompletingRebalance")
 
 
 def test_member_id_that_was_never_handed_out_is_unknown(group: Group) -> None:
-    """GCT.testJoinGroupUnknownConsumerNewGroup, testJoinGroupUnknownConsumerExistingGroup."""
     assert group.join("nobody").refusal == (UNKNOWN_MEMBER_ID, "nobody")
     assert group.exists() == []
     group.stable()
@@ -70,7 +68,7 @@ def test_member_id_that_was_never_handed_out_is_unknown(group: Group) -> None:
 
 
 def test_member_id_handed_out_is_good_for_a_session_timeout(group: Group) -> None:
-    """GMMT.testPendingMemberTimesOut; KIP-394."""
+    """KIP-394."""
     in_time, late = group.known(session_s=10), group.known(session_s=10)
     group.pass_time(9.999)
     assert group.join(in_time).code == NONE
@@ -88,7 +86,6 @@ def test_member_id_handed_out_is_good_for_a_session_timeout(group: Group) -> Non
     ],
 )
 def test_session_timeout_has_bounds(group: Group, session_s: float, code: int) -> None:
-    """GCT.testJoinGroupSessionTimeoutTooSmall, testJoinGroupSessionTimeoutTooLarge."""
     assert group.join(session_s=session_s).code == code
 
 
@@ -97,20 +94,17 @@ def test_refused_session_timeout_keeps_the_callers_member_id(group: Group) -> No
 
 
 def test_join_without_protocols_or_without_a_type_is_inconsistent(group: Group) -> None:
-    """GCT.testJoinGroupWithEmptyProtocolType, testJoinGroupWithEmptyGroupProtocol."""
     assert group.join(protocols=()).code == INCONSISTENT_GROUP_PROTOCOL
     assert group.join(protocol_type="").code == INCONSISTENT_GROUP_PROTOCOL
     assert group.exists() == []
 
 
 def test_join_with_another_protocol_type_is_inconsistent(group: Group) -> None:
-    """GCT.testJoinGroupInconsistentProtocolType."""
     group.stable()
     assert group.join(protocol_type="connect").code == INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_join_without_a_protocol_in_common_is_inconsistent(group: Group) -> None:
-    """GCT.testJoinGroupInconsistentGroupProtocol."""
     (member,) = group.stable()
     assert group.join(protocols=ROUND_ROBIN).refusal == (INCONSISTENT_GROUP_PROTOCOL, "")
     assert group.join(member, ROUND_ROBIN).refusal == (INCONSISTENT_GROUP_PROTOCOL, member)
@@ -125,7 +119,6 @@ def test_group_may_take_another_protocol_type_once_it_is_empty(group: Group) -> 
 
 
 def test_group_of_the_largest_size_takes_nobody_else(group: Group) -> None:
-    """GCT.testGroupMaxSizeTriggeredWhenExceeded…, GMMT.testJoinGroupReceivesErrorIfGroupOverMaxSize."""
     group.max_size = 2
     members = group.stable(2)
     assert group.join().refusal == (GROUP_MAX_SIZE_REACHED, "")
@@ -134,7 +127,7 @@ def test_group_of_the_largest_size_takes_nobody_else(group: Group) -> None:
 
 
 def test_size_counts_those_who_rejoin_first(group: Group) -> None:
-    """GCT.testGroupMaxSizeShrinks…: the one who is turned away is out, the others go on at the rebalance timeout."""
+    """The one who is turned away is out, the others go on at the rebalance timeout."""
     members = group.stable(3, rebalance_s=8)
     group.max_size = 2
     for member in members[:2]:
@@ -148,7 +141,6 @@ def test_size_counts_those_who_rejoin_first(group: Group) -> None:
 
 
 def test_pending_member_is_refused_when_others_took_the_places(group: Group) -> None:
-    """GMMT.testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember."""
     group.max_size = 1
     first, second = group.known(), group.known()
     assert group.join(first).code == NONE
@@ -157,7 +149,6 @@ def test_pending_member_is_refused_when_others_took_the_places(group: Group) -> 
 
 
 def test_new_group_waits_for_more_members(group: Group) -> None:
-    """GCT.shouldDelayInitialRebalanceByGroupInitialRebalanceDelayOnEmptyGroup."""
     group.initial_delay_ms = 3000
     joined = group.entered(session_s=30)
     assert (joined.status, joined.wait_ms) == ("parked", 3000)
@@ -168,7 +159,6 @@ def test_new_group_waits_for_more_members(group: Group) -> None:
 
 
 def test_wait_for_members_is_longer_while_they_come(group: Group) -> None:
-    """GCT.shouldResetRebalanceDelayWhenNewMemberJoinsGroupInInitialRebalance."""
     group.initial_delay_ms = 3000
     first = group.entered(session_s=30)
     group.pass_time(2.999)
@@ -182,7 +172,6 @@ def test_wait_for_members_is_longer_while_they_come(group: Group) -> None:
 
 
 def test_wait_for_members_ends_with_the_rebalance_timeout(group: Group) -> None:
-    """GCT.shouldDelayRebalanceUptoRebalanceTimeout."""
     group.initial_delay_ms = 3000
     members = [group.entered(session_s=30, rebalance_s=7).member]
     for before_s, after_s in ((2, 1), (2, 1), (0.5, 0.499)):
@@ -211,7 +200,6 @@ def test_wait_for_members_is_not_cut_short_by_having_all_of_them(group: Group) -
 
 
 def test_join_again_while_waiting_for_members_is_the_same_member(group: Group) -> None:
-    """GMMT.testRebalanceDoesNotCompleteUntilAllMembersRejoin… with a retried request."""
     group.initial_delay_ms = 3000
     first = group.entered(session_s=30)
     assert group.join(first.member, (("range", b"other"),), session_s=30).is_parked

@@ -1,6 +1,6 @@
 """korvet_group_leave: one member or several, by member id or by instance id.
 
-Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+The cases of Kafka's own tests are in tests/lua/kafka.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tests.lua.group import (
 
 
 def test_last_member_to_leave_leaves_an_empty_group(group: Group) -> None:
-    """GCT.testValidLeaveGroup, GMMT.testLeaveGroup…."""
     (member,) = group.stable()
     assert group.leave((member, "")) == [NONE]
     described = group.describe()
@@ -26,7 +25,6 @@ def test_last_member_to_leave_leaves_an_empty_group(group: Group) -> None:
 
 
 def test_others_rebalance_when_one_leaves(group: Group) -> None:
-    """GCT.testLeaveGroup…Rebalance."""
     first, second, third = group.stable(3)
     assert group.leave((second, "")) == [NONE]
     assert group.heartbeat(first, 3) == REBALANCE_IN_PROGRESS
@@ -35,7 +33,6 @@ def test_others_rebalance_when_one_leaves(group: Group) -> None:
 
 
 def test_leaving_completes_a_rebalance_that_waited_for_the_one_who_left(group: Group) -> None:
-    """GCT.testPendingMembersLeavesGroup, GMMT.testLeaveGroupCompletesJoin…."""
     first, second = group.stable(2)
     assert group.join(first).is_parked
     assert group.leave((second, "")) == [NONE]
@@ -43,7 +40,6 @@ def test_leaving_completes_a_rebalance_that_waited_for_the_one_who_left(group: G
 
 
 def test_id_that_is_yet_to_join_may_leave(group: Group) -> None:
-    """GCT.testPendingMembersLeavesGroup."""
     first, second = group.stable(2)
     pending = group.known()
     group.join(first)
@@ -54,7 +50,6 @@ def test_id_that_is_yet_to_join_may_leave(group: Group) -> None:
 
 
 def test_nobody_cannot_leave(group: Group) -> None:
-    """GCT.testLeaveGroupUnknownGroup, testLeaveGroupUnknownConsumerExistingGroup."""
     assert group.leave(("nobody", ""), ("", "i")) == [UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID]
     assert group.exists() == []
     (member,) = group.stable()
@@ -63,7 +58,6 @@ def test_nobody_cannot_leave(group: Group) -> None:
 
 
 def test_members_leave_together_and_each_has_its_own_code(group: Group) -> None:
-    """GCT.testBatchLeaveGroup…, GMMT.testStaticMembersValidBatchLeaveGroup."""
     first = group.join(instance="a").member
     group.sync(first, 1, {}, instance="a")
     second = group.entered()
@@ -74,7 +68,6 @@ def test_members_leave_together_and_each_has_its_own_code(group: Group) -> None:
 
 
 def test_member_that_leaves_twice_in_one_request_is_unknown_the_second_time(group: Group) -> None:
-    """GMMT.testDynamicMembersBatchLeaveGroup…."""
     (member,) = group.stable()
     assert group.leave((member, ""), (member, "")) == [NONE, UNKNOWN_MEMBER_ID]
 
@@ -95,7 +88,6 @@ def test_first_rebalance_still_waits_when_one_leaves(group: Group) -> None:
 
 
 def test_leaving_before_the_assignment_breaks_the_generation_off(group: Group) -> None:
-    """GCT.testLeaveGroupDuringCompletingRebalance…."""
     leader, follower = group.gathered(RANGE, RANGE)
     assert group.leave((follower.member, "")) == [NONE]
     assert group.sync(leader.member, 1, {}).code == REBALANCE_IN_PROGRESS

@@ -1,6 +1,6 @@
 """korvet_group_commit, _fetch and _offset_delete.
 
-Cases ported from Kafka's own tests name them: OMMT is OffsetMetadataManagerTest, GCT the older GroupCoordinatorTest.
+The cases of Kafka's own tests are in tests/lua/kafka.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ def subscription(*topics: str) -> tuple[tuple[str, bytes]]:
 
 
 def test_consumer_without_a_group_protocol_commits_and_makes_the_group(group: Group) -> None:
-    """OMMT.testSimpleGroupOffsetCommit, GCT.testCommitOffsetWithDefaultGeneration."""
     assert group.commit({**AT_5, "t:1": "6 0 aa "}) == NONE
     assert group.fetch("t:1", "t:0", "t:2") == {"t:1": "6 0 aa ", "t:0": "5 -1 aa text", "t:2": ""}
     described = group.describe()
@@ -50,7 +49,6 @@ def test_later_commit_replaces_an_earlier_one(group: Group) -> None:
 
 
 def test_member_commits(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetCommit."""
     leader, follower = group.stable(2)
     assert group.commit(AT_5, leader, 2) == NONE
     assert group.commit({"t:1": "7 -1 aa "}, follower, 2) == NONE
@@ -67,20 +65,18 @@ def test_thousands_of_offsets_in_one_commit(group: Group) -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(8, ILLEGAL_GENERATION), (9, GROUP_ID_NOT_FOUND)])
 def test_commit_of_a_generation_of_an_unknown_group_is_refused(group: Group, version: int, code: int) -> None:
-    """OMMT.testOffsetCommitWithUnknownGroup."""
     assert group.commit(AT_5, "m", 3, version=version) == code
     assert group.exists() == []
 
 
 def test_commit_without_a_member_is_refused_while_members_live(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetCommitWhileInCompletingRebalanceState's kin, GCT.testCommitOffset…SimpleConsumer."""
     group.stable()
     assert group.commit(AT_5) == UNKNOWN_MEMBER_ID
     assert group.fetch() == {}
 
 
 def test_commit_without_a_member_is_fine_in_an_empty_group(group: Group) -> None:
-    """GCT.testBasicFetch…; ClassicGroup.validateOffsetCommit: generation below 0 and Empty, whoever says so."""
+    """ClassicGroup.validateOffsetCommit: generation below 0 and Empty, whoever says so."""
     (member,) = group.stable()
     group.leave((member, ""))
     assert group.commit(AT_5, member, -1) == NONE
@@ -88,7 +84,6 @@ def test_commit_without_a_member_is_fine_in_an_empty_group(group: Group) -> None
 
 
 def test_commit_by_nobody_is_refused(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetCommitWithUnknownMemberId, GCT.testCommitOffsetInEmptyGroup…."""
     (member,) = group.stable()
     assert group.commit(AT_5, "nobody", 1) == UNKNOWN_MEMBER_ID
     assert group.commit(AT_5, "nobody", -1) == UNKNOWN_MEMBER_ID
@@ -98,13 +93,11 @@ def test_commit_by_nobody_is_refused(group: Group) -> None:
 
 @pytest.mark.parametrize("generation", [-1, 0, 2])
 def test_commit_of_another_generation_is_refused(group: Group, generation: int) -> None:
-    """OMMT.testGenericGroupOffsetCommitWithIllegalGeneration."""
     (member,) = group.stable()
     assert group.commit(AT_5, member, generation) == ILLEGAL_GENERATION
 
 
 def test_commit_of_a_fenced_instance_is_refused(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetCommitWithFencedInstanceId."""
     member = group.join(instance="i").member
     group.sync(member, 1, {}, instance="i")
     assert group.commit(AT_5, "old", 1, instance="i") == FENCED_INSTANCE_ID
@@ -113,21 +106,19 @@ def test_commit_of_a_fenced_instance_is_refused(group: Group) -> None:
 
 
 def test_commit_before_the_assignment_is_refused(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetCommitWhileInCompletingRebalanceState."""
     (leader,) = group.gathered(RANGE)
     assert group.commit(AT_5, leader.member, 1) == REBALANCE_IN_PROGRESS
     assert group.fetch() == {}
 
 
 def test_commit_while_the_group_gathers_is_fine(group: Group) -> None:
-    """GCT.testCommitOffsetDuringPreparingRebalance…: what was read may be kept before the partitions go."""
+    """What was read may be kept before the partitions go."""
     leader, follower = group.stable(2)
     group.join(leader)
     assert group.commit(AT_5, follower, 2) == NONE
 
 
 def test_commit_holds_the_session(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetCommitMaintainsSession."""
     (member,) = group.stable(session_s=10)
     for _ in range(6):
         group.pass_time(4)
@@ -157,13 +148,11 @@ def test_offsets_stay_when_members_leave_die_and_rejoin(group: Group) -> None:
 
 
 def test_unknown_group_has_no_offsets(group: Group) -> None:
-    """OMMT.testFetchOffsetsWithUnknownGroup, testFetchAllOffsetsWithUnknownGroup."""
     assert group.fetch("t:0") == {"t:0": ""}
     assert group.fetch() == {}
 
 
 def test_offsets_outlive_the_members_by_the_retention(group: Group) -> None:
-    """OMMT.testOffsetExpirationOfGroupWith…, GroupMetadataManagerTest of retention."""
     (member,) = group.stable(session_s=1800)
     group.commit(AT_5, member, 1)
     group.leave((member, ""))
@@ -239,19 +228,16 @@ def test_keys_of_an_empty_group_have_an_expiry_and_those_of_members_none(group: 
 
 
 def test_administrator_deletes_offsets_of_an_empty_group(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetDelete."""
     group.commit({**AT_5, "t:1": "6 -1 aa ", "u:0": "7 -1 bb "})
     assert group.delete_offsets("t:0", "t:9", "u:0") == (NONE, [NONE, NONE, NONE])
     assert group.fetch() == {"t:1": "6 -1 aa "}
 
 
 def test_offsets_of_an_unknown_group_cannot_be_deleted(group: Group) -> None:
-    """OMMT.testOffsetDeleteWithUnknownGroup… ."""
     assert group.delete_offsets("t:0") == (GROUP_ID_NOT_FOUND, [])
 
 
 def test_offsets_of_a_topic_that_members_subscribe_to_cannot_be_deleted(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetDeleteWithSubscribedTopic…."""
     first, second = group.gathered(subscription("t"), subscription("u", "v.w"))
     group.assign(first)
     assert group.delete_offsets("t:0", "v.w:1", "x:0") == (
@@ -274,6 +260,6 @@ def test_where_the_subscription_is_not_known_every_topic_counts_as_subscribed(gr
 
 
 def test_offsets_of_members_of_another_protocol_type_cannot_be_deleted(group: Group) -> None:
-    """OMMT.testGenericGroupOffsetDelete…; ClassicGroup.validateOffsetDelete."""
+    """ClassicGroup.validateOffsetDelete."""
     group.stable(protocol_type="connect")
     assert group.delete_offsets("t:0") == (NON_EMPTY_GROUP, [])

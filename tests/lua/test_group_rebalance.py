@@ -1,7 +1,6 @@
 """Rounds of a rebalance: who takes part, how it ends, who leads and by which protocol; korvet_group_await.
 
-Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest,
-CGT ClassicGroupTest.
+The cases of Kafka's own tests are in tests/lua/kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ CHANGED = (("range", b"changed"),)
 
 
 def test_new_member_makes_all_others_rejoin(group: Group) -> None:
-    """GCT.testJoinGroupCompletionWhenPendingMemberJoins' frame, GMMT.testRebalanceCompletesAfterMemberJoins."""
     first, second = group.stable(2)
     third = group.entered()
     assert third.is_parked and group.state == "PreparingRebalance"
@@ -39,7 +37,6 @@ def test_new_member_makes_all_others_rejoin(group: Group) -> None:
 
 
 def test_rebalance_waits_for_ids_that_were_handed_out(group: Group) -> None:
-    """GCT.testJoinGroupCompletionWhenPendingMemberJoins."""
     first, second = group.stable(2)
     pending = group.known()
     assert group.join(first).is_parked
@@ -48,7 +45,6 @@ def test_rebalance_waits_for_ids_that_were_handed_out(group: Group) -> None:
 
 
 def test_rebalance_goes_on_when_an_id_was_never_used(group: Group) -> None:
-    """GCT.testJoinGroupCompletionWhenPendingMemberTimesOut."""
     first, second = group.stable(2, session_s=30)
     group.known(session_s=10)
     assert group.join(first, session_s=30).is_parked
@@ -68,7 +64,6 @@ def test_first_rebalance_is_cut_short_when_an_unused_id_expires(group: Group) ->
 
 
 def test_members_who_do_not_rejoin_in_time_are_out(group: Group) -> None:
-    """GCT.testRebalanceCompletesBeforeMemberJoins, GMMT.testRebalanceTimesOutWhenSyncRequestIsNotReceived's join."""
     members = group.stable(3, session_s=60, rebalance_s=20)
     assert group.join(members[0], CHANGED, session_s=60, rebalance_s=20).code == NONE
     assert group.join(members[1], session_s=60, rebalance_s=20).wait_ms == 20_000
@@ -82,7 +77,6 @@ def test_members_who_do_not_rejoin_in_time_are_out(group: Group) -> None:
 
 
 def test_rebalance_timeout_is_the_longest_of_the_members(group: Group) -> None:
-    """CGT.testRebalanceTimeout."""
     (first,) = group.stable(session_s=100, rebalance_s=10)
     second = group.entered(session_s=100, rebalance_s=30)
     assert second.wait_ms == 30_000
@@ -95,7 +89,6 @@ def test_rebalance_timeout_is_the_longest_of_the_members(group: Group) -> None:
 
 
 def test_leader_keeps_leading_while_it_lives(group: Group) -> None:
-    """CGT.testElectNewLeader's opposite; GCT.testJoinGroupWithStaticMember…."""
     first, second = group.stable(2)
     for generation in (3, 4):
         group.join(second, ((("range", b"%d" % generation)),))
@@ -105,7 +98,6 @@ def test_leader_keeps_leading_while_it_lives(group: Group) -> None:
 
 
 def test_another_member_leads_when_the_leader_did_not_rejoin(group: Group) -> None:
-    """CGT.testElectNewLeader, GMMT.testNewMemberTimeoutCompletion's neighbour."""
     first, second = group.stable(2, session_s=60, rebalance_s=10)
     group.join(second, CHANGED, session_s=60, rebalance_s=10)
     group.pass_time(10)
@@ -116,7 +108,7 @@ def test_another_member_leads_when_the_leader_did_not_rejoin(group: Group) -> No
 
 
 def test_another_member_leads_when_the_leader_left(group: Group) -> None:
-    """GMMT.testLastJoiningMemberIsElected…; ClassicGroup.remove."""
+    """ClassicGroup.remove."""
     first, second, third = group.stable(3)
     assert group.leave((first, "")) == [NONE]
     assert group.join(second).is_parked
@@ -126,19 +118,16 @@ def test_another_member_leads_when_the_leader_left(group: Group) -> None:
 
 
 def test_most_votes_among_what_all_support_choose_the_protocol(group: Group) -> None:
-    """CGT.testSelectProtocol."""
     answers = group.gathered(ROUND_ROBIN + RANGE, BOTH, BOTH, (("sticky", b""), *RANGE, *ROUND_ROBIN))
     assert {answer.protocol for answer in answers} == {"range"}
     assert {metadata for _, _, metadata in answers[0].members} == {b"range-metadata"}
 
 
 def test_most_wanted_protocol_is_not_chosen_when_one_member_lacks_it(group: Group) -> None:
-    """CGT.testSelectProtocolChoosesCompatibleProtocol."""
     assert group.gathered(BOTH, BOTH, ROUND_ROBIN)[0].protocol == "roundrobin"
 
 
 def test_protocol_that_its_only_opponent_lacked_may_be_joined_with_once_that_is_gone(group: Group) -> None:
-    """CGT.testSupportsProtocols."""
     first, second = group.gathered(BOTH, RANGE)
     group.assign(first)
     group.leave((second.member, ""))
@@ -147,14 +136,12 @@ def test_protocol_that_its_only_opponent_lacked_may_be_joined_with_once_that_is_
 
 
 def test_leader_of_a_stable_group_that_joins_again_rebalances_it(group: Group) -> None:
-    """GCT.testRejoiningFollowerDoesNotTriggerRebalance's opposite, testJoinGroupWhenLeader…."""
     leader, follower = group.stable(2)
     assert group.join(leader).is_parked
     assert group.heartbeat(follower, 2) == REBALANCE_IN_PROGRESS
 
 
 def test_unchanged_follower_of_a_stable_group_is_told_what_it_is_part_of(group: Group) -> None:
-    """GCT.testRejoiningFollower…, GMMT.testJoinGroupWithNonLeaderMember…."""
     leader, follower = group.stable(2)
     joined = group.join(follower)
     assert (joined.status, joined.generation, joined.leader, joined.members) == ("ready", 2, leader, ())
@@ -162,7 +149,6 @@ def test_unchanged_follower_of_a_stable_group_is_told_what_it_is_part_of(group: 
 
 
 def test_changed_follower_of_a_stable_group_rebalances_it(group: Group) -> None:
-    """GMMT.testJoinGroupExistingMemberUpdatesMetadataTriggersRebalance."""
     _, follower = group.stable(2)
     assert group.join(follower, CHANGED).is_parked
     assert group.state == "PreparingRebalance"
@@ -175,7 +161,7 @@ def test_order_of_protocols_is_part_of_a_members_metadata(group: Group) -> None:
 
 @pytest.mark.parametrize("is_leader", [True, False])
 def test_unchanged_member_may_ask_again_before_the_assignment(group: Group, is_leader: bool) -> None:
-    """GMMT.testReplayGroupMetadata…; GCT.testJoinGroupWhenCompletingRebalance: the first answer may have been lost."""
+    """The first answer may have been lost."""
     first, second = group.stable(2)
     group.join(first)
     group.join(second)
@@ -185,7 +171,7 @@ def test_unchanged_member_may_ask_again_before_the_assignment(group: Group, is_l
 
 
 def test_changed_member_before_the_assignment_begins_anew(group: Group) -> None:
-    """GCT.testGenerationIdIncrementsOnRebalance's neighbour: metadata changed in CompletingRebalance."""
+    """Metadata changed in CompletingRebalance."""
     first, second = group.stable(2)
     group.join(first)
     group.join(second)
@@ -194,7 +180,7 @@ def test_changed_member_before_the_assignment_begins_anew(group: Group) -> None:
 
 
 def test_generation_grows_by_one_and_never_goes_back(group: Group) -> None:
-    """GCT.testGenerationIdIncrementsOnRebalance; also over an Empty group."""
+    """Also over an Empty group."""
     (member,) = group.stable()
     assert group.join(member).generation == 2
     group.leave((member, ""))
@@ -217,7 +203,7 @@ def test_waiting_for_a_join_tells_when_to_ask_again(group: Group) -> None:
 
 
 def test_parked_member_that_nobody_asks_for_is_given_up(group: Group) -> None:
-    """A front-end died with its connections: GMMT.testNewMemberTimeoutCompletion, after a session and not 5 minutes."""
+    """A front-end died with its connections: after a session, where Kafka waits for five minutes."""
     (first,) = group.stable(session_s=30)
     group.entered(session_s=10)
     group.join(first, session_s=30)
@@ -248,7 +234,6 @@ def test_waiting_for_a_join_as_nobody_is_refused(group: Group) -> None:
 
 
 def test_all_members_dying_leaves_an_empty_group(group: Group) -> None:
-    """GMMT.testMembersDie…, GCT.testHeartbeatExpiry of everybody."""
     group.stable(3)
     group.pass_time(10)
     assert group.state == "Empty"

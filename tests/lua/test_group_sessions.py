@@ -1,6 +1,6 @@
 """korvet_group_heartbeat: sessions, and who is given up when they end.
 
-Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+The cases of Kafka's own tests are in tests/lua/kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ CHANGED = (("range", b"changed"),)
 
 
 def test_heartbeats_hold_a_session(group: Group) -> None:
-    """GCT.testValidHeartbeat, testSessionTimeout's opposite."""
     (member,) = group.stable(session_s=10)
     for _ in range(12):
         group.pass_time(3)
@@ -32,7 +31,6 @@ def test_heartbeats_hold_a_session(group: Group) -> None:
 
 
 def test_member_without_a_heartbeat_is_out_after_its_session_timeout(group: Group) -> None:
-    """GCT.testSessionTimeout, testHeartbeatMaintainsSession."""
     alive, dead = group.stable(2, session_s=10)
     for _ in range(3):
         group.pass_time(3)
@@ -46,7 +44,6 @@ def test_member_without_a_heartbeat_is_out_after_its_session_timeout(group: Grou
 
 
 def test_heartbeat_by_nobody_is_refused(group: Group) -> None:
-    """GCT.testHeartbeatUnknownGroup, testHeartbeatUnknownConsumerExistingGroup, testHeartbeatEmptyGroup."""
     assert group.heartbeat("nobody", 1) == UNKNOWN_MEMBER_ID
     (member,) = group.stable()
     assert group.heartbeat("nobody", 1) == UNKNOWN_MEMBER_ID
@@ -56,20 +53,17 @@ def test_heartbeat_by_nobody_is_refused(group: Group) -> None:
 
 
 def test_heartbeat_of_an_id_that_is_yet_to_join_is_refused(group: Group) -> None:
-    """GCT.testHeartbeatPendingMember… ."""
     group.stable()
     assert group.heartbeat(group.known(), 1) == UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("generation", [-1, 0, 2])
 def test_heartbeat_of_another_generation_is_refused(group: Group, generation: int) -> None:
-    """GCT.testHeartbeatIllegalGeneration."""
     (member,) = group.stable()
     assert group.heartbeat(member, generation) == ILLEGAL_GENERATION
 
 
 def test_heartbeat_while_the_group_gathers_says_to_rejoin_and_counts(group: Group) -> None:
-    """GCT.testHeartbeatRebalanceInProgress, GMMT.testHeartbeatDuringPreparingRebalance."""
     member, other = group.stable(2, session_s=10, rebalance_s=60)
     group.join(other, CHANGED, rebalance_s=60)
     for _ in range(5):
@@ -79,7 +73,6 @@ def test_heartbeat_while_the_group_gathers_says_to_rejoin_and_counts(group: Grou
 
 
 def test_heartbeat_before_the_assignment_is_fine_and_counts(group: Group) -> None:
-    """GCT.testHeartbeatDuringRebalance…; GMMT.testHeartbeatDuringCompletingRebalance."""
     leader, follower = group.gathered(RANGE, RANGE)
     for _ in range(5):
         group.pass_time(4)
@@ -98,7 +91,7 @@ def test_order_of_refusals_is_static_then_member_then_generation(group: Group) -
 
 
 def test_join_with_another_session_timeout_counts_from_then_on(group: Group) -> None:
-    """GCT.testJoinGroupUpdates…; ClassicGroup.updateMember."""
+    """ClassicGroup.updateMember."""
     (member,) = group.stable(session_s=10)
     group.assign(group.join(member, session_s=60))
     for _ in range(3):

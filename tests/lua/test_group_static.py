@@ -1,6 +1,6 @@
 """Static members (KIP-345, KIP-814): they come back without a rebalance, and there is one for each instance id.
 
-Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+The cases of Kafka's own tests are in tests/lua/kafka.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def rejoin(group: Group, instance: str, protocols: Protocols = RANGE, version: i
 
 
 def test_static_member_joins_at_once_and_its_id_begins_with_its_instance_id(group: Group) -> None:
-    """GCT.testNewMemberJoin…; GMMT.testNewStaticMemberJoin: no MEMBER_ID_REQUIRED."""
+    """No MEMBER_ID_REQUIRED."""
     joined = group.join(instance="i")
     assert (joined.code, joined.status) == (NONE, "ready")
     assert joined.member.startswith("i-")
@@ -52,7 +52,6 @@ def test_static_member_joins_at_once_and_its_id_begins_with_its_instance_id(grou
 
 
 def test_follower_that_restarts_keeps_its_assignment_without_a_rebalance(group: Group) -> None:
-    """GCT.staticMemberRejoinWithFollowerIdAndChangeOfProtocol's opposite, GMMT.testStaticMemberRejoinWithFollower…."""
     leader, follower = stable(group, "L", "F")
     joined = rejoin(group, "F")
     assert (joined.status, joined.generation, joined.leader) == ("ready", 1, leader)
@@ -63,7 +62,7 @@ def test_follower_that_restarts_keeps_its_assignment_without_a_rebalance(group: 
 
 
 def test_leader_that_restarts_is_told_to_assign_nothing(group: Group) -> None:
-    """GMMT.testStaticMemberRejoinWithLeaderIdAndUnknownMemberId…, KIP-814."""
+    """KIP-814."""
     old, follower = stable(group, "L", "F")
     joined = rejoin(group, "L")
     assert joined.is_leader and joined.skips_assignment and joined.generation == 1
@@ -73,7 +72,6 @@ def test_leader_that_restarts_is_told_to_assign_nothing(group: Group) -> None:
 
 
 def test_leader_that_restarts_is_told_the_old_leader_before_version_9(group: Group) -> None:
-    """GMMT.testStaticMemberRejoinWithLeaderIdAndUnknownMemberIdWithoutSkip…: so it does not assign."""
     old, _ = stable(group, "L", "F")
     joined = rejoin(group, "L", version=8)
     assert (joined.leader, joined.members, joined.skips_assignment) == (old, (), False)
@@ -81,7 +79,7 @@ def test_leader_that_restarts_is_told_the_old_leader_before_version_9(group: Gro
 
 
 def test_old_holder_of_an_instance_id_is_fenced_everywhere(group: Group) -> None:
-    """GCT.staticMemberFenceDuplicateRejoiningFollower…, KIP-345."""
+    """KIP-345."""
     _, old = stable(group, "L", "F")
     new = rejoin(group, "F").member
     assert group.heartbeat(old, 1, "F") == FENCED_INSTANCE_ID
@@ -100,14 +98,13 @@ def test_old_member_id_without_the_instance_id_is_unknown(group: Group) -> None:
 
 
 def test_instance_id_that_nobody_has_is_unknown(group: Group) -> None:
-    """GCT.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId."""
     leader, _ = stable(group, "L", "F")
     assert group.join(leader, instance="X").refusal == (UNKNOWN_MEMBER_ID, leader)
     assert group.heartbeat(leader, 1, "X") == UNKNOWN_MEMBER_ID
 
 
 def test_static_member_that_rejoins_with_its_member_id_is_that_member(group: Group) -> None:
-    """GCT.staticMemberRejoinWithKnownMemberId…: a leader's join rebalances, a follower's does not."""
+    """A leader's join rebalances, a follower's does not."""
     leader, follower = stable(group, "L", "F")
     assert group.join(follower, instance="F").generation == 1
     assert group.join(leader, instance="L").is_parked
@@ -115,7 +112,7 @@ def test_static_member_that_rejoins_with_its_member_id_is_that_member(group: Gro
 
 
 def test_changed_metadata_alone_does_not_rebalance(group: Group) -> None:
-    """GMMT.testStaticMemberRejoinWithUpdatedMetadata…: the protocol chosen stays the same."""
+    """The protocol chosen stays the same."""
     stable(group, "L", "F")
     joined = rejoin(group, "F", protocols=CHANGED)
     assert (joined.status, group.state) == ("ready", "Stable")
@@ -124,7 +121,6 @@ def test_changed_metadata_alone_does_not_rebalance(group: Group) -> None:
 
 
 def test_restart_that_changes_the_chosen_protocol_rebalances(group: Group) -> None:
-    """GMMT.testStaticMemberRejoinWithUnknownMemberIdAndChangeOfProtocolWhileSelectProtocolUnchanged's opposite."""
     group.initial_delay_ms = 1000
     both = RANGE + ROUND_ROBIN
     first, second = group.join(instance="L", protocols=both), group.join(instance="F", protocols=both)
@@ -139,7 +135,7 @@ def test_restart_that_changes_the_chosen_protocol_rebalances(group: Group) -> No
 
 
 def test_restart_before_the_assignment_rebalances(group: Group) -> None:
-    """GCT.staticMemberRejoinWithUnknownMemberIdDuringCompletingRebalance: the leader knows an id that is gone."""
+    """The leader knows an id that is gone."""
     group.initial_delay_ms = 1000
     first, second = group.join(instance="L"), group.join(instance="F")
     for _ in range(2):
@@ -153,7 +149,6 @@ def test_restart_before_the_assignment_rebalances(group: Group) -> None:
 
 
 def test_restart_while_the_group_gathers_replaces_the_parked_member(group: Group) -> None:
-    """GCT.staticMemberFenceDuplicateRejoiningFollowerAfterMemberIdChanged, …DuringRebalance."""
     leader, old = stable(group, "L", "F")
     group.join(old, CHANGED, instance="F")
     assert group.wait(old, "F").is_parked
@@ -165,7 +160,7 @@ def test_restart_while_the_group_gathers_replaces_the_parked_member(group: Group
 
 
 def test_static_member_that_does_not_rejoin_stays(group: Group) -> None:
-    """GCT.testRebalanceCompletesBefore…static: removed by its session only."""
+    """Removed by its session only."""
     leader, away = stable(group, "L", "F", session_s=60, rebalance_s=10)
     group.join(leader, instance="L", session_s=60, rebalance_s=10)
     group.pass_time(10)
@@ -175,7 +170,6 @@ def test_static_member_that_does_not_rejoin_stays(group: Group) -> None:
 
 
 def test_static_leader_that_does_not_rejoin_stays_and_another_leads(group: Group) -> None:
-    """GCT.staticMemberReJoin…, CGT.testElectNewLeader."""
     away, follower = stable(group, "L", "F", session_s=60, rebalance_s=10)
     group.join(follower, CHANGED, instance="F", session_s=60, rebalance_s=10)
     group.pass_time(10)
@@ -185,7 +179,7 @@ def test_static_leader_that_does_not_rejoin_stays_and_another_leads(group: Group
 
 
 def test_rebalance_that_nobody_joins_waits_until_a_session_ends(group: Group) -> None:
-    """CGT.testMaybeElectNewJoinedLeader…: only static members that are away."""
+    """Only static members that are away."""
     first, second = stable(group, "L", "F", session_s=20, rebalance_s=8)
     third = group.entered(session_s=20, rebalance_s=8)
     assert group.leave((third.member, "")) == [NONE]
@@ -199,7 +193,7 @@ def test_rebalance_that_nobody_joins_waits_until_a_session_ends(group: Group) ->
 
 
 def test_static_member_leaves_by_its_session_or_by_an_administrator(group: Group) -> None:
-    """GCT.staticMemberHeartbeatLeaveRejoin…, KIP-345: its own close does not send LeaveGroup."""
+    """KIP-345: its own close does not send LeaveGroup."""
     leader, follower = stable(group, "L", "F", session_s=10)
     group.pass_time(5)
     group.heartbeat(leader, 1, "L")

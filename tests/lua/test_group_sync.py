@@ -1,6 +1,6 @@
 """korvet_group_sync: assignments, and who is late for them.
 
-Cases ported from Kafka's own tests name them: GMMT is GroupMetadataManagerTest, GCT the older GroupCoordinatorTest.
+The cases of Kafka's own tests are in tests/lua/kafka.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tests.lua.group import (
 
 
 def test_leader_hands_out_assignments(group: Group) -> None:
-    """GCT.testSyncGroupLeaderAfterFollower, testSyncGroupFollowerAfterLeader."""
     leader, early, late = group.gathered(RANGE, RANGE, RANGE)
     assert group.sync(early.member, 1).is_parked
     assignments = {leader.member: b"L", early.member: b"E", late.member: b"\xff" * 10_000}
@@ -34,7 +33,7 @@ def test_leader_hands_out_assignments(group: Group) -> None:
 
 
 def test_member_that_the_leader_left_out_has_an_empty_assignment(group: Group) -> None:
-    """GMMT.testSyncGroupLeader…: membersWithMissingAssignment."""
+    """GroupMetadataManager: membersWithMissingAssignment."""
     leader, follower = group.gathered(RANGE, RANGE)
     group.sync(leader.member, 1, {leader.member: b"L", "nobody": b"N"})
     assert group.sync(follower.member, 1).assignment == b""
@@ -42,7 +41,6 @@ def test_member_that_the_leader_left_out_has_an_empty_assignment(group: Group) -
 
 
 def test_leader_may_assign_nothing(group: Group) -> None:
-    """GCT.testSyncGroupEmptyAssignment."""
     (leader,) = group.gathered(RANGE)
     assert group.sync(leader.member, 1) == (NONE, "ready", 0, "consumer", "range", b"")
     assert group.state == "Stable"
@@ -56,19 +54,16 @@ def test_assignments_of_a_follower_are_not_looked_at(group: Group) -> None:
 
 
 def test_sync_again_in_a_stable_group_changes_nothing(group: Group) -> None:
-    """GCT.testSyncGroupWhenStable… ."""
     leader, _ = group.stable(2)
     assert group.sync(leader, 2, {leader: b"other"}).assignment == leader.encode()
 
 
 def test_sync_of_the_old_generation_or_a_future_one_is_refused(group: Group) -> None:
-    """GCT.testSyncGroupFromIllegalGeneration."""
     (member,) = group.stable()
     assert [group.sync(member, generation).code for generation in (-1, 0, 2)] == [ILLEGAL_GENERATION] * 3
 
 
 def test_sync_by_nobody_is_refused(group: Group) -> None:
-    """GCT.testSyncGroupOtherGroup, testSyncGroupFromUnknownMember."""
     assert group.sync("nobody", 1).code == UNKNOWN_MEMBER_ID
     (member,) = group.stable()
     assert group.sync("nobody", 1).code == UNKNOWN_MEMBER_ID
@@ -97,13 +92,12 @@ def test_order_of_refusals_is_member_then_generation_then_protocol_then_rebalanc
     ],
 )
 def test_protocol_that_a_client_names_must_be_the_groups(group: Group, protocol: tuple[str, str], code: int) -> None:
-    """GMMT.testSyncGroupWithInconsistentGroupProtocol…, KIP-559."""
+    """KIP-559."""
     (member,) = group.stable()
     assert group.sync(member, 1, protocol=protocol).code == code
 
 
 def test_static_member_must_be_the_holder_of_its_instance_id(group: Group) -> None:
-    """GCT.staticMemberRejoinWithKnownMemberId…, testSyncGroupWithFencedInstanceId."""
     member = group.join(instance="i").member
     assert group.sync("other", 1, instance="i").code == FENCED_INSTANCE_ID
     assert group.sync(member, 1, instance="j").code == UNKNOWN_MEMBER_ID
@@ -111,7 +105,6 @@ def test_static_member_must_be_the_holder_of_its_instance_id(group: Group) -> No
 
 
 def test_members_who_do_not_ask_for_their_assignment_are_out(group: Group) -> None:
-    """GCT.testPendingMembersLeavesGroup's kin: GMMT.testRebalanceTimesOutWhenSyncRequestIsNotReceived."""
     leader, punctual, late = group.gathered(RANGE, RANGE, RANGE, session_s=60, rebalance_s=20)
     group.sync(punctual.member, 1)
     group.pass_time(10)
@@ -124,7 +117,6 @@ def test_members_who_do_not_ask_for_their_assignment_are_out(group: Group) -> No
 
 
 def test_leader_that_assigns_nothing_in_time_is_out_and_the_others_rejoin(group: Group) -> None:
-    """GMMT.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeader."""
     leader, follower = group.gathered(RANGE, RANGE, session_s=60, rebalance_s=20)
     assert group.sync(follower.member, 1).wait_ms == 20_000
     group.pass_time(20)
@@ -134,7 +126,7 @@ def test_leader_that_assigns_nothing_in_time_is_out_and_the_others_rejoin(group:
 
 
 def test_nobody_is_late_once_all_have_asked(group: Group) -> None:
-    """GMMT.testHeartbeatDuringRebalanceCausesRebalanceInProgress' premise: the deadline is gone."""
+    """The deadline is gone."""
     leader, follower = group.gathered(RANGE, RANGE, session_s=60, rebalance_s=20)
     group.sync(follower.member, 1)
     group.assign(leader)
@@ -155,7 +147,6 @@ def test_session_counts_while_a_member_waits_for_its_assignment(group: Group) ->
 
 
 def test_wait_for_an_assignment_ends_when_the_leader_dies(group: Group) -> None:
-    """GCT.testLeaderFailureInSyncGroup, testSyncGroupLeaderFailure…."""
     _, follower = group.gathered(RANGE, RANGE, session_s=10, rebalance_s=60)
     group.pass_time(5)
     assert group.sync(follower.member, 1).wait_ms == 3334
@@ -166,7 +157,6 @@ def test_wait_for_an_assignment_ends_when_the_leader_dies(group: Group) -> None:
 
 
 def test_follower_of_a_broken_off_generation_must_rejoin(group: Group) -> None:
-    """GCT.testSyncGroupFollowerWhenRebalance…."""
     leader, follower = group.gathered(RANGE, RANGE)
     assert group.sync(follower.member, 1).is_parked
     group.entered()
