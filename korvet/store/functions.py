@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import structlog
 
 from korvet.errors import KorvetError
 from korvet.store.contract import LIBRARY
@@ -25,9 +29,12 @@ if TYPE_CHECKING:
     from korvet.store.client import Store
     from korvet.store.link import Link
 
+log = structlog.get_logger()
+
 QUESTION = ("FUNCTION", "LIST", "LIBRARYNAME", LIBRARY, "WITHCODE")
 """The command whose answer `judge` takes."""
 
+_KEEP_S = 5.0
 _VERSION = re.compile(rb"^local korvet = \{ VERSION = '([^']+)' \}$", re.MULTILINE)
 _LINE = re.compile(r"(?:.*\buser_function:)?(\d+)\b.*", re.DOTALL)
 
@@ -189,3 +196,30 @@ async def ensure(store: Store) -> None:
     for link, at_node in zip(primaries, found, strict=True):
         if at_node.is_to_load:
             await _ask(link, *load_command())
+
+
+async def keep(store: Store) -> None:
+    """Put this package's library in the place of an older one, wherever one appears. Runs until cancelled.
+
+    While front-ends of two versions run, either may be the first to load its library where the functions were lost.
+    That a newer one is there is written down once, for this front-end is the one to be replaced then.
+    """
+    told = ""
+    while True:
+        await anyio.sleep(_KEEP_S)
+        for link in store.primaries:
+            # A server that cannot be asked, or that is full, is asked again next time.
+            with suppress(KorvetError):
+                told = await _keep_at(link, told)
+
+
+async def _keep_at(link: Link, told: str) -> str:
+    version: str = (await _ask(link, "FCALL_RO", "korvet_version", "0")).decode()
+    mine = library_version()
+    if _order(version) < _order(mine):
+        await _ask(link, *load_command())
+        log.warning("put the library in the place of an older one", node=link.name, version=mine, older=version)
+    elif _order(version) > _order(mine) and version != told:
+        log.warning("Redis holds a newer library; upgrade this korvet soon", version=mine, newer=version)
+        return version
+    return told
