@@ -48,7 +48,8 @@ end
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
 -- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
--- ARGV[1] follower: the name of who follows commits, '' for who does not   ARGV[2..] places: `topic:partition`, topic_id, ...
+-- ARGV[1] follower: the name of who follows commits, '' for who does not
+-- ARGV[2..] places: `topic:partition`, topic_id, ...
 -- Returns {code}, or {0, was_last, [offset, ...]}, one committed offset for each, '' where there is none; was_last is 1
 -- where nobody else called since this follower did, so that what it moved is where it moved it; may be repeated
 -- Codes: GROUP_ID_NOT_FOUND

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from korvet.store.client import Store
     from korvet.store.groups import Groups
     from korvet.store.keys import Namespace
-    from korvet.store.log import Log
+    from korvet.store.log import Log, Partition
     from korvet.store.outages import Outages
     from korvet.store.wakeup import Wakeups
 
@@ -53,7 +53,11 @@ class Frontend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request's circumstances. ``principal`` is ``User:ANONYMOUS`` until listeners authenticate."""
+    """One request's circumstances. ``principal`` is ``User:ANONYMOUS`` until listeners authenticate.
+
+    A connection's requests of one API, version and client id share a context; ``fetched`` are the partitions whose
+    Redis groups were seen to by one of these.
+    """
 
     frontend: Frontend
     listener: Listener
@@ -62,3 +66,4 @@ class Context:
     client_id: str | None
     api_key: int
     version: int
+    fetched: set[Partition] = field(default_factory=set, compare=False)

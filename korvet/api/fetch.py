@@ -6,6 +6,8 @@
 Sessions are not granted: every answer carries session id 0, on which clients send full requests (KIP-227). A full
 request is served whatever session it names; an incremental one names a session that nobody granted.
 
+The first Fetch of a connection on a partition makes the Redis group of the consumer group that it is for.
+
 A Fetch that finds too little waits until its partitions' channels tell of appends. It is never answered out of turn,
 so its answer is as fresh as can be.
 
@@ -55,6 +57,9 @@ async def handle(ctx: Context, request: Any) -> Answer:
         topics = _resolve(ctx, request, is_fresh=True)
         assert topics is not None
     wants = [slot for _, slots in topics for slot in slots if isinstance(slot, Want)]
+    new = [want for want in wants if want.partition not in ctx.fetched]
+    if new:
+        ctx.fetched.update(await ctx.frontend.groups.redis_groups.attach(ctx.client_id or "", ctx.client_host, new))
     reads = iter(await _read(ctx, request, wants))
     if request.isolation_level == _READ_COMMITTED:
         answered = [(name, [_committed(_filled(slot, reads)) for slot in slots]) for name, slots in topics]

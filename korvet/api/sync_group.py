@@ -15,8 +15,10 @@ from korvet.api import Answer, api
 from korvet.api.context import Context
 from korvet.api.group_failures import INVALID_GROUP_ID, failure_code
 from korvet.errors import KorvetError
-from korvet.store.groups import Synced, SyncRequest
+from korvet.store.group_types import Synced, SyncRequest
+from korvet.wire.assignment import assigned_places
 
+_CONSUMER: Final = "consumer"
 _NAMES_PROTOCOL_SINCE: Final = 5
 
 
@@ -42,9 +44,23 @@ async def handle(ctx: Context, request: Any) -> Answer:
         synced = await ctx.frontend.groups.sync(asked, ctx.frontend.draining)
     except KorvetError as error:
         synced = Synced(code=failure_code(error, "sync_group"))
+    await _note(ctx, request.group_id, synced)
     return {
         "error_code": synced.code,
         "protocol_type": synced.protocol_type,
         "protocol_name": synced.protocol,
         "assignment": synced.assignment,
     }
+
+
+async def _note(ctx: Context, group_id: str, synced: Synced) -> None:
+    """Remember what the client is going to read for the group: its Fetches do not say it."""
+    if synced.code != 0 or synced.protocol_type != _CONSUMER:
+        return
+    topic = ctx.frontend.catalog.topic
+    places = [
+        (name, partition)
+        for name, partition in assigned_places(synced.assignment)
+        if (known := topic(name)) is not None and 0 <= partition < known.partitions
+    ]
+    await ctx.frontend.groups.redis_groups.note_reader(ctx.client_id or "", ctx.client_host, group_id, places)

@@ -5,7 +5,7 @@ a partition, or by the first commit; it is moved within a second of a commit; it
 fetches or commits waits for more than a round trip or two of this, or fails with it.
 
 Whatever is made is remembered by the group before it is made, and looked at again after it, so that of two front-ends
-the last one is right, and what a group that was deleted meanwhile left behind goes. Any step may be repeated, by anybody.
+the last one is right, and what a group that was deleted meanwhile left behind goes. Any step may be repeated.
 """
 
 from __future__ import annotations
@@ -78,6 +78,10 @@ class _Followed:
         while self._size > _MOST_FOLLOWED:
             self.forget(next(iter(self._groups)))
 
+    def clear(self) -> None:
+        self._groups.clear()
+        self._size = 0
+
     def forget(self, group_id: str) -> None:
         self._size -= len(self._groups.pop(group_id, ()))
 
@@ -94,6 +98,7 @@ class RedisGroups:
         self._now = asyncio.get_running_loop().time
         self._pending: OrderedDict[tuple[str, Place], str] = OrderedDict()
         self._followed = _Followed()
+        store.on_history_change(self._followed.clear)
         self._due = anyio.Event()
         self._following = anyio.Lock()
         self._rests_until = 0.0
@@ -115,7 +120,7 @@ class RedisGroups:
             self._failed(error)
 
     async def attach(self, client_id: str, client_host: str, wants: Sequence[Want]) -> list[Partition]:
-        """Before the first Fetch of a client on some partitions: make the Redis groups that it reads for, where it reads.
+        """Before the first Fetch of partitions: make the Redis groups that the client reads for, where it reads.
 
         Never raises. Where it fails it rests a while, so that no Fetch is held up again and again.
 
