@@ -15,8 +15,6 @@ from typing import Final, NamedTuple, Protocol
 
 from korvet.store.registry import Registry
 
-_VIRTUAL_LEADERS: Final = 3
-_VIRTUAL_COORDINATORS: Final = 3
 _REMEMBERED: Final = 100_000
 
 _ONES: Final = 2**64 - 1
@@ -126,16 +124,17 @@ class LeasedNodes:
         return self._spread
 
 
-def virtual_nodes(host: str, port: int) -> FixedNodes:
-    """What clients see of front-ends that stand behind one address, which are not told apart.
+def virtual_nodes(host: str, ports: Sequence[int]) -> FixedNodes:
+    """What clients see of front-ends that stand behind a load balancer, which are not told apart: a node for each port.
 
-    A client keeps a connection for each node, and a balancer gives each to any front-end: so one client's load is on
-    several of them, and a request that waits at one node holds up nothing at the others. Coordinators are other nodes
-    than leaders, because kafkajs would send heartbeats behind a produce of megabytes. Three of each spread a client
-    well enough, and keep the connections few: a client that uses all holds six.
+    A client keeps a connection for each node, and the balancer gives each to any front-end: so one client's load is on
+    several of them, and a request that waits at one node holds up nothing at the others. The second half coordinates,
+    because kafkajs would send heartbeats behind a produce of megabytes. Every front-end of a namespace must tell the
+    same, without asking, so the ids are fixed.
 
-    Every front-end of a namespace must tell the same, without asking, so the ids are fixed.
+    No two nodes have one address: older librdkafka takes them for one broker whose id changes, and never finds the
+    leaders (confluentinc/librdkafka#4212; seen with 2.0.2, where kcat reads nothing, and no more with 2.16).
     """
-    ids = range(1, 1 + _VIRTUAL_LEADERS + _VIRTUAL_COORDINATORS)
-    nodes = [Node(node_id, host, port) for node_id in ids]
-    return FixedNodes(nodes[:_VIRTUAL_LEADERS], nodes[_VIRTUAL_LEADERS:])
+    nodes = [Node(node_id, host, port) for node_id, port in enumerate(ports, 1)]
+    leaders = (len(nodes) + 1) // 2
+    return FixedNodes(nodes[:leaders], nodes[leaders:])

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from korvet.settings.file import ConfigFile
 
 MAX_PORT = 65535
+MAX_ADVERTISED = 20
+"""A client may keep a connection to each port that it is told."""
 
 
 @click.command(context_settings={**HELP_NAMES, "auto_envvar_prefix": "KORVET"})
 @click.option("--listen", metavar="HOST:PORT", help="Where Kafka clients connect.  [default: 127.0.0.1:9092]")
-@click.option(
-    "--advertised", metavar="HOST:PORT", help="The address that clients are told.  [default: the listen address]"
-)
+@click.option("--advertised", metavar="HOST:PORT[-PORT]", help="What clients are told.  [default: the listen address]")
 @click.option("--redis", metavar="URL", help="Redis or Valkey to keep all state in.  [default: an embedded Valkey]")
 @click.option("--data-dir", metavar="DIR", help="Where the embedded Valkey keeps its data.  [default: ./data]")
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
@@ -86,12 +86,30 @@ def _make_listener(table: Mapping[str, Any], place: str) -> ListenerSettings:
             case "listen":
                 values["host"], values["port"] = parse_address(value, place + name)
             case "advertised":
-                values["advertised_host"], values["advertised_port"] = parse_address(value, place + name)
+                values.update(_parse_advertised(value, place + name))
             case "namespace" if not value:
                 raise ConfigError(f"{place}{name}: it may not be empty")
             case _:
                 values[name.replace("-", "_")] = value
     return ListenerSettings(**values)
+
+
+def _parse_advertised(text: str, flag: str) -> dict[str, str | int]:
+    """An address with one port or a range of them, as the listener's settings.
+
+    :raises ConfigError: when it is none, or its ports are too many or in the wrong order.
+    """
+    address, dash, last = text.rpartition("-")
+    if not dash or ":" in last:
+        host, port = parse_address(text, flag)
+        return {"advertised_host": host, "advertised_port": port}
+    host, port = parse_address(address, flag)
+    if not last.isdecimal() or int(last) > MAX_PORT or not 0 < int(last) - port < MAX_ADVERTISED:
+        raise ConfigError(
+            f"{flag}: {text!r} is no range of at most {MAX_ADVERTISED} ports; want HOST:PORT-PORT, for example "
+            "kafka.example:9092-9097"
+        )
+    return {"advertised_host": host, "advertised_port": port, "advertised_last_port": int(last)}
 
 
 def parse_address(text: str, flag: str) -> tuple[str, int]:

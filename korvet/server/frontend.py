@@ -162,7 +162,8 @@ def _listener(settings: ListenerSettings, registry: Registry, bound: socket.sock
     port = port_of(bound)
     advertised_host, advertised_port = settings.advertised(port)
     is_shared = settings.advertised_host is not None
-    nodes: Nodes = virtual_nodes(advertised_host, advertised_port) if is_shared else LeasedNodes(registry)
+    ports = range(advertised_port, (settings.advertised_last_port or advertised_port) + 1)
+    nodes: Nodes = virtual_nodes(advertised_host, ports) if is_shared else LeasedNodes(registry)
     return Listener(
         host=settings.host,
         port=port,

@@ -20,13 +20,15 @@ _QUEUED_BYTES = 512 << 20
 class ListenerSettings:
     """One door: where it listens, what its clients are told, whose topics and groups are behind it, who knocks.
 
-    ``port`` is 0 for a free one. With ``proxy_protocol`` connections begin with a load balancer's header.
+    ``port`` is 0 for a free one. A load balancer that listens on several ports, up to ``advertised_last_port``, is
+    shown as so many brokers. With ``proxy_protocol`` connections begin with a load balancer's header.
     """
 
     host: str = "127.0.0.1"
     port: int = 9092
     advertised_host: str | None = None
     advertised_port: int | None = None
+    advertised_last_port: int | None = None
     namespace: str = "default"
     proxy_protocol: bool = False
 

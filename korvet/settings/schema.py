@@ -18,9 +18,14 @@ _ADDRESS = {
     "pattern": r"^(\[[^\]]+\]|[^:\s]*):\d{1,5}$",
     "description": "HOST:PORT, for example 127.0.0.1:9092",
 }
+_ADVERTISED = {
+    "type": "string",
+    "pattern": r"^(\[[^\]]+\]|[^:\s]*):\d{1,5}(-\d{1,5})?$",
+    "description": "HOST:PORT or HOST:PORT-PORT, for example kafka.example:9092-9097",
+}
 _LISTENER = {
     "listen": {**_ADDRESS, "default": "127.0.0.1:9092"},
-    "advertised": _ADDRESS,
+    "advertised": _ADVERTISED,
     "namespace": {"type": "string", "description": "a name", "minLength": 1, "maxLength": 128, "default": "default"},
     "proxy-protocol": {"type": "boolean", "default": False},
 }

@@ -87,8 +87,13 @@ def test_flags_describe_the_only_listener_and_the_file_describes_several() -> No
     for flag, name in (("listen", ":3"), ("advertised", "there:3"), ("namespace", "c"), ("proxy_protocol", True)):
         with pytest.raises(ConfigError, match="listener"):
             make_settings({flag: name}, file)
-    (only,) = make_settings({"proxy_protocol": True, "advertised": "there:3"}, ConfigFile()).listeners
-    assert only == ListenerSettings(advertised_host="there", advertised_port=3, proxy_protocol=True)
+    (several,) = make_settings({"advertised": "[::1]:3-8"}, ConfigFile()).listeners
+    assert several == ListenerSettings(advertised_host="::1", advertised_port=3, advertised_last_port=8)
+    for text in ("there:3-", "there:8-3", "there:3-23", "there:65535-65536", "there-b:x"):
+        with pytest.raises(ConfigError, match="--advertised"):
+            make_settings({"advertised": text}, ConfigFile())
+    (only,) = make_settings({"proxy_protocol": True, "advertised": "there-b:3"}, ConfigFile()).listeners
+    assert only == ListenerSettings(advertised_host="there-b", advertised_port=3, proxy_protocol=True)
 
 
 def test_settings_reach_workers_as_they_are() -> None:

@@ -49,7 +49,7 @@ class KorvetServer:
         workers: int = 1,
         port: int = 0,
         namespace: str = "default",
-        advertised: tuple[str, int] | None = None,
+        advertised: tuple[str, int] | tuple[str, int, int] | None = None,
         proxy_protocol: bool = False,
         listeners: Sequence[ListenerSettings] = (),
         broker: Mapping[str, str] = MappingProxyType({}),
@@ -62,12 +62,13 @@ class KorvetServer:
         self.workers = workers
         self.broker = dict(broker)
         self.root = root
-        host, advertised_port = advertised or (None, None)
+        host, advertised_port, last_port = (*advertised, None)[:3] if advertised else (None, None, None)
         only = ListenerSettings(
             port=port,
             namespace=namespace,
             advertised_host=host,
             advertised_port=advertised_port,
+            advertised_last_port=last_port,
             proxy_protocol=proxy_protocol,
         )
         self.listeners = tuple(listeners) or (only,)
@@ -253,7 +254,7 @@ def running_broker(
     redis_url: str | None = None,
     workers: int = 1,
     namespace: str = "default",
-    advertised: tuple[str, int] | None = None,
+    advertised: tuple[str, int] | tuple[str, int, int] | None = None,
     proxy_protocol: bool = False,
     listeners: Sequence[ListenerSettings] = (),
     broker: Mapping[str, str] = MappingProxyType({}),

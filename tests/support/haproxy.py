@@ -17,6 +17,8 @@ from tests.support.tools import find_tool
 
 PAGE = Path(__file__).parents[2] / "docs" / "load-balancer.md"
 WITHIN_S = 20.0
+PORTS = 6
+"""On how many ports it listens, one after the other."""
 _BEGIN = "    global"
 _SERVER = "    server korvet-"
 
@@ -35,20 +37,20 @@ class Backend:
 
 
 class HAProxy:
-    """One HAProxy on a free port of loopback before front-ends on ``ports``, which may come and go."""
+    """One HAProxy on free ports of loopback before front-ends on ``ports``, which may come and go."""
 
     def __init__(self, directory: Path, ports: Sequence[int]) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = _free_ports()
         self.ports = list(ports)
         self.log_path = directory / "haproxy.log"
         self.process: subprocess.Popen[bytes] | None = None
         self._socket_path = directory / "h"
 
     @property
-    def address(self) -> tuple[str, int]:
-        """What front-ends advertise."""
-        return "127.0.0.1", self.port
+    def address(self) -> tuple[str, int, int]:
+        """What front-ends advertise: the first and the last port."""
+        return "127.0.0.1", self.port, self.port + PORTS - 1
 
     @property
     def bootstrap(self) -> str:
@@ -117,13 +119,30 @@ class HAProxy:
             time.sleep(0.01)
 
 
+def _free_ports() -> int:
+    """The first of some ports in a row that nobody listened on a moment ago."""
+    for _ in range(100):
+        first = free_port()
+        try:
+            with ExitStack() as stack:
+                for port in range(first, first + PORTS):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        except (OSError, OverflowError):
+            continue
+        return first
+    raise HAProxyFailed("no free ports in a row")
+
+
 def configuration(port: int, ports: Sequence[int], socket_path: Path) -> str:
     """The page's configuration with these addresses in the place of its own."""
     lines = PAGE.read_text().split("\n")
     begin = lines.index(_BEGIN)
     end = next(at for at in range(begin, len(lines)) if lines[at] and not lines[at].startswith("    "))
     text = "\n".join(line.removeprefix("    ") for line in lines[begin:end] if not line.startswith("    " + _SERVER))
-    for old, new in (("bind :9092", f"bind 127.0.0.1:{port}"), ("/run/haproxy.sock", str(socket_path))):
+    for old, new in (
+        ("bind :9092-9097", f"bind 127.0.0.1:{port}-{port + PORTS - 1}"),
+        ("/run/haproxy.sock", str(socket_path)),
+    ):
         assert text.count(old) == 1, f"{PAGE.name} has no {old}"
         text = text.replace(old, new)
     servers = [f"{_SERVER}{number} 127.0.0.1:{port}\n" for number, port in enumerate(ports, 1)]
