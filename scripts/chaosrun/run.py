@@ -1,5 +1,6 @@
 """Faults one after the other under one load, and what was shown during each."""
 
+import math
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from scripts.chaosrun import checks
 from scripts.chaosrun.faults import Fault, Outcome, Scene
 from scripts.chaosrun.journal import Acknowledged, Committed, Consumed, now_us
-from scripts.chaosrun.load import GROUPS, Group, Load, running_load
+from scripts.chaosrun.load import GROUPS, Group, Load, LoadError, running_load
 from scripts.chaosrun.stage import running_stage
 from tests.support.redis import Kind
 
@@ -53,10 +54,14 @@ def play(fault: Fault, scene: Scene) -> Shown:
     """Let the fault act once all groups are Stable, wait until they are again, and judge."""
     load = scene.load
     before, since = load.await_settled(), now_us()
-    outcome = fault.act(scene)
-    ended = now_us()
-    answered_s = load.await_answered(ended)
-    after, until = load.await_settled(), now_us()
+    answered_s = math.inf
+    try:
+        outcome = fault.act(scene)
+        answered_s = load.await_answered(now_us())
+        load.await_settled()
+    except LoadError as error:
+        outcome = Outcome(did="", violations=[str(error)])
+    after, until = load.states(), now_us()
     violations = _judged(load, outcome)
     kept = {name: before[name] for name in fault.keeps(load)}
     violations["groups"] += checks.rebalanced(kept, after) + checks.replaced(kept, after)

@@ -1,8 +1,7 @@
 """What faults happen to: Redis in one of its topologies, three front-ends and a load balancer, all started here."""
 
-import shutil
 import socket
-import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,28 +12,19 @@ from typing import Any, Final, Literal
 import redis
 
 from tests.support.broker import KorvetServer
+from tests.support.haproxy import running_haproxy
 from tests.support.redis import Kind, Server, free_port, running_server
 from tests.support.topologies import Cluster, Sentinel, running_cluster, running_sentinel
 
 Topology = Literal["single", "sentinel", "cluster"]
 FRONTENDS: Final = 3
 READY_WITHIN_S: Final = 20.0
-# Nothing that was acknowledged may be lost when the server is killed.
+# Nothing that was acknowledged may be lost when the server is killed. The file lies in memory where that is possible:
+# what a busy disk takes for a sync is no part of what is shown, and would be another outage.
 DURABLE: Final = {"appendonly": "yes", "appendfsync": "always"}
+MEMORY: Final = Path("/dev/shm")
 # A group of several processes gathers at once; Kafka's tests set it to 0, its default is 3 s.
 BROKER: Final = {"group.initial.rebalance.delay.ms": "1000"}
-BALANCER: Final = """\
-defaults
-  mode tcp
-  timeout connect 1s
-  timeout client 1h
-  timeout server 1h
-  option redispatch 1
-listen kafka
-  bind 127.0.0.1:{port}
-  balance leastconn
-{servers}
-"""
 
 
 @dataclass(kw_only=True)
@@ -87,52 +77,25 @@ def _accepts(port: int) -> bool:
 
 
 @contextmanager
-def running_balancer(port: int, backends: list[int], directory: Path) -> Iterator[None]:
-    """HAProxy, which finds out within half a second that a front-end is gone, and cuts its connections."""
-    haproxy = shutil.which("haproxy")
-    if haproxy is None:
-        raise FileNotFoundError("haproxy is not installed")
-    servers = "\n".join(
-        f"  server f{n} 127.0.0.1:{backend} check inter 250ms fall 2 rise 1 on-marked-down shutdown-sessions"
-        for n, backend in enumerate(backends)
-    )
-    config = directory / "haproxy.cfg"
-    config.write_text(BALANCER.format(port=port, servers=servers))
-    with open(directory / "haproxy.txt", "wb") as output:
-        process = subprocess.Popen(
-            [haproxy, "-db", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        deadline = time.monotonic() + READY_WITHIN_S
-        while not _accepts(port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"haproxy did not start:\n{(directory / 'haproxy.txt').read_text()}")
-            time.sleep(0.02)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextmanager
 def running_stage(topology: Topology, kind: Kind, directory: Path) -> Iterator[Stage]:
     """Everything up; gone afterwards."""
     with ExitStack() as stack:
         parts, url = _start_redis(stack, topology, kind)
-        balancer, ports = free_port(), [free_port() for _ in range(FRONTENDS)]
+        ports = [free_port() for _ in range(FRONTENDS)]
+        balancer = stack.enter_context(running_haproxy(ports, directory=directory))
         frontends = []
         for number, port in enumerate(ports):
             place = directory / f"frontend-{number}"
             place.mkdir()
             frontend = KorvetServer(
-                place, redis_url=url, port=port, advertised=("127.0.0.1", balancer), broker=BROKER
-            )  # fmt: skip
+                place, redis_url=url, port=port, advertised=balancer.address, proxy_protocol=True, broker=BROKER
+            )
             stack.callback(frontend.kill)
             frontends.append(frontend.start(wait=False))
         for frontend in frontends:
             frontend.wait_until_ready()
-        stack.enter_context(running_balancer(balancer, ports, directory))
-        yield Stage(topology=topology, bootstrap=f"127.0.0.1:{balancer}", frontends=frontends, **parts)
+        balancer.wait_until_up()
+        yield Stage(topology=topology, bootstrap=balancer.bootstrap, frontends=frontends, **parts)
 
 
 def _start_redis(stack: ExitStack, topology: Topology, kind: Kind) -> tuple[Mapping[str, Any], str]:
@@ -142,5 +105,6 @@ def _start_redis(stack: ExitStack, topology: Topology, kind: Kind) -> tuple[Mapp
     if topology == "sentinel":
         sentinel = stack.enter_context(running_sentinel(kind))
         return {"sentinel": sentinel}, sentinel.url
-    server = stack.enter_context(running_server(kind, options=DURABLE))
+    data = stack.enter_context(tempfile.TemporaryDirectory(prefix="kv", dir=MEMORY if MEMORY.is_dir() else None))
+    server = stack.enter_context(running_server(kind, options=DURABLE, directory=Path(data)))
     return {"server": server}, server.url
