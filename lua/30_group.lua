@@ -248,7 +248,7 @@ function group.supports(g, protocol_type, protocols)
   end
   local supporters = group.supporters(g)
   for at = 1, protocol_type == g.fields.protocol_type and #protocols or 0, 2 do
-    if supporters[protocols[at]] == g.size then
+    if (supporters[protocols[at]] or 0) == g.size then
       return true
     end
   end

@@ -38,7 +38,8 @@ function group.sync_refusal(g, id, instance_id, generation, protocol_type, proto
     return refusal
   elseif generation ~= g.fields.generation then
     return code.ILLEGAL_GENERATION
-  elseif protocol_type and (protocol_type ~= g.fields.protocol_type or protocol ~= g.fields.protocol) then
+  elseif protocol_type and (protocol_type ~= g.fields.protocol_type
+    or protocol ~= (g.fields.protocol or protocol)) then
     return code.INCONSISTENT_GROUP_PROTOCOL
   elseif group.is(g, 'PreparingRebalance') then
     return code.REBALANCE_IN_PROGRESS

@@ -210,3 +210,17 @@ def test_join_again_while_waiting_for_members_is_the_same_member(group: Group) -
 def test_instance_id_does_not_make_a_pending_member_static(group: Group) -> None:
     pending = group.known()
     assert group.join(pending, RANGE, instance="i").code == UNKNOWN_MEMBER_ID
+
+
+def test_who_joins_after_all_have_left_may_speak_any_protocol(group: Group) -> None:
+    """ClassicGroup.supportsProtocols, where the first rebalance still waits for members and none is left."""
+    group.initial_delay_ms = 3000
+    first = group.entered(session_s=30)
+    assert group.leave((first.member, "")) == [NONE]
+    second = group.entered(ROUND_ROBIN, session_s=30)
+    assert second.is_parked
+    assert group.join("", protocol_type="connect").code == INCONSISTENT_GROUP_PROTOCOL
+    group.pass_time(3)
+    group.wait(second.member)
+    group.pass_time(3)
+    assert group.wait(second.member).is_leader

@@ -162,3 +162,11 @@ def test_follower_of_a_broken_off_generation_must_rejoin(group: Group) -> None:
     group.entered()
     assert group.sync(follower.member, 1).code == REBALANCE_IN_PROGRESS
     assert group.sync(leader.member, 1, {leader.member: b"L"}).code == REBALANCE_IN_PROGRESS
+
+
+def test_no_protocol_is_wrong_before_the_first_one_is_chosen(group: Group) -> None:
+    """GroupMetadataManager.isProtocolInconsistent compares with nothing."""
+    group.initial_delay_ms = 3000
+    first = group.entered(session_s=30)
+    assert group.sync(first.member, 0, protocol=("consumer", "range")).code == REBALANCE_IN_PROGRESS
+    assert group.sync(first.member, 0, protocol=("connect", "range")).code == INCONSISTENT_GROUP_PROTOCOL
