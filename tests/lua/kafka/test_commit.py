@@ -66,6 +66,15 @@ def test_commit_before_the_assignment_is_refused(group: Group) -> None:
     assert group.fetch() == {}
 
 
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWhileInCompletingRebalanceState")
+def test_commit_before_the_assignment_is_refused_also_where_something_is_due(group: Group) -> None:
+    (leader,) = completing(group, session_s=30)
+    group.known(session_s=6)
+    group.pass_time(6)
+    assert group.commit(BAR, leader.member, 1) == REBALANCE_IN_PROGRESS
+    assert (group.state, group.fetch()) == ("CompletingRebalance", {})
+
+
 @kafka("GroupCoordinatorTest.testCommitOffsetInCompletingRebalanceFromUnknownMemberId")
 def test_unknown_member_comes_before_the_rebalance(group: Group) -> None:
     completing(group)
