@@ -1,0 +1,177 @@
+"""Every client at three front-ends on one Redis, found by the registry or behind HAProxy, and one of them is killed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.store.keys import Namespace
+from tests.api.raw import ask
+from tests.kafka.builds import driver_command
+from tests.kafka.client import Client, Member
+from tests.kafka.kcat import Kcat
+from tests.kafka.options import MemberOptions, ProduceOptions, failures
+from tests.kafka.process import Administrator, ProcessClient
+from tests.kafka.records import Record
+from tests.kafka.traits import NAMES
+from tests.kafka.waiting import poll_until, wait_until
+from tests.support.broker import KorvetServer
+from tests.support.haproxy import HAProxy, running_haproxy
+from tests.support.redis import Server, free_port
+from tests.support.tools import find_tool
+
+FRONT_ENDS = 3
+PARTITIONS = 12
+ROUNDS = 5
+SEEN_BEFORE = 2 * PARTITIONS
+# A dead front-end is shown until its lease ends, and clients back off meanwhile.
+WITHIN_S = 60.0
+
+
+class Fleet:
+    """Front-ends of one namespace; with a balancer they advertise its ports, else they are in the registry."""
+
+    def __init__(self, stack: ExitStack, redis_url: str, namespace: str, balancer: HAProxy | None) -> None:
+        self.namespace = namespace
+        self.balancer = balancer
+        ports = balancer.ports if balancer else [0] * FRONT_ENDS
+        self.front_ends = []
+        for port in ports:
+            server = KorvetServer(
+                Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv"))),
+                redis_url=redis_url,
+                port=port,
+                namespace=namespace,
+                advertised=balancer.address if balancer else None,
+                proxy_protocol=balancer is not None,
+                broker={"group.initial.rebalance.delay.ms": "0"},
+            )
+            stack.callback(server.kill)
+            self.front_ends.append(server.start())
+        self.port = balancer.port if balancer else self.front_ends[0].port
+        self._clients = stack
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def client(self, name: str) -> Client:
+        if name == "kcat":
+            return Kcat(find_tool("kcat"), self.bootstrap)
+        client = ProcessClient(name, driver_command(name, self.bootstrap))
+        self._clients.callback(client.stop)
+        return client
+
+    def create_topic(self, topic: str) -> None:
+        administrator = Administrator("confluent-kafka", driver_command("confluent-kafka", self.bootstrap))
+        try:
+            administrator.create_topic(topic, PARTITIONS)
+            poll_until(lambda: administrator.serves(topic, PARTITIONS), f"the topic {topic}")
+        finally:
+            administrator.stop()
+
+    def leaders(self, port: int, topic: str) -> list[int]:
+        """The leaders of the partitions as the front-end on a port tells them."""
+        topics = [{"name": topic, "topic_id": None}]
+        (found,) = ask(port, "metadata", 12, topics=topics, allow_auto_topic_creation=False)["topics"]
+        return [partition["leader_id"] for partition in found["partitions"]]
+
+    def agree(self, topic: str) -> bool:
+        """Whether all front-ends tell of the same leaders, and each is one: a second after the last one began."""
+        told = [self.leaders(front_end.port, topic) for front_end in self.front_ends]
+        return all(leaders == told[0] for leaders in told) and set(told[0]) == {1, 2, 3}
+
+    def coordinated_elsewhere(self, name: str) -> tuple[str, KorvetServer]:
+        """A group that another front-end coordinates than the one clients start from, and that front-end."""
+        for number in range(100):
+            group = f"{name}-{number}"
+            (found,) = ask(self.port, "find_coordinator", 4, key_type=0, coordinator_keys=[group])["coordinators"]
+            for front_end in self.front_ends[1:]:
+                if front_end.port == found["port"]:
+                    return group, front_end
+        raise AssertionError("one front-end coordinates everything")
+
+    def generation(self, group: str) -> int:
+        with self.front_ends[0].redis() as client:
+            found: Any = client.hget(Namespace(self.namespace).group(group).group, "generation")
+            return int(found)
+
+
+@pytest.fixture(scope="module")
+def registered(valkey_server: Server) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        yield Fleet(stack, valkey_server.url, "registered", None)
+
+
+@pytest.fixture(scope="module")
+def balanced(valkey_server: Server) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        balancer = stack.enter_context(running_haproxy([free_port() for _ in range(FRONT_ENDS)]))
+        fleet = Fleet(stack, valkey_server.url, "behind-a-balancer", balancer)
+        balancer.wait_until_up()
+        yield fleet
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_client_finds_the_front_ends_and_does_without_one_that_dies(registered: Fleet, name: str) -> None:
+    topic = f"found-{name}"
+    registered.create_topic(topic)
+    poll_until(lambda: registered.agree(topic), "all front-ends tell the same, and each leads something")
+    group, victim = registered.coordinated_elsewhere(name)
+    _produce_and_consume(registered, name, topic, group, victim)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_client_behind_a_balancer_is_served_by_all_and_does_without_one_that_dies(balanced: Fleet, name: str) -> None:
+    assert balanced.balancer is not None
+    topic = f"balanced-{name}"
+    balanced.create_topic(topic)
+    assert set(balanced.leaders(balanced.port, topic)) == {1, 2, 3}
+    before = sum(one.connections_ever for one in balanced.balancer.backends())
+    _produce_and_consume(balanced, name, topic, name, balanced.front_ends[1])
+    # Nobody connects again and again; the most is seen of kcat, which is a new one for each record.
+    assert sum(one.connections_ever for one in balanced.balancer.backends()) - before < 500
+    balanced.balancer.wait_until_up()
+
+
+def _produce_and_consume(fleet: Fleet, name: str, topic: str, group: str, victim: KorvetServer) -> None:
+    """A client produces and a member consumes, while a front-end is killed; nothing is lost and nobody rebalances."""
+    client = fleet.client(name)
+    records = [Record(value=f"{n}".encode(), partition=n % PARTITIONS) for n in range(ROUNDS * PARTITIONS)]
+    member = client.join(group, topic, MemberOptions(reset="earliest"))
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(client.produce, topic, records, ProduceOptions(one_by_one=True))
+            wait_until(lambda: len(member.seen.records) >= SEEN_BEFORE, "the first records", WITHIN_S)
+            if fleet.balancer is not None:
+                _await_spread(fleet.balancer)
+            before = fleet.generation(group)
+            victim.kill()
+            assert failures(sending.result(2 * WITHIN_S)) == []
+        _await_all(member, records)
+        assert fleet.generation(group) == before
+        member.leave()
+    finally:
+        member.kill()
+        if not victim.is_running:
+            victim.start()
+
+
+def _await_spread(balancer: HAProxy) -> None:
+    """One client's connections are at all front-ends."""
+    balancer.wait_for(lambda: all(one.connections for one in balancer.backends()), "connections everywhere")
+
+
+def _await_all(member: Member, records: list[Record]) -> None:
+    wanted = {record.value for record in records}
+
+    def missing() -> set[bytes | None]:
+        return wanted - {record.value for record in member.seen.records}
+
+    wait_until(lambda: not missing(), lambda: f"{missing()}: {member.seen.troubles}", WITHIN_S)
