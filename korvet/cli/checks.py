@@ -11,9 +11,10 @@ import redis
 from redis.exceptions import RedisError
 
 from korvet.cli.redis import ask
-from korvet.cli.rights import denied_commands
+from korvet.cli.rights import missing_rights
 from korvet.store.functions import QUESTION, State, judge, library_version
 from korvet.store.keys import Namespace
+from korvet.store.rights import told
 
 OLDEST_MAJOR = 7
 MIB = 1 << 20
@@ -48,7 +49,7 @@ def examine(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:
     yield from _memory(info, settings)
     yield from _cluster(client, info)
     yield _library(client)
-    yield _rights(client, namespace)
+    yield _rights(client, namespace, is_cluster=bool(info.get("cluster_enabled")))
 
 
 def _settings(client: redis.Redis) -> dict[str, str]:
@@ -178,9 +179,8 @@ def _library(client: redis.Redis) -> Finding:
     return Finding(subject, Verdict.NOTE, text)
 
 
-def _rights(client: redis.Redis, namespace: Namespace) -> Finding:
-    denied = denied_commands(client, namespace)
-    if not denied:
+def _rights(client: redis.Redis, namespace: Namespace, *, is_cluster: bool) -> Finding:
+    lacking = missing_rights(client, namespace, is_cluster=is_cluster)
+    if not lacking:
         return Finding("rights", Verdict.OK, "every command and channel that korvet uses works")
-    more = f" (and {len(denied) - 1} more)" if len(denied) > 1 else ""
-    return Finding("rights", Verdict.MEND, f"{denied[0]}{more}; give the user ~korvet:* &korvet:* and these commands")
+    return Finding("rights", Verdict.MEND, told(lacking))

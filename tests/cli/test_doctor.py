@@ -6,17 +6,27 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 import redis
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from korvet.cli import run
-from korvet.cli.rights import denied_commands, tried_names
+from korvet.cli.rights import missing_rights
+from korvet.errors import KorvetError
+from korvet.store.client import open_store
 from korvet.store.functions import library_version
 from korvet.store.keys import Namespace
+from korvet.store.rights import commands, missing, require, rule_of
+from tests.support.broker import running_broker
 from tests.support.redis import Server, running_server
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = Namespace("doctor")
+WORDS = re.compile(r"""[(,]\s*['"]([A-Z]{3,}(?:_RO)?)['"](?:, ['"]([A-Z]+)['"])?""")
+WRITTEN_AS_BYTES = {"+cluster|slots", "+fcall", "+fcall_ro", "+set"}
+NOT_TO_BE_ALLOWED = {"+auth", "+select", "+readonly"}
+"""Everybody may AUTH, SELECT is for URLs with a database, and READONLY is an error's code."""
 
 
 @pytest.fixture
@@ -47,35 +57,145 @@ def tenant(server: Server, *rules: str) -> redis.Redis:
     return server.client(username="tenant", password="secret")
 
 
-def test_every_command_of_the_library_is_tried() -> None:
-    used = {
-        name.upper()
-        for path in sorted((ROOT / "lua").glob("*.lua"))
-        for name in re.findall(r"redis\.p?call\(\s*['\"](\w+)['\"]", path.read_text())
-    }
-    assert used - tried_names() == set()
+def rules(*, is_cluster: bool = True) -> set[str]:
+    """The ACL rules of everything that is tried."""
+    return {rule_of(command) for command in commands("k", is_cluster=is_cluster)}
+
+
+def test_rights_are_those_of_every_command_in_the_sources_and_no_more(server: Server) -> None:
+    with server.client() as client:
+        existing = {name.decode().upper() for name in client.command_list()}
+    used = set()
+    for path in (*(ROOT / "lua").glob("*.lua"), *(ROOT / "korvet" / "store").rglob("*.py")):
+        if path.name != "rights.py":
+            found = WORDS.finditer(path.read_text())
+            used |= {rule_of((match[1], match[2] or "")) for match in found if match[1] in existing}
+    assert (used | WRITTEN_AS_BYTES) - NOT_TO_BE_ALLOWED == rules()
+
+
+def test_documented_rights_are_those() -> None:
+    assert {word for line in documented() for word in line.split() if word.startswith("+")} == rules()
+
+
+def documented() -> list[str]:
+    """The rules of docs/deployment.md: for one server, and what a cluster's nodes need beside."""
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    return [
+        " ".join(rule.split())
+        for rule in re.findall(r"^    ACL SETUSER korvet (.*(?:\n      .*)*)", page, re.MULTILINE)
+    ]
+
+
+def documented_user(server: Server, *changes: str) -> str:
+    """Make the documented user, changed; the URL with its login."""
+    with server.client() as client:
+        rule = documented()[0].replace("SECRET", "secret").split()
+        client.execute_command("ACL", "SETUSER", "korvet", "reset", *rule, *changes)
+    return server.url.replace("unix://", "unix://korvet:secret@")
 
 
 def test_rights_are_enough_and_leave_nothing_behind(server: Server) -> None:
     with tenant(server) as client:
-        assert denied_commands(client, NAMESPACE) == []
+        assert missing_rights(client, NAMESPACE, is_cluster=False) == []
     with server.client() as client:
         assert client.dbsize() == 0
 
 
-@pytest.mark.parametrize(
-    ("rule", "denied"), [("-xadd", "XADD"), ("-function|load", "FUNCTION LOAD"), ("-ssubscribe", "SSUBSCRIBE")]
-)
-def test_missing_command_is_named(server: Server, rule: str, denied: str) -> None:
-    with tenant(server, rule) as client:
-        (line,) = denied_commands(client, NAMESPACE)
-    assert line.startswith(f"{denied}: ")
+@pytest.fixture
+def bare(server: Server) -> Iterator[Server]:
+    yield server
+    with server.client() as client:
+        client.acl_deluser("korvet")
 
 
-def test_missing_channel_right_is_named(server: Server) -> None:
-    with tenant(server, "resetchannels") as client:
-        denied = [line.partition(":")[0] for line in denied_commands(client, NAMESPACE)]
-    assert denied == ["SPUBLISH", "SSUBSCRIBE"]
+async def lacking(url: str) -> str:
+    """What a front-end says of the rights when it starts; empty where it has them all."""
+    try:
+        async with open_store(url, connect_timeout_s=5) as store:
+            await require(store, NAMESPACE)
+    except KorvetError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.anyio
+async def test_each_documented_right_is_needed_and_named_by_doctor_and_start(bare: Server) -> None:
+    assert await lacking(documented_user(bare)) == ""
+    for rule in sorted(rules(is_cluster=False)):
+        command = rule.removeprefix("+")
+        url = documented_user(bare, f"-{command}")
+        told_at_start = await lacking(url)
+        assert f" {rule}:" in told_at_start or f"'{command}'" in told_at_start, rule
+        with redis.Redis.from_url(bare.url, username="korvet", password="secret") as client:
+            assert [one.rule for one in missing_rights(client, NAMESPACE, is_cluster=False)] == [rule]
+    with bare.client() as client:
+        # Who may not remove a key leaves it to its expiry.
+        assert all(0 < client.pttl(key) <= 60_000 for key in client.scan_iter())
+        assert client.function_list() == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("change", "right"), [("resetchannels", "&korvet:*"), ("resetkeys", "~korvet:*")])
+async def test_missing_pattern_is_named_before_anything_is_written(bare: Server, change: str, right: str) -> None:
+    url = documented_user(bare, change)
+    assert f"lacks {right}: " in await lacking(url)
+    with redis.Redis.from_url(bare.url, username="korvet", password="secret") as client:
+        assert {one.rule for one in missing_rights(client, NAMESPACE, is_cluster=False)} == {right}
+    with bare.client() as client:
+        assert client.dbsize() == 0
+
+
+@pytest.mark.anyio
+async def test_all_that_is_missing_is_named_at_once(bare: Server) -> None:
+    assert "lacks +rename &korvet:*: " in await lacking(documented_user(bare, "-rename", "resetchannels"))
+
+
+@pytest.mark.anyio
+async def test_server_without_sharded_channels_is_no_missing_right(bare: Server) -> None:
+    assert missing(("SPUBLISH", "k", ""), "ERR unknown command 'SPUBLISH', with args") == (
+        "", "the server has no SPUBLISH k: ERR unknown command 'SPUBLISH', with args",
+    )  # fmt: skip
+
+
+def test_broker_works_with_the_documented_rights_alone(bare: Server) -> None:
+    url = documented_user(bare)
+    with bare.client() as client:
+        client.acl_log_reset()
+    with running_broker(redis_url=url, broker={"group.initial.rebalance.delay.ms": "0"}) as broker:
+        do_everything(broker.bootstrap)
+        assert "NOPERM" not in broker.log and "permissions" not in broker.log
+    with bare.client() as client:
+        assert not [entry for entry in client.acl_log() if entry["username"] == "korvet"]
+
+
+def do_everything(bootstrap: str) -> None:
+    """Topics, records of both kinds, a group, commits, trimming, configs, deletions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(30)
+    admin.create_partitions([NewPartitions("t", 3)])["t"].result(30)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(20):
+        producer.produce("t", b"x" * (20_000 if number % 2 else 10), partition=0)
+        assert producer.flush(30) == 0
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
+    consumer.subscribe(["t"])
+    read, deadline = 0, time.monotonic() + 60
+    while read < 20 and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        read += message is not None and message.error() is None
+    assert read == 20
+    consumer.commit(asynchronous=False)
+    place = confluent_kafka.TopicPartition("t", 0)
+    assert consumer.committed([place], 30)[0].offset == 20
+    consumer.offsets_for_times([confluent_kafka.TopicPartition("t", 0, 0)], 30)
+    consumer.close()
+    assert admin.list_consumer_groups().result(30).errors == []
+    admin.describe_consumer_groups(["g"])["g"].result(30)
+    admin.delete_records([confluent_kafka.TopicPartition("t", 0, 15)])[place].result(30)
+    admin.delete_consumer_groups(["g"])["g"].result(30)
+    admin.delete_topics(["t"])["t"].result(30)
 
 
 def test_server_without_persistence_is_to_mend(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,4 +277,4 @@ def test_primaries_of_a_cluster_are_found_and_looked_at(capsys: pytest.CaptureFi
         assert run(["doctor", "--redis", url]) == 0
         assert "cluster     a cluster node; the cluster's state is ok" in capsys.readouterr().out
         assert run(["functions", "check", "--redis", f"redis+cluster://127.0.0.1:{server.port}"]) == 1
-        assert capsys.readouterr().err.startswith("korvet: no cluster node answers: ")
+        assert capsys.readouterr().err.startswith("korvet: NOAUTH ")

@@ -1,0 +1,186 @@
+"""What a Redis user must be allowed for korvet, and whether one is: each right is tried before anything depends on it.
+
+Functions run with the rights of who calls them, so what the Lua library calls counts too: a right that is missing would
+otherwise be found half-way through an append. A server judges rights before it looks at keys, so every command is tried
+at a key that holds a text with an expiry, and most fail for that; nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from korvet.errors import KorvetError, StoreUnavailable
+from korvet.store.client import Purpose, Store
+from korvet.store.keys import Namespace
+from korvet.store.link import Link
+from korvet.store.resp import Argument, pack_command
+
+_NEVER_AGAIN = 1_000
+"""As the number of attempts: an absent library is no reason to load it."""
+_EXPIRY_MS = 60_000
+_MOST_KEYS = 10_000
+_DENIED = re.compile(r"NOPERM|no permissions", re.IGNORECASE)
+_UNKNOWN = re.compile(r"unknown (sub)?command", re.IGNORECASE)
+_WITH_SUBCOMMAND = frozenset({"CLIENT", "CLUSTER", "FUNCTION", "XGROUP", "XINFO"})
+_NO_CHANNELS = re.compile(r"to access (a|one of the) channel")
+_NO_KEYS = re.compile(r"to access (a|one of the) key")
+
+Command = tuple[str | int, ...]
+
+
+class Missing(NamedTuple):
+    """A right that a user lacks: the rule that grants it, empty where the server has no such command, and why."""
+
+    rule: str
+    reason: str
+
+
+def rule_of(command: Command) -> str:
+    """The ACL rule that allows a command: ``+xadd``, ``+xgroup|create``."""
+    words = [str(word).lower() for word in command[:2]]
+    return "+" + ("|".join(words) if command[0] in _WITH_SUBCOMMAND else words[0])
+
+
+def commands(key: str, *, is_cluster: bool) -> list[Command]:
+    """Everything that korvet sends or its library calls, to be tried in this order.
+
+    :param key: a key that nobody uses; it, and ``key:2``, are gone afterwards.
+    """
+    other = f"{key}:2"
+    return [
+        ("PING",),
+        ("INFO", "server"),
+        ("TIME",),
+        ("CLIENT", "SETNAME", "korvet-rights"),
+        ("FUNCTION", "LIST", "LIBRARYNAME", "korvet"),
+        # Refused as no library where loading is allowed.
+        ("FUNCTION", "LOAD", "not a library"),
+        ("FCALL", "korvet_version", 0),
+        ("FCALL_RO", "korvet_version", 0),
+        *([("CLUSTER", "SLOTS"), ("ASKING",)] if is_cluster else []),
+        ("SET", key, "", "PX", _EXPIRY_MS),
+        ("GET", key),
+        ("EXISTS", key),
+        ("STRLEN", key),
+        ("PTTL", key),
+        ("PERSIST", other),
+        ("PEXPIREAT", other, 4_102_444_800_000),
+        ("XADD", key, "1-0", "i", "1"),
+        ("XRANGE", key, "-", "+", "COUNT", 1),
+        ("XREVRANGE", key, "+", "-", "COUNT", 1),
+        ("XLEN", key),
+        ("XTRIM", key, "MAXLEN", 10),
+        ("XGROUP", "CREATE", key, "group", "$"),
+        ("XGROUP", "SETID", key, "group", "$"),
+        ("XGROUP", "DESTROY", key, "group"),
+        ("XINFO", "GROUPS", key),
+        ("HSET", key, "field", "1"),
+        ("HSETNX", key, "field", "1"),
+        ("HGET", key, "field"),
+        ("HMGET", key, "field"),
+        ("HGETALL", key),
+        ("HLEN", key),
+        ("HSCAN", key, 0),
+        ("HINCRBY", key, "field", 1),
+        ("HDEL", key, "field"),
+        ("ZADD", key, 1, "member"),
+        ("ZSCORE", key, "member"),
+        ("ZRANGE", key, 0, 0),
+        ("ZRANGEBYSCORE", key, 0, 1),
+        ("ZCARD", key),
+        ("ZREM", key, "member"),
+        ("SADD", key, "member"),
+        ("SMEMBERS", key),
+        ("SREM", key, "member"),
+        # Where it may not be set, one of the others may have made it.
+        ("PEXPIRE", key, _EXPIRY_MS),
+        ("RENAME", key, other),
+        ("SPUBLISH", key, ""),
+        ("SSUBSCRIBE", key),
+        ("SUNSUBSCRIBE", key),
+        ("UNLINK", key, other),
+    ]
+
+
+def missing(command: Command, error: str) -> Missing | None:
+    """What an error reply to a command says is missing; None where it fails for another reason."""
+    if _UNKNOWN.search(error):
+        return Missing("", f"the server has no {' '.join(map(str, command[:2]))}: {error}")
+    if not _DENIED.search(error):
+        return None
+    if _NO_CHANNELS.search(error):
+        return Missing("&korvet:*", error)
+    if _NO_KEYS.search(error):
+        return Missing("~korvet:*", error)
+    return Missing(rule_of(command), error)
+
+
+def throw_away_key(namespace: Namespace) -> str:
+    """A name that nobody else uses, of the kind that the namespace's rights are for."""
+    return namespace.partition(f"rights-{secrets.token_hex(8)}", 0).log
+
+
+def told(lacking: Sequence[Missing]) -> str:
+    """What is missing, as rules to add and in the server's words for the first."""
+    rules = list(dict.fromkeys(one.rule for one in lacking if one.rule))
+    unknown = [one.reason for one in lacking if not one.rule]
+    if not rules:
+        return unknown[0]
+    return f"the Redis user lacks {' '.join(rules)}: {next(one.reason for one in lacking if one.rule)}"
+
+
+async def require(store: Store, namespace: Namespace) -> None:
+    """Try every right, at every primary.
+
+    :raises KorvetError: where one is missing; it names all that are, as ACL rules.
+    :raises StoreUnavailable: where a primary cannot be asked.
+    """
+    for link, key in _places(store, namespace):
+        lacking = await _try_all(link, commands(key, is_cluster=store.url.kind == "cluster"))
+        if lacking:
+            raise KorvetError(f"{store.url}: {told(lacking)}")
+
+
+def _places(store: Store, namespace: Namespace) -> Iterator[tuple[Link, str]]:
+    """A link to each primary, and a key that lies there."""
+    left = set(store.primaries)
+    for _ in range(_MOST_KEYS):
+        key = throw_away_key(namespace)
+        link = store.link(Purpose.COORDINATE, key)
+        if link in left and link is not None:
+            left.remove(link)
+            yield link, key
+        if not left:
+            return
+
+
+async def _try_all(link: Link, tried: Sequence[Command]) -> list[Missing]:
+    # All in one write: nothing else is sent while the connection is a subscriber.
+    replies = [_send(link, command) for command in tried]
+    lacking = []
+    for command, reply in zip(tried, replies, strict=True):
+        try:
+            await reply
+        except StoreUnavailable as error:
+            if not link.is_up:
+                raise
+            found = missing(command, str(error))
+        except KorvetError as error:
+            found = missing(command, str(error))
+        else:
+            found = None
+        if found is not None:
+            lacking.append(found)
+    if any(one.rule == "+sunsubscribe" for one in lacking):
+        link.break_off()
+    return lacking
+
+
+def _send(link: Link, command: Sequence[Argument]) -> asyncio.Future[Any]:
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    link.send(future, pack_command(tuple(command)), _NEVER_AGAIN)
+    return future
