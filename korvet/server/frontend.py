@@ -18,7 +18,7 @@ from korvet.errors import StoreUnavailable
 from korvet.server.server import Door, Server
 from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
-from korvet.store import functions
+from korvet.store import functions, rights
 from korvet.store.address import Address
 from korvet.store.catalog import Catalog
 from korvet.store.client import Store, open_store
@@ -70,6 +70,8 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
 
 
 async def _open_catalogs(store: Store, frontends: Iterable[Frontend]) -> None:
+    for frontend in frontends:
+        await rights.require(store, frontend.namespace)
     await functions.ensure(store)
     for frontend in frontends:
         await frontend.catalog.open()
