@@ -9,7 +9,8 @@ order (docs/architecture.md, section 5):
 3. The task takes requests in their order, awaits each one's answer and writes it.
 
 Backpressure: a request is charged from its arrival to its answer, and reading pauses while the connection or the whole
-process is over its bound; a client that does not read its answers stops its own task.
+process is over its bound; a client that does not read its answers stops its own task. Unfinished large frames take
+turns (`korvet.server.large_frames`).
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._work: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._is_reading = True
+        self._is_inside_large_frame = False
         self._is_closing = False
         self._draining = False
         self.active_at = self._loop.time()
@@ -141,6 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._server.report(error, "request", self.client)
             self.close()
+        if self._frames.is_inside_large_frame is not self._is_inside_large_frame:
+            self._note_large_frame()
         if self._charged_bytes > self._server.limits.connection_bytes or self._server.is_overloaded:
             self._pause()
 
@@ -344,12 +348,28 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
             self.read_on()
 
+    def _note_large_frame(self) -> None:
+        """A large frame has begun or ended; where it is not its turn, it is not read on."""
+        self._is_inside_large_frame = not self._is_inside_large_frame
+        if not self._is_inside_large_frame:
+            self._server.large_frames.leave(self)
+        elif not self._server.large_frames.enter(self, self.missing_bytes) and self._transport is not None:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much of a large frame is to come."""
+        return self._frames.missing_bytes
+
     def read_on(self) -> None:
         """Read again, where neither the connection nor the process is over its bound.
 
         Where it is the connection, this is called after each of its answers; where it is the process, by the server.
         """
         if self._draining or self._charged_bytes > self._server.limits.connection_bytes:
+            return
+        if self._server.large_frames.holds(self):
             return
         if self._server.is_overloaded:
             self._server.paused.add(self)
@@ -361,6 +381,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_reading(self) -> bool:
         """Whether it takes what its client sends."""
         return self._is_reading
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What its client has to read before more is answered."""
+        return 0 if self._writable is None or self._transport is None else self._transport.get_write_buffer_size()
 
     # ------------------------------------------------------------------ the end
 

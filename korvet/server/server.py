@@ -16,6 +16,7 @@ from korvet.api import registry
 from korvet.api.context import Frontend, Listener
 from korvet.errors import ConfigError, KorvetError
 from korvet.server.connection import Connection
+from korvet.server.large_frames import LargeFrames
 from korvet.server.logs import LimitedLog
 from korvet.server.proxied import Proxied
 from korvet.server.settings import Limits, shown_address
@@ -43,6 +44,8 @@ class Server:
         self.charged_bytes = 0
         self.connections: set[Connection] = set()
         self.paused: set[Connection] = set()
+        self.large_frames = LargeFrames(limits.large_frames_bytes)
+        self._unsent: dict[Connection, int] = {}
         self.strangers: set[Proxied] = set()
         self._draining = False
         self._empty = anyio.Event()
@@ -65,6 +68,7 @@ class Server:
             try:
                 accepting += [await _accept(self, door) for door in doors]
                 tasks.start_soon(self._expire_idle)
+                tasks.start_soon(self._relieve)
                 task_status.started()
                 await stop.wait()
             finally:
@@ -101,6 +105,31 @@ class Server:
                 if connection.is_expired(now, max_idle_s):
                     connection.abort()
 
+    async def _relieve(self) -> None:
+        """Now and then cut off who holds memory that others need, and makes no progress."""
+        while True:
+            await anyio.sleep(self.limits.stall_s)
+            stalled = self.large_frames.find_stalled()
+            for connection in [one for one in self.connections if one in stalled]:
+                self._cut_off(connection, "it sends a large request too slowly, and others wait")
+            for connection in self._find_not_reading():
+                self._cut_off(connection, "it does not read its answers, and too much is unread in all")
+
+    def _find_not_reading(self) -> list[Connection]:
+        """Where too much is unsent in all: those that took nothing since the last look, until it would be less."""
+        before, self._unsent = self._unsent, {one: one.unsent_bytes for one in self.connections if one.unsent_bytes}
+        too_much = sum(self._unsent.values()) - self.limits.unsent_bytes
+        found = []
+        for connection, unsent_bytes in sorted(self._unsent.items(), key=lambda pair: -pair[1]):
+            if too_much > 0 and unsent_bytes >= before.get(connection, 1 << 62):
+                found.append(connection)
+                too_much -= unsent_bytes
+        return found
+
+    def _cut_off(self, connection: Connection, reason: str) -> None:
+        self.lines.write("warning", "connection cut off for want of memory", client=connection.client, reason=reason)
+        connection.abort()
+
     # ------------------------------------------------------------------ what connections report
 
     @property
@@ -116,6 +145,7 @@ class Server:
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self.paused.discard(connection)
+        self.large_frames.leave(connection)
         if not self.connections and self._draining:
             self._empty.set()
 

@@ -14,6 +14,7 @@ from korvet.wire.frames import DEFAULT_MAX_FRAME_BYTES
 _WILDCARDS = {"", "0.0.0.0", "::"}
 _IDLE_MS = 600_000
 _QUEUED_BYTES = 512 << 20
+_UNFINISHED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +90,18 @@ def shown_address(host: str, port: int) -> str:
 class Limits:
     """Bounds of a front-end process.
 
-    A request counts from its arrival to its answer, with its bytes and a flat charge for its objects.
+    A request counts from its arrival to its answer, with its bytes and a flat charge for its objects. Beside that,
+    unfinished large frames and answers that clients do not read have a bound each; who makes no progress for
+    ``stall_s`` to two times that loses its connection, where others wait for memory.
     """
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     max_idle_ms: int = _IDLE_MS
     connection_bytes: int = 64 << 20
     process_bytes: int = _QUEUED_BYTES
+    large_frames_bytes: int = _UNFINISHED_BYTES
+    unsent_bytes: int = _UNFINISHED_BYTES
+    stall_s: float = 5.0
     drain_s: float = 5.0
     proxy_header_s: float = 5.0
 

@@ -64,6 +64,11 @@ class FrameSplitter:
         return self._large is not None
 
     @property
+    def missing_bytes(self) -> int:
+        """How much of a large frame is awaited; 0 outside of one."""
+        return 0 if self._large is None else self._large_bytes - self._got
+
+    @property
     def is_inside_frame(self) -> bool:
         """Whether a frame has begun and not ended: a connection that closes now was cut off."""
         return self._large is not None or self._have > 0

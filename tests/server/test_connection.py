@@ -367,6 +367,97 @@ async def test_connections_pause_while_the_process_has_too_much_in_flight_and_al
         assert all(connection.is_reading for connection in running.server.connections)
 
 
+LARGE = 900_000
+
+
+def large(name: str) -> bytes:
+    return named(PLAIN, name) + request(PLAIN, 0, 1, name, bytes(LARGE))
+
+
+async def test_unfinished_large_frames_take_turns() -> None:
+    async with (
+        serving(Script(), large_frames_bytes=2 * LARGE, stall_s=60) as running,
+        raw_client(running.port) as first,
+        raw_client(running.port) as second,
+        raw_client(running.port) as third,
+        raw_client(running.port) as fourth,
+    ):
+        for client in (first, second):
+            client.send(large("a")[:LARGE])
+            assert (await client.answer())[0] == ord("a")
+        for client in (third, fourth):
+            client.send(large("b"))
+            assert (await client.answer())[0] == ord("b")
+        await until(lambda: [one.is_reading for one in running.server.connections].count(False) == 2)
+        for client in (first, second):
+            client.send(large("a")[LARGE:])
+        for client in (first, second, third, fourth):
+            assert (await client.answer())[0] == 1
+        assert all(connection.is_reading for connection in running.server.connections)
+
+
+async def test_one_frame_larger_than_the_bound_is_taken_at_a_time() -> None:
+    async with serving(Script(), large_frames_bytes=1) as running, raw_client(running.port) as client:
+        client.send(large("a") * 3)
+        assert [(await client.answer())[0] for _ in range(6)] == [ord("a"), 1] * 3
+
+
+async def test_turn_of_a_client_that_left_is_the_next_ones() -> None:
+    async with serving(Script(), large_frames_bytes=1, stall_s=60) as running, raw_client(running.port) as next_one:
+        async with raw_client(running.port) as client:
+            client.send(large("a")[:LARGE])
+            assert (await client.answer())[0] == ord("a")
+            next_one.send(large("b"))
+            assert (await next_one.answer())[0] == ord("b")
+            await until(lambda: not all(one.is_reading for one in running.server.connections))
+        assert (await next_one.answer())[0] == 1
+
+
+async def test_client_that_stalls_inside_a_large_frame_keeps_nobody_out() -> None:
+    script = Script()
+    with capture_logs() as lines:
+        async with (
+            serving(script, large_frames_bytes=1, stall_s=0.3) as running,
+            raw_client(running.port) as stalled,
+            raw_client(running.port) as other,
+        ):
+            stalled.send(large("a")[:LARGE])
+            assert (await stalled.answer())[0] == ord("a")
+            other.send(large("b"))
+            assert [(await other.answer())[0] for _ in range(2)] == [ord("b"), 1]
+            assert await stalled.is_closed_by_server()
+    assert [line["reason"] for line in lines] == ["it sends a large request too slowly, and others wait"]
+
+
+async def test_client_that_stalls_inside_a_large_frame_and_is_in_nobodys_way_is_let_be() -> None:
+    async with serving(Script(), stall_s=0.02) as running, raw_client(running.port) as client:
+        client.send(large("a")[:LARGE])
+        assert (await client.answer())[0] == ord("a")
+        await anyio.sleep(0.2)
+        client.send(large("a")[LARGE:])
+        assert (await client.answer())[0] == 1
+
+
+async def test_clients_that_do_not_read_are_cut_off_when_too_much_is_unread_in_all() -> None:
+    script, body = Script(), bytes(30 << 20)
+    script.answers["a"] = lambda: [body]
+    with capture_logs() as lines:
+        async with (
+            serving(script, unsent_bytes=40 << 20, stall_s=0.3) as running,
+            raw_client(running.port) as one,
+            raw_client(running.port) as other,
+        ):
+            for client in (one, other):
+                client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+                client.send(named(PLAIN, "a"))
+            await until(lambda: len(running.server.connections) == 1)
+            (left,) = running.server.connections
+            assert left.unsent_bytes > 20 << 20
+            await anyio.sleep(0.7)
+            assert running.server.connections == {left}
+    assert [line["reason"] for line in lines] == ["it does not read its answers, and too much is unread in all"]
+
+
 async def test_idle_connection_is_closed_and_one_that_is_served_is_not() -> None:
     script = Script()
     script.gate("a")
