@@ -18,6 +18,7 @@ from rich.table import Table
 
 from scripts.chaosrun.faults import FAULTS, Fault
 from scripts.chaosrun.run import CLAIMS, Shown, staged
+from scripts.chaosrun.stage import TOPOLOGIES
 
 NAMES = [fault.name for fault in FAULTS]
 
@@ -56,7 +57,7 @@ def main(
 ) -> None:  # fmt: skip
     console = Console(width=None if sys.stdout.isatty() else 160)
     shown: list[Shown] = []
-    for topology in ("single", "sentinel", "cluster"):
+    for topology in TOPOLOGIES:
         faults = [fault for fault in _chosen(names) if fault.topology == topology]
         if not faults:
             continue
@@ -64,12 +65,13 @@ def main(
         if directory is not None:
             directory.mkdir(parents=True)
         with staged(
-            faults, kind="redis" if kind == "redis" else "valkey", seconds=seconds, seed=seed,
-            session_timeout_ms=session_ms, keep=directory,
+            topology, kind="redis" if kind == "redis" else "valkey", seed=seed, session_timeout_ms=session_ms,
+            keep=directory,
         ) as play:  # fmt: skip
             for fault in faults:
                 click.echo(f"{fault.name}: {(fault.act.__doc__ or '').strip()}", err=True)
-                shown.append(play(fault))
+                shown.append(play(fault, seconds))
+                click.echo(f"  {shown[-1].did}: {'shown' if shown[-1].holds else 'VIOLATED'}", err=True)
     console.print(table(shown))
     for each in shown:
         for claim, violations in each.violations.items():

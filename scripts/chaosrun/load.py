@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from scripts.chaosrun import checks, groups
-from scripts.chaosrun.checks import Forgiven, GroupState
+from scripts.chaosrun.checks import GroupState
 from scripts.chaosrun.jobs import Job
 from scripts.chaosrun.journal import Acknowledged, Consumed, Event, Journals, now_us
 from scripts.chaosrun.processes import Process, Program
@@ -183,7 +183,7 @@ class Load:
         self.until(answered, lambda: f"not answered: {sorted(waiting)}")
         return checks.answered_after(self.events, self.clients, since_us)
 
-    def await_delivered(self, forgiven: Forgiven = ()) -> dict[str, int]:
+    def await_delivered(self) -> dict[str, int]:
         """Wait until each group has seen every record acknowledged so far; how many each has not, where that fails."""
         owed = [event for event in self.events if isinstance(event, Acknowledged)]
         missing: dict[str, int] = {}
@@ -191,7 +191,7 @@ class Load:
         def delivered() -> bool:
             nonlocal missing
             seen = [event for event in self.events if isinstance(event, Consumed)]
-            missing = checks.undelivered([*owed, *seen], self.groups, forgiven)
+            missing = checks.undelivered([*owed, *seen], self.groups, self.forgiven)
             return not missing
 
         try:

@@ -12,7 +12,7 @@ from scripts.chaosrun import checks
 from scripts.chaosrun.faults import Fault, Outcome, Scene
 from scripts.chaosrun.journal import Acknowledged, Committed, Consumed, now_us
 from scripts.chaosrun.load import GROUPS, Group, Load, LoadError, running_load
-from scripts.chaosrun.stage import running_stage
+from scripts.chaosrun.stage import Topology, running_stage
 from tests.support.redis import Kind
 
 
@@ -99,23 +99,22 @@ def _judged(load: Load, outcome: Outcome) -> dict[str, list[str]]:
 
 @contextmanager
 def staged(
-    faults: Sequence[Fault],
+    topology: Topology,
     *,
     kind: Kind,
-    seconds: float,
     seed: int,
     session_timeout_ms: int,
     groups: Sequence[Group] = GROUPS,
     keep: Path | None = None,
-) -> Iterator[Callable[[Fault], Shown]]:
-    """A stage and a load for faults of one topology; what comes back plays one of them.
+) -> Iterator[Callable[[Fault, float], Shown]]:
+    """A stage and a load of that topology; what comes back plays a fault of it for about so many seconds.
 
     `keep`: where journals and logs stay, else they go.
     """
     with ExitStack() as stack:
         directory = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-        stage = stack.enter_context(running_stage(faults[0].topology, kind, directory))
+        stage = stack.enter_context(running_stage(topology, kind, directory))
         load = stack.enter_context(running_load(stage, directory, groups, session_timeout_ms))
         chance = random.Random(seed)
-        yield lambda fault: play(fault, Scene(stage=stage, load=load, seconds=seconds, chance=chance))
+        yield lambda fault, seconds: play(fault, Scene(stage=stage, load=load, seconds=seconds, chance=chance))
         load.stop()

@@ -27,7 +27,7 @@ class Mover:
     def _owner_of(self, slot: int) -> Server:
         """The node that serves the slot, of a cluster in which none is moving."""
         ranges: Any = self._cluster.ask(self._cluster.nodes[0], "CLUSTER", "SLOTS")
-        port = next(int(primary[1]) for (first, last), primary in ranges.items() if first <= slot <= last)
+        port = next(int(primary[1]) for first, last, primary, *_ in ranges if first <= slot <= last)
         return next(node for node in self._cluster.nodes if node.port == port)
 
     def move_one(self) -> None:

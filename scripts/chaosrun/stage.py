@@ -17,6 +17,7 @@ from tests.support.redis import Kind, Server, free_port, running_server
 from tests.support.topologies import Cluster, Sentinel, running_cluster, running_sentinel
 
 Topology = Literal["single", "sentinel", "cluster"]
+TOPOLOGIES: Final[tuple[Topology, ...]] = ("single", "sentinel", "cluster")
 FRONTENDS: Final = 3
 READY_WITHIN_S: Final = 20.0
 # Nothing that was acknowledged may be lost when the server is killed. The file lies in memory where that is possible:

@@ -1,0 +1,206 @@
+"""The checks bite: each finds its violation in journals made up for it, and nothing in those of a good run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from scripts.chaosrun import checks
+from scripts.chaosrun.checks import GroupState
+from scripts.chaosrun.journal import (
+    Acknowledged,
+    Assigned,
+    Committed,
+    Consumed,
+    Event,
+    Journal,
+    Journals,
+    Place,
+    Revoked,
+    Troubled,
+)
+
+GROUP = "g"
+PLACE: Place = ("t", 0)
+OTHER: Place = ("t", 1)
+
+
+def _assigned(at_us: int, client: str, generation: int, *owned: Place, added: Sequence[Place] | None = None) -> Event:
+    return Assigned(
+        at_us=at_us, client=client, group=GROUP, member_id=f"{client}-id", generation=generation,
+        added=list(owned if added is None else added), owned=list(owned),
+    )  # fmt: skip
+
+
+def _revoked(at_us: int, client: str, *places: Place) -> Event:
+    return Revoked(at_us=at_us, client=client, group=GROUP, places=list(places), lost=False)
+
+
+def _consumed(at_us: int, client: str, offset: int, *, generation: int = 1, value: str = "") -> Event:
+    return Consumed(
+        at_us=at_us, client=client, group=GROUP, member_id=f"{client}-id", generation=generation, place=PLACE,
+        offset=offset, value=value or f"p:{offset}",
+    )  # fmt: skip
+
+
+def _committed(at_us: int, client: str, offset: int) -> Event:
+    return Committed(at_us=at_us, client=client, group=GROUP, offsets=[(PLACE, offset)])
+
+
+def _acknowledged(at_us: int, offset: int, value: str = "") -> Event:
+    return Acknowledged(at_us=at_us, client="p", place=PLACE, offset=offset, value=value or f"p:{offset}")
+
+
+def _state(
+    committed: int = 0, *, generation: int = 1, members: Sequence[str] = ("a-id",), state: str = "Stable"
+) -> GroupState:
+    return GroupState(
+        state=state, generation=generation, members={member: member for member in members}, committed={PLACE: committed}
+    )  # fmt: skip
+
+
+GOOD_RUN = [
+    _assigned(1, "a", 1, PLACE, OTHER),
+    _acknowledged(2, 0),
+    _consumed(3, "a", 0),
+    _acknowledged(4, 1),
+    _consumed(5, "a", 1),
+    _committed(6, "a", 2),
+    _revoked(7, "a", PLACE),
+    _assigned(8, "a", 2, OTHER, added=[]),
+    _assigned(9, "b", 2, PLACE),
+    _acknowledged(10, 2),
+    _consumed(11, "b", 2, generation=2),
+    _committed(12, "b", 3),
+]
+
+
+def test_nothing_is_found_in_a_good_run() -> None:
+    states = {GROUP: _state(3)}
+    assert checks.lost_commits(GOOD_RUN, states) == []
+    assert checks.forgotten_positions(GOOD_RUN) == []
+    assert checks.shared_partitions(GOOD_RUN) == []
+    assert checks.undelivered(GOOD_RUN, [GROUP]) == {}
+    assert checks.disordered(GOOD_RUN) == []
+    assert checks.repeated(GOOD_RUN) == []
+    assert checks.gave_up(GOOD_RUN) == []
+    assert checks.rebalanced(states, states) == []
+    assert checks.replaced(states, states) == []
+
+
+def test_a_commit_above_what_the_broker_has_is_lost() -> None:
+    assert checks.lost_commits(GOOD_RUN, {GROUP: _state(2)}) == [
+        "g t:0: b's commit of 3 was acknowledged, the broker has 2"
+    ]
+    nothing = GroupState(state="Dead", generation=-1, members={}, committed={})
+    assert len(checks.lost_commits(GOOD_RUN, {GROUP: nothing})) == 1
+
+
+def test_a_commit_acknowledged_while_history_could_be_lost_is_not_owed() -> None:
+    assert checks.lost_commits(GOOD_RUN, {GROUP: _state(2)}, forgiven=[(12, 13)]) == []
+    assert len(checks.lost_commits(GOOD_RUN, {GROUP: _state(2)}, forgiven=[(13, 14)])) == 1
+
+
+def test_an_owner_that_begins_below_a_commit_was_told_a_forgotten_position() -> None:
+    events = [*GOOD_RUN, _revoked(13, "b", PLACE), _assigned(14, "c", 3, PLACE), _consumed(15, "c", 2, generation=3)]
+    assert checks.forgotten_positions(events) == ["c began ('t', 0) at 2, 3 had been committed"]
+
+
+def test_a_commit_acknowledged_after_the_assignment_is_no_forgotten_position() -> None:
+    events = [_assigned(1, "a", 1, PLACE), _committed(2, "b", 3), _consumed(3, "a", 2)]
+    assert checks.forgotten_positions(events) == []
+
+
+def test_two_members_told_of_one_partition_in_one_generation_share_it() -> None:
+    events = [_assigned(1, "a", 1, PLACE), _revoked(2, "a", PLACE), _assigned(3, "b", 1, PLACE)]
+    assert checks.shared_partitions(events) == ["g, generation 1: ('t', 0) belongs to a-id and b-id"]
+
+
+def test_a_partition_kept_over_a_rebalance_is_owned_in_the_next_generation_too() -> None:
+    events = [_assigned(1, "a", 1, PLACE), _assigned(2, "a", 2, PLACE, added=[]), _assigned(3, "b", 2, PLACE)]
+    assert len(checks.shared_partitions(events)) == 1
+
+
+def test_two_members_that_consume_one_partition_in_one_generation_share_it() -> None:
+    assert len(checks.shared_partitions([_consumed(1, "a", 0), _consumed(2, "b", 0)])) == 1
+    assert checks.shared_partitions([_consumed(1, "a", 0), _consumed(2, "b", 0, generation=2)]) == []
+
+
+def test_a_record_that_a_group_has_not_seen_is_undelivered() -> None:
+    assert checks.undelivered([*GOOD_RUN, _acknowledged(13, 3)], [GROUP, "h"]) == {GROUP: 1, "h": 4}
+
+
+def test_another_record_at_the_offset_of_an_acknowledged_one_does_not_stand_for_it() -> None:
+    events = [_acknowledged(1, 0, "p:0"), _consumed(2, "a", 0, value="q:7")]
+    assert checks.undelivered(events, [GROUP]) == {GROUP: 1}
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_a_record_before_the_last_one_or_beyond_the_next_is_out_of_order(offset: int) -> None:
+    events = [_assigned(1, "a", 1, PLACE), _consumed(2, "a", 0), _consumed(3, "a", 1), _consumed(4, "a", offset)]
+    assert checks.disordered(events) == [f"a got ('t', 0) {offset} after 1"]
+
+
+def test_records_come_again_to_a_new_owner_and_after_a_new_assignment() -> None:
+    events = [
+        _assigned(1, "a", 1, PLACE), _consumed(2, "a", 0), _consumed(3, "a", 1),
+        _assigned(4, "b", 2, PLACE), _consumed(5, "b", 0, generation=2),
+        _assigned(6, "a", 3, PLACE), _consumed(7, "a", 0, generation=3),
+    ]  # fmt: skip
+    assert checks.disordered(events) == []
+
+
+def test_a_record_at_two_offsets_was_appended_twice() -> None:
+    events = [_acknowledged(1, 0, "p:0"), _consumed(2, "a", 1, value="p:0")]
+    assert checks.repeated(events) == ["p:0 lies at [(('t', 0), 0), (('t', 0), 1)]"]
+
+
+def test_a_client_with_a_fatal_error_gave_up_and_one_that_goes_on_did_not() -> None:
+    error = Troubled(at_us=1, client="a", text="fenced", fatal=True)
+    passing = Troubled(at_us=1, client="b", text="coordinator not available", fatal=False)
+    assert checks.gave_up([error, passing]) == ["a: fenced"]
+
+
+def test_a_group_with_another_generation_rebalanced() -> None:
+    before, after = {GROUP: _state(generation=3)}, {GROUP: _state(generation=5)}
+    assert checks.rebalanced(before, after) == ["g went from generation 3 to 5"]
+    assert checks.rebalanced(before, after, most=2) == []
+    assert checks.rebalanced(after, before, most=2) == ["g went from generation 5 to 3"]
+
+
+def test_a_member_that_is_another_one_now_was_replaced() -> None:
+    before, after = {GROUP: _state(members=["a-id", "b-id"])}, {GROUP: _state(members=["a-id", "c-id"])}
+    assert checks.replaced(before, after) == ["g lost b-id"]
+
+
+def test_clients_without_a_sign_of_life_are_unanswered() -> None:
+    assert checks.unanswered(GOOD_RUN, ["a", "b", "p"], since_us=8) == {"a"}
+    assert checks.answered_after(GOOD_RUN, ["b", "p"], since_us=8) == pytest.approx(2e-6)
+
+
+def test_the_longest_silence_counts_from_the_beginning_and_to_the_end() -> None:
+    seconds = [_consumed(at * 1_000_000, "a", at) for at in (1, 2, 5)]
+    assert checks.longest_silence(seconds, ["a"], 0, 6_000_000) == (3.0, "a")
+    assert checks.longest_silence(seconds, ["a"], 0, 9_000_000) == (4.0, "a")
+    assert checks.longest_silence(seconds, ["a", "b"], 0, 6_000_000) == (6.0, "b")
+
+
+def test_events_come_back_from_a_journal_as_they_were_written(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a.jsonl") as journal:
+        for event in [*GOOD_RUN, Troubled(at_us=1, client="a", text="fenced", fatal=True)]:
+            journal.add(event)
+    journals = Journals(tmp_path)
+    assert journals.read()[: len(GOOD_RUN)] == GOOD_RUN
+    assert journals.read() == []
+
+
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with Journal(path) as journal:
+        journal.add(GOOD_RUN[0])
+    line = path.read_bytes()
+    journals = Journals(tmp_path)
+    path.write_bytes(line + line[:20])
+    assert len(journals.read()) == 1
+    path.write_bytes(line + line)
+    assert len(journals.read()) == 1
