@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from korvet.store.catalog import Catalog, Effective, Topic
 from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from korvet.store.configs import Config, Source
-from korvet.store.groups import GroupDescription
+from korvet.store.group_types import GroupDescription
 
 Entry = Mapping[str, object]
 

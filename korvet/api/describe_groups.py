@@ -18,7 +18,7 @@ from korvet.api.admin import NOT_ASKED
 from korvet.api.context import Context
 from korvet.api.group_failures import failure_code
 from korvet.errors import KorvetError
-from korvet.store.groups import GroupDescription
+from korvet.store.group_types import GroupDescription
 
 GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what AclEntry.supportedOperations has for a group."""

@@ -14,7 +14,7 @@ from korvet.api import Answer, api
 from korvet.api.context import Context
 from korvet.api.group_failures import INVALID_GROUP_ID, failure_code, milliseconds
 from korvet.errors import KorvetError
-from korvet.store.groups import Joined, JoinRequest
+from korvet.store.group_types import Joined, JoinRequest
 
 _NULLABLE_SINCE: Final = 7
 

@@ -19,7 +19,7 @@ from korvet.api.group_failures import COORDINATOR_NOT_AVAILABLE, failure_code
 from korvet.api.topic_lookup import known_topics
 from korvet.errors import KorvetError
 from korvet.store.catalog import Topic
-from korvet.store.groups import CommitRequest, Offset, Place
+from korvet.store.group_types import CommitRequest, Offset, Place
 from korvet.wire import group_responses
 
 OFFSET_METADATA_TOO_LARGE: Final = int(ErrorCode.offset_metadata_too_large)

@@ -19,7 +19,7 @@ from korvet.api.context import Context
 from korvet.api.group_failures import failure_code
 from korvet.errors import KorvetError
 from korvet.store.catalog import Catalog
-from korvet.store.groups import Offset, Place
+from korvet.store.group_types import Offset, Place
 
 _TOP_LEVEL_ERROR_SINCE: Final = 2
 _BATCHED_SINCE: Final = 8

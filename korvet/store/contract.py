@@ -243,6 +243,14 @@ LOG_FUNCTIONS = (
 
 GROUP_FUNCTIONS = (
     Function(
+        name="korvet_group_index",
+        description="put a group into the index, at maxmemory as well",
+        keys=("index",),
+        args=("group_id",),
+        reply="1 where it was not in it before, else 0",
+        allow_oom=True,
+    ),
+    Function(
         name="korvet_group_join",
         description="join a group, or join it again",
         keys=GROUP_KEYS,

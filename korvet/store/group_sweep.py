@@ -4,8 +4,8 @@ A group does what became due when somebody touches it. One that everybody abando
 them its keys, for ever; and one that expired leaves its entry in the index. Every front-end sweeps; each step may be
 repeated.
 
-A group is acted on only where two sweeps find the same of it: one alone may come between the end of an outage and the
-first call of its members, who are as they were, or between the index entry and the group that is being made.
+An entry is acted on only where two sweeps find it without a group: one alone may come between the index entry and the
+group that is being made.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ async def keep_swept(groups: Groups) -> None:
 
 
 async def sweep(groups: Groups, suspects: Set[str]) -> Set[str]:
-    """Act on the suspects that are found again.
+    """Act on groups whose members died, and on the suspects that have no group still.
 
-    :returns: the groups that were found for the first time.
+    :returns: the entries that were found without a group for the first time.
     :raises StoreUnavailable, StoreFull, StoreError: as soon as one call does.
     """
-    found = await groups.neglected()
-    for group_id in found & suspects:
+    dead, missing = await groups.neglected()
+    for group_id in dead | (missing & suspects):
         await groups.tend(group_id)
-    return found - suspects
+    return missing - suspects

@@ -1,167 +1,66 @@
-"""Consumer groups: the library's group functions as typed calls, the wait of a parked member, and the group index.
+"""Consumer groups: the library's group functions as typed calls, and the wait of a parked member.
 
 Replies carry Kafka's error codes as values (``code``, 0 is none). What the store raises comes out as it is.
-
-The index is a set of group ids, in shards, beside the catalog. A group is put in before it is written and taken out
-after it is deleted; an entry without a group means nothing. Only the function that is about to make a group asks for
-it, so that everything else about groups costs one call.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import anyio
+import structlog
 from kio.schema.errors import ErrorCode
-from ulid import ULID
 
-from korvet.errors import KorvetError
+from korvet.errors import KorvetError, StoreError
+from korvet.store import group_replies as replies
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose, Store
-from korvet.store.contract import UNINDEXED
-from korvet.store.keys import GROUP_INDEX_SHARDS, Namespace
+from korvet.store.group_index import GroupIndex
+from korvet.store.group_rooms import Member, Rooms, is_parked
+from korvet.store.group_types import (
+    CommitRequest,
+    GroupDescription,
+    Joined,
+    JoinRequest,
+    ListedGroup,
+    Offset,
+    Place,
+    Synced,
+    SyncRequest,
+)
+from korvet.store.keys import Namespace
 from korvet.store.outages import Outages
 from korvet.store.redis_groups import RedisGroups
 from korvet.store.wakeup import Wakeups
 
+log = structlog.get_logger()
+
 NOT_FOUND: Final = int(ErrorCode.group_id_not_found)
 NOT_AVAILABLE: Final = int(ErrorCode.coordinator_not_available)
-_PARKED: Final = b"parked"
 _EMPTY: Final = b"Empty"
 _NO_EXPIRY: Final = -1
 _JOIN_STATUS: Final = 2
 _SYNC_STATUS: Final = 1
 """Where a reply of group_join or group_sync has its status; behind it is the time to wait."""
+_ANY_ROUND: Final = -1
+"""A parked join is answered by whatever generation comes."""
 _KEYS_KEPT: Final = 10_000
 _PATIENCE_S: Final = 35.0
 """A join is parked at least this long; its group's own deadlines end it much earlier."""
 _GRACE_S: Final = 5.0
 """Clients wait this much longer than their rebalance timeout for the answer of a join."""
-_DESCRIBED_AT_ONCE: Final = 500
 _MINUTE_MS: Final = 60_000
 
-Place = tuple[str, int]
-"""A topic's name and a partition."""
 
+class Neglected(NamedTuple):
+    """Groups that somebody has to look after: whose members all died unnoticed, and entries without a group."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRequest:
-    """A JoinGroup. ``member_id`` is empty for who has none yet; protocols are (name, metadata), preferred first."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: Sequence[tuple[str, bytes]]
-    version: int
-
-
-class JoinedMember(NamedTuple):
-    """A member as the leader is told of it."""
-
-    id: str
-    instance_id: str | None
-    metadata: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """The answer to a join; ``members`` are for the leader."""
-
-    code: int
-    member_id: str
-    generation: int = -1
-    protocol_type: str | None = None
-    protocol: str | None = None
-    leader: str = ""
-    skip_assignment: bool = False
-    members: Sequence[JoinedMember] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRequest:
-    """A SyncGroup. ``protocol`` is type and name where the client names them; assignments are the leader's."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    generation: int
-    protocol: tuple[str, str] | None
-    assignments: Sequence[tuple[str, bytes]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
-    """The answer to a sync."""
-
-    code: int
-    protocol_type: str | None = None
-    protocol: str | None = None
-    assignment: bytes = b""
-
-
-class Offset(NamedTuple):
-    """A committed offset; ``leader_epoch`` is -1 where the client named none."""
-
-    offset: int
-    leader_epoch: int
-    topic_id: UUID
-    metadata: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRequest:
-    """An OffsetCommit; ``generation`` is -1 for a consumer that is not a member."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    generation: int
-    version: int
-    offsets: Sequence[tuple[Place, Offset]]
-
-
-class GroupMember(NamedTuple):
-    """A member as an administrator sees it."""
-
-    id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
-    """A group as an administrator sees it; ``id`` is its own and stays, ``locator`` says whose it is."""
-
-    id: str
-    locator: str
-    state: str
-    generation: int
-    protocol_type: str
-    protocol: str
-    leader: str
-    members: Sequence[GroupMember]
-
-
-class ListedGroup(NamedTuple):
-    """A group in a list."""
-
-    group_id: str
-    state: str
-    protocol_type: str
+    dead: set[str]
+    missing: set[str]
 
 
 class Groups:
@@ -173,9 +72,11 @@ class Groups:
         self._namespace = namespace
         self._store = store
         self._catalog = catalog
-        self._wakeups = wakeups
         self._outages = outages
         self.redis_groups = RedisGroups(namespace, store)
+        self._index = GroupIndex(namespace, store)
+        self._joining = Rooms(wakeups, _JOIN_STATUS)
+        self._syncing = Rooms(wakeups, _SYNC_STATUS)
         self._keys = lru_cache(_KEYS_KEPT)(namespace.group)
 
     def _call(self, function: str, group_id: str, *args: str | int | bytes) -> Awaitable[Any]:
@@ -194,20 +95,25 @@ class Groups:
 
     async def join(self, request: JoinRequest, draining: anyio.Event) -> Joined:
         """Join, and wait while the group gathers. Ends with COORDINATOR_NOT_AVAILABLE at drain."""
-        reply = await self._making(request.group_id, lambda id, locator: self._join(request, id, locator))
-        if _is_parked(reply, _JOIN_STATUS):
-            member_id = _text(reply[1])
-
-            async def ask() -> Any:
-                instance_id = request.instance_id or ""
-                return (await self._call("korvet_group_await", request.group_id, member_id, instance_id))[0]
-
+        group_id = request.group_id
+        reply = await self._index.making(group_id, lambda id, locator: self._join(request, id, locator))
+        if is_parked(reply, _JOIN_STATUS):
+            member = (replies.text(reply[1]), request.instance_id or "")
             longest_s = max(request.rebalance_timeout_ms, request.session_timeout_ms) / 1000 + _GRACE_S
             with anyio.move_on_after(max(longest_s, _PATIENCE_S)):
-                reply = await self._parked(request.group_id, _JOIN_STATUS, draining, ask)
-            if _is_parked(reply, _JOIN_STATUS):
-                return Joined(code=NOT_AVAILABLE, member_id=member_id)
-        return _joined(reply)
+                ask = partial(self._ask_join, group_id)
+                channel = self._keys(group_id).group
+                reply = await self._joining.wait(channel, _ANY_ROUND, member, reply, draining, ask)
+            if is_parked(reply, _JOIN_STATUS):
+                return Joined(code=NOT_AVAILABLE, member_id=member[0])
+        return replies.joined(reply)
+
+    def _ask_join(self, group_id: str, members: Sequence[Member]) -> Awaitable[Sequence[Any]]:
+        return self._call("korvet_group_await", group_id, *(part for member in members for part in member))
+
+    def _ask_sync(self, group_id: str, generation: int, members: Sequence[Member]) -> Awaitable[Sequence[Any]]:
+        flat = (part for member in members for part in member)
+        return self._call("korvet_group_await_sync", group_id, generation, *flat)
 
     def _join(self, request: JoinRequest, id: str, locator: str) -> Awaitable[Any]:
         member_id = f"{request.instance_id or request.client_id}-{uuid4()}" if not request.member_id else ""
@@ -236,43 +142,23 @@ class Groups:
     async def sync(self, request: SyncRequest, draining: anyio.Event) -> Synced:
         """Hand in the leader's assignments, or wait for one's own. Ends as `join` does at drain."""
 
+        group_id, generation = request.group_id, request.generation
         member = (request.member_id, request.instance_id or "")
-
-        async def ask() -> Any:
-            return (await self._call("korvet_group_await_sync", request.group_id, request.generation, *member))[0]
-
         reply = await self._call(
             "korvet_group_sync",
-            request.group_id,
+            group_id,
             *member,
-            request.generation,
+            generation,
             0 if request.protocol is None else 1,
             *(request.protocol or ("", "")),
             *(part for assignment in request.assignments for part in assignment),
         )
-        if _is_parked(reply, _SYNC_STATUS):
-            reply = await self._parked(request.group_id, _SYNC_STATUS, draining, ask)
-            if _is_parked(reply, _SYNC_STATUS):
+        if is_parked(reply, _SYNC_STATUS):
+            ask = partial(self._ask_sync, group_id, generation)
+            reply = await self._syncing.wait(self._keys(group_id).group, generation, member, reply, draining, ask)
+            if is_parked(reply, _SYNC_STATUS):
                 return Synced(code=NOT_AVAILABLE)
-        if reply[0] != 0:
-            return Synced(code=reply[0])
-        return Synced(code=0, protocol_type=_text(reply[3]), protocol=_text(reply[4]), assignment=reply[5])
-
-    async def _parked(
-        self, group_id: str, status_at: int, draining: anyio.Event, ask: Callable[[], Awaitable[Any]]
-    ) -> Any:
-        """Ask until there is an answer: when the group's channel moves, and when the last reply said to.
-
-        Asking is also what holds the member's session, so a member whose connection is gone is given up in time.
-        """
-        with self._wakeups.listen([self._keys(group_id).group]) as listening:
-            await listening.ready()
-            reply = await ask()
-            while _is_parked(reply, status_at) and not draining.is_set():
-                await listening.wait(reply[status_at + 1] / 1000)
-                if not draining.is_set():
-                    reply = await ask()
-            return reply
+        return replies.synced(reply)
 
     async def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
         """The code of a heartbeat."""
@@ -298,7 +184,7 @@ class Groups:
         def commit(id: str, locator: str) -> Awaitable[Any]:
             return self._call("korvet_group_commit", request.group_id, id, locator, *head, *flat)
 
-        code: int = await self._making(request.group_id, commit)
+        code: int = await self._index.making(request.group_id, commit)
         if code == 0:
             self.redis_groups.committed(
                 request.group_id, [(place, offset.topic_id.hex) for place, offset in request.offsets]
@@ -311,7 +197,9 @@ class Groups:
         if places is not None and not named:
             return {}
         flat = await self._store.fcall(Purpose.COORDINATE, "korvet_group_fetch", self._keys(group_id), *named)
-        return {_place(place): _offset(text) for place, text in zip(flat[::2], flat[1::2], strict=True) if text}
+        return {
+            replies.place(name): replies.offset(text) for name, text in zip(flat[::2], flat[1::2], strict=True) if text
+        }
 
     async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> tuple[int, Sequence[int]]:
         """Forget committed offsets: a code for all, and where that is none one for each."""
@@ -324,19 +212,37 @@ class Groups:
     async def describe(self, group_id: str) -> GroupDescription | None:
         """A group and its members; None where there is no such group."""
         reply = await self._call("korvet_group_describe", group_id)
-        return None if reply[0] == NOT_FOUND else _described(reply)
+        return None if reply[0] == NOT_FOUND else replies.described(reply)
 
     async def list(self) -> Sequence[ListedGroup]:
-        """All groups there are."""
+        """All groups there are, but those whose keys cannot be read."""
         groups: list[ListedGroup] = []
-        for some in await self._indexed():
-            replies = await asyncio.gather(*(self._call("korvet_group_state", group_id) for group_id in some))
+        for some in await self._index.group_ids():
             groups += [
-                ListedGroup(group_id, _text(_named(reply)["state"]), _text(_named(reply)["protocol_type"]))
-                for group_id, reply in zip(some, replies, strict=True)
-                if reply[0] == 0
+                ListedGroup(group_id, replies.text(state["state"]), replies.text(state["protocol_type"]))
+                for group_id, state in (await self._states(some)).items()
+                if state is not None
             ]
         return groups
+
+    async def _states(self, group_ids: Sequence[str]) -> Mapping[str, Mapping[str, Any] | None]:
+        """What korvet_group_state names, None where there is no such group; those that cannot be read are left out."""
+        outcomes = await asyncio.gather(
+            *(self._call("korvet_group_state", group_id) for group_id in group_ids), return_exceptions=True
+        )
+        states: dict[str, Mapping[str, Any] | None] = {}
+        unreadable: dict[str, StoreError] = {}
+        for group_id, outcome in zip(group_ids, outcomes, strict=True):
+            if isinstance(outcome, StoreError):
+                unreadable[group_id] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                states[group_id] = replies.named(outcome) if outcome[0] == 0 else None
+        if unreadable:
+            first, error = next(iter(unreadable.items()))
+            log.error("groups cannot be read", groups=len(unreadable), first=first, reason=str(error))
+        return states
 
     async def delete(self, group_ids: Sequence[str]) -> Sequence[int | KorvetError]:
         """Remove groups without members, with Redis groups and offsets: a code or the store's failure for each."""
@@ -347,23 +253,24 @@ class Groups:
         for at, group_id in enumerate(group_ids):
             if outcomes[at] in (0, NOT_FOUND):
                 try:
-                    await self._take_out_of_index(group_id)
+                    await self._index.take_out(group_id, self._exists)
                 except KorvetError as error:
                     outcomes[at] = error
         return outcomes
 
-    async def neglected(self) -> set[str]:
-        """The groups whose members all died unnoticed, and the entries of the index without a group."""
-        found: set[str] = set()
-        for some in await self._indexed():
-            states = await asyncio.gather(*(self._call("korvet_group_state", group_id) for group_id in some))
-            keys = [self._keys(group_id).group for group_id in some]
+    async def neglected(self) -> Neglected:
+        """What nobody looks after."""
+        dead: set[str] = set()
+        missing: set[str] = set()
+        for some in await self._index.group_ids():
+            states = await self._states(some)
+            missing.update(group_id for group_id, state in states.items() if state is None)
+            empty = [group_id for group_id, state in states.items() if state is not None and state["state"] == _EMPTY]
+            keys = [self._keys(group_id).group for group_id in empty]
             lives = await asyncio.gather(*(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys))
-            for group_id, state, left_ms in zip(some, states, lives, strict=True):
-                # The keys of a group that is known to be Empty have an expiry.
-                if state[0] == NOT_FOUND or (_named(state)["state"] == _EMPTY and left_ms == _NO_EXPIRY):
-                    found.add(group_id)
-        return found
+            # The keys of a group that is known to be Empty have an expiry.
+            dead.update(group_id for group_id, left_ms in zip(empty, lives, strict=True) if left_ms == _NO_EXPIRY)
+        return Neglected(dead, missing)
 
     async def tend(self, group_id: str) -> None:
         """Have a group do what became due; of one that is not there, remove what is left."""
@@ -373,102 +280,5 @@ class Groups:
             if isinstance(outcome, KorvetError):
                 raise outcome
 
-    # ------------------------------------------------------------------ the index
-
-    async def _indexed(self) -> Iterable[Sequence[str]]:
-        """The ids in the index in order, as many together as are to be asked for at once."""
-        shards = [self._namespace.group_index(shard) for shard in range(GROUP_INDEX_SHARDS)]
-        found = await asyncio.gather(*(self._store.call(Purpose.COORDINATE, key, "SMEMBERS", key) for key in shards))
-        group_ids = sorted(_text(group_id) for shard in found for group_id in shard)
-        return (group_ids[at : at + _DESCRIBED_AT_ONCE] for at in range(0, len(group_ids), _DESCRIBED_AT_ONCE))
-
-    async def _take_out_of_index(self, group_id: str) -> None:
-        index = self._namespace.group_index_of(group_id)
-        await self._store.call(Purpose.COORDINATE, index, "SREM", index, group_id)
-        # Another front-end may have made it again in between.
-        if (await self._call("korvet_group_state", group_id))[0] == 0:
-            await self._add_to_index(group_id)
-
-    async def _making(self, group_id: str, call: Callable[[str, str], Awaitable[Any]]) -> Any:
-        """A call that may make the group: its own id and locator are for that, and empty while it is not indexed."""
-        reply = await call("", "")
-        if (reply[0] if isinstance(reply, list) else reply) != UNINDEXED:
-            return reply
-        await self._add_to_index(group_id)
-        reply = await call(f"cgp_{ULID()}", f"{self._namespace.name}/consumer-groups/{quote(group_id, safe='')}")
-        # A deletion that went on meanwhile may have taken it out.
-        await self._add_to_index(group_id)
-        return reply
-
-    async def _add_to_index(self, group_id: str) -> None:
-        index = self._namespace.group_index_of(group_id)
-        await self._store.call(Purpose.COORDINATE, index, "SADD", index, group_id)
-
-
-def _text(value: bytes) -> str:
-    return value.decode()
-
-
-def _named(reply: Any) -> dict[str, Any]:
-    """The names and values behind a reply's code."""
-    return {_text(name): value for name, value in zip(reply[1::2], reply[2::2], strict=True)}
-
-
-def _is_parked(reply: Any, status_at: int) -> bool:
-    return len(reply) > status_at and reply[status_at] == _PARKED
-
-
-def _joined(reply: Any) -> Joined:
-    code, member_id = reply[0], _text(reply[1])
-    if code != 0:
-        return Joined(code=code, member_id=member_id)
-    _, _, _, _, generation, protocol_type, protocol, leader, skip_assignment, told = reply
-    return Joined(
-        code=code,
-        member_id=member_id,
-        generation=generation,
-        protocol_type=_text(protocol_type),
-        protocol=_text(protocol),
-        leader=_text(leader),
-        skip_assignment=bool(skip_assignment),
-        members=[
-            JoinedMember(_text(id), _text(instance_id) or None, metadata)
-            for id, instance_id, metadata in zip(told[::3], told[1::3], told[2::3], strict=True)
-        ],
-    )
-
-
-def _described(reply: Any) -> GroupDescription:
-    found = _named(reply)
-    return GroupDescription(
-        id=_text(found["id"]),
-        locator=_text(found["locator"]),
-        state=_text(found["state"]),
-        generation=found["generation"],
-        protocol_type=_text(found["protocol_type"]),
-        protocol=_text(found["protocol"]),
-        leader=_text(found["leader"]),
-        members=[_described_member(told) for told in found["members"]],
-    )
-
-
-def _described_member(told: Any) -> GroupMember:
-    of = _named((0, *told))
-    return GroupMember(
-        id=_text(of["member_id"]),
-        instance_id=_text(of["instance_id"]) or None,
-        client_id=_text(of["client_id"]),
-        client_host=_text(of["client_host"]),
-        metadata=of["metadata"],
-        assignment=of["assignment"],
-    )
-
-
-def _place(name: bytes) -> Place:
-    topic, _, partition = _text(name).rpartition(":")
-    return topic, int(partition)
-
-
-def _offset(text: bytes) -> Offset:
-    offset, leader_epoch, topic_id, metadata = _text(text).split(" ", 3)
-    return Offset(int(offset), int(leader_epoch), UUID(topic_id), metadata)
+    async def _exists(self, group_id: str) -> bool:
+        return bool((await self._call("korvet_group_state", group_id))[0] == 0)

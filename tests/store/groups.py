@@ -1,0 +1,72 @@
+"""Members of groups over a real store: what the tests of groups below the requests share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import anyio
+
+from korvet.store.catalog import Catalog
+from korvet.store.client import Purpose
+from korvet.store.group_types import Joined, JoinRequest, Synced, SyncRequest
+from korvet.store.groups import Groups
+from korvet.store.keys import GROUP_INDEX_SHARDS
+from korvet.store.outages import Outages
+from tests.store.logs import NAMESPACE, Front
+
+RUNNING = anyio.Event()
+"""Of a front-end that does not drain."""
+
+
+async def open_groups(front: Front, outages: Outages) -> Groups:
+    """The groups of a namespace in which there are none, and a new one waits for nobody."""
+    for shard in range(GROUP_INDEX_SHARDS):
+        key = NAMESPACE.group_index(shard)
+        await front.store.call(Purpose.COORDINATE, key, "DEL", key)
+    catalog = Catalog(NAMESPACE, front.store, front.wakeups, {"group.initial.rebalance.delay.ms": "0"})
+    await catalog.open()
+    return Groups(NAMESPACE, front.store, catalog, front.wakeups, outages)
+
+
+def new_group() -> str:
+    return f"g-{uuid4().hex[:8]}"
+
+
+async def join(groups: Groups, group_id: str, member_id: str = "", draining: anyio.Event = RUNNING) -> Joined:
+    """A member joins, by a version that needs no member id first, and waits."""
+    request = JoinRequest(
+        group_id=group_id,
+        member_id=member_id,
+        instance_id=None,
+        client_id="client",
+        client_host="/127.0.0.1",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[("range", b"metadata")],
+        version=3,
+    )
+    return await groups.join(request, draining)
+
+
+async def sync(groups: Groups, group_id: str, joined: Joined, assigned: Sequence[str] = ()) -> Synced:
+    """A member syncs and waits; what the leader assigns to each member is that member's own id."""
+    request = SyncRequest(
+        group_id=group_id,
+        member_id=joined.member_id,
+        instance_id=None,
+        generation=joined.generation,
+        protocol=None,
+        assignments=[(member_id, member_id.encode()) for member_id in assigned],
+    )
+    return await groups.sync(request, RUNNING)
+
+
+async def stable(groups: Groups) -> tuple[str, str]:
+    """A Stable group of one member, and that member."""
+    group_id = new_group()
+    joined = await join(groups, group_id)
+    assert (joined.code, joined.generation) == (0, 1)
+    await sync(groups, group_id, joined, [joined.member_id])
+    return group_id, joined.member_id

@@ -1,0 +1,174 @@
+"""Parked members of one group at one front-end: asked for together, and independent of each other all the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from korvet.errors import StoreError
+from korvet.store.client import Purpose
+from korvet.store.group_types import Joined, Synced
+from korvet.store.groups import NOT_AVAILABLE, Groups
+from korvet.store.outages import Outages
+from tests.store.groups import RUNNING, join, open_groups, stable, sync
+from tests.store.logs import NAMESPACE, Front
+
+pytestmark = pytest.mark.anyio
+
+MANY = 50
+
+
+@pytest.fixture
+async def groups(one: Front) -> Groups:
+    return await open_groups(one, Outages(one.store))
+
+
+class Waiting:
+    """Members that were sent to join, each in a task of its own, and what came back."""
+
+    def __init__(self, groups: Groups, group_id: str, draining: anyio.Event) -> None:
+        self._groups = groups
+        self._group_id = group_id
+        self._draining = draining
+        self.answers: list[Joined] = []
+        self.errors: list[StoreError] = []
+        self.scopes: list[anyio.CancelScope] = []
+
+    async def join(self) -> None:
+        with anyio.CancelScope() as scope:
+            self.scopes.append(scope)
+            try:
+                self.answers.append(await join(self._groups, self._group_id, draining=self._draining))
+            except StoreError as error:
+                self.errors.append(error)
+
+
+@asynccontextmanager
+async def waiting(groups: Groups, group_id: str, count: int, draining: anyio.Event = RUNNING) -> AsyncIterator[Waiting]:
+    """That many new members, parked because of the one who is there; the block's end waits for all of them."""
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            members = Waiting(groups, group_id, draining)
+            for _ in range(count):
+                tasks.start_soon(members.join)
+            while await _size(groups, group_id) < count + 1:
+                await anyio.sleep(0.002)
+            yield members
+
+
+async def _size(groups: Groups, group_id: str) -> int:
+    described = await groups.describe(group_id)
+    return 0 if described is None else len(described.members)
+
+
+@asynccontextmanager
+async def counted(one: Front) -> AsyncIterator[Callable[[], int]]:
+    """How many functions that write were called since the block began."""
+    key = NAMESPACE.group("any").group
+    stats: dict[str, int] = {}
+
+    async def calls() -> int:
+        info: Any = await one.store.call(Purpose.COORDINATE, key, "INFO", "commandstats")
+        line = next(line for line in info.decode().split() if line.startswith("cmdstat_fcall:"))
+        return int(line.split("calls=")[1].split(",")[0])
+
+    before = await calls()
+    yield lambda: stats["after"] - before
+    stats["after"] = await calls()
+
+
+async def test_one_call_asks_for_all_who_wait(one: Front, groups: Groups) -> None:
+    group_id, first = await stable(groups)
+    async with counted(one) as calls, waiting(groups, group_id, MANY) as members:
+        leader = await join(groups, group_id, first)
+    assert calls() < 3 * MANY
+    assert (leader.leader, len(leader.members)) == (first, MANY + 1)
+    assert {(one.code, one.generation, one.leader, len(one.members)) for one in members.answers} == {(0, 2, first, 0)}
+    assert len({one.member_id for one in members.answers}) == MANY
+
+
+async def test_one_call_fetches_the_assignments_of_all_who_wait(one: Front, groups: Groups) -> None:
+    group_id, first = await stable(groups)
+    async with waiting(groups, group_id, MANY) as members:
+        leader = await join(groups, group_id, first)
+    synced: dict[str, Synced] = {}
+
+    async def follow(joined: Joined) -> None:
+        synced[joined.member_id] = await sync(groups, group_id, joined)
+
+    async with counted(one) as calls, anyio.create_task_group() as tasks:
+        for joined in members.answers:
+            tasks.start_soon(follow, joined)
+        while await _synced(one, group_id) < MANY:
+            await anyio.sleep(0.002)
+        await sync(groups, group_id, leader, [member.id for member in leader.members])
+    assert calls() < 3 * MANY
+    assert {name: answer.assignment for name, answer in synced.items()} == {name: name.encode() for name in synced}
+    assert len(synced) == MANY
+
+
+async def _synced(one: Front, group_id: str) -> int:
+    key = NAMESPACE.group(group_id).group
+    return int(await one.store.call(Purpose.COORDINATE, key, "HGET", key, "synced") or 0)
+
+
+@pytest.mark.parametrize("cancelled", [slice(0, 1), slice(1, 2), slice(0, 5)])
+async def test_who_is_cancelled_takes_nobody_along(one: Front, groups: Groups, cancelled: slice) -> None:
+    """Also the first of them, who asks for all."""
+    group_id, first = await stable(groups)
+    async with waiting(groups, group_id, 10) as members:
+        for scope in members.scopes[cancelled]:
+            scope.cancel()
+        leader = await join(groups, group_id, first)
+    assert len(leader.members) == 11
+    assert {(one.code, one.generation) for one in members.answers} == {(0, 2)}
+    assert len(members.answers) == 10 - len(members.scopes[cancelled])
+
+
+async def test_room_is_gone_with_its_last_guest(one: Front, groups: Groups) -> None:
+    group_id, _ = await stable(groups)
+    async with waiting(groups, group_id, 5) as members:
+        for scope in members.scopes:
+            scope.cancel()
+    assert members.answers == []
+    assert groups._joining._rooms == {}
+
+
+async def test_failed_call_fails_all_who_wait(one: Front, groups: Groups) -> None:
+    group_id, _ = await stable(groups)
+    keys = NAMESPACE.group(group_id)
+    async with waiting(groups, group_id, 10) as members:
+        await one.store.call(Purpose.COORDINATE, keys.members, "SET", keys.members, "not a hash")
+        await one.store.call(Purpose.COORDINATE, keys.group, "SPUBLISH", keys.group, "")
+    assert members.answers == []
+    assert len(members.errors) == 10
+    assert {"WRONGTYPE" in str(error) for error in members.errors} == {True}
+
+
+async def test_drain_sends_all_who_wait_elsewhere(one: Front, groups: Groups) -> None:
+    group_id, _ = await stable(groups)
+    draining = anyio.Event()
+    async with waiting(groups, group_id, 10, draining) as members:
+        draining.set()
+        one.wakeups.wake_all()
+    assert {answer.code for answer in members.answers} == {NOT_AVAILABLE}
+    assert len({answer.member_id for answer in members.answers}) == 10
+
+
+async def test_members_of_one_group_wait_at_two_front_ends(one: Front, other: Front, groups: Groups) -> None:
+    elsewhere = Groups(NAMESPACE, other.store, other.catalog, other.wakeups, Outages(other.store))
+    group_id, first = await stable(groups)
+    async with waiting(groups, group_id, 5) as here:
+        there = Waiting(elsewhere, group_id, RUNNING)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(there.join)
+            while await _size(groups, group_id) < 11:
+                await anyio.sleep(0.002)
+            leader = await join(elsewhere, group_id, first)
+    assert len(leader.members) == 11
+    assert [(one.code, one.generation) for one in (*here.answers, *there.answers)] == [(0, 2)] * 10
