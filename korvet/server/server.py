@@ -168,6 +168,8 @@ async def _accept(server: Server, door: Door) -> asyncio.Server:
     make = partial(Connection, server, door.listener, door.frontend)
     factory = partial(Proxied, server, make) if door.listener.proxy_protocol else make
     try:
+        # uvloop would not say that somebody else listens there.
+        door.bound.listen(_BACKLOG)
         return await asyncio.get_running_loop().create_server(factory, sock=door.bound, backlog=_BACKLOG)
     except OSError as error:
         where = shown_address(door.listener.host, door.listener.port)

@@ -19,7 +19,7 @@ import redis
 from korvet.server import tether
 from korvet.server.settings import ListenerSettings, ServeSettings
 from tests.support.broker import KorvetServer, is_alive, running_broker
-from tests.support.redis import running_server
+from tests.support.redis import free_port, running_server
 from tests.support.wire import request
 
 WITHIN_S = 20.0
@@ -281,6 +281,19 @@ def test_port_that_is_taken_is_one_line_with_workers_too(directory: Path) -> Non
             )  # fmt: skip
             assert ended.returncode == 1
             assert ended.stderr == f"korvet: cannot listen on 127.0.0.1:{port}: address already in use\n"
+
+
+def test_listeners_that_exclude_each_other_are_one_line(directory: Path) -> None:
+    port = free_port()
+    doors = (ListenerSettings(host="0.0.0.0", port=port), ListenerSettings(port=port, namespace="b"))
+    settings = ServeSettings(listeners=doors, data_dir=directory / "data")
+    ended = subprocess.run(
+        [sys.executable, "-m", "korvet.server", settings.to_json()],
+        capture_output=True, text=True, timeout=WITHIN_S, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.endswith(f"korvet: cannot listen on 127.0.0.1:{port}: address already in use\n")
+    assert "Traceback" not in ended.stderr
 
 
 def test_idle_and_frame_settings_have_kafkas_names(directory: Path) -> None:

@@ -118,6 +118,20 @@ def test_negative_and_oversize_frames_are_refused_before_they_are_buffered(size:
     assert not receiver.splitter.is_inside_large_frame
 
 
+@pytest.mark.parametrize(
+    ("begin", "protocol"),
+    [
+        (b"PROXY TCP4 ", "a PROXY protocol header"),
+        (b"\r\n\r\n\x00\r\nQUIT\n", "a PROXY protocol header"),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+    ],
+)
+def test_other_protocols_are_named(begin: bytes, protocol: str) -> None:
+    with pytest.raises(MalformedRequest, match=f"are taken; this looks like {protocol}"):
+        Receiver().feed(begin)
+
+
 def test_frame_of_exactly_the_limit_is_taken() -> None:
     receiver = Receiver(max_frame_bytes=1000)
     receiver.feed(framed(bytes(1000)))
