@@ -1,4 +1,4 @@
-"""korvet_group_describe as one reads it in redis-cli, lags in records, what is said of a wrong call, and asking together."""
+"""korvet_group_describe as one reads it in redis-cli, lags in records, wrong calls, and members asked for together."""
 
 from __future__ import annotations
 
