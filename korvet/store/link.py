@@ -20,15 +20,25 @@ from typing import Any, Protocol
 import anyio
 import structlog
 
-from korvet.errors import KorvetError, StoreUnavailable
+from korvet.errors import KorvetError, StoreError, StoreUnavailable
 from korvet.store.address import Address
-from korvet.store.refusals import as_exception, is_final, is_redirection, told, why_closed
+from korvet.store.refusals import (
+    NO_TLS_THERE,
+    TLS_THERE,
+    as_exception,
+    is_final,
+    is_redirection,
+    told,
+    why_closed,
+)
 from korvet.store.resp import Connection, Owner, Placed, ReplyError, Sent, pack_command
 from korvet.store.server_lines import ServerLines
+from korvet.store.tls_probe import speaks_plainly, speaks_tls
 
 log = structlog.get_logger()
 
 CONNECT_TIMEOUT_S = 5.0
+_TLS_HANDSHAKE_S = 3.0
 SILENCE_LIMIT_S = 15.0
 _BACKOFF_S = (0.05, 2.0)
 _MAX_ATTEMPTS = 6
@@ -183,11 +193,18 @@ class Link(Owner):
 
     async def _connect(self) -> Connection:
         address = await self._locate()
-        connection = await _open(self, address, self._login.tls)
+        try:
+            connection = await _open(self, address, self._login.tls)
+        except OSError:
+            if self._may_be_misnamed(address) and self._login.tls and await speaks_plainly(address):
+                raise StoreError(NO_TLS_THERE) from None
+            raise
         try:
             server = await self._shake_hands(connection)
         except StoreUnavailable as error:
             connection.abort()
+            if self._may_be_misnamed(address) and not self._login.tls and await speaks_tls(address):
+                raise StoreError(TLS_THERE) from None
             raise why_closed(error, connection) from None
         except BaseException:
             connection.abort()
@@ -197,6 +214,9 @@ class Link(Owner):
         connection.subscriber = self._subscriber
         self._enter(server)
         return connection
+
+    def _may_be_misnamed(self, address: Address) -> bool:
+        return bool(address.port) and not self.run_id
 
     async def _shake_hands(self, connection: Connection) -> dict[str, str]:
         owed = []
@@ -308,7 +328,10 @@ async def _open(owner: Owner, address: Address, tls: ssl.SSLContext | None) -> C
     if not address.port:
         _, connection = await loop.create_unix_connection(lambda: Connection(owner), address.host)
     else:
-        _, connection = await loop.create_connection(lambda: Connection(owner), *address, ssl=tls)
+        patience_s = _TLS_HANDSHAKE_S if tls else None
+        _, connection = await loop.create_connection(
+            lambda: Connection(owner), *address, ssl=tls, ssl_handshake_timeout=patience_s
+        )
     return connection
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ssl
 
-import hiredis
-
 from korvet.errors import KorvetError, SlotMoving, StoreError, StoreFull, StoreUnavailable
 from korvet.store.address import Address
 from korvet.store.resp import Connection
@@ -15,11 +13,12 @@ _NON_LOCAL = "attempted to access a non local key"
 """How a function is refused a key that it derived, where that has left the node or is to be made elsewhere."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 _FINAL_TLS = ("CERTIFICATE_VERIFY_FAILED", *_NO_TLS)
-_TLS_THERE = "the server speaks TLS at this port: name it rediss:// and not redis://"
+TLS_THERE = "the server speaks TLS at this port: name it rediss:// and not redis://"
+NO_TLS_THERE = "the server does not speak TLS at this port: name it redis:// and not rediss://"
 _CERTIFICATE_WANTED = "the server wants a client's certificate: ?cert=FILE&key=FILE"
 _FINAL = (
     "WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "ERR AUTH", "ERR DB index", "ERR SELECT", "ERR invalid",
-    _TLS_THERE, _CERTIFICATE_WANTED,
+    TLS_THERE, NO_TLS_THERE, _CERTIFICATE_WANTED,
 )  # fmt: skip
 
 
@@ -67,16 +66,13 @@ def told(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not trusted ({error.verify_message}): name its authority with ?ca=FILE"
     if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
-        return f"the server does not speak TLS at this port ({error.reason}): name it redis:// and not rediss://"
+        return NO_TLS_THERE
     return str(error)
 
 
 def why_closed(error: StoreUnavailable, connection: Connection) -> KorvetError:
     """Why a server closed a connection before it answered."""
     cause = connection.error
-    if isinstance(cause, hiredis.ProtocolError) and "x15" in str(cause):
-        # A TLS alert.
-        return StoreError(_TLS_THERE)
     if isinstance(cause, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (cause.reason or ""):
         return StoreError(_CERTIFICATE_WANTED)
     return StoreUnavailable(f"{error}: {cause}") if cause is not None else error

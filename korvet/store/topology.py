@@ -119,7 +119,9 @@ def _denied(error: RedisError) -> str:
     text = str(error)
     if text.startswith(("WRONGPASS", "NOAUTH", "NOPERM")):
         return text
-    return f"{'NOPERM' if isinstance(error, NoPermissionError) else 'NOAUTH'} {text}"
+    if isinstance(error, NoPermissionError):
+        return f"NOPERM {text}"
+    return f"{'WRONGPASS' if 'invalid username-password' in text else 'NOAUTH'} {text}"
 
 
 def _primaries(ranges: list[Any], asked: Address) -> dict[Address, list[tuple[int, int]]]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from korvet.errors import StoreError, StoreFull, StoreUnavailable
 from korvet.store import functions, link
 from korvet.store.client import Purpose, Store, open_store
 from korvet.store.keys import Namespace
 from korvet.store.refusals import as_exception
-from tests.support.redis import Server, ServerUnavailable, free_port, running_server, unavailable
+from tests.support.redis import Server, running_server
 
 pytestmark = pytest.mark.anyio
 
@@ -254,6 +252,21 @@ async def test_password_user_and_database_are_used() -> None:
                 pass
 
 
+async def test_outage_is_told_once_and_so_is_its_end(own_server: Server) -> None:
+    with capture_logs() as lines:
+        async with open_store(own_server.url) as store:
+            own_server.kill()
+            await until(lambda: any(line["event"] == "redis is not available" for line in lines))
+            await until(lambda: not any(link.is_up for link in map(store.link, Purpose, [KEY] * 4) if link))
+            own_server.start()
+            await until(lambda: any(line["event"] == "redis is back" for line in lines))
+            await until(store.is_connected)
+    told = [line["event"] for line in lines]
+    assert told.count("redis connection lost") == told.count("redis is back") == 1
+    reasons = [line["reason"] for line in lines if line["event"] == "redis is not available"]
+    assert len(reasons) == len(set(reasons))
+
+
 async def test_unreachable_redis_is_one_error_in_time() -> None:
     with pytest.raises(StoreUnavailable, match=r"redis://127\.0\.0\.1:1: "):
         async with open_store("redis://127.0.0.1:1", connect_timeout_s=0.2):
@@ -265,38 +278,3 @@ async def test_exception_of_the_block_comes_out_as_it_was(server: Server) -> Non
         async with open_store(server.url) as store:
             assert isinstance(store, Store)
             _ = 1 / 0
-
-
-def self_signed(directory: Path) -> tuple[Path, Path]:
-    """A key and a certificate for 127.0.0.1."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
-    key, certificate = directory / "key.pem", directory / "cert.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return key, certificate
-
-
-async def test_tls_is_used_and_the_certificate_is_checked(tmp_path: Path) -> None:
-    key, certificate = self_signed(tmp_path)
-    port = free_port()
-    options = {
-        "tls-port": str(port), "tls-cert-file": str(certificate), "tls-key-file": str(key),
-        "tls-ca-cert-file": str(certificate), "tls-auth-clients": "no",
-    }  # fmt: skip
-    try:
-        with running_server("redis", options=options):
-            async with open_store(f"rediss://127.0.0.1:{port}?ca={certificate}") as store:
-                assert await store.call(Purpose.APPEND, KEY, "SET", KEY, "x" * 1_000_000) == b"OK"
-                assert len(await store.call(Purpose.READ, KEY, "GET", KEY)) == 1_000_000
-            async with open_store(f"rediss://127.0.0.1:{port}?verify=no") as store:
-                assert await store.call(Purpose.READ, KEY, "PING") == b"PONG"
-            with pytest.raises(StoreUnavailable, match="certificate"):
-                async with open_store(f"rediss://127.0.0.1:{port}", connect_timeout_s=0.5):
-                    pass
-    except ServerUnavailable as error:
-        unavailable(error)
