@@ -65,7 +65,11 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
                 tasks.start_soon(frontend.catalog.follow)
                 tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
                 tasks.start_soon(keep_swept, frontend.groups)
+                tasks.start_soon(frontend.groups.redis_groups.follow)
             yield Opened(store, frontends)
+            async with anyio.create_task_group() as draining:
+                for frontend in frontends.values():
+                    draining.start_soon(frontend.groups.redis_groups.drain)
             tasks.cancel_scope.cancel()
 
 
