@@ -33,7 +33,7 @@ ROUNDS = 5
 REJOINS = "kafkajs"
 SEEN_BEFORE = 2 * PARTITIONS
 # A dead front-end is shown until its lease ends, and clients back off meanwhile.
-WITHIN_S = 60.0
+WITHIN_S = 90.0
 
 
 class Fleet:
