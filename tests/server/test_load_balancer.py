@@ -86,7 +86,7 @@ def test_clients_are_shown_by_their_own_addresses(fleet: tuple[HAProxy, list[Kor
     balancer, _ = fleet
     for host in ("127.0.0.71", "127.0.0.72"):
         group = unique("g")
-        with socket.create_connection(balancer.address, WITHIN_S, source_address=(host, 0)) as client:
+        with socket.create_connection(("127.0.0.1", balancer.port), WITHIN_S, source_address=(host, 0)) as client:
             protocols = [{"name": "range", "metadata": b""}]
             times = {"session_timeout": 30_000, "rebalance_timeout": 60_000}
             values = {"group_id": group, "member_id": "", "protocol_type": "consumer", "protocols": protocols}
