@@ -1,6 +1,9 @@
 -- Redis groups follow a Kafka group. The attached hash: place `topic:partition` -> id of the topic on whose partition
 -- there is a Redis group, or is about to be. The field of the empty name holds who was last here to follow commits. The
 -- hash has no expiry, so that a group's Redis groups can be found when the group itself has expired.
+group.USAGE.attach = { 'follower [topic:partition topic_id ...]', ' attached' }
+group.USAGE.attached = { '[outages]', ' attached' }
+group.USAGE.delete = { 'outages which [topic:partition topic_id ...]', ' attached' }
 
 -- The places of the attached hash and their topics' ids.
 function group.attachments(attached_key)
@@ -11,9 +14,6 @@ end
 
 -- Pairs of arguments from one on, as a table.
 function group.pairs_from(args, first)
-  if (#args - first) % 2 == 0 then
-    error('places come with their topics\' ids', 0)
-  end
   local places = {}
   for at = first, #args, 2 do
     places[args[at]] = args[at + 1]
@@ -54,6 +54,7 @@ end
 -- where nobody else called since this follower did, so that what it moved is where it moved it; may be repeated
 -- Codes: GROUP_ID_NOT_FOUND
 function group.attach(keys, args)
+  group.expect(keys, args, 'attach', 1, 2, 1)
   local wanted = group.pairs_from(args, 2)
   if not group.is_there(keys[1]) then
     return { code.GROUP_ID_NOT_FOUND }
@@ -99,6 +100,7 @@ redis.register_function{
 -- Codes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
 -- Source: ClassicGroup.validateDeleteGroup
 function group.attached(keys, args)
+  group.expect(keys, args, 'attached', 0, 1, 1)
   local g = group.open_attached(keys, args[1])
   if group.exists(g) and not group.is(g, 'Empty') then
     return { code.NON_EMPTY_GROUP, {} }
@@ -132,6 +134,7 @@ redis.register_function{
 -- be), RETRY
 -- Source: ClassicGroup.validateDeleteGroup, GroupCoordinatorShard.deleteGroups
 function group.delete(keys, args)
+  group.expect(keys, args, 'delete', 2, 2, 1)
   local detached = group.pairs_from(args, 3)
   if args[2] ~= 'any' and args[2] ~= 'expired' then
     error('which is neither any nor expired: ' .. tostring(args[2]), 0)
