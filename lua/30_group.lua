@@ -46,6 +46,7 @@ local group = {
       .. '[topic:partition position ...]' },
     fetch = { '[topic:partition ...]' },
     offset_delete = { 'outages [topic:partition ...]' },
+    offset_forget = { '[topic:partition topic_id ...]' },
     describe = { '[outages [topic:partition ...]]', ' [meta ...]' },
     state = { '[outages]' },
   },

@@ -192,3 +192,31 @@ redis.register_function{
   flags = { 'allow-oom' },
   description = 'forget committed offsets of topics that no member subscribes to',
 }
+
+-- group_offset_forget: forget committed offsets of topics that are gone
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- ARGV[1..] places: `topic:partition`, topic_id, ... An offset of another topic of the same name stays.
+-- Returns how many were forgotten
+-- Source: OffsetMetadataManager.onPartitionsDeleted
+function group.offset_forget(keys, args)
+  group.expect(keys, args, 'offset_forget', 0, 2)
+  local gone = {}
+  for at = 1, #args, 2 do
+    local position = redis.call('HGET', keys[5], args[at])
+    if position and string.match(position, '^%S+ %S+ (%S*)') == args[at + 1] then
+      gone[#gone + 1] = args[at]
+    end
+  end
+  group.in_batches('HDEL', keys[5], gone) -- first write
+  return #gone
+end
+redis.register_function{
+  function_name = 'korvet_group_offset_forget',
+  callback = group.offset_forget,
+  flags = { 'allow-oom' },
+  description = 'forget committed offsets of topics that are gone',
+}

@@ -365,6 +365,14 @@ GROUP_FUNCTIONS = (
         allow_oom=True,
     ),
     Function(
+        name="korvet_group_offset_forget",
+        description="forget committed offsets of topics that are gone",
+        keys=GROUP_KEYS,
+        args=("places...",),
+        reply="how many were forgotten",
+        allow_oom=True,
+    ),
+    Function(
         name="korvet_group_describe",
         description="everything about a group and its members, as it is by now",
         keys=(*GROUP_KEYS, "metas..."),

@@ -5,13 +5,14 @@ them its keys, for ever; and one that expired leaves its entry in the index. Eve
 repeated.
 
 An entry is acted on only where two sweeps find it without a group: one alone may come between the index entry and the
-group that is being made.
+group that is being made. Offsets of topics that are gone are looked for where topics came or went since the last sweep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Set
 from typing import Final
+from uuid import UUID
 
 import anyio
 import structlog
@@ -28,10 +29,12 @@ INTERVAL_S: Final = 600.0
 async def keep_swept(groups: Groups) -> None:
     """Sweep every ten minutes, until cancelled."""
     suspects: Set[str] = frozenset()
+    swept: Set[UUID] | None = None
     while True:
         await anyio.sleep(INTERVAL_S)
         try:
             suspects = await sweep(groups, suspects)
+            swept = await sweep_offsets(groups, swept)
         except KorvetError as error:
             suspects = frozenset()
             log.warning("the sweep of groups was cut short", reason=str(error))
@@ -47,3 +50,16 @@ async def sweep(groups: Groups, suspects: Set[str]) -> Set[str]:
     for group_id in dead | (missing & suspects):
         await groups.tend(group_id)
     return missing - suspects
+
+
+async def sweep_offsets(groups: Groups, swept: Set[UUID] | None) -> Set[UUID]:
+    """Have groups forget what they committed for topics that are gone.
+
+    :param swept: the topics that there were at the last time; None where it is not known.
+    :returns: the topics that there are.
+    :raises StoreUnavailable, StoreFull: as soon as one call does.
+    """
+    there = await groups.topic_ids()
+    if there != swept:
+        await groups.forget_former_topics()
+    return there

@@ -6,10 +6,10 @@ Replies carry Kafka's error codes as values (``code``, 0 is none). What the stor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import anyio
 import structlog
@@ -54,6 +54,8 @@ _PATIENCE_S: Final = 35.0
 _GRACE_S: Final = 5.0
 """Clients wait this much longer than their rebalance timeout for the answer of a join."""
 _MINUTE_MS: Final = 60_000
+_FORGOTTEN_AT_ONCE: Final = 1000
+"""Arguments; two for each place."""
 
 
 class Neglected(NamedTuple):
@@ -250,12 +252,17 @@ class Groups:
 
     async def _delete(self, group_ids: Sequence[str], *, only_expired: bool = False) -> Sequence[int | KorvetError]:
         outcomes = await self.redis_groups.delete(group_ids, self._outages.known_at, only_expired=only_expired)
-        for at, group_id in enumerate(group_ids):
-            if outcomes[at] in (0, NOT_FOUND):
-                try:
-                    await self._index.take_out(group_id, self._exists)
-                except KorvetError as error:
-                    outcomes[at] = error
+
+        async def take_out(at: int) -> None:
+            try:
+                await self._index.take_out(group_ids[at], self._exists)
+            except KorvetError as error:
+                outcomes[at] = error
+
+        async with anyio.create_task_group() as tasks:
+            for at, outcome in enumerate(outcomes):
+                if outcome in (0, NOT_FOUND):
+                    tasks.start_soon(take_out, at)
         return outcomes
 
     async def neglected(self) -> Neglected:
@@ -279,6 +286,35 @@ class Groups:
             (outcome,) = await self._delete([group_id], only_expired=True)
             if isinstance(outcome, KorvetError):
                 raise outcome
+
+    async def topic_ids(self) -> Set[UUID]:
+        """The topics that there are."""
+        await self._catalog.refresh()
+        return frozenset(topic.id for topic in self._catalog.topics())
+
+    async def forget_former_topics(self) -> None:
+        """Forget the offsets that were committed for topics that are gone, or made again since."""
+        for some in await self._index.group_ids():
+            for group_id in some:
+                try:
+                    await self._forget_former_topics(group_id)
+                except StoreError as error:
+                    log.error("a group's offsets cannot be read", group=group_id, reason=str(error))
+
+    async def _forget_former_topics(self, group_id: str) -> None:
+        committed = await self.fetch(group_id, None)
+        if self._former(committed):
+            # There may be topics that the catalog's cache does not know yet; what was committed before this is known.
+            await self._catalog.refresh()
+        former = [part for (topic, index), id in self._former(committed) for part in (f"{topic}:{index}", id.hex)]
+        for at in range(0, len(former), _FORGOTTEN_AT_ONCE):
+            keys, some = self._keys(group_id), former[at : at + _FORGOTTEN_AT_ONCE]
+            await self._store.fcall(Purpose.COORDINATE, "korvet_group_offset_forget", keys, *some)
+
+    def _former(self, committed: Mapping[Place, Offset]) -> Sequence[tuple[Place, UUID]]:
+        """Of committed offsets those of topics that are not there, each with its topic's id."""
+        ids = {topic.name: topic.id for topic in self._catalog.topics()}
+        return [(place, offset.topic_id) for place, offset in committed.items() if ids.get(place[0]) != offset.topic_id]
 
     async def _exists(self, group_id: str) -> bool:
         return bool((await self._call("korvet_group_state", group_id))[0] == 0)

@@ -268,6 +268,11 @@ class Group:
         code, codes = self.call("offset_delete", *places)
         return code, codes
 
+    def forget(self, places: dict[str, str]) -> int:
+        """Forget offsets of topics that are gone, each with its topic's id."""
+        flat = [part for pair in places.items() for part in pair]
+        return int(self.server.fcall("korvet_group_offset_forget", len(self.keys), *self.keys, *flat))
+
     def describe(self) -> Described:
         found = self.read_named("describe")
         members = tuple(

@@ -120,6 +120,7 @@ WRONG_CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
     "commit": (5, ("", "", "", "m", "", "1", "9", "1000", "t:0")),
     "fetch": (4, ()),
     "offset_delete": (5, ()),
+    "offset_forget": (5, ("t:0",)),
     "describe": (5, ("", "t:0")),
     "state": (1, ()),
 }

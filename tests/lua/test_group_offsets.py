@@ -263,3 +263,11 @@ def test_offsets_of_members_of_another_protocol_type_cannot_be_deleted(group: Gr
     """ClassicGroup.validateOffsetDelete."""
     group.stable(protocol_type="connect")
     assert group.delete_offsets("t:0") == (NON_EMPTY_GROUP, [])
+
+
+def test_offset_of_a_topic_that_is_gone_is_forgotten(group: Group) -> None:
+    """OMMT.testOnPartitionsDeleted; not one of the topic that has its name now."""
+    group.commit({"t:0": "5 -1 aa ", "t:1": "5 -1 bb some aa words", "u:0": "5 -1 aa "})
+    assert group.forget({"t:0": "aa", "t:1": "aa", "u:7": "aa"}) == 1
+    assert group.fetch() == {"t:1": "5 -1 bb some aa words", "u:0": "5 -1 aa "}
+    assert group.forget({}) == 0

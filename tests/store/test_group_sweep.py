@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
 from structlog.testing import capture_logs
 
 from korvet.store.client import Purpose
-from korvet.store.group_sweep import sweep
+from korvet.store.group_sweep import sweep, sweep_offsets
+from korvet.store.group_types import CommitRequest, Offset
 from korvet.store.groups import Groups
 from korvet.store.outages import Outages
-from tests.store.groups import open_groups, stable
+from korvet.store.topics import delete_topic
+from tests.store.groups import new_group, open_groups, stable
 from tests.store.logs import NAMESPACE, Front, until
 
 pytestmark = pytest.mark.anyio
@@ -87,3 +90,27 @@ async def test_group_whose_keys_cannot_be_read_is_left_out(one: Front, groups: G
     assert [(line["groups"], line["first"]) for line in lines] == [(1, broken)]
     assert await sweep(groups, NOBODY) == set()
     assert await call(one, index, "SISMEMBER", broken) == 1
+
+
+async def test_offsets_of_topics_that_are_gone_are_forgotten(one: Front, other: Front, outages: Outages) -> None:
+    """Not those of a topic that another front-end has just made, nor of one that took the name of a former one."""
+    groups = await open_groups(one, outages)
+    group_id, topic, newer = new_group(), await one.topic(2), await other.topic()
+    positions = {
+        (topic.name, 0): topic.id, (topic.name, 1): uuid4(), ("gone", 0): uuid4(), (newer.name, 0): newer.id,
+    }  # fmt: skip
+    request = CommitRequest(
+        group_id=group_id,
+        member_id="",
+        instance_id=None,
+        generation=-1,
+        version=9,
+        offsets=[(place, Offset(7, -1, id, "some words")) for place, id in positions.items()],
+    )
+    assert await groups.commit(request) == 0
+    swept = await sweep_offsets(groups, None)
+    assert set(await groups.fetch(group_id, None)) == {(topic.name, 0), (newer.name, 0)}
+    assert {topic.id, newer.id} <= await sweep_offsets(groups, swept)
+    await delete_topic(one.catalog, one.log, topic)
+    await sweep_offsets(groups, swept)
+    assert set(await groups.fetch(group_id, None)) == {(newer.name, 0)}
