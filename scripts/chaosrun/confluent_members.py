@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from scripts.chaosrun.jobs import Job, stopped
+from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
 from scripts.chaosrun.journal import Assigned, Committed, Consumed, Journal, Place, Revoked, Troubled, now_us
 
 COMMIT_EVERY_S: Final = 0.5
@@ -47,6 +47,7 @@ class Member:
         settings = {
             "bootstrap.servers": self._job.bootstrap,
             "client.id": self._name,
+            "reconnect.backoff.max.ms": RECONNECT_MAX_MS,
             "group.id": self._job.group,
             "partition.assignment.strategy": self._job.strategy,
             "session.timeout.ms": self._job.session_timeout_ms,

@@ -5,9 +5,11 @@ import sys
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Self
 
-Client = Literal["confluent", "aiokafka", "java"]
+# The Java client's default. librdkafka waits longer with each connection that it loses within ten seconds, up to ten
+# seconds, however well the last one worked; by then its member's session is over.
+RECONNECT_MAX_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

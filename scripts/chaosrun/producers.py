@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-from scripts.chaosrun.jobs import Job, stopped
+from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
 from scripts.chaosrun.journal import Acknowledged, Journal, Troubled, now_us
 
 
@@ -22,6 +22,7 @@ class Sender:
         self._job, self._name, self._journal = job, name, journal
         self._producer = Producer({
             "bootstrap.servers": job.bootstrap, "client.id": name, "enable.idempotence": True,
+            "reconnect.backoff.max.ms": RECONNECT_MAX_MS,
             "error_cb": self._on_error,
         })  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 import socket
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,14 +11,13 @@ from typing import Any, Final, Literal
 import redis
 
 from tests.support.broker import KorvetServer
-from tests.support.haproxy import running_haproxy
+from tests.support.haproxy import HAProxy, running_haproxy
 from tests.support.redis import Kind, Server, free_port, running_server
 from tests.support.topologies import Cluster, Sentinel, running_cluster, running_sentinel
 
 Topology = Literal["single", "sentinel", "cluster"]
 TOPOLOGIES: Final[tuple[Topology, ...]] = ("single", "sentinel", "cluster")
 FRONTENDS: Final = 3
-READY_WITHIN_S: Final = 20.0
 # Nothing that was acknowledged may be lost when the server is killed. The file lies in memory where that is possible:
 # what a busy disk takes for a sync is no part of what is shown, and would be another outage.
 DURABLE: Final = {"appendonly": "yes", "appendfsync": "always"}
@@ -33,7 +31,7 @@ class Stage:
     """What runs. Of `server`, `sentinel` and `cluster` there is the one that the topology names."""
 
     topology: Topology
-    bootstrap: str
+    balancer: HAProxy
     frontends: list[KorvetServer]
     server: Server | None = None
     sentinel: Sentinel | None = None
@@ -52,18 +50,14 @@ class Stage:
         with client:
             yield client
 
-    def up(self) -> list[KorvetServer]:
-        """The front-ends that accept connections."""
-        return [frontend for frontend in self.frontends if _accepts(frontend.port)]
+    @property
+    def bootstrap(self) -> str:
+        return self.balancer.bootstrap
 
-    def await_frontends(self) -> None:
-        """Wait until all front-ends are up."""
-        deadline = time.monotonic() + READY_WITHIN_S
-        while len(self.up()) < len(self.frontends):
-            if time.monotonic() > deadline:
-                logs = "\n".join(frontend.log[-2000:] for frontend in self.frontends)
-                raise TimeoutError(f"not all front-ends came up again:\n{logs}")
-            time.sleep(0.05)
+    def up(self) -> list[KorvetServer]:
+        """The front-ends that serve, by what the balancer knows."""
+        seen = zip(self.frontends, self.balancer.backends(), strict=True)
+        return [frontend for frontend, backend in seen if backend.is_up and _accepts(frontend.port)]
 
 
 def kill_and_start(frontend: KorvetServer) -> None:
@@ -96,7 +90,7 @@ def running_stage(topology: Topology, kind: Kind, directory: Path) -> Iterator[S
         for frontend in frontends:
             frontend.wait_until_ready()
         balancer.wait_until_up()
-        yield Stage(topology=topology, bootstrap=balancer.bootstrap, frontends=frontends, **parts)
+        yield Stage(topology=topology, balancer=balancer, frontends=frontends, **parts)
 
 
 def _start_redis(stack: ExitStack, topology: Topology, kind: Kind) -> tuple[Mapping[str, Any], str]:
