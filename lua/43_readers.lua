@@ -32,8 +32,8 @@ function reader.with(groups, group_id, ends)
   return text
 end
 
--- The places of which no group lasts beyond now; nil where it is not time to look for them, which it is once in the time
--- that a note lasts, so that each note pays for its own end.
+-- The places of which no group lasts beyond now; nil where it is not time to look for them, which it is once in the
+-- time that a note lasts, so that each note pays for its own end.
 function reader.ended(key, now)
   if tonumber(redis.call('HGET', key, '') or 0) > now then
     return nil
