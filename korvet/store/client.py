@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
-from korvet.errors import StoreUnavailable
+from korvet.errors import KorvetError, StoreUnavailable
 from korvet.store import contract, functions
 from korvet.store.address import Address, RedisUrl, parse_redis_url
 from korvet.store.cluster import Slots
 from korvet.store.link import Link, Login
-from korvet.store.node import Node, Purpose
+from korvet.store.node import WATCH_S, Node, Purpose
 from korvet.store.resp import Argument, Buffer, Placed, pack_command
 from korvet.store.server_lines import ServerLines
 from korvet.store.topology import find_primary
@@ -173,8 +173,20 @@ class Store:
                 address = self.url.addresses[0]
                 node = self._nodes[address] = self.make_node(address)
                 self._links = node.links
+                if self.url.kind == "sentinel":
+                    tasks.start_soon(self._doubt_primary, node)
             else:
                 tasks.start_soon(self._slots.keep)
+
+    async def _doubt_primary(self, node: Node) -> None:
+        """Leave a primary that is silent as soon as the sentinels name another one."""
+        while True:
+            await anyio.sleep(WATCH_S)
+            if node.is_silent():
+                with suppress(KorvetError):
+                    named = await find_primary(self.url)
+                    if any(link.address not in (None, named) for link in node.links):
+                        node.break_off()
 
     async def connected(self) -> None:
         """Wait until every connection is up, or a login is refused for a reason that time does not mend."""

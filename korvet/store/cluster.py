@@ -20,7 +20,7 @@ from korvet.errors import KorvetError, StoreUnavailable
 from korvet.store.address import Address, RedisUrl
 from korvet.store.detour import Detour
 from korvet.store.link import Link, fail
-from korvet.store.node import Node, Purpose, barrier
+from korvet.store.node import WATCH_S, Node, Purpose, barrier
 from korvet.store.refusals import is_final, is_open_slot, redirection
 from korvet.store.resp import Placed, Sent
 from korvet.store.topology import SLOTS, key_of, read_slots, slot_of
@@ -201,15 +201,29 @@ class Slots:
                 await anyio.sleep(_RETRY_S)
                 continue
             self.problem, self.is_turned_away = "", False
-            # While a node is away another one may be about to take its place, which nobody tells.
-            with anyio.move_on_after(_REFRESH_S if self.is_whole() else _RETRY_S):
+            await self._until_doubtful()
+
+    async def _until_doubtful(self) -> None:
+        """Return when the slots should be read again."""
+        # While a node is away or silent another one may be about to take its place, which nobody tells.
+        if not self.is_whole():
+            await anyio.sleep(_RETRY_S)
+            return
+        refresh_at = self._now() + _REFRESH_S
+        while self._now() < refresh_at and not any(node.is_silent() for node in self.nodes.values()):
+            with anyio.move_on_after(WATCH_S):
                 await self._stale.wait()
                 await anyio.sleep(_SETTLE_S)
+                return
+        await anyio.sleep(_SETTLE_S)
 
     def _to_ask(self) -> list[Address]:
         """Who may know the slots: first who was named by the last MOVED, for others hear of it later."""
-        known = sorted(self.nodes, key=lambda address: (address != self._witness, not self.nodes[address].is_up()))
+        known = sorted(self.nodes, key=lambda address: (self._is_doubtful(address), address != self._witness))
         return [*known, *(address for address in self._url.addresses if address not in self.nodes)]
+
+    def _is_doubtful(self, address: Address) -> bool:
+        return not self.nodes[address].is_up() or self.nodes[address].is_silent()
 
     def _note(self, error: KorvetError) -> None:
         if str(error) != self.problem:
@@ -238,7 +252,9 @@ class Slots:
         self._keeper.note_change()
 
     async def _retire(self, node: Node) -> None:
-        """Close a node's links when what is under way has been answered."""
+        """Close a node's links when what is under way has been answered; at once where it answers nothing."""
+        if node.is_silent():
+            node.break_off()
         with anyio.move_on_after(_DRAIN_S):
             await asyncio.wait(node.barriers())
         node.scope.cancel()

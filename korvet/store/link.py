@@ -97,6 +97,8 @@ class Link(Owner):
         self._gate: Connection | None = None
         self._refused: list[Sent] = []
         self._held: list[Sent] | None = None
+        self.address: Address | None = None
+        """Of the server that it is, or was last, connected to."""
         self.send: Send = self._send_nowhere
         """The connection's own method where there is one and nothing is held back: every command goes through it."""
 
@@ -104,6 +106,12 @@ class Link(Owner):
     def is_up(self) -> bool:
         """Whether a command would be sent now."""
         return self._gate is not None
+
+    @property
+    def silent_s(self) -> float:
+        """For how long replies have been owed without a byte; 0 where nothing is owed."""
+        since = None if self._live is None else self._live.silent_since
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
 
     def _choose_send(self) -> None:
         if self._gate is None:
@@ -210,6 +218,7 @@ class Link(Owner):
             connection.abort()
             raise
         self._live = self._gate = connection
+        self.address = address
         self._choose_send()
         connection.subscriber = self._subscriber
         self._enter(server)

@@ -11,6 +11,9 @@ import anyio
 from korvet.store.link import Link
 from korvet.store.resp import pack_command
 
+SUSPECT_S = 2.0
+WATCH_S = 1.0
+"""How often one looks whether a server is silent."""
 _PING = pack_command(("PING",))
 
 
@@ -43,6 +46,15 @@ class Node:
 
     def is_up(self) -> bool:
         return all(link.is_up for link in self.links)
+
+    def is_silent(self) -> bool:
+        """Whether replies have been owed for so long that another server may have taken its place."""
+        return any(link.silent_s > SUSPECT_S for link in self.links)
+
+    def break_off(self) -> None:
+        """Give all connections up, and with them what is owed."""
+        for link in self.links:
+            link.break_off()
 
     def barriers(self) -> list[asyncio.Future[Any]]:
         """For each purpose that has commands: done when all that was sent before has been answered, or failed."""

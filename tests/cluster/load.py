@@ -6,6 +6,9 @@ what was produced: nothing lost, doubled or out of order, and no more rebalances
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +20,9 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 WITHIN_S = 60.0
-SESSION_S = 6.0
+SESSION_S = 3.0
+SETTINGS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "1000"}
+"""For the broker."""
 _SIZES = (100, 100, 20_000, 100, 9_000)
 """Of the records, in turn: from 8 KiB on a batch is placed beside the log."""
 
@@ -105,6 +110,42 @@ class _Member:
         self._consumer.close()
 
 
+class _PatientMember:
+    """The same as a process, see `tests.cluster.patient_member`."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self.read: dict[int, list[int]] = {}
+        self.assignments: list[list[int]] = []
+        self.errors: list[str] = []
+        self._arguments = [bootstrap, group, topic, str(int(SESSION_S * 1000))]
+
+    def run(self, stop: threading.Event) -> None:
+        command = [sys.executable, "-W", "ignore", "-m", "tests.cluster.patient_member", *self._arguments]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            told = threading.Thread(target=self._take, args=(process,))
+            told.start()
+            stop.wait()
+            process.stdin.close()
+            try:
+                process.wait(WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self.errors.append("it did not end")
+                process.kill()
+            told.join()
+
+    def _take(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            event, what = json.loads(line)
+            if event == "read":
+                self.read.setdefault(what[0], []).extend(what[1])
+            elif event == "assigned":
+                self.assignments.append(what)
+            else:
+                self.errors.append(what)
+
+
 def _number(message: Any) -> int:
     return int(message.value().split(b" ", 1)[0])
 
@@ -112,13 +153,13 @@ def _number(message: Any) -> int:
 class Load:
     """Two partitions, a producer for each, and two members."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    def __init__(self, bootstrap: str, name: str, member: type[_Member | _PatientMember]) -> None:
         self.bootstrap, self.topic, self.group = bootstrap, f"{name}-topic", f"{name}-group"
         self.partitions = 2
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in admin.create_topics([NewTopic(self.topic, self.partitions, 1)]).values():
             future.result(WITHIN_S)
-        self.members = [_Member(bootstrap, self.group, self.topic) for _ in range(2)]
+        self.members = [member(bootstrap, self.group, self.topic) for _ in range(2)]
         self.producers = [_Producer(bootstrap, self.topic, index) for index in range(self.partitions)]
         self._stop_producing, self._stop_reading = threading.Event(), threading.Event()
         self._producing = [threading.Thread(target=one.run, args=(self._stop_producing,)) for one in self.producers]
@@ -143,7 +184,7 @@ class Load:
     def acknowledged(self) -> int:
         return sum(len(producer.acknowledged) for producer in self.producers)
 
-    def go_on(self, records: int = 100) -> None:
+    def go_on(self, records: int = 50) -> None:
         """Return when every partition has taken, and the group has read, so many records more."""
         wanted = [len(producer.acknowledged) + records for producer in self.producers]
         until(
@@ -209,9 +250,12 @@ class Load:
 
 
 @contextmanager
-def running_load(bootstrap: str, name: str) -> Iterator[Load]:
-    """A load that has begun; its threads end with the block."""
-    load = Load(bootstrap, name)
+def running_load(bootstrap: str, name: str, *, is_patient: bool = False) -> Iterator[Load]:
+    """A load that has begun; its threads end with the block.
+
+    :param is_patient: whether the members outwait a silence that is longer than their session.
+    """
+    load = Load(bootstrap, name, _PatientMember if is_patient else _Member)
     try:
         load.start()
         yield load

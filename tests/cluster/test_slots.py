@@ -9,12 +9,12 @@ import pytest
 
 from korvet.store.keys import Namespace
 from korvet.store.topology import slot_of
-from tests.cluster.load import Load, running_load
+from tests.cluster.load import SETTINGS, Load, running_load
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import KINDS, Kind, Server
 from tests.support.topologies import Cluster, running_cluster
 
-OPEN_S = 0.4
+OPEN_S = 0.25
 """How long a slot stays open with all of its keys at one side; that a group's calls need keys which were never made
 is a matter of that time."""
 
@@ -33,7 +33,7 @@ def cluster(kind: Kind) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def server(cluster: Cluster) -> Iterator[KorvetServer]:
-    with running_broker(redis_url=cluster.url) as running:
+    with running_broker(redis_url=cluster.url, broker=SETTINGS) as running:
         yield running
 
 

@@ -221,7 +221,8 @@ def _sentinel_process(kind: Kind, primary: Server, down_after_s: float) -> Itera
     config.write_text(
         f"port {port}\nbind 127.0.0.1\ndir {primary.directory}\n"
         f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
-        f"sentinel down-after-milliseconds mymaster {int(down_after_s * 1000)}\nsentinel failover-timeout mymaster 5000\n"
+        f"sentinel down-after-milliseconds mymaster {int(down_after_s * 1000)}\n"
+        "sentinel failover-timeout mymaster 5000\n"
     )
     binary = get_binary_path() if kind == "valkey" else "redis-server"
     process = subprocess.Popen(

@@ -1,0 +1,69 @@
+"""Another server takes over under load: a cluster's node, and the primary that Sentinel names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from korvet.store.keys import Namespace
+from korvet.store.topology import slot_of
+from tests.cluster.load import SESSION_S, SETTINGS, running_load
+from tests.support.broker import running_broker
+from tests.support.redis import KINDS, Kind, Server
+from tests.support.topologies import running_cluster, running_sentinel, until
+
+
+@contextmanager
+def caught_up(primary: Server) -> Iterator[None]:
+    """A moment at which a primary has told its replica everything, held for the time of the block.
+
+    What a primary acknowledged and did not hand on is lost with it, which is not what is tested here.
+    """
+    with primary.client() as client:
+        client.client_pause(60_000, all=False)
+        until(lambda: _is_handed_on(client.info("replication")), "the replica has everything")
+        yield
+
+
+def _is_handed_on(info: dict[str, object]) -> bool:
+    replica = info.get("slave0")
+    return isinstance(replica, dict) and replica["offset"] == info["master_repl_offset"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cluster_node_fails_over_when_asked_and_when_killed(kind: Kind) -> None:
+    with (
+        running_cluster(kind, replicas=True) as cluster,
+        running_broker(redis_url=cluster.url, broker=SETTINGS) as server,
+        running_load(server.bootstrap, "failover", is_patient=True) as load,
+    ):
+        owner = cluster.owner(slot_of(Namespace().partition(load.topic, 0).log))
+        replica = cluster.replica_of(owner)
+        cluster.ask(replica, "CLUSTER", "FAILOVER")
+        until(lambda: cluster.is_replica(owner), "the replica leads")
+        load.go_on()
+        with caught_up(replica):
+            replica.kill()
+        until(lambda: not cluster.is_replica(owner), "the first one leads again")
+        load.go_on()
+        load.settle(may_repeat=True)
+        assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_failover_that_lasts_longer_than_the_session_expires_nobody(kind: Kind) -> None:
+    with (
+        running_sentinel(kind, down_after_s=SESSION_S + 1) as sentinel,
+        running_broker(redis_url=sentinel.url, broker=SETTINGS) as server,
+        running_load(server.bootstrap, "sentinel", is_patient=True) as load,
+    ):
+        with caught_up(sentinel.primary), sentinel.primary.paused():
+            began = time.monotonic()
+            until(lambda: sentinel.primary_port() == sentinel.replica.port, "the replica is named")
+            assert time.monotonic() - began > SESSION_S
+            load.go_on()
+        load.settle(may_repeat=True)
+        assert "Traceback" not in server.log
