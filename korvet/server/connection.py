@@ -419,9 +419,13 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def peer_of(transport: asyncio.Transport) -> str:
-    """The address at a connection's other end, empty where it is gone already."""
+    """The address at a connection's other end, empty where it is gone already.
+
+    An IPv4 client of a listener for both kinds is shown as one.
+    """
     peer = transport.get_extra_info("peername")
-    return str(peer[0]) if peer else ""
+    host = str(peer[0]) if peer else ""
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def _is_held_back(queued: _Request) -> bool:

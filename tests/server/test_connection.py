@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -85,12 +86,12 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(script: Script, **limits: Any) -> AsyncIterator[Running]:
+async def serving(script: Script, host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[Running]:
     frontend = SimpleNamespace(draining=anyio.Event(), wakeups=SimpleNamespace(wake_all=lambda: None))
     server = Server(Limits(**limits))
     server.apis = script.apis()
     stop = anyio.Event()
-    bound = bind("127.0.0.1", 0)
+    bound = bind(host, 0)
     port = port_of(bound)
     nodes = FixedNodes([Node(1, "127.0.0.1", port)])
     listener = Listener(host="127.0.0.1", port=port, advertised_host="127.0.0.1", advertised_port=port, nodes=nodes)
@@ -365,6 +366,14 @@ async def test_connections_pause_while_the_process_has_too_much_in_flight_and_al
                 await client.answer()
         assert running.server.charged_bytes == 0
         assert all(connection.is_reading for connection in running.server.connections)
+
+
+async def test_ipv4_client_of_a_listener_for_all_addresses_is_shown_as_one() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    async with serving(Script(), host="::") as running, raw_client(running.port):
+        await until(lambda: len(running.server.connections) == 1)
+        assert [connection.client for connection in running.server.connections] == ["127.0.0.1"]
 
 
 LARGE = 900_000
