@@ -35,7 +35,7 @@ NOTE_MS: Final = 600_000
 """How long it is remembered who reads what for which group."""
 INTERVAL_S: Final = 1.0
 """Commits are followed at most this often, and so are failures."""
-MOST_PENDING: Final = 100_000
+MOST_PENDING: Final = 50_000
 """Places that are yet to be followed. The one that waits longest is dropped for another: nothing is lost by that but
 time, for its next commit, or the first Fetch of any connection there, is followed again."""
 _MOST_FOLLOWED: Final = 100_000
@@ -44,11 +44,11 @@ _KEYS_KEPT: Final = 10_000
 _PATIENCE_S: Final = 1.0
 _QUIET_S: Final = 10.0
 _ROUNDS: Final = 5
-_UNIT: Final = 200
-_UNITS: Final = 20
-"""How many places of one group are asked for in a call, and how many calls are under way at once."""
+_AT_ONCE: Final = 500
+"""How many places are asked for, moved or destroyed together; more would hold up other requests."""
 
 T = TypeVar("T")
+
 Place = tuple[str, int]
 """A topic's name and a partition."""
 
@@ -210,9 +210,16 @@ class RedisGroups:
     async def flush(self) -> None:
         """Follow everything that waits to be followed; what Redis cannot be asked for now waits on. Never raises."""
         async with self._following:
+            if self._is_redis_away():
+                self._due.set()
+                return
             pending, self._pending = self._pending, OrderedDict()
-            for units in _some(list(_units(pending)), _UNITS):
+            for units in _units(pending):
                 await self._follow(units)
+
+    def _is_redis_away(self) -> bool:
+        """All of it; of a cluster some nodes may be there."""
+        return self._store.url.kind != "cluster" and not self._store.is_connected()
 
     async def _follow(self, units: Sequence[_Unit]) -> None:
         """Move until a group tells the position to which its Redis group was moved."""
@@ -295,7 +302,7 @@ class RedisGroups:
         :param only_expired: a group that is there gets NON_EMPTY_GROUP, also without members.
         """
         outcomes: dict[str, int | KorvetError] = dict.fromkeys(group_ids, NOT_AVAILABLE)
-        for some in _some(list(outcomes), _UNITS):
+        for some in _some(list(outcomes), _AT_ONCE):
             asked: Sequence[str] = some
             for _ in range(_ROUNDS):
                 outcomes |= await self._delete(asked, known_at, "expired" if only_expired else "any")
@@ -336,7 +343,7 @@ class RedisGroups:
         places = [(group_id, *pair) for group_id, flat in attached.items() for pair in _pairs(flat)]
         for group_id in attached:
             self._followed.forget(group_id)
-        for some in _some(places, _UNIT * _UNITS):
+        for some in _some(places, _AT_ONCE):
             for place, reply in zip(some, await _settled(self._detach(*place) for place in some), strict=True):
                 if isinstance(reply, BaseException):
                     failures[place[0]] = _own(reply)
@@ -393,13 +400,22 @@ def _own(error: BaseException) -> KorvetError:
     return error
 
 
-def _units(pending: OrderedDict[tuple[str, Place], str]) -> Iterator[_Unit]:
+def _units(pending: OrderedDict[tuple[str, Place], str]) -> Iterator[list[_Unit]]:
+    """What is pending by groups, so much together as may be followed at once."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for (group_id, place), topic_id in pending.items():
         groups.setdefault(group_id, []).append((_name(place), topic_id))
+    units: list[_Unit] = []
+    size = 0
     for group_id, places in groups.items():
-        for some in _some(places, _UNIT):
-            yield _Unit(group_id, some)
+        for some in _some(places, _AT_ONCE):
+            if size + len(some) > _AT_ONCE:
+                yield units
+                units, size = [], 0
+            units.append(_Unit(group_id, some))
+            size += len(some)
+    if units:
+        yield units
 
 
 def _some(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -205,6 +205,19 @@ async def test_oldest_is_dropped_where_too_much_waits(a: Side, monkeypatch: pyte
     assert await a.positions(topic, 0) == {group_id: 6}
 
 
+async def test_more_places_than_are_followed_at_once(a: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_groups, "_AT_ONCE", 3)
+    topic, groups = await a.topic(5), [new_group() for _ in range(4)]
+    for offset in (3, 6):
+        for group_id in groups:
+            await a.commit(group_id, topic, *[offset] * 5)
+        await a.redis_groups.flush()
+        for index in range(5):
+            assert await a.positions(topic, index) == dict.fromkeys(groups, offset)
+    assert await a.delete(*groups) == [0] * 4
+    assert [await a.positions(topic, index) for index in range(5)] == [{}] * 5
+
+
 async def test_topic_made_again_under_a_group(a: Side) -> None:
     topic, group_id = await a.topic(), new_group()
     await a.commit_and_follow(group_id, topic, 3)
