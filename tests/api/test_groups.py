@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any
 
@@ -33,6 +33,8 @@ from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 from tests.support.redis import Server, running_server
 
+FROZEN_S = 4.0
+"""Longer than the members' sessions."""
 ODD_NAMES = ["{a}:b", "g r o u p", "группа", "a/b%41", "x" * 3000, ""]
 
 
@@ -262,6 +264,25 @@ def test_redis_that_is_away_is_a_coordinator_to_be_looked_for_again(aside: Threa
         until(lambda: heartbeat(port, group, member) != unavailable)
         assert heartbeat(port, group, member) == "REBALANCE_IN_PROGRESS"
         assert committed(port, group, topic, 0) == [4]
+
+
+def test_redis_that_stands_still_for_longer_than_a_session_expires_nobody(aside: ThreadPoolExecutor) -> None:
+    """Whoever calls first after it: here it is who would delete the group, in the queue of the frozen server."""
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1"}
+    with running_server("valkey") as server, running_broker(redis_url=server.url, broker=settings) as broker:
+        port, group = broker.port, unique("g")
+        first = join(port, group, version=3, session_timeout=3000)["member_id"]
+        second = aside.submit(join, port, group, version=3, session_timeout=3000)
+        parked(broker, group, 2)
+        join(port, group, first, session_timeout=3000)
+        members = [first, second.result(20)["member_id"]]
+        sync(port, group, first, 2, dict.fromkeys(members, b"x"))
+        assert [heartbeat(port, group, member, 2) for member in members] == ["NONE", "NONE"]
+        with server.paused():
+            deleting = aside.submit(deleted, port, group)
+            assert wait([deleting], FROZEN_S).not_done == {deleting}
+        assert deleting.result(20) == ["NON_EMPTY_GROUP"]
+        assert [heartbeat(port, group, member, 2) for member in members] == ["NONE", "NONE"]
 
 
 def test_parked_member_whose_connection_is_gone_is_given_up(broker: KorvetServer) -> None:
