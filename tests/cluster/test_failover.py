@@ -13,7 +13,7 @@ from korvet.store.topology import slot_of
 from tests.cluster.load import SESSION_S, SETTINGS, running_load
 from tests.support.broker import running_broker
 from tests.support.redis import KINDS, Kind, Server
-from tests.support.topologies import running_cluster, running_sentinel, until
+from tests.support.topologies import SLOTS, running_cluster, running_sentinel, until
 
 
 @contextmanager
@@ -36,21 +36,32 @@ def _is_handed_on(info: dict[str, object]) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 def test_cluster_node_fails_over_when_asked_and_when_killed(kind: Kind) -> None:
     with (
-        running_cluster(kind, replicas=True) as cluster,
+        running_cluster(kind, has_replica=True) as cluster,
         running_broker(redis_url=cluster.url, broker=SETTINGS) as server,
-        running_load(server.bootstrap, "failover", is_patient=True) as load,
+        running_load(server.bootstrap, name_on_first_node(), is_patient=True) as load,
     ):
-        owner = cluster.owner(slot_of(Namespace().partition(load.topic, 0).log))
-        replica = cluster.replica_of(owner)
+        first, replica = cluster.nodes[0], cluster.replica
+        assert replica is not None
         cluster.ask(replica, "CLUSTER", "FAILOVER")
-        until(lambda: cluster.is_replica(owner), "the replica leads")
+        until(lambda: cluster.is_replica(first), "the replica leads")
         load.go_on()
         with caught_up(replica):
             replica.kill()
-        until(lambda: not cluster.is_replica(owner), "the first one leads again")
+        until(lambda: not cluster.is_replica(first), "the first one leads again")
         load.go_on()
         load.settle(may_repeat=True)
         assert "Traceback" not in server.log
+
+
+def name_on_first_node() -> str:
+    """A name for which the first partition and the group lie on a cluster's first node."""
+    namespace, slots_there = Namespace(), SLOTS // 3
+    return next(
+        name
+        for name in map("failover{}".format, range(1000))
+        if slot_of(namespace.partition(f"{name}-topic", 0).log) < slots_there
+        and slot_of(namespace.group(f"{name}-group").group) < slots_there
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import redis
 
@@ -32,10 +32,11 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Primaries, the slots spread over them in equal ranges, and a replica of each or none."""
+    """Primaries, the slots spread over them in equal ranges, and a replica of the first or none."""
 
     nodes: list[Server]
-    replicas: list[Server] = field(default_factory=list)
+    replica: Server | None = None
+    """Of the first node."""
 
     @property
     def url(self) -> str:
@@ -56,10 +57,6 @@ class Cluster:
                 if first <= slot <= last and port == node.port:
                     return node
         raise AssertionError(f"nobody has slot {slot}")
-
-    def replica_of(self, node: Server) -> Server:
-        """The one that began as a node's replica."""
-        return self.replicas[self.nodes.index(node)]
 
     def is_replica(self, node: Server) -> bool:
         with node.client() as client:
@@ -114,8 +111,8 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(kind: Kind = "valkey", size: int = 3, *, replicas: bool = False) -> Iterator[Cluster]:
-    """A cluster, all slots covered, each primary with a caught-up replica where wanted; gone afterwards."""
+def running_cluster(kind: Kind = "valkey", size: int = 3, *, has_replica: bool = False) -> Iterator[Cluster]:
+    """A cluster, all slots covered, the first primary with a caught-up replica where wanted; gone afterwards."""
     with ExitStack() as stack:
         started = [stack.enter_context(_cluster_node(kind)) for _ in range(size)]
         nodes, bus_ports = [node for node, _ in started], [bus_port for _, bus_port in started]
@@ -126,11 +123,11 @@ def running_cluster(kind: Kind = "valkey", size: int = 3, *, replicas: bool = Fa
             if number:
                 cluster.ask(nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, bus_ports[number])
         until(lambda: all(_is_whole(cluster, node) for node in nodes), "the cluster is whole")
-        for node in nodes if replicas else []:
+        if has_replica:
             replica, bus_port = stack.enter_context(_cluster_node(kind))
-            cluster.replicas.append(replica)
             cluster.ask(nodes[0], "CLUSTER", "MEET", "127.0.0.1", replica.port, bus_port)
-            _become_replica(cluster, replica, node)
+            _become_replica(cluster, replica, nodes[0])
+            cluster = replace(cluster, replica=replica)
         yield cluster
 
 
