@@ -2,7 +2,7 @@
 
 Committed offsets are the authority, the Redis groups follow them. One is made at the first Fetch of a group's member on
 a partition, or by the first commit; it is moved within a second of a commit; it is destroyed with its group. Nobody who
-fetches or commits waits for more than a round trip or two of this, or fails with it.
+fetches waits for more than three round trips of this, once, nobody who commits waits for it, and neither fails with it.
 
 Whatever is made is remembered by the group before it is made, and looked at again after it, so that of two front-ends
 the last one is right, and what a group that was deleted meanwhile left behind goes. Any step may be repeated.
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final
 
 import anyio
 import structlog
@@ -26,6 +26,20 @@ from korvet.store.client import Purpose, Store
 from korvet.store.contract import GONE, RETRY
 from korvet.store.keys import Namespace
 from korvet.store.log import Partition, Want
+from korvet.store.redis_group_units import (
+    AT_ONCE,
+    Followed,
+    Place,
+    Unit,
+    chunks,
+    name_of,
+    own,
+    pairs,
+    place_of,
+    replies,
+    settled,
+    units_of,
+)
 
 log = structlog.get_logger()
 
@@ -38,52 +52,11 @@ INTERVAL_S: Final = 1.0
 MOST_PENDING: Final = 50_000
 """Places that are yet to be followed. The one that waits longest is dropped for another: nothing is lost by that but
 time, for its next commit, or the first Fetch of any connection there, is followed again."""
-_MOST_FOLLOWED: Final = 100_000
 _MOST_NOTED: Final = 10_000
 _KEYS_KEPT: Final = 10_000
 _PATIENCE_S: Final = 1.0
 _QUIET_S: Final = 10.0
 _ROUNDS: Final = 5
-_AT_ONCE: Final = 500
-"""How many places are asked for, moved or destroyed together; more would hold up other requests."""
-
-T = TypeVar("T")
-
-Place = tuple[str, int]
-"""A topic's name and a partition."""
-
-
-class _Unit(NamedTuple):
-    """Some places of one group, each with its topic's id in hex."""
-
-    group_id: str
-    places: Sequence[tuple[str, str]]
-
-
-class _Followed:
-    """Where this front-end saw Redis groups stand: place -> (topic id, offset) of each group. The oldest go first."""
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[str, dict[str, tuple[str, bytes]]] = OrderedDict()
-        self._size = 0
-
-    def of(self, group_id: str) -> dict[str, tuple[str, bytes]]:
-        return self._groups.get(group_id, {})
-
-    def put(self, group_id: str, place: str, stands_at: tuple[str, bytes]) -> None:
-        places = self._groups.setdefault(group_id, {})
-        self._groups.move_to_end(group_id)
-        self._size += place not in places
-        places[place] = stands_at
-        while self._size > _MOST_FOLLOWED:
-            self.forget(next(iter(self._groups)))
-
-    def clear(self) -> None:
-        self._groups.clear()
-        self._size = 0
-
-    def forget(self, group_id: str) -> None:
-        self._size -= len(self._groups.pop(group_id, ()))
 
 
 class RedisGroups:
@@ -97,7 +70,7 @@ class RedisGroups:
         self._reader = namespace.reader
         self._now = asyncio.get_running_loop().time
         self._pending: OrderedDict[tuple[str, Place], str] = OrderedDict()
-        self._followed = _Followed()
+        self._followed = Followed()
         store.on_history_change(self._followed.clear)
         self._due = anyio.Event()
         self._following = anyio.Lock()
@@ -110,7 +83,7 @@ class RedisGroups:
         """A client at a host reads places for a group: so its Fetches, which name none, will be known. Never raises."""
         if not places:
             return
-        names = [_name(place) for place in places[:_MOST_NOTED]]
+        names = [name_of(place) for place in places[:_MOST_NOTED]]
         try:
             with anyio.fail_after(_PATIENCE_S):
                 await self._call(
@@ -137,7 +110,7 @@ class RedisGroups:
             return []
 
     async def _attach(self, reader: str, wants: Sequence[Want]) -> list[Partition]:
-        names = [_name(_place_of(want)) for want in wants]
+        names = [name_of(_where(want)) for want in wants]
         found = await self._call("korvet_reader_find", [reader], *names)
         reads: dict[str, list[Want]] = {}
         done = []
@@ -153,10 +126,10 @@ class RedisGroups:
     async def _make(self, reads: dict[str, list[Want]]) -> list[Partition]:
         """Make the Redis groups that are not there yet; those of groups that are not there are not made."""
         units = [
-            _Unit(group_id, [(_name(_place_of(want)), want.partition.topic_id) for want in wants])
+            Unit(group_id, [(name_of(_where(want)), want.partition.topic_id) for want in wants])
             for group_id, wants in reads.items()
         ]
-        told = _all(await _settled(self._remember(unit, "") for unit in units))
+        told = replies(await settled(self._remember(unit, "") for unit in units))
         done = []
         making = []
         for (group_id, wants), reply in zip(reads.items(), told, strict=True):
@@ -164,8 +137,8 @@ class RedisGroups:
                 done += [want.partition for want in wants]
             else:
                 making += [(group_id, want) for want in wants]
-        codes = _all(
-            await _settled(
+        codes = replies(
+            await settled(
                 self._call(
                     "korvet_log_attach", want.partition.keys, want.partition.topic_id, group_id, want.offset, "keep"
                 )
@@ -177,7 +150,7 @@ class RedisGroups:
                 done.append(want.partition)
                 # It may have stood elsewhere since long ago, or be a new one, and the group may be gone by now.
                 self._followed.forget(group_id)
-                self._await_following(group_id, _place_of(want), want.partition.topic_id)
+                self._await_following(group_id, _where(want), want.partition.topic_id)
         return done
 
     # ------------------------------------------------------------------ following commits
@@ -214,18 +187,18 @@ class RedisGroups:
                 self._due.set()
                 return
             pending, self._pending = self._pending, OrderedDict()
-            for units in _units(pending):
+            for units in units_of(pending):
                 await self._follow(units)
 
     def _is_redis_away(self) -> bool:
         """All of it; of a cluster some nodes may be there."""
         return self._store.url.kind != "cluster" and not self._store.is_connected()
 
-    async def _follow(self, units: Sequence[_Unit]) -> None:
+    async def _follow(self, units: Sequence[Unit]) -> None:
         """Move until a group tells the position to which its Redis group was moved."""
         for _ in range(_ROUNDS):
-            moves: list[tuple[_Unit, str, str, bytes]] = []
-            gone: list[_Unit] = []
+            moves: list[tuple[Unit, str, str, bytes]] = []
+            gone: list[Unit] = []
             for unit, reply in zip(units, await self._ask(units), strict=True):
                 if isinstance(reply, BaseException):
                     self._postpone([unit], reply)
@@ -239,10 +212,10 @@ class RedisGroups:
                 return
         self._put_back(units)
 
-    async def _ask(self, units: Sequence[_Unit]) -> list[Any]:
-        return await _settled(self._remember(unit, self._name) for unit in units)
+    async def _ask(self, units: Sequence[Unit]) -> list[Any]:
+        return await settled(self._remember(unit, self._name) for unit in units)
 
-    def _moves(self, unit: _Unit, was_last: int, offsets: Sequence[bytes]) -> Iterator[tuple[_Unit, str, str, bytes]]:
+    def _moves(self, unit: Unit, was_last: int, offsets: Sequence[bytes]) -> Iterator[tuple[Unit, str, str, bytes]]:
         """What is not where it should be, or not known to be, since another front-end was here."""
         if not was_last:
             self._followed.forget(unit.group_id)
@@ -251,32 +224,32 @@ class RedisGroups:
             if offset and known.get(place) != (topic_id, offset):
                 yield unit, place, topic_id, offset
 
-    async def _move(self, moves: Sequence[tuple[_Unit, str, str, bytes]]) -> list[_Unit]:
+    async def _move(self, moves: Sequence[tuple[Unit, str, str, bytes]]) -> list[Unit]:
         """Move Redis groups; returns the units of those that were moved."""
-        moved: dict[int, _Unit] = {}
+        moved: dict[int, Unit] = {}
         calls = (
             self._call("korvet_log_attach", self._at(place), topic_id, unit.group_id, offset, "move")
             for unit, place, topic_id, offset in moves
         )
-        for (unit, place, topic_id, offset), reply in zip(moves, await _settled(calls), strict=True):
+        for (unit, place, topic_id, offset), reply in zip(moves, await settled(calls), strict=True):
             if isinstance(reply, BaseException):
-                self._postpone([_Unit(unit.group_id, [(place, topic_id)])], reply)
+                self._postpone([Unit(unit.group_id, [(place, topic_id)])], reply)
             elif reply[0] != GONE:
                 self._followed.put(unit.group_id, place, (topic_id, offset))
                 moved[id(unit)] = unit
         return list(moved.values())
 
-    async def _detach_gone(self, units: Sequence[_Unit]) -> None:
+    async def _detach_gone(self, units: Sequence[Unit]) -> None:
         """Destroy what was made, or may have been, for a group that is not there any more."""
         places = [(unit, place, topic_id) for unit in units for place, topic_id in unit.places]
         for unit in units:
             self._followed.forget(unit.group_id)
         calls = (self._detach(unit.group_id, place, topic_id) for unit, place, topic_id in places)
-        for (unit, place, topic_id), reply in zip(places, await _settled(calls), strict=True):
+        for (unit, place, topic_id), reply in zip(places, await settled(calls), strict=True):
             if isinstance(reply, BaseException):
-                self._postpone([_Unit(unit.group_id, [(place, topic_id)])], reply)
+                self._postpone([Unit(unit.group_id, [(place, topic_id)])], reply)
 
-    def _postpone(self, units: Sequence[_Unit], error: BaseException) -> None:
+    def _postpone(self, units: Sequence[Unit], error: BaseException) -> None:
         """Try again where that may help. What was known of these is not certain any more."""
         self._failed(error)
         for unit in units:
@@ -284,10 +257,10 @@ class RedisGroups:
         if isinstance(error, StoreUnavailable):
             self._put_back(units)
 
-    def _put_back(self, units: Sequence[_Unit]) -> None:
+    def _put_back(self, units: Sequence[Unit]) -> None:
         for unit in units:
             for place, topic_id in unit.places:
-                self._await_following(unit.group_id, _place(place), topic_id)
+                self._await_following(unit.group_id, place_of(place), topic_id)
 
     # ------------------------------------------------------------------ the end of groups
 
@@ -302,7 +275,7 @@ class RedisGroups:
         :param only_expired: a group that is there gets NON_EMPTY_GROUP, also without members.
         """
         outcomes: dict[str, int | KorvetError] = dict.fromkeys(group_ids, NOT_AVAILABLE)
-        for some in _some(list(outcomes), _AT_ONCE):
+        for some in chunks(list(outcomes), AT_ONCE):
             asked: Sequence[str] = some
             for _ in range(_ROUNDS):
                 outcomes |= await self._delete(asked, known_at, "expired" if only_expired else "any")
@@ -318,9 +291,9 @@ class RedisGroups:
         keys = {group_id: self._keys(group_id) for group_id in group_ids}
         outages = {group_id: known_at(keys[group_id].group) for group_id in group_ids}
         calls = (self._call("korvet_group_attached", keys[group_id], outages[group_id]) for group_id in group_ids)
-        for group_id, reply in zip(group_ids, await _settled(calls), strict=True):
+        for group_id, reply in zip(group_ids, await settled(calls), strict=True):
             if isinstance(reply, BaseException):
-                outcomes[group_id] = _own(reply)
+                outcomes[group_id] = own(reply)
             elif reply[0] in (0, NOT_FOUND) and not (which == "expired" and reply[0] == 0):
                 attached[group_id] = reply[1]
             else:
@@ -331,22 +304,22 @@ class RedisGroups:
             self._call("korvet_group_delete", keys[group_id], outages[group_id], which, *attached[group_id])
             for group_id in left
         )
-        for group_id, reply in zip(left, await _settled(calls), strict=True):
-            outcomes[group_id] = _own(reply) if isinstance(reply, BaseException) else reply
+        for group_id, reply in zip(left, await settled(calls), strict=True):
+            outcomes[group_id] = own(reply) if isinstance(reply, BaseException) else reply
         lives = [group_id for group_id in attached if outcomes[group_id] not in (0, NOT_FOUND)]
-        self._put_back([_Unit(group_id, list(_pairs(attached[group_id]))) for group_id in lives])
+        self._put_back([Unit(group_id, list(pairs(attached[group_id]))) for group_id in lives])
         return outcomes
 
     async def _detach_all(self, attached: dict[str, list[bytes]]) -> dict[str, int | KorvetError]:
         """Destroy Redis groups; returns the failures."""
         failures: dict[str, int | KorvetError] = {}
-        places = [(group_id, *pair) for group_id, flat in attached.items() for pair in _pairs(flat)]
+        places = [(group_id, *pair) for group_id, flat in attached.items() for pair in pairs(flat)]
         for group_id in attached:
             self._followed.forget(group_id)
-        for some in _some(places, _AT_ONCE):
-            for place, reply in zip(some, await _settled(self._detach(*place) for place in some), strict=True):
+        for some in chunks(places, AT_ONCE):
+            for place, reply in zip(some, await settled(self._detach(*place) for place in some), strict=True):
                 if isinstance(reply, BaseException):
-                    failures[place[0]] = _own(reply)
+                    failures[place[0]] = own(reply)
         return failures
 
     # ------------------------------------------------------------------ calls
@@ -354,7 +327,7 @@ class RedisGroups:
     def _call(self, function: str, keys: Sequence[str], *args: str | int | bytes) -> asyncio.Future[Any]:
         return self._store.fcall(Purpose.COORDINATE, function, keys, *args)
 
-    def _remember(self, unit: _Unit, follower: str) -> asyncio.Future[Any]:
+    def _remember(self, unit: Unit, follower: str) -> asyncio.Future[Any]:
         """Have the group remember the places; the answer tells where their Redis groups should stand."""
         flat = (part for place in unit.places for part in place)
         return self._call("korvet_group_attach", self._keys(unit.group_id), follower, *flat)
@@ -363,7 +336,7 @@ class RedisGroups:
         return self._call("korvet_log_detach", self._at(place), topic_id, group_id)
 
     def _at(self, place: str) -> Sequence[str]:
-        return self._partition(*_place(place))
+        return self._partition(*place_of(place))
 
     def _failed(self, error: BaseException) -> None:
         """One line, and no more until a while after."""
@@ -372,68 +345,5 @@ class RedisGroups:
             log.warning("redis groups cannot follow; they are tried again", reason=str(error) or "no answer in time")
 
 
-async def _settled(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """What each of the pipelined calls came to: its reply, or the store's error.
-
-    :raises BaseException: what is none of the store's.
-    """
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException) and not isinstance(outcome, KorvetError):
-            raise outcome
-    return outcomes
-
-
-def _all(outcomes: list[Any]) -> list[Any]:
-    """The replies.
-
-    :raises KorvetError: where a call failed.
-    """
-    for outcome in outcomes:
-        if isinstance(outcome, KorvetError):
-            raise outcome
-    return outcomes
-
-
-def _own(error: BaseException) -> KorvetError:
-    assert isinstance(error, KorvetError)
-    return error
-
-
-def _units(pending: OrderedDict[tuple[str, Place], str]) -> Iterator[list[_Unit]]:
-    """What is pending by groups, so much together as may be followed at once."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for (group_id, place), topic_id in pending.items():
-        groups.setdefault(group_id, []).append((_name(place), topic_id))
-    units: list[_Unit] = []
-    size = 0
-    for group_id, places in groups.items():
-        for some in _some(places, _AT_ONCE):
-            if size + len(some) > _AT_ONCE:
-                yield units
-                units, size = [], 0
-            units.append(_Unit(group_id, some))
-            size += len(some)
-    if units:
-        yield units
-
-
-def _some(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (items[at : at + size] for at in range(0, len(items), size))
-
-
-def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[str, str]]:
-    return ((place.decode(), topic_id.decode()) for place, topic_id in zip(flat[::2], flat[1::2], strict=True))
-
-
-def _place_of(want: Want) -> Place:
+def _where(want: Want) -> Place:
     return want.partition.topic.name, want.partition.index
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}:{place[1]}"
-
-
-def _place(name: str) -> Place:
-    topic, _, partition = name.rpartition(":")
-    return topic, int(partition)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from korvet.errors import StoreError
-from korvet.store import redis_groups
+from korvet.store import redis_group_units, redis_groups
 from korvet.store.catalog import Topic
 from korvet.store.client import Purpose
 from korvet.store.group_types import CommitRequest, Offset
@@ -206,7 +206,8 @@ async def test_oldest_is_dropped_where_too_much_waits(a: Side, monkeypatch: pyte
 
 
 async def test_more_places_than_are_followed_at_once(a: Side, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_groups, "_AT_ONCE", 3)
+    for module in (redis_groups, redis_group_units):
+        monkeypatch.setattr(module, "AT_ONCE", 3)
     topic, groups = await a.topic(5), [new_group() for _ in range(4)]
     for offset in (3, 6):
         for group_id in groups:
