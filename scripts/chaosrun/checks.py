@@ -69,6 +69,21 @@ def forgotten_positions(events: Iterable[Event], forgiven: Forgiven = ()) -> lis
     return _few(found)
 
 
+def went_back(samples: Iterable[tuple[int, Mapping[str, GroupState]]], forgiven: Forgiven = ()) -> list[str]:
+    """Groups whose generation or a committed offset was lower than in an earlier sample: (µs since 1970, groups)."""
+    found = []
+    highest: dict[tuple[str, str], int] = {}
+    for at_us, groups in samples:
+        for group, state in groups.items():
+            numbers = {f"{topic}:{partition}": offset for (topic, partition), offset in state.committed.items()}
+            for name, number in {**numbers, "generation": state.generation}.items():
+                before = highest.get((group, name), number)
+                if number < before and not any(since <= at_us <= until for since, until in forgiven):
+                    found.append(f"{group}: {name} went back from {before} to {number}")
+                highest[group, name] = number
+    return _few(found)
+
+
 def shared_partitions(events: Iterable[Event]) -> list[str]:
     """Partitions that two members owned in one generation, by what they were told and by what they consumed."""
     owners: dict[tuple[str, int, Place], set[str]] = defaultdict(set)

@@ -1,6 +1,8 @@
 """The faults: what each does to the stage while the load runs, and which groups may not notice."""
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from scripts.chaosrun.slots import Mover
 from scripts.chaosrun.stage import Stage, Topology, kill_and_start
 
 SHORT_FREEZE_S: Final = 3.0
+STALL_S: Final = 4.0
 REDIS_DOWN_S: Final = 1.0
 
 
@@ -70,6 +73,52 @@ def kill_frontends(scene: Scene) -> Outcome:
         time.sleep(max(0.0, due - time.monotonic()))
     scene.stage.balancer.wait_until_up()
     return Outcome(did=f"{killed} front-ends killed in {time.monotonic() - began:.0f} s")
+
+
+def stall_frontends(scene: Scene) -> Outcome:
+    """A random one hangs until the balancer has given it up, and wakes up with what it had been asked before."""
+    stalled, began = 0, time.monotonic()
+    while not scene.is_over(began):
+        victim = scene.chance.choice(scene.stage.frontends)
+        os.kill(victim.pid, signal.SIGSTOP)
+        try:
+            time.sleep(STALL_S)
+        finally:
+            os.kill(victim.pid, signal.SIGCONT)
+        stalled += 1
+        time.sleep(1)
+    scene.stage.balancer.wait_until_up()
+    return Outcome(did=f"{stalled} times a front-end hung for {STALL_S:.0f} s")
+
+
+def freeze_and_kill(scene: Scene) -> Outcome:
+    """Redis hangs, and front-ends die whose calls it has yet to read."""
+    frozen, began = 0, time.monotonic()
+    while not scene.is_over(began):
+        assert scene.stage.server is not None
+        with scene.stage.server.paused():
+            time.sleep(1)
+            for victim in scene.chance.sample(scene.stage.frontends, 2):
+                kill_and_start(victim)
+            time.sleep(SHORT_FREEZE_S)
+        frozen += 1
+        scene.stage.balancer.wait_until_up()
+    return Outcome(did=f"{frozen} times frozen for {1 + SHORT_FREEZE_S:.0f} s, two front-ends killed meanwhile")
+
+
+def black_out(scene: Scene) -> Outcome:
+    """Redis and all front-ends are killed, and come back after one and a half sessions."""
+    assert scene.stage.server is not None
+    scene.stage.server.kill()
+    for frontend in scene.stage.frontends:
+        frontend.kill()
+    away_s = scene.load.session_timeout_ms * 1.5 / 1000
+    time.sleep(away_s)
+    scene.stage.server.start()
+    for frontend in scene.stage.frontends:
+        frontend.start(wait=False)
+    scene.stage.balancer.wait_until_up()
+    return Outcome(did=f"all away for {away_s:.0f} s, a session is {scene.load.session_timeout_ms / 1000:.0f} s")
 
 
 def kill_while_rebalancing(scene: Scene) -> Outcome:
@@ -208,8 +257,11 @@ FAULTS: Final = (
     Fault(name="frontends", topology="single", act=kill_frontends, keeps=_every_group),
     Fault(name="rebalance", topology="single", act=kill_while_rebalancing, keeps=_those_without_guests),
     Fault(name="pubsub", topology="single", act=drop_subscribers, keeps=_those_without_guests),
+    Fault(name="stall", topology="single", act=stall_frontends, keeps=_every_group),
     Fault(name="freeze", topology="single", act=freeze_redis, keeps=_every_group),
     Fault(name="outage", topology="single", act=outlast_sessions, keeps=_those_that_keep_ids),
+    Fault(name="both", topology="single", act=freeze_and_kill, keeps=_every_group),
+    Fault(name="blackout", topology="single", act=black_out, keeps=_those_that_keep_ids),
     Fault(name="redis", topology="single", act=kill_redis, keeps=_every_group),
     Fault(
         name="silent", topology="single", act=die_silently,

@@ -13,6 +13,7 @@ from scripts.chaosrun.faults import Fault, Outcome, Scene
 from scripts.chaosrun.journal import Acknowledged, Committed, Consumed, now_us
 from scripts.chaosrun.load import GROUPS, Group, Load, LoadError, running_load
 from scripts.chaosrun.stage import Topology, running_stage
+from scripts.chaosrun.watch import watched
 from tests.support.redis import Kind
 
 
@@ -42,6 +43,7 @@ class Shown:
 
 CLAIMS = {
     "commits": "no acknowledged commit is lost",
+    "history": "no committed offset and no generation goes back",
     "owners": "no partition has two owners in one generation",
     "delivery": "every record reaches every group",
     "order": "records come in order, and lie at one offset",
@@ -55,14 +57,16 @@ def play(fault: Fault, scene: Scene) -> Shown:
     load = scene.load
     before, since = load.await_settled(), now_us()
     answered_s = math.inf
-    try:
-        outcome = fault.act(scene)
-        answered_s = load.await_answered(now_us())
-        load.await_settled()
-    except LoadError as error:
-        outcome = Outcome(did="", violations=[str(error)])
+    with watched(load.states) as samples:
+        try:
+            outcome = fault.act(scene)
+            answered_s = load.await_answered(now_us())
+            load.await_settled()
+        except LoadError as error:
+            outcome = Outcome(did="", violations=[str(error)])
     after, until = load.states(), now_us()
     violations = _judged(load, outcome)
+    violations["history"] = checks.went_back(samples, load.forgiven)
     kept = {name: before[name] for name in fault.keeps(load)}
     violations["groups"] += checks.rebalanced(kept, after) + checks.replaced(kept, after)
     silence_s, silent = checks.longest_silence(load.events, load.clients, since, until)
