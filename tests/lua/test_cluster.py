@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from tests.lua.group import Group
 from tests.lua.log import Log, listening
 from tests.support.redis import KINDS, ServerUnavailable, running_server, unavailable
 
@@ -58,3 +59,17 @@ def test_catalog(cluster_node: redis.Redis) -> None:
     assert cluster_node.fcall("korvet_topic_create", 3, *keys, "t", "a" * 32, "1", "{}")[0] == 0
     assert cluster_node.fcall("korvet_topic_delete", 3, *keys, "t", "a" * 32, "begin") == [0]
     assert cluster_node.fcall("korvet_topic_delete", 3, *keys, "t", "a" * 32, "finish") == [0]
+
+
+def test_life_of_a_group(cluster_node: redis.Redis) -> None:
+    group = Group(cluster_node, lambda _: None)
+    with listening(cluster_node, group.keys[0]) as next_message:
+        first, second = group.stable(2)
+        assert next_message() == b"CompletingRebalance 1"
+    assert group.commit({"t:0": "5 -1 aa "}, second, 2) == 0
+    assert group.join(first).is_parked
+    assert group.wait_all((first, ""))[0].is_parked
+    assert group.leave((first, ""), (second, "")) == [0, 0]
+    assert group.forget({"t:0": "aa"}) == 1
+    assert (group.describe().state, group.delete()) == ("Empty", 0)
+    assert group.exists() == []
