@@ -303,8 +303,10 @@ function group.await(keys, args)
   group.settle(g)
   group.save(g)
   for at = 2, #args - 1, 2 do
-    local refusal = refusals[at]
-    answers[#answers + 1] = refusal and { refusal, args[at] } or group.joined(g, args[at])
+    local refusal, id = refusals[at], args[at]
+    -- Who was taken out is told so without its id. Source: GroupMetadataManager.removeMemberAndUpdateClassicGroup
+    answers[#answers + 1] = refusal and { refusal, refusal == code.UNKNOWN_MEMBER_ID and '' or id }
+      or group.joined(g, id)
   end
   return answers
 end

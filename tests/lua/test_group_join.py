@@ -224,3 +224,11 @@ def test_who_joins_after_all_have_left_may_speak_any_protocol(group: Group) -> N
     group.wait(second.member)
     group.pass_time(3)
     assert group.wait(second.member).is_leader
+
+
+def test_who_was_taken_out_while_it_waited_is_told_no_id(group: Group) -> None:
+    """GroupMetadataManager.removeCurrentMemberFromClassicGroup."""
+    group.initial_delay_ms = 3000
+    joined = group.entered(session_s=30)
+    group.leave((joined.member, ""))
+    assert group.wait(joined.member).refusal == (UNKNOWN_MEMBER_ID, "")

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.lua.group import NONE, RETENTION_S, Group, Joined, Protocols, Synced
+from tests.lua.group import NONE, RETENTION_S, UNKNOWN_MEMBER_ID, Group, Joined, Protocols, Synced
 from tests.lua.group_model import COMPLETING, DEAD, EMPTY, PREPARING, SHORTEST_SESSION, STABLE, Join, Model
 
 Clock = Callable[[float], None]
@@ -200,7 +200,7 @@ class Coordinated(RuleBasedStateMachine):
     def _wait(self, id: str, instance: str) -> Joined:
         joined, before = self.group.wait(id, instance), self._remembered()
         code = self.model.wait(id, instance)
-        assert joined.code == code
+        assert (joined.code, joined.member) == (code, "" if code == UNKNOWN_MEMBER_ID else id)
         self._called(before)
         if code == NONE:
             self._check_joined(joined, "", skips_assignment=False)
@@ -339,7 +339,7 @@ class Coordinated(RuleBasedStateMachine):
         began = self.model.now
         self.model.now += ms
         self.group.outage(self.model.now / 1000 - self.group.now)
-        self.model.outages = (*self.model.outages, (began, self.model.now))[-8:]
+        self.model.outages = (*self.model.outages, (began, self.model.now))
 
     def _pass(self, ms: int) -> None:
         self.model.now += ms
