@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from korvet.errors import ConfigError, StoreFull, StoreUnavailable
-from korvet.store import functions
+from korvet.errors import ConfigError, SlotMoving, StoreFull, StoreUnavailable
+from korvet.store import detour, functions
 from korvet.store.address import Address, parse_redis_url
 from korvet.store.client import Purpose, open_store
 from korvet.store.keys import Namespace
@@ -128,6 +128,74 @@ async def test_key_that_lies_at_the_importing_node_is_asked_for_there(cluster: C
             cluster.move_keys(slot, target, source)
             for node in cluster.nodes:
                 cluster.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", cluster.node_id(source))
+
+
+async def test_open_slot_is_waited_for_and_nothing_overtakes(cluster: Cluster) -> None:
+    key = "korvet:{open}:list"
+    async with open_store(cluster.url) as store:
+        source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
+        target = next(node for node in cluster.nodes if node is not source)
+        await store.call(Purpose.APPEND, key, "DEL", key, f"{key}:2")
+        await store.call(Purpose.APPEND, key, "RPUSH", key, 0)
+        with cluster.open_slot(slot_of(key), source, target):
+            await store.call(Purpose.APPEND, key, "RPUSH", key, 1)
+            both = store.call(Purpose.APPEND, key, "EXISTS", key, f"{key}:2")
+            lengths = [store.call(Purpose.APPEND, key, "RPUSH", key, number) for number in range(2, 20)]
+            await until(lambda: store.is_open(key))
+            lengths += [store.call(Purpose.APPEND, key, "RPUSH", key, number) for number in range(20, 40)]
+            assert not both.done()
+            cluster.move_keys(slot_of(key), source, target)
+            await anyio.sleep(0.05)
+        assert await both == 1
+        # Those behind it on the wire were done by the node at once; what came later waited.
+        assert [await length for length in lengths] == list(range(3, 41))
+        items = await store.call(Purpose.READ, key, "LRANGE", key, 0, -1)
+        assert [int(item) for item in items] == list(range(40))
+
+
+async def test_slot_that_stays_open_fails_what_waits_and_lets_the_next_try(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detour, "PATIENCE_S", 0.2)
+    key = "korvet:{ajar}:list"
+    async with open_store(cluster.url) as store:
+        source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
+        target = next(node for node in cluster.nodes if node is not source)
+        await functions.ensure(store)
+        await store.call(Purpose.APPEND, key, "DEL", key)
+        await store.call(Purpose.APPEND, key, "RPUSH", key, 0)
+        with cluster.open_slot(slot_of(key), source, target):
+            both = store.call(Purpose.APPEND, key, "EXISTS", key, f"{key}:2")
+            with pytest.raises(SlotMoving, match="TRYAGAIN"):
+                await both
+            placed = store.fcall_placed("korvet_version", (key, f"{key}:3"), [b"x"], 60_000)
+            behind = store.call(Purpose.APPEND, key, "RPUSH", key, 1)
+            with pytest.raises(SlotMoving):
+                await placed
+            assert await behind == 2
+            cluster.move_keys(slot_of(key), source, target)
+        assert await store.call(Purpose.APPEND, key, "EXISTS", key, f"{key}:2") == 1
+
+
+async def test_idle_subscriber_follows_a_slot_that_moves(cluster: Cluster) -> None:
+    key = "korvet:{idle}:log"
+    async with open_store(cluster.url) as store:
+        wakeups = Wakeups(store)
+        source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
+        target = next(node for node in cluster.nodes if node is not source)
+        with wakeups.listen([key]) as listening:
+            await listening.ready()
+            before = wakeups.since(key)
+            cluster.move_slot(slot_of(key), source, target)
+            # No command tells this store of the move: the server that it was subscribed at does.
+            assert await listening.wait(10) == {key}
+            await listening.ready()
+            assert wakeups.since(key) != before
+            await until(lambda: store.run_id(key) == _run_id(cluster, target))
+            await listening.ready()
+            assert cluster.ask(target, "SPUBLISH", key, "moved") == 1
+            assert await listening.wait(10) == {key}
+            assert wakeups.latest(key) == b"moved"
 
 
 async def test_node_that_is_lost_does_not_disturb_the_others() -> None:
