@@ -3,10 +3,36 @@
 from typing import Final
 
 from tests.oracle.script import Script
-from tests.oracle.scripts import cluster, configs, fetch, groups, membership, offsets, produce, topics
+from tests.oracle.scripts import (
+    cluster,
+    commits_of_members,
+    configs,
+    cooperative,
+    fetch,
+    groups,
+    membership,
+    offsets,
+    produce,
+    rebalances,
+    static,
+    topics,
+)
 
 SCRIPTS: Final[tuple[Script, ...]] = tuple(
     script
-    for area in (cluster, produce, fetch, offsets, topics, configs, membership, groups)
+    for area in (
+        cluster,
+        produce,
+        fetch,
+        offsets,
+        topics,
+        configs,
+        membership,
+        groups,
+        rebalances,
+        static,
+        cooperative,
+        commits_of_members,
+    )
     for script in area.SCRIPTS
 )

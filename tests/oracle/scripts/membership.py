@@ -43,10 +43,11 @@ def joined(member: str = "m", on: str = "a") -> tuple[Step, ...]:
     )
 
 
-def in_state(state: str, group: str = "g", version: int | None = 5) -> Step:
+def in_state(state: str, group: str = "g", version: int | None = 5, on: str = "a") -> Step:
     """Wait until `$group` shows a state: Kafka describes what its log has committed, a moment behind its answers."""
     body = {"groups": [f"${group}"]}
-    return Step(api="describe_groups", version=version, body=body, until=("groups[0].group_state", state), errors=None)
+    reached = ("groups[0].group_state", state)
+    return Step(api="describe_groups", version=version, on=on, body=body, until=reached, errors=None)
 
 
 def _join(*errors: str, on: str = "a", member: str = "", save: str = "", checked: bool = True, **more: Any) -> Step:
@@ -67,7 +68,7 @@ JOIN: Final = (
         _join(member="$m"),
         _join(member="$m", protocols=(RANGE, ROUND_ROBIN)),
     ),
-    _join_script("session timeout too short", _join("INVALID_SESSION_TIMEOUT", session_timeout=5999)),
+    _join_script("session timeout too short", _join("INVALID_SESSION_TIMEOUT", session_timeout=499)),
     _join_script("session timeout too long", _join("INVALID_SESSION_TIMEOUT", session_timeout=1800001)),
     _join_script("empty group id", _join("INVALID_GROUP_ID", group_id="")),
     _join_script("unknown member of an unknown group", _join("UNKNOWN_MEMBER_ID", member=NOBODY)),

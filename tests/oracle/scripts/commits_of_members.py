@@ -1,0 +1,170 @@
+"""Commits, and what administrators see and may do, in every state of a group.
+
+Source: ClassicGroup.validateOffsetCommit, validateOffsetDelete, validateDeleteGroup, asDescribedGroup
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from tests.oracle.script import Receive, Script, Step
+from tests.oracle.scripts import groups
+from tests.oracle.scripts.membership import NOBODY, in_state
+from tests.oracle.scripts.rebalances import beat, gathered, join, joining, leave, received, sync
+from tests.oracle.scripts.steps import new_topic
+
+
+def commit(offset: int, *errors: str, member: str = "", generation: Any = -1, version: int | None = None) -> Step:
+    """An OffsetCommit on a connection of its own."""
+    row = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+    body = {
+        "group_id": "$g", "member_id": member, "generation_id_or_member_epoch": generation, "retention_time": -1,
+        "topics": [{"name": "$t", "partitions": [row]}],
+    }  # fmt: skip
+    return Step(api="offset_commit", version=version, on="x", body=body, errors=errors)
+
+
+READ: Final = replace(groups.READ, on="x")
+
+COMMITS: Final = (
+    commit(1, "UNKNOWN_MEMBER_ID"),
+    commit(2, "UNKNOWN_MEMBER_ID", member=NOBODY),
+    commit(3, "UNKNOWN_MEMBER_ID", generation="$generation"),
+    commit(4, "UNKNOWN_MEMBER_ID", member=NOBODY, generation="$generation"),
+    commit(5, "ILLEGAL_GENERATION", member="$m"),
+    commit(6, "ILLEGAL_GENERATION", member="$m", generation=7),
+    commit(7, "ILLEGAL_GENERATION", member="$m", generation=0),
+)
+"""Those that a group with members refuses, whatever state it is in."""
+
+EMPTIED: Final = (
+    commit(20),
+    READ,
+    commit(21, member=NOBODY),
+    READ,
+    commit(22, "UNKNOWN_MEMBER_ID", member=NOBODY, generation=1),
+    commit(23, "UNKNOWN_MEMBER_ID", member="$m", generation="$generation"),
+    READ,
+)
+
+BY_STATE: Final = Script(
+    name="commit in every state",
+    api="offset_commit",
+    versions=tuple(range(2, 10)),
+    steps=(
+        *new_topic(),
+        *gathered("m", "n"),
+        *COMMITS,
+        commit(10, "REBALANCE_IN_PROGRESS", member="$m", generation="$generation"),
+        commit(11, "REBALANCE_IN_PROGRESS", member="$n", generation="$generation"),
+        READ,
+        sync("m", assigned=("m", "n")),
+        sync("n"),
+        *COMMITS,
+        commit(12, member="$m", generation="$generation"),
+        READ,
+        commit(13, member="$n", generation="$generation"),
+        READ,
+        join("m", later=True),
+        beat("n", until="REBALANCE_IN_PROGRESS"),
+        *COMMITS,
+        commit(14, member="$n", generation="$generation"),
+        READ,
+        join("n"),
+        received("m"),
+        commit(15, "ILLEGAL_GENERATION", member="$n", generation=2),
+        leave("m", "n"),
+        in_state("Empty", on="x"),
+        *EMPTIED,
+    ),
+)
+
+
+def seen() -> tuple[Step, ...]:
+    """The group as administrators see it."""
+    described = Step(api="describe_groups", version=6, on="x", body={"groups": ["$g"]}, errors=None)
+    listed = Step(api="list_groups", version=5, on="x", body={}, errors=None)
+    return described, listed
+
+
+def administered(state: str) -> tuple[Step, ...]:
+    """What an administrator may not do to a group with members, in a state that it has reached."""
+    forgotten = {"group_id": "$g", "topics": [{"name": "$t", "partitions": [{"partition_index": 0}]}]}
+    other = {"group_id": "$g", "topics": [{"name": "$u", "partitions": [{"partition_index": 0}]}]}
+    return (
+        in_state(state, on="x"),
+        *seen(),
+        Step(api="offset_delete", on="x", body=forgotten, errors=("GROUP_SUBSCRIBED_TO_TOPIC",)),
+        Step(api="offset_delete", on="x", body=other),
+        Step(api="delete_groups", version=2, on="x", body={"groups_names": ["$g"]}, errors=("NON_EMPTY_GROUP",)),
+    )
+
+
+def emptied() -> tuple[Step, ...]:
+    forgotten = {"group_id": "$g", "topics": [{"name": "$t", "partitions": [{"partition_index": 0}]}]}
+    return (
+        in_state("Empty", on="x"),
+        *seen(),
+        Step(api="offset_delete", on="x", body=forgotten),
+        Step(api="delete_groups", version=2, on="x", body={"groups_names": ["$g"]}),
+        Step(api="delete_groups", version=2, on="x", body={"groups_names": ["$g"]}, errors=("GROUP_ID_NOT_FOUND",)),
+        Step(api="offset_delete", on="x", body=forgotten, errors=("GROUP_ID_NOT_FOUND",)),
+        *seen(),
+    )
+
+
+def admin_script(name: str, *steps: Step | Receive) -> Script:
+    return Script(name=f"administer {name}", api="describe_groups", versions=(6,), steps=steps)
+
+
+ADMINISTERED: Final = (
+    admin_script(
+        "a group in every state",
+        *new_topic(),
+        *new_topic("u"),
+        *gathered("m", "n"),
+        *administered("CompletingRebalance"),
+        sync("m", assigned=("m", "n")),
+        sync("n"),
+        *administered("Stable"),
+        join("m", later=True),
+        beat("n", until="REBALANCE_IN_PROGRESS"),
+        *administered("PreparingRebalance"),
+        join("n"),
+        received("m"),
+        *administered("CompletingRebalance"),
+        leave("m", "n"),
+        *emptied(),
+        join("m", "UNKNOWN_MEMBER_ID"),
+    ),
+    admin_script(
+        "a group that is no consumers'",
+        *new_topic(),
+        *gathered("m", protocol_type="connect"),
+        sync("m", assigned=("m",), protocol_type="connect"),
+        in_state("Stable"),
+        *seen(),
+        Step(
+            api="offset_delete",
+            on="x",
+            body={"group_id": "$g", "topics": [{"name": "$t", "partitions": [{"partition_index": 0}]}]},
+            errors=("NON_EMPTY_GROUP",),
+        ),
+        leave("m"),
+        *emptied(),
+    ),
+    admin_script(
+        "a group that waits for a member",
+        *new_topic(),
+        *gathered("m"),
+        *joining("n"),
+        in_state("PreparingRebalance", on="x"),
+        *seen(),
+        leave("m"),
+        received("n", save="generation"),
+        sync("n", assigned=("n",)),
+        in_state("Stable"),
+        *seen(),
+    ),
+)
+
+SCRIPTS: Final = (BY_STATE, *ADMINISTERED)
