@@ -73,3 +73,20 @@ def test_life_of_a_group(cluster_node: redis.Redis) -> None:
     assert group.forget({"t:0": "aa"}) == 1
     assert (group.describe().state, group.delete()) == ("Empty", 0)
     assert group.exists() == []
+
+
+def test_redis_group_of_a_group(cluster_node: redis.Redis) -> None:
+    log, group = Log(cluster_node, "{default:attached:0}"), Group(cluster_node, lambda _: None, "attached")
+    assert (log.create(), log.append(3).code, group.commit({"t:0": f"3 -1 {log.topic_id} "})) == (0, 0, 0)
+    keys = (*group.keys, group.attached)
+    attached = cluster_node.fcall("korvet_group_attach", 6, *keys, "follower", "t:0", log.topic_id)
+    assert attached == [0, 0, [b"3"]]
+    assert log.call("korvet_log_attach", log.topic_id, "attached", 1, "keep") == [0]
+    assert log.call("korvet_log_attach", log.topic_id, "attached", 3, "move") == [0]
+    assert cluster_node.fcall_ro("korvet_group_attached", 6, *keys) == [0, [b"t:0", log.topic_id.encode()]]
+    assert log.call("korvet_log_detach", log.topic_id, "attached") == [0]
+    assert cluster_node.fcall("korvet_group_delete", 6, *keys, "", "any", "t:0", log.topic_id) == 0
+    reader = "korvet:{default:reader:client@host}:groups"
+    assert cluster_node.fcall("korvet_reader_note", 1, reader, "attached", 60_000, "t:0") == 0
+    assert cluster_node.fcall_ro("korvet_reader_find", 1, reader, "t:0") == [b"attached"]
+    assert cluster_node.delete(reader) == 1

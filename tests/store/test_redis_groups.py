@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import anyio
 import pytest
@@ -19,7 +18,6 @@ from korvet.store.log import Want
 from korvet.store.outages import Outages
 from korvet.store.redis_groups import RedisGroups
 from korvet.store.topics import create_topic, delete_topic
-from korvet.wire.assignment import assigned_places
 from tests.store.groups import new_group, open_groups, stable
 from tests.store.logs import NAMESPACE, Front, batch, front, until
 from tests.support.redis import KINDS, Kind, Server, ServerUnavailable, running_server, unavailable
@@ -445,33 +443,3 @@ async def test_deleted_topic_is_no_hindrance(a: Side) -> None:
     assert await delete_topic(a.front.catalog, a.front.log, topic) == 0
     assert await a.delete(group_id) == [0]
     assert await a.left(group_id) == []
-
-
-# ---------------------------------------------------------------------- assignments
-
-
-def encoded(*topics: tuple[bytes, list[int]]) -> bytes:
-    data = len(topics).to_bytes(4, "big")
-    for name, partitions in topics:
-        data += len(name).to_bytes(2, "big") + name + len(partitions).to_bytes(4, "big")
-        data += b"".join(index.to_bytes(4, "big") for index in partitions)
-    return data
-
-
-@pytest.mark.parametrize("version", [b"\0\0", b"\0\1", b"\0\3", b"\0\x63"])
-@pytest.mark.parametrize("rest", [b"", b"\xff\xff\xff\xff", b"\0\0\0\3abc"])
-async def test_assignment_of_any_version_is_read(version: bytes, rest: bytes) -> None:
-    data = version + encoded((b"t", [0, 2]), ("ü".encode(), []), (b"u", [7])) + rest
-    assert assigned_places(data) == [("t", 0), ("t", 2), ("u", 7)]
-    assert assigned_places(version + encoded() + rest) == []
-
-
-async def test_what_is_no_assignment_has_no_places() -> None:
-    whole = b"\0\1" + encoded((b"t", [0]), (b"u", [1]))
-    for end in range(len(whole)):
-        assert len(assigned_places(whole[:end])) <= 1
-    assert assigned_places(b"\xff\xff" + whole[2:]) == []
-    assert assigned_places(b"\0\1\x7f\xff\xff\xff" + b"\0" * 600) == []
-    assert assigned_places(b"\0\1\0\0\0\1\0\1t\x7f\xff\xff\xff" + b"\0" * 40) == []
-    assert assigned_places(b"\0\1\0\0\0\1\0\1\xff\0\0\0\1\0\0\0\0") == []
-    assert assigned_places(uuid4().bytes * 100) in ([], assigned_places(b""))
