@@ -41,16 +41,20 @@ end
 -- KEYS[2] meta      hash    identity, offsets, epochs, totals
 -- KEYS[3] producers hash    producer id -> last batches
 -- ARGV[1] topic_id   ARGV[2] offset   the new log start, or -1 for the end
+-- ARGV[3] epoch  (optional) the leader epoch in which the offset was chosen: in another one it is another history's
 -- Returns {code, log_start, more}; more is 1 while batches may be left to remove: call again
--- Codes: GONE, OFFSET_OUT_OF_RANGE
+-- Codes: GONE, FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE
 -- Source: Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset
 function log.trim(keys, args)
   local offset = value.number(args[2], 'offset')
-  local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'epochs')
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'epochs', 'epoch')
   if meta[1] ~= args[1] then
     return { code.GONE, -1, 0 }
   end
   local log_start, log_end = tonumber(meta[2]), tonumber(meta[3])
+  if args[3] and args[3] ~= meta[5] then
+    return { code.FENCED_LEADER_EPOCH, log_start, 0 }
+  end
   if offset < -1 or offset > log_end then
     return { code.OFFSET_OUT_OF_RANGE, log_start, 0 }
   end

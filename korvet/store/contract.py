@@ -22,6 +22,8 @@ UNINDEXED = -4
 """Code of a reply: there is no such group; put it in the index, and call again with an id for it."""
 RETRY = -5
 """Code of a reply: the group has further Redis groups by now; destroy these too, and call again."""
+LATE = -6
+"""Code of a reply: the call waited while Redis stood still; call again, unless who asked is gone by now."""
 
 CATALOG_KEYS = ("meta", "topics", "configs")
 LOG_KEYS = ("log", "meta", "producers")
@@ -191,7 +193,7 @@ LOG_FUNCTIONS = (
         name="korvet_log_trim",
         description="move the log start up and remove a bounded number of batches below it",
         keys=LOG_KEYS,
-        args=("topic_id", "offset"),
+        args=("topic_id", "offset", "epoch?"),
         reply="{code, log_start, more}; more is 1 while batches may be left to remove: call again",
         allow_oom=True,
     ),

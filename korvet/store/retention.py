@@ -57,7 +57,8 @@ async def enforce(log: Log, partition: Partition, limits: Retention, now_ms: int
     if limits.bytes >= 0:
         keep_from = max(keep_from, await _first_within(log, partition, meta.start, meta.end, limits.bytes))
     if keep_from > meta.start:
-        await log.trim(partition, keep_from)
+        # Another history may have begun meanwhile: what was found in the former one is nothing to it.
+        await log.trim(partition, keep_from, meta.epoch)
 
 
 async def _first_younger(log: Log, partition: Partition, oldest_ms: int, start: int, end: int) -> int:

@@ -120,9 +120,10 @@ class Log:
         reply: bytes = self.call("korvet_log_append", *args, *([1] if is_next else []), keys=(*self.keys, *temporary))
         return Appended(*map(int, reply.split()))
 
-    def trim(self, offset: int) -> list[int]:
+    def trim(self, offset: int, *, epoch: int | None = None) -> list[int]:
         """One call: code, log start, more."""
-        reply: list[int] = self.call("korvet_log_trim", self.topic_id, offset)
+        chosen_in = () if epoch is None else (epoch,)
+        reply: list[int] = self.call("korvet_log_trim", self.topic_id, offset, *chosen_in)
         return reply
 
     def delete(self) -> list[int]:

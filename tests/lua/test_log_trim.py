@@ -11,6 +11,7 @@ import redis
 from tests.lua.log import GONE, Log, listening
 
 OFFSET_OUT_OF_RANGE = 1
+FENCED_LEADER_EPOCH = 74
 
 
 def _fill(log: Log, batches: int) -> None:
@@ -49,6 +50,17 @@ def test_offset_beyond_the_end_is_out_of_range(log: Log, offset: int) -> None:
     before = log.dump()
     assert log.trim(offset) == [OFFSET_OUT_OF_RANGE, 0, 0]
     assert log.dump() == before
+
+
+def test_offset_that_was_chosen_in_another_history_is_refused(log: Log) -> None:
+    _fill(log, 3)
+    assert log.trim(10, epoch=0) == [0, 10, 0]
+    log.run_id = "another"
+    _, epoch = log.take_over()
+    before = log.dump()
+    assert log.trim(20, epoch=0) == [FENCED_LEADER_EPOCH, 10, 0]
+    assert log.dump() == before
+    assert log.trim(20, epoch=epoch) == [0, 20, 0]
 
 
 def test_offset_below_the_start_changes_nothing(log: Log) -> None:

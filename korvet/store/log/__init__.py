@@ -153,15 +153,17 @@ class Log:
         """The first record that is not older than a time; see `korvet.store.log.times.offset_for_time`."""
         return await offset_for_time(self, partition, timestamp)
 
-    async def trim(self, partition: Partition, offset: int) -> tuple[int, int]:
+    async def trim(self, partition: Partition, offset: int, epoch: int | None = None) -> tuple[int, int]:
         """Drop what is below an offset, -1 for all. Returns a Kafka error code, or GONE, and the log start then.
 
+        :param epoch: the leader epoch in which the offset was chosen; in another one the code is FENCED_LEADER_EPOCH.
         :raises StoreUnavailable, StoreError:
         """
         may_restore = True
+        chosen_in = () if epoch is None else (epoch,)
         while True:
             code, start, more = await self.store.fcall(
-                Purpose.APPEND, "korvet_log_trim", partition.keys, partition.topic_id, offset
+                Purpose.APPEND, "korvet_log_trim", partition.keys, partition.topic_id, offset, *chosen_in
             )
             if code == GONE and may_restore and await self.restore(partition):
                 may_restore = False
