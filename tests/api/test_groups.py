@@ -285,6 +285,17 @@ def test_redis_that_stands_still_for_longer_than_a_session_expires_nobody(aside:
         assert [heartbeat(port, group, member, 2) for member in members] == ["NONE", "NONE"]
 
 
+def test_new_groups_are_made_and_listed_at_maxmemory() -> None:
+    """Who reads can go on, and what was read can be trimmed."""
+    with running_server("redis") as server, running_broker(redis_url=server.url) as broker, server.client() as client:
+        topic, reader, member = created(broker.port), unique("g"), unique("g")
+        client.config_set("maxmemory", 1)
+        assert commit(broker.port, reader, topic, 5) == ["NONE"]
+        assert join(broker.port, member)["error_code"] == "MEMBER_ID_REQUIRED"
+        assert listed(broker.port) == {reader: "Empty", member: "Empty"}
+        assert committed(broker.port, reader, topic, 0) == [5]
+
+
 def test_parked_member_whose_connection_is_gone_is_given_up(broker: KorvetServer) -> None:
     """Nobody asks for it any more, and its session ends."""
     group = unique("g")
