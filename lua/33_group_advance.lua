@@ -22,6 +22,13 @@ function group.outages(text, now)
   return found
 end
 
+-- Whether a call waited in the queue of a server that stood still, or in a front-end that did. Who asked may have gone
+-- elsewhere since, and been answered there: such a call must not undo what was done after it.
+function group.is_late(outages)
+  local served_until, now = string.match(outages, '^%d+'), value.now_ms()
+  return served_until and now - served_until > group.SILENCE and #group.outages(outages, now) > 0
+end
+
 -- A deadline that was not past when an outage began is no earlier than its end and the timeout. This may be done any
 -- number of times. As GroupMetadataManager does it when a coordinator loads a group.
 function group.prolonged(g, deadline, timeout)

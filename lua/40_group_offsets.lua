@@ -63,16 +63,19 @@ end
 -- KEYS[3] sessions zset  member id -> end of its session
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
--- ARGV[1] outages: `served_until from-to ...` or '', read where something is due
+-- ARGV[1] outages: `served_until from-to ...` or ''
 -- ARGV[2] id and ARGV[3] locator of a new group, '' while it is not in the index
 -- ARGV[4] member_id or ''   ARGV[5] instance_id or ''   ARGV[6] generation or -1   ARGV[7] version of the OffsetCommit
 -- ARGV[8] retention ms   ARGV[9..] offsets: `topic:partition`, `offset leader_epoch topic_id metadata`, ...
 -- Returns code
--- Codes: UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
+-- Codes: LATE, UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
 -- REBALANCE_IN_PROGRESS
 -- Source: OffsetMetadataManager.commitOffset
 function group.commit(keys, args)
   group.expect(keys, args, 'commit', 8, 2)
+  if group.is_late(args[1]) then
+    return code.LATE
+  end
   local offsets = {}
   for at = 9, #args do
     offsets[at - 8] = args[at]

@@ -15,10 +15,11 @@ import anyio
 import structlog
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import KorvetError, StoreError
+from korvet.errors import KorvetError, StoreError, StoreUnavailable
 from korvet.store import group_replies as replies
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose, Store
+from korvet.store.contract import LATE
 from korvet.store.group_index import GroupIndex
 from korvet.store.group_rooms import Member, Rooms, is_parked
 from korvet.store.group_types import (
@@ -53,6 +54,7 @@ _PATIENCE_S: Final = 35.0
 """A join is parked at least this long; its group's own deadlines end it much earlier."""
 _GRACE_S: Final = 5.0
 """Clients wait this much longer than their rebalance timeout for the answer of a join."""
+_LATE_CALLS: Final = 5
 _MINUTE_MS: Final = 60_000
 _FORGOTTEN_AT_ONCE: Final = 1000
 """Arguments; two for each place."""
@@ -85,6 +87,19 @@ class Groups:
         """Call one of the functions that are told of outages: all but korvet_group_fetch."""
         keys = self._keys(group_id)
         return self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys.group), *args)
+
+    async def _timely(self, function: str, group_id: str, *args: str | int | bytes) -> Any:
+        """A call that does nothing where it waited while Redis or this front-end stood still.
+
+        Its client may have come back elsewhere by then and gone on from there; where it is still here, which is known
+        by the time of the answer, the call is made again.
+        """
+        for _ in range(_LATE_CALLS):
+            reply = await self._call(function, group_id, *args)
+            if (reply[0] if isinstance(reply, list) else reply) != LATE:
+                return reply
+            await self._outages.catch_up(self._keys(group_id).group)
+        raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
 
     def _setting(self, name: str) -> int:
         return int(self._catalog.setting(None, name))
@@ -184,7 +199,7 @@ class Groups:
         head = (request.member_id, request.instance_id or "", request.generation, request.version, self._retention_ms)
 
         def commit(id: str, locator: str) -> Awaitable[Any]:
-            return self._call("korvet_group_commit", request.group_id, id, locator, *head, *flat)
+            return self._timely("korvet_group_commit", request.group_id, id, locator, *head, *flat)
 
         code: int = await self._index.making(request.group_id, commit)
         if code == 0:

@@ -103,6 +103,15 @@ class Outages:
             for node in self._nodes.values():
                 node.add(self._before)
 
+    async def catch_up(self, key: str) -> None:
+        """Ask the node of a key for its time, so that `known_at` tells of now.
+
+        :raises KorvetError: when it does not answer.
+        """
+        link = self._store.coordination(key)
+        if link is not None:
+            await self._ask(link)
+
     async def watch(self) -> None:
         """Ask every node for its time each second, until cancelled."""
         while True:
@@ -112,11 +121,12 @@ class Outages:
                     self._ask(link)
             await anyio.sleep(_INTERVAL_S)
 
-    def _ask(self, link: Link) -> None:
+    def _ask(self, link: Link) -> asyncio.Future[list[bytes]]:
         asked: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
         self._asked[link.name] = asked
         asked.add_done_callback(partial(self._answered, link))
         link.send(asked, _TIME)
+        return asked
 
     def _answered(self, link: Link, asked: asyncio.Future[list[bytes]]) -> None:
         if asked.cancelled() or isinstance(asked.exception(), KorvetError):

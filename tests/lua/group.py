@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import redis
 
+LATE = -6
 UNINDEXED = -4
 NONE = 0
 ILLEGAL_GENERATION = 22

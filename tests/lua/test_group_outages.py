@@ -13,6 +13,7 @@ import redis
 
 from tests.lua.group import (
     GROUP_ID_NOT_FOUND,
+    LATE,
     NON_EMPTY_GROUP,
     NONE,
     RANGE,
@@ -191,6 +192,20 @@ def test_group_that_expires_in_an_outage_is_gone(group: Group) -> None:
     group.commit(AT_5)
     group.outage(10 * 86_400)
     assert group.delete() == GROUP_ID_NOT_FOUND
+
+
+def test_commit_that_waited_while_redis_stood_still_is_late_and_changes_nothing(group: Group) -> None:
+    """Its member may be at another front-end by now, and have committed more there."""
+    (member,) = group.stable(session_s=10)
+    group.served_until = group.now
+    group.pass_time(2.5)
+    assert group.commit(AT_5, member, 1) == NONE
+    group.pass_time(0.001)
+    assert group.commit({"t:0": "4 -1 aa "}, member, 1) == LATE
+    assert group.commit({"t:0": "4 -1 aa "}) == LATE
+    assert group.fetch() == AT_5
+    group.served_until = group.now
+    assert group.commit({"t:0": "6 -1 aa "}, member, 1) == NONE
 
 
 MALFORMED = [
