@@ -18,8 +18,9 @@ from korvet.store.client import open_store
 from korvet.store.functions import library_version
 from korvet.store.keys import Namespace
 from korvet.store.rights import commands, missing, require, rule_of
-from tests.support.broker import running_broker
+from tests.support.broker import BrokerFailed, running_broker
 from tests.support.redis import Server, running_server
+from tests.support.topologies import running_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = Namespace("doctor")
@@ -166,6 +167,20 @@ def test_broker_works_with_the_documented_rights_alone(bare: Server) -> None:
         assert "NOPERM" not in broker.log and "permissions" not in broker.log
     with bare.client() as client:
         assert not [entry for entry in client.acl_log() if entry["username"] == "korvet"]
+
+
+def test_broker_works_on_a_cluster_with_the_documented_rights_alone() -> None:
+    with running_cluster("redis") as cluster:
+        for node in cluster.nodes:
+            for rule in documented():
+                cluster.ask(node, "ACL", "SETUSER", "korvet", *rule.replace("SECRET", "secret").split())
+        url = cluster.url.replace("://", "://korvet:secret@")
+        with running_broker(redis_url=url, broker={"group.initial.rebalance.delay.ms": "0"}) as broker:
+            do_everything(broker.bootstrap)
+            assert "NOPERM" not in broker.log
+        cluster.ask(cluster.nodes[1], "ACL", "SETUSER", "korvet", "-hscan", "resetchannels")
+        with pytest.raises(BrokerFailed, match=r"lacks \+hscan &korvet:\*: "), running_broker(redis_url=url):
+            pass
 
 
 def do_everything(bootstrap: str) -> None:
