@@ -246,9 +246,10 @@ class Coordinated(Checked):
     def time_passes(self, ms: int) -> None:
         self._pass(ms)
 
-    @rule(ms=st.integers(1, 100_000))
-    def redis_is_away(self, ms: int) -> None:
-        """Nobody can call, and front-ends know of it afterwards."""
+    @rule(quiet=st.sampled_from([0, 0, 7000, 35_000]), ms=st.integers(1, 100_000))
+    def redis_is_away(self, quiet: int, ms: int) -> None:
+        """Nobody called for a while, then nobody could, which front-ends know of afterwards."""
+        self._pass(quiet)
         began = self.model.now
         self.model.now += ms
         self.group.outage(self.model.now / 1000 - self.group.now)
