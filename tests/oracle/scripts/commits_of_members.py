@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tests.oracle.script import Receive, Script, Step
 from tests.oracle.scripts import groups
-from tests.oracle.scripts.membership import NOBODY, in_state
+from tests.oracle.scripts.membership import NOBODY, in_state, join_body
 from tests.oracle.scripts.rebalances import beat, gathered, join, joining, leave, received, sync
 from tests.oracle.scripts.steps import new_topic
 
@@ -167,4 +167,15 @@ ADMINISTERED: Final = (
     ),
 )
 
-SCRIPTS: Final = (BY_STATE, *ADMINISTERED)
+REFUSED: Final = admin_script(
+    "a group that its first member could not join",
+    Step(
+        api="join_group",
+        version=9,
+        body=join_body(protocols=()),
+        errors=("INCONSISTENT_GROUP_PROTOCOL",),
+    ),
+    *seen(),
+)
+
+SCRIPTS: Final = (BY_STATE, REFUSED, *ADMINISTERED)
