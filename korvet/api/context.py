@@ -56,7 +56,8 @@ class Context:
     """One request's circumstances. ``principal`` is ``User:ANONYMOUS`` until listeners authenticate.
 
     A connection's requests of one API, version and client id share a context; ``fetched`` are the partitions whose
-    Redis groups were seen to by one of these.
+    Redis groups were seen to by one of these. ``target_port`` is the one of the balancer's ports that the client
+    connected to, None where nobody told.
     """
 
     frontend: Frontend
@@ -66,4 +67,5 @@ class Context:
     client_id: str | None
     api_key: int
     version: int
+    target_port: int | None = None
     fetched: set[Partition] = field(default_factory=set, compare=False)

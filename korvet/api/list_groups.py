@@ -19,7 +19,7 @@ _CLASSIC: Final = "classic"
 
 @api(16, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Every group in one of the states and of one of the types asked for, whatever their case."""
+    """The groups of this node in one of the states and of one of the types asked for, whatever their case."""
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     types = {type_.lower() for type_ in getattr(request, "types_filter", ())}
     if types and _CLASSIC not in types:
@@ -38,6 +38,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
                 "group_type": _CLASSIC,
             }
             for group in groups
-            if not states or group.state.lower() in states
+            if (not states or group.state.lower() in states)
+            and ctx.listener.nodes.lists(group.group_id, ctx.target_port)
         ],
     }

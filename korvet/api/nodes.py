@@ -46,6 +46,12 @@ class Nodes(Protocol):
     def coordinator(self, group_id: str) -> Node:
         """Where the members of a group meet."""
 
+    def lists(self, group_id: str, target_port: int | None) -> bool:
+        """Whether a group is in the list of the node that was asked, by the port of the balancer where that is known.
+
+        Clients ask every node for its groups, and some show twice what two nodes have.
+        """
+
 
 class Spread:
     """Rendezvous hashing over some nodes, the same in every process; what was asked for is remembered."""
@@ -79,6 +85,7 @@ class FixedNodes:
     def __init__(self, leaders: Sequence[Node], coordinators: Sequence[Node] = ()) -> None:
         self.own_id = leaders[0].id
         self._all = (*leaders, *coordinators)
+        self._ports = {node.port for node in self._all}
         self._leaders = Spread(leaders)
         self._coordinators = Spread(coordinators or leaders)
 
@@ -90,6 +97,9 @@ class FixedNodes:
 
     def coordinator(self, group_id: str) -> Node:
         return self._coordinators.node(group_id)
+
+    def lists(self, group_id: str, target_port: int | None) -> bool:
+        return target_port not in self._ports or self.coordinator(group_id).port == target_port
 
 
 class LeasedNodes:
@@ -114,6 +124,9 @@ class LeasedNodes:
 
     def coordinator(self, group_id: str) -> Node:
         return self._follow().node(group_id)
+
+    def lists(self, group_id: str, target_port: int | None) -> bool:
+        return self.coordinator(group_id).id == self.own_id
 
     def _follow(self) -> Spread:
         live = self._registry.live

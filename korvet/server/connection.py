@@ -41,6 +41,7 @@ from korvet.wire.codec import (
     is_known,
 )
 from korvet.wire.frames import FrameSplitter
+from korvet.wire.proxy_header import ProxyHeader
 
 if TYPE_CHECKING:
     from korvet.server.server import Server
@@ -79,16 +80,19 @@ class _Seen(NamedTuple):
     context: Context | None
 
 
+_NO_HEADER = ProxyHeader(size_bytes=0)
 _NOTHING_SEEN = _Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None)
 
 
 class Connection(asyncio.BufferedProtocol):
     """A connection from accept to close. `serve` is its task.
 
-    :param client: the client's address where a load balancer told it; the connection's own otherwise.
+    :param header: what a load balancer told of the client.
     """
 
-    def __init__(self, server: Server, listener: Listener, frontend: Frontend, client: str | None = None) -> None:
+    def __init__(
+        self, server: Server, listener: Listener, frontend: Frontend, header: ProxyHeader = _NO_HEADER
+    ) -> None:
         self._server = server
         self._frontend = frontend
         self._listener = listener
@@ -110,7 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._draining = False
         self.active_at = self._loop.time()
-        self.client = client or ""
+        self._header = header
+        self.client = header.client_host or ""
 
     # ------------------------------------------------------------------ called by the transport
 
@@ -209,6 +214,7 @@ class Connection(asyncio.BufferedProtocol):
                 listener=self._listener,
                 principal="User:ANONYMOUS",
                 client_host=self.client,
+                target_port=self._header.target_port,
                 client_id=header.client_id,
                 api_key=header.api_key,
                 version=header.version,

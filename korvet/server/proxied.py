@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from korvet.errors import MalformedRequest
 from korvet.server.connection import Connection, peer_of
-from korvet.wire.proxy_header import parse_proxy_header
+from korvet.wire.proxy_header import ProxyHeader, parse_proxy_header
 
 if TYPE_CHECKING:
     from korvet.server.server import Server
@@ -24,10 +24,10 @@ _READ_BYTES = 4096
 class Proxied(asyncio.BufferedProtocol):
     """A connection from accept to the end of its header.
 
-    :param make: makes the connection of a client, of whom the header told the address, None where it told none.
+    :param make: makes the connection of a client of whom the header tells.
     """
 
-    def __init__(self, server: Server, make: Callable[[str | None], Connection]) -> None:
+    def __init__(self, server: Server, make: Callable[[ProxyHeader], Connection]) -> None:
         self._server = server
         self._make = make
         self._buffer = bytearray(_READ_BYTES)
@@ -59,7 +59,7 @@ class Proxied(asyncio.BufferedProtocol):
             return
         if header is not None:
             self._leave()
-            connection = self._make(header.client_host)
+            connection = self._make(header)
             transport.set_protocol(connection)
             connection.connection_made(transport)
             _feed(connection, memoryview(self._seen)[header.size_bytes :])

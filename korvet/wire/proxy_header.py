@@ -27,10 +27,14 @@ _TCP4, _TCP6 = 0x11, 0x21
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyHeader:
-    """A whole header: its length, and the client's address, None where the connection's own is to be taken."""
+    """A whole header: its length, who connected to the balancer, and to which of its ports.
+
+    Both are None where the header tells no addresses, and the connection's own are to be taken.
+    """
 
     size_bytes: int
-    client_host: str | None
+    client_host: str | None = None
+    target_port: int | None = None
 
 
 def parse_proxy_header(data: bytes | bytearray) -> ProxyHeader | None:
@@ -59,12 +63,12 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
     size_bytes = len(line) + len(end)
     match line.split(b" "):
         case [_, b"UNKNOWN", *_]:
-            return ProxyHeader(size_bytes=size_bytes, client_host=None)
+            return ProxyHeader(size_bytes=size_bytes)
         case [_, b"TCP4" | b"TCP6" as family, source, target, source_port, target_port]:
             if _is_port(source_port) and _is_port(target_port) and _host(family, target) is not None:
                 host = _host(family, source)
                 if host is not None:
-                    return ProxyHeader(size_bytes=size_bytes, client_host=host)
+                    return ProxyHeader(size_bytes=size_bytes, client_host=host, target_port=int(target_port))
     raise MalformedRequest(f"a wrong PROXY protocol line: {str(line)[2:-1]}")
 
 
@@ -98,16 +102,16 @@ def _parse_v2(data: bytes | bytearray) -> ProxyHeader | None:
         raise MalformedRequest(f"a PROXY protocol header of {size_bytes} bytes; up to {MAX_HEADER_BYTES} are taken")
     if len(data) < size_bytes:
         return None
-    host = _v2_host(family, bytes(data[_V2_FIXED_BYTES:size_bytes])) if command == _PROXY else None
-    return ProxyHeader(size_bytes=size_bytes, client_host=host)
+    if command != _PROXY or family not in (_TCP4, _TCP6):
+        return ProxyHeader(size_bytes=size_bytes)
+    host, port = _v2_addresses(family, bytes(data[_V2_FIXED_BYTES:size_bytes]))
+    return ProxyHeader(size_bytes=size_bytes, client_host=host, target_port=port)
 
 
-def _v2_host(family: int, addresses: bytes) -> str | None:
-    """The source address: it is followed by the target's, and by a port of each."""
-    if family not in (_TCP4, _TCP6):
-        return None
+def _v2_addresses(family: int, addresses: bytes) -> tuple[str, int]:
+    """The source's host and the target's port: hosts come first, then the ports in the same order."""
     width = 4 if family == _TCP4 else 16
     if len(addresses) < 2 * (width + 2):
         raise MalformedRequest(f"a PROXY protocol header whose addresses end after {len(addresses)} bytes")
-    source = addresses[:width]
-    return str(IPv4Address(source)) if family == _TCP4 else _shown(IPv6Address(source))
+    source, port = addresses[:width], int.from_bytes(addresses[2 * width + 2 : 2 * width + 4])
+    return str(IPv4Address(source)) if family == _TCP4 else _shown(IPv6Address(source)), port

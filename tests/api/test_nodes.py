@@ -64,6 +64,14 @@ def test_ports_of_a_balancer_lead_in_their_first_half_and_coordinate_in_the_seco
     assert (only.leader("t", 0).id, only.coordinator("g").id, only.own_id) == (1, 1, 1)
 
 
+def test_group_is_in_the_list_of_the_port_that_coordinates_it() -> None:
+    several = virtual_nodes("kafka.example", range(9092, 9098))
+    port = several.coordinator("g").port
+    assert [asked for asked in range(9092, 9098) if several.lists("g", asked)] == [port]
+    assert several.lists("g", None)
+    assert several.lists("g", 1234)
+
+
 class _Known:
     """What `LeasedNodes` reads of a registry."""
 

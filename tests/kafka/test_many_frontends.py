@@ -142,6 +142,30 @@ def test_client_behind_a_balancer_is_served_by_all_and_does_without_one_that_die
     balanced.balancer.wait_until_up()
 
 
+def _listed(fleet: Fleet, topic: str) -> list[str]:
+    """The groups that all nodes list, one after the other, of ten that were made for it."""
+    fleet.create_topic(topic)
+    groups = {f"{topic}-{number}" for number in range(10)}
+    partitions = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}]
+    for group in groups:
+        usual = {"generation_id_or_member_epoch": -1, "topics": [{"name": topic, "partitions": partitions}]}
+        ask(fleet.port, "offset_commit", 8, group_id=group, member_id="", **usual)
+    shown = ask(fleet.port, "metadata", 12, topics=[], allow_auto_topic_creation=False)["brokers"]
+    answers = [ask(node["port"], "list_groups", 4) for node in shown]
+    assert len(answers) >= FRONT_ENDS
+    return sorted(group["group_id"] for answer in answers for group in answer["groups"] if group["group_id"] in groups)
+
+
+def test_group_is_in_the_list_of_one_front_end(registered: Fleet) -> None:
+    registered.create_topic("agreed")
+    poll_until(lambda: registered.agree("agreed"), "all front-ends tell the same, and each leads something")
+    assert _listed(registered, "listed") == sorted(f"listed-{number}" for number in range(10))
+
+
+def test_group_is_in_the_list_of_one_port_of_a_balancer(balanced: Fleet) -> None:
+    assert _listed(balanced, "listed") == sorted(f"listed-{number}" for number in range(10))
+
+
 def _produce_and_consume(fleet: Fleet, name: str, topic: str, group: str, victim: KorvetServer) -> None:
     """A client produces and a member consumes, while a front-end is killed; nothing is lost and nobody rebalances."""
     client = fleet.client(name)

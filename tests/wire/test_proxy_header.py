@@ -78,7 +78,7 @@ def test_header_without_a_tcp_address_leaves_the_connections_own(header: bytes) 
 def test_header_may_come_byte_by_byte_and_with_what_follows(header: bytes) -> None:
     for size in range(len(header)):
         assert parse_proxy_header(header[:size]) is None
-    expected = ProxyHeader(size_bytes=len(header), client_host="192.0.2.7")
+    expected = ProxyHeader(size_bytes=len(header), client_host="192.0.2.7", target_port=9092)
     for more in (b"", b"\0\0\0\x10\r\n\r\n", header):
         assert parse_proxy_header(bytearray(header + more)) == expected
 
