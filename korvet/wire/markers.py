@@ -1,0 +1,55 @@
+"""Control batches: how a log says that a producer's transaction was committed or aborted there.
+
+A control batch is a batch of magic 2 with the attributes control and transactional, a base sequence of -1, and one
+record. The record's key is version int16 and type int16 (0 abort, 1 commit), its value version int16 and the epoch of
+the coordinator int32.
+
+Source: ControlRecordType, EndTransactionMarker, MemoryRecords.writeEndTransactionalMarker
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from crc32c import crc32c
+
+from korvet.wire.batch import CONTROL, CRC_FROM, HEADER, HEADER_BYTES, LENGTH_FROM, MAGIC, TRANSACTIONAL, Batch
+
+COORDINATOR_EPOCH: Final = 0
+"""Coordinators have no epochs here: a transaction's ordinal keeps late ones out."""
+_KEY = struct.Struct(">hh")
+_VALUE = struct.Struct(">hi")
+_VERSION = 0
+_ABORT, _COMMIT = 0, 1
+_NO_SEQUENCE = -1
+
+
+def marker(producer_id: int, producer_epoch: int, *, is_commit: bool, timestamp_ms: int) -> tuple[Batch, bytes]:
+    """The control batch that ends a producer's transaction, as header and bytes; its base offset is 0."""
+    record = _record(_COMMIT if is_commit else _ABORT)
+    batch = Batch(
+        base_offset=0,
+        length=HEADER_BYTES - LENGTH_FROM + len(record),
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=CONTROL | TRANSACTIONAL,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=_NO_SEQUENCE,
+        records=1,
+    )
+    data = HEADER.pack(*batch) + record
+    batch = batch._replace(crc=crc32c(memoryview(data)[CRC_FROM:]))
+    return batch, HEADER.pack(*batch) + record
+
+
+def _record(kind: int) -> bytes:
+    """Length, attributes, both deltas 0, key, value, no headers. All lengths are varints of one byte, zig-zag."""
+    key, value = _KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, COORDINATOR_EPOCH)
+    body = bytes((0, 0, 0, 2 * len(key))) + key + bytes((2 * len(value),)) + value + b"\x00"
+    return bytes((2 * len(body),)) + body
