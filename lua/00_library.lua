@@ -11,7 +11,7 @@
 -- * Kafka's outcomes are data: the first element of a reply is a code of the table below. An error reply means a
 --   broken contract or a corrupt state.
 
-local korvet = { VERSION = '0.2.0' }
+local korvet = { VERSION = '0.3.0' }
 
 -- Codes that a reply can begin with: Kafka's (org.apache.kafka.common.protocol.Errors), and below zero korvet's own.
 local code = {
@@ -20,6 +20,8 @@ local code = {
   UNINDEXED = -4, -- there is no such group: put it in the index, and call again with an id for it
   RETRY = -5, -- the group has further Redis groups by now: destroy these too, and call again
   LATE = -6, -- the call waited while Redis stood still: call again, unless who asked is gone by now
+  VERIFY = -7, -- no open transaction of this producer here: ask its coordinator, send again with the ordinal
+  FRESH_ID = -8, -- the transactional id needs a producer id that was never used: call again with one
   NONE = 0,
   OFFSET_OUT_OF_RANGE = 1,
   UNKNOWN_TOPIC_OR_PARTITION = 3,
@@ -36,6 +38,9 @@ local code = {
   INVALID_PARTITIONS = 37,
   OUT_OF_ORDER_SEQUENCE_NUMBER = 45,
   INVALID_PRODUCER_EPOCH = 47,
+  INVALID_TXN_STATE = 48,
+  INVALID_PRODUCER_ID_MAPPING = 49,
+  CONCURRENT_TRANSACTIONS = 51,
   NON_EMPTY_GROUP = 68,
   GROUP_ID_NOT_FOUND = 69,
   FENCED_LEADER_EPOCH = 74,
@@ -43,4 +48,7 @@ local code = {
   GROUP_MAX_SIZE_REACHED = 81,
   FENCED_INSTANCE_ID = 82,
   GROUP_SUBSCRIBED_TO_TOPIC = 86,
+  PRODUCER_FENCED = 90,
+  TRANSACTIONAL_ID_NOT_FOUND = 105,
+  TRANSACTION_ABORTABLE = 120,
 }

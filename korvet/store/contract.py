@@ -24,11 +24,18 @@ RETRY = -5
 """Code of a reply: the group has further Redis groups by now; destroy these too, and call again."""
 LATE = -6
 """Code of a reply: the call waited while Redis stood still; call again, unless who asked is gone by now."""
+VERIFY = -7
+"""Code of a reply: no open transaction of this producer and epoch here; ask its coordinator, send with the ordinal."""
+FRESH_ID = -8
+"""Code of a reply: the transactional id needs a producer id that was never used; call again with one."""
 
 CATALOG_KEYS = ("meta", "topics", "configs")
 LOG_KEYS = ("log", "meta", "producers")
+TRANSACTION_LOG_KEYS = (*LOG_KEYS, "open", "aborted", "transactions")
 GROUP_KEYS = ("group", "members", "sessions", "static", "offsets")
 ATTACHED_GROUP_KEYS = (*GROUP_KEYS, "attached")
+TRANSACTION_GROUP_KEYS = (*ATTACHED_GROUP_KEYS, "pending")
+TRANSACTION_KEYS = ("id", "deadlines")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +162,7 @@ LOG_FUNCTIONS = (
     Function(
         name="korvet_log_create",
         description="make the keys of a partition",
-        keys=LOG_KEYS,
+        keys=(*LOG_KEYS, "open?", "aborted?", "transactions?"),
         args=("topic_id", "run_id"),
         reply="{code}; may be repeated",
     ),
@@ -192,7 +199,7 @@ LOG_FUNCTIONS = (
     Function(
         name="korvet_log_trim",
         description="move the log start up and remove a bounded number of batches below it",
-        keys=LOG_KEYS,
+        keys=(*LOG_KEYS, "open?", "aborted?", "transactions?"),
         args=("topic_id", "offset", "epoch?"),
         reply="{code, log_start, more}; more is 1 while batches may be left to remove: call again",
         allow_oom=True,
@@ -200,7 +207,7 @@ LOG_FUNCTIONS = (
     Function(
         name="korvet_log_delete",
         description="remove a partition, a bounded number of batches at a time",
-        keys=LOG_KEYS,
+        keys=(*LOG_KEYS, "open?", "aborted?", "transactions?"),
         args=("topic_id",),
         reply="{code, more}; more is 1 while something is left: call again; may be repeated, "
         "and leaves another topic's keys alone",
@@ -238,6 +245,122 @@ LOG_FUNCTIONS = (
         reply="{code}, or {0, topic_id, _, start, _, end, _, epoch, _, batches, _, bytes, _, groups, [[name, _, "
         "position, _, lag_records, _, lag_batches, _], ...]}: each name is followed by its value, the position is a "
         "text",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_append_transactional",
+        description="append a record batch of a transaction",
+        keys=(*TRANSACTION_LOG_KEYS, "temporary?"),
+        args=(
+            "topic_id",
+            "run_id",
+            "records",
+            "size",
+            "max_timestamp",
+            "crc",
+            "producer_id",
+            "producer_epoch",
+            "base_sequence",
+            "batch",
+            "is_next",
+            "ordinal",
+            "transactional_id",
+        ),
+        reply="the text `code base_offset log_start leader_epoch`, as log_append",
+    ),
+    Function(
+        name="korvet_log_mark",
+        description="end a transaction in a partition by a control batch",
+        keys=TRANSACTION_LOG_KEYS,
+        args=(
+            "topic_id",
+            "run_id",
+            "producer_id",
+            "producer_epoch",
+            "ordinal",
+            "decision",
+            "size",
+            "max_timestamp",
+            "crc",
+            "batch",
+        ),
+        reply="the text `code base_offset log_start leader_epoch`; base_offset is -1 where the transaction was ended "
+        "before and nothing is written; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_producers",
+        description="what is remembered of the producers of a partition",
+        keys=TRANSACTION_LOG_KEYS,
+        args=("topic_id", "cursor"),
+        reply="{code, cursor, [[producer_id, epoch, last_sequence, last_timestamp, first_offset of its open "
+        "transaction, ordinal of it, transactional_id], ...]}; call again with the cursor until it is '0'; what is not "
+        "known is -1 or ''",
+        read_only=True,
+        allow_oom=True,
+    ),
+)
+
+TRANSACTION_FUNCTIONS = (
+    Function(
+        name="korvet_txn_init",
+        description="give the producer of a transactional id its producer id and epoch, and fence the one before",
+        keys=TRANSACTION_KEYS,
+        args=("transactional_id", "timeout", "producer_id", "producer_epoch", "fresh_id"),
+        reply="{code, producer_id, epoch}; with CONCURRENT_TRANSACTIONS {code, -1, -1, decision}: call again when that "
+        "is finished",
+    ),
+    Function(
+        name="korvet_txn_add",
+        description="take partitions and groups into a transaction, or verify that they are in it",
+        keys=TRANSACTION_KEYS,
+        args=("transactional_id", "producer_id", "producer_epoch", "mode", "members..."),
+        reply="{code, ordinal or -1, [code, ...]}, one for each member; with CONCURRENT_TRANSACTIONS {code, -1, [], "
+        "decision}",
+    ),
+    Function(
+        name="korvet_txn_end",
+        description="decide that a transaction is committed or aborted",
+        keys=TRANSACTION_KEYS,
+        args=("transactional_id", "producer_id", "producer_epoch", "decision", "version", "fresh_id"),
+        reply="{code, producer_id, epoch}, or {code, producer_id, epoch, decision} where there is one to be finished, "
+        "also with CONCURRENT_TRANSACTIONS",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_txn_complete",
+        description="note that a decision is finished everywhere",
+        keys=TRANSACTION_KEYS,
+        args=("transactional_id", "ordinal", "expiration"),
+        reply="{0}; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_txn_due",
+        description="the transactional ids of which something is due",
+        keys=("deadlines",),
+        args=("most",),
+        reply="[transactional_id, ...]",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_txn_expire",
+        description="do what is due of a transactional id",
+        keys=TRANSACTION_KEYS,
+        args=("transactional_id", "expiration"),
+        reply="{0}, or {0, decision} where there is one to be finished",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_txn_describe",
+        description="the state of a transactional id",
+        keys=("id",),
+        args=(),
+        reply="{code}, or {0, name, value, ...} of state, producer_id, producer_epoch, last_producer_id, "
+        "last_producer_epoch, marker_epoch, ordinal, timeout_ms, started_ms, updated_ms, partitions, groups; numbers "
+        "that are not known are -1. partitions: [`topic:partition`, topic_id, ...]",
         read_only=True,
         allow_oom=True,
     ),
@@ -352,9 +475,10 @@ GROUP_FUNCTIONS = (
     Function(
         name="korvet_group_fetch",
         description="read committed offsets",
-        keys=GROUP_KEYS,
+        keys=(*GROUP_KEYS, "pending?"),
         args=("places...",),
-        reply="[`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]",
+        reply="[`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]; `unstable` in the place of an "
+        "offset that an open transaction may change, where the key pending is given",
         read_only=True,
         allow_oom=True,
     ),
@@ -421,9 +545,38 @@ GROUP_FUNCTIONS = (
     Function(
         name="korvet_group_delete",
         description="remove a group without members, and its offsets, when its Redis groups are destroyed",
-        keys=ATTACHED_GROUP_KEYS,
+        keys=(*ATTACHED_GROUP_KEYS, "pending?"),
         args=("outages", "which", "places..."),
         reply="code",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_txn_commit",
+        description="hold offsets that a transaction commits when it is committed",
+        keys=TRANSACTION_GROUP_KEYS,
+        args=(
+            "outages",
+            "id",
+            "locator",
+            "member_id",
+            "instance_id",
+            "generation",
+            "retention",
+            "producer_id",
+            "producer_epoch",
+            "ordinal",
+            "transactional_id",
+            "offsets...",
+        ),
+        reply="code; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_txn_end",
+        description="commit or forget the offsets that a transaction holds",
+        keys=TRANSACTION_GROUP_KEYS,
+        args=("producer_id", "ordinal", "decision"),
+        reply="code; may be repeated",
         allow_oom=True,
     ),
 )
@@ -459,6 +612,7 @@ FUNCTIONS: Mapping[str, Function] = _by_name(
         *CATALOG_FUNCTIONS,
         *FRONTEND_FUNCTIONS,
         *LOG_FUNCTIONS,
+        *TRANSACTION_FUNCTIONS,
         *GROUP_FUNCTIONS,
         *READER_FUNCTIONS,
     )

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 GROUP_INDEX_SHARDS = 16
+TRANSACTION_SHARDS = 16
 
 
 class PartitionKeys(NamedTuple):
@@ -21,6 +22,17 @@ class PartitionKeys(NamedTuple):
     log: str
     meta: str
     producers: str
+
+
+class TransactionLogKeys(NamedTuple):
+    """Keys of one partition with those of its transactions, for the functions that append to these, trim and delete."""
+
+    log: str
+    meta: str
+    producers: str
+    open: str
+    aborted: str
+    transactions: str
 
 
 class GroupKeys(NamedTuple):
@@ -42,6 +54,25 @@ class AttachedGroupKeys(NamedTuple):
     static: str
     offsets: str
     attached: str
+
+
+class TransactionGroupKeys(NamedTuple):
+    """Keys of one group with all that are beside it, for the functions of transactions and for its deletion."""
+
+    group: str
+    members: str
+    sessions: str
+    static: str
+    offsets: str
+    attached: str
+    pending: str
+
+
+class TransactionKeys(NamedTuple):
+    """Keys of one transactional id, in the order of every transaction function's KEYS."""
+
+    id: str
+    deadlines: str
 
 
 def placed_batch(log: str, next_offset: int) -> str:
@@ -94,6 +125,12 @@ class Namespace:
         unit = f"korvet:{{{_encoded(self.name)}:{_encoded(topic)}:{partition}}}"
         return PartitionKeys(f"{unit}:log", f"{unit}:meta", f"{unit}:producers")
 
+    def transaction_log(self, topic: str, partition: int) -> TransactionLogKeys:
+        """The keys of `partition`, and those beside them that know its transactions."""
+        keys = self.partition(topic, partition)
+        unit = keys.log.removesuffix(":log")
+        return TransactionLogKeys(*keys, f"{unit}:open", f"{unit}:aborted", f"{unit}:transactions")
+
     def group(self, group_id: str) -> GroupKeys:
         unit = f"korvet:{{{_encoded(self.name)}:group:{_encoded(group_id)}}}"
         return GroupKeys(f"{unit}:group", f"{unit}:members", f"{unit}:sessions", f"{unit}:static", f"{unit}:offsets")
@@ -102,6 +139,24 @@ class Namespace:
         """The keys of `group`, and the one beside them that knows its Redis groups."""
         keys = self.group(group_id)
         return AttachedGroupKeys(*keys, f"{keys.group.removesuffix(':group')}:attached")
+
+    def transaction_group(self, group_id: str) -> TransactionGroupKeys:
+        """The keys of `attached_group`, and the one beside them that holds the offsets of open transactions."""
+        keys = self.attached_group(group_id)
+        return TransactionGroupKeys(*keys, f"{keys.group.removesuffix(':group')}:pending")
+
+    def _transaction_shard(self, shard: int) -> str:
+        return f"korvet:{{{_encoded(self.name)}:txn:{shard:02d}}}"
+
+    def transaction(self, transactional_id: str) -> TransactionKeys:
+        """The keys of a transactional id, which lie in its shard."""
+        shard = crc32(transactional_id.encode()) % TRANSACTION_SHARDS
+        unit = self._transaction_shard(shard)
+        return TransactionKeys(f"{unit}:id:{_encoded(transactional_id)}", self.transaction_deadlines(shard))
+
+    def transaction_deadlines(self, shard: int) -> str:
+        """The zset of all transactional ids of a shard by the time at which something of them is due."""
+        return f"{self._transaction_shard(shard)}:deadlines"
 
     def reader(self, client_id: str, client_host: str) -> str:
         """The groups for which a client at a host reads."""
