@@ -1,7 +1,9 @@
 -- Idempotent producers: what is remembered of each producer id that appended to a partition.
 --
 -- The producers hash: producer id -> `producer_epoch leader_epoch|first,last,base|...`: the epochs of its last append
--- and, newest first, the sequences and the base offset of its last five batches. Kafka forgets a producer that was
+-- and, newest first, the sequences and the base offset of its last five batches. Behind the leader epoch is a `*` while
+-- the producer has an open transaction here. A marker of a new producer epoch stands there as a batch whose sequences
+-- are -1, so that the next one begins at 0. Kafka forgets a producer that was
 -- silent for a day (producer.id.expiration.ms). Here no append asks for the time: now and then the end of the log is
 -- noted, and what lies below an end noted a day ago is a day old. The field of the empty name holds these notes:
 -- `cursor old_end noted_ms noted_end`, where all below old_end is old enough to be forgotten.
@@ -14,19 +16,19 @@ producer.EXPIRATION_MS = 86400000
 producer.SWEEP = 10
 
 -- Judge a batch by its producer's state. Returns a code, the base offset of the first append where the batch is a
--- duplicate, and the text of the four batches that are kept behind it.
+-- duplicate, the text of the four batches that are kept behind it, and '*' where a transaction of the producer is open.
 function producer.judge(state, epoch, first, last, leader_epoch, is_next)
-  local known_epoch, known_leader_epoch, kept, newest =
-    string.match(state, '^(%-?%d+) (%d+)(|%d+,(%d+),%d+|?[^|]*|?[^|]*|?[^|]*)')
+  local known_epoch, known_leader_epoch, open, kept, newest =
+    string.match(state, '^(%-?%d+) (%d+)(%*?)(|%-?%d+,(%-?%d+),%d+|?[^|]*|?[^|]*|?[^|]*)')
   if epoch ~= known_epoch then
     if tonumber(epoch) < tonumber(known_epoch) then
       return code.INVALID_PRODUCER_EPOCH
     end
-    return first == 0 and code.NONE or code.OUT_OF_ORDER_SEQUENCE_NUMBER, nil, ''
+    return first == 0 and code.NONE or code.OUT_OF_ORDER_SEQUENCE_NUMBER, nil, '', open
   end
   local gap = (first - newest - 1) % producer.SEQUENCES
   if gap == 0 then
-    return code.NONE, nil, kept
+    return code.NONE, nil, kept, open
   end
   local base = string.match(state, string.format('|%d,%d,(%%d+)', first, last))
   if base then
@@ -36,9 +38,9 @@ function producer.judge(state, epoch, first, last, leader_epoch, is_next)
   -- any refusal of what comes after them ends an idempotent librdkafka producer that had to try twice: so it goes on
   -- behind the gap, once. What comes after a batch that failed waits for its second try: a front-end says so.
   if not is_next and gap < producer.SEQUENCES / 2 and known_leader_epoch ~= leader_epoch then
-    return code.NONE, nil, kept
+    return code.NONE, nil, kept, open
   end
-  return code.OUT_OF_ORDER_SEQUENCE_NUMBER
+  return code.OUT_OF_ORDER_SEQUENCE_NUMBER, nil, nil, open
 end
 
 -- Judge an append by its arguments. Returns a code, the base offset of the first append where the batch is a duplicate,
@@ -50,10 +52,12 @@ function producer.admit(producers_key, args, leader_epoch, base)
   local state = redis.call('HGET', producers_key, producer_id)
   local kept = ''
   if state then
-    local outcome, first_base
-    outcome, first_base, kept = producer.judge(state, epoch, first, last, leader_epoch, args[11])
+    local outcome, first_base, open
+    outcome, first_base, kept, open = producer.judge(state, epoch, first, last, leader_epoch, args[11])
     if outcome ~= code.NONE or first_base then
       return outcome, first_base
+    elseif open == '*' then
+      return code.INVALID_TXN_STATE
     end
   elseif args[11] then
     return code.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -61,7 +65,7 @@ function producer.admit(producers_key, args, leader_epoch, base)
   return code.NONE, nil, string.format('%s %s|%d,%d,%s%s', epoch, leader_epoch, first, last, base, kept), not state
 end
 
--- Forget a few producers that were silent for a day.
+-- Forget a few producers that were silent for a day; not those with an open transaction.
 function producer.sweep(producers_key, log_end)
   local now_ms = value.now_ms()
   local notes = redis.call('HGET', producers_key, '') or ''
@@ -75,7 +79,7 @@ function producer.sweep(producers_key, log_end)
   local scanned = redis.call('HSCAN', producers_key, cursor, 'COUNT', producer.SWEEP)
   local flat = scanned[2]
   for at = 1, #flat, 2 do
-    local base = string.match(flat[at + 1], '^%-?%d+ %d+|%d+,%d+,(%d+)')
+    local base = string.match(flat[at + 1], '^%-?%d+ %d+|%-?%d+,%-?%d+,(%d+)')
     if base and tonumber(base) < tonumber(old_end) then
       redis.call('HDEL', producers_key, flat[at])
     end

@@ -52,23 +52,27 @@ function log.is_placeable(temporary_key, size, log_key)
   return length ~= 0
 end
 
--- log_append: append a record batch
--- KEYS[1] log       stream  record batches
--- KEYS[2] meta      hash    identity, offsets, epochs, totals
--- KEYS[3] producers hash    producer id -> last batches
--- KEYS[4] temporary string  (optional) a batch to be placed; it is gone after any answer but RESEND
--- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
--- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[4]
--- ARGV[11] is_next  (optional) given where an earlier batch of the producer failed: no gap is let pass
--- Returns the text `code base_offset log_start leader_epoch`, each -1 where unknown; a duplicate gets its first
--- append's base_offset
--- Codes: GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH
--- Source: UnifiedLog.append, UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence
-function log.append(keys, args)
-  local call, format = redis.call, string.format
-  local log_key, meta_key, temporary_key = keys[1], keys[2], keys[4]
+-- The totals text with a further batch.
+function log.totals_with(totals, size, max_timestamp)
+  local running_max, running_bytes, running_batches = string.match(totals, '^(%S+) (%d+) (%d+)$')
+  local latest = max_timestamp
+  if string.byte(latest) == log.MINUS then
+    latest = value.integer(value.now_ms())
+  end
+  if latest ~= running_max and tonumber(latest) > tonumber(running_max) then
+    running_max = latest
+  end
+  return running_max .. string.format(' %d %d', running_bytes + size, running_batches + 1)
+end
+
+-- Append a batch, whose arguments are those of log_append. A transaction, where there is one, judges it in the place of
+-- its producer's state: admit(transaction, keys, args, leader_epoch, base) returns what producer.admit does, and then
+-- first_open as it is afterwards; write(transaction, keys, args, base) does what else there is to be written.
+function log.append_batch(keys, args, temporary_key, transaction)
+  local call = redis.call
+  local log_key, meta_key = keys[1], keys[2]
   local records, size, max_timestamp, producer_id = args[3], args[4], args[5], args[7]
-  local meta = call('HMGET', meta_key, 'topic_id', 'run_id', 'start', 'end', 'epoch', 'totals')
+  local meta = call('HMGET', meta_key, 'topic_id', 'run_id', 'start', 'end', 'epoch', 'totals', 'first_open')
   if meta[1] ~= args[1] then
     return log.not_appended(temporary_key, code.GONE, -1, -1, -1)
   end
@@ -78,10 +82,16 @@ function log.append(keys, args)
     epoch, epochs = log.new_history(meta_key, epoch, base)
   end
 
+  local first_open = meta[7]
   local producer_state, is_new_producer
   if producer_id ~= '-1' then
     local outcome, first_base
-    outcome, first_base, producer_state, is_new_producer = producer.admit(keys[3], args, epoch, base)
+    if transaction then
+      outcome, first_base, producer_state, is_new_producer, first_open =
+        transaction:admit(keys, args, epoch, base, first_open)
+    else
+      outcome, first_base, producer_state, is_new_producer = producer.admit(keys[3], args, epoch, base)
+    end
     if not producer_state then
       return log.not_appended(temporary_key, outcome, first_base or -1, start, meta[5])
     end
@@ -90,16 +100,8 @@ function log.append(keys, args)
     return log.appended(code.RESEND, -1, start, meta[5])
   end
 
-  local running_max, running_bytes, running_batches = string.match(meta[6], '^(%S+) (%d+) (%d+)$')
-  local latest = max_timestamp
-  if string.byte(latest) == log.MINUS then
-    latest = value.integer(value.now_ms())
-  end
-  if latest ~= running_max and tonumber(latest) > tonumber(running_max) then
-    running_max = latest
-  end
-  local totals = running_max .. format(' %d %d', running_bytes + size, running_batches + 1)
-  local next_offset = format('%d', base + records)
+  local totals = log.totals_with(meta[6], size, max_timestamp)
+  local next_offset = string.format('%d', base + records)
   local index = records .. ' ' .. size .. ' ' .. max_timestamp .. ' ' .. totals .. ' ' .. epoch .. ' ' .. args[6]
   if temporary_key then
     local placed_key = log.placed_key(log_key, next_offset)
@@ -119,8 +121,31 @@ function log.append(keys, args)
       producer.sweep(keys[3], next_offset)
     end
   end
-  call('SPUBLISH', log_key, epoch .. ' ' .. next_offset)
+  if transaction then
+    transaction:write(keys, args, base)
+  end
+  local published = epoch .. ' ' .. next_offset
+  if first_open then
+    published = published .. ' ' .. first_open
+  end
+  call('SPUBLISH', log_key, published)
   return '0 ' .. base .. ' ' .. start .. ' ' .. epoch
+end
+
+-- log_append: append a record batch
+-- KEYS[1] log       stream  record batches
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- KEYS[4] temporary string  (optional) a batch to be placed; it is gone after any answer but RESEND
+-- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] records   ARGV[4] size bytes   ARGV[5] max_timestamp ms   ARGV[6] crc
+-- ARGV[7] producer_id or -1   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[4]
+-- ARGV[11] is_next  (optional) given where an earlier batch of the producer failed: no gap is let pass
+-- Returns the text `code base_offset log_start leader_epoch`, each -1 where unknown; a duplicate gets its first
+-- append's base_offset
+-- Codes: GONE, RESEND, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE
+-- Source: UnifiedLog.append, UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence
+function log.append(keys, args)
+  return log.append_batch(keys, args, keys[4])
 end
 redis.register_function{
   function_name = 'korvet_log_append',

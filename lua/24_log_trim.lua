@@ -26,8 +26,9 @@ function log.drop(log_key, entries)
   end
   local placed = {}
   for _, entry in ipairs(entries) do
-    if log.is_placed(entry) then
-      placed[#placed + 1] = log.placed_key(log_key, log.next_offset(entry))
+    local place = log.place_of(entry)
+    if place then
+      placed[#placed + 1] = log.placed_key(log_key, place)
     end
   end
   if #placed > 0 then
@@ -40,6 +41,9 @@ end
 -- KEYS[1] log       stream  record batches
 -- KEYS[2] meta      hash    identity, offsets, epochs, totals
 -- KEYS[3] producers hash    producer id -> last batches
+-- KEYS[4] open zset (optional) producer id -> first offset of its open transaction
+-- KEYS[5] aborted zset (optional) `first last producer_id stable` by the last offset
+-- KEYS[6] transactions hash (optional) producer id -> `epoch closed_ordinal open_ordinal transactional_id`
 -- ARGV[1] topic_id   ARGV[2] offset   the new log start, or -1 for the end
 -- ARGV[3] epoch  (optional) the leader epoch in which the offset was chosen: in another one it is another history's
 -- Returns {code, log_start, more}; more is 1 while batches may be left to remove: call again
@@ -65,6 +69,9 @@ function log.trim(keys, args)
     redis.call('HSET', keys[2], 'start', value.integer(new_start), 'epochs', epochs) -- first write
     -- No epoch and no end: who follows the log asks before it trusts what it remembers.
     redis.call('SPUBLISH', keys[1], '-1 -1')
+    if keys[5] then
+      redis.call('ZREMRANGEBYSCORE', keys[5], 0, '(' .. value.integer(new_start))
+    end
   end
   log.drop(keys[1], below)
   return { code.NONE, new_start, #below == log.STEP and 1 or 0 }
@@ -76,16 +83,47 @@ redis.register_function{
   description = 'move the log start up and remove a bounded number of batches below it',
 }
 
+-- Where compaction has a stream beside the log.
+function log.spare_key(log_key)
+  return log_key .. ':spare'
+end
+
+-- Remove the first entries of the stream beside the log, and the placed batches that are not the log's as well. Returns
+-- whether some are left.
+function log.discard_spare(log_key, spare_key)
+  local entries = redis.call('XRANGE', spare_key, '-', '+', 'COUNT', log.STEP)
+  local own = {}
+  for _, entry in ipairs(entries) do
+    local place = log.place_of(entry)
+    local live = place and redis.call('XRANGE', log_key, entry[1], entry[1])[1]
+    if place and not (live and log.place_of(live) == place) then
+      own[#own + 1] = log.placed_key(log_key, place)
+    end
+  end
+  if #own > 0 then
+    redis.call('UNLINK', unpack(own))
+  end
+  if #entries < log.STEP then
+    redis.call('UNLINK', spare_key)
+    return false
+  end
+  redis.call('XTRIM', spare_key, 'MINID', '=', log.next_offset(entries[#entries]) .. '-1')
+  return true
+end
+
 -- log_delete: remove a partition, a bounded number of batches at a time
 -- KEYS[1] log       stream  record batches
 -- KEYS[2] meta      hash    identity, offsets, epochs, totals
 -- KEYS[3] producers hash    producer id -> last batches
+-- KEYS[4] open zset (optional) producer id -> first offset of its open transaction
+-- KEYS[5] aborted zset (optional) `first last producer_id stable` by the last offset
+-- KEYS[6] transactions hash (optional) producer id -> `epoch closed_ordinal open_ordinal transactional_id`
 -- ARGV[1] topic_id
 -- Returns {code, more}; more is 1 while something is left: call again; may be repeated, and leaves another topic's
 -- keys alone
 -- Source: LogManager.asyncDelete
 function log.delete(keys, args)
-  local log_key, meta_key, producers_key, topic_id = keys[1], keys[2], keys[3], args[1]
+  local log_key, meta_key, topic_id = keys[1], keys[2], args[1]
   local meta = redis.call('HMGET', meta_key, 'topic_id', 'deleting')
   local owner = meta[1] or meta[2]
   if owner and owner ~= topic_id then
@@ -94,8 +132,9 @@ function log.delete(keys, args)
   local entries = redis.call('XRANGE', log_key, '-', '+', 'COUNT', log.STEP)
   local is_last = #entries < log.STEP
   log.drop(log_key, entries) -- first write
+  is_last = is_last and not log.discard_spare(log_key, log.spare_key(log_key))
   if is_last then
-    redis.call('UNLINK', log_key, meta_key, producers_key)
+    redis.call('UNLINK', unpack(keys))
   elseif meta[1] then
     redis.call('HDEL', meta_key, 'topic_id')
     redis.call('HSET', meta_key, 'deleting', topic_id)

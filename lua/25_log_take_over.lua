@@ -8,7 +8,7 @@
 -- Codes: GONE
 -- Source: Partition.makeLeader
 function log.take_over(keys, args)
-  local meta = redis.call('HMGET', keys[2], 'topic_id', 'run_id', 'end', 'epoch')
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'run_id', 'end', 'epoch', 'first_open')
   if meta[1] ~= args[1] then
     return { code.GONE, -1 }
   end
@@ -17,7 +17,7 @@ function log.take_over(keys, args)
     local epochs
     epoch, epochs = log.new_history(keys[2], epoch, meta[3])
     log.begin_history(keys[2], epoch, epochs, args[2]) -- first write
-    redis.call('SPUBLISH', keys[1], epoch .. ' ' .. meta[3])
+    redis.call('SPUBLISH', keys[1], epoch .. ' ' .. meta[3] .. (meta[5] and ' ' .. meta[5] or ''))
   end
   return { code.NONE, tonumber(epoch) }
 end

@@ -5,7 +5,8 @@
 -- that take part in it; synced, members that asked for their assignment in this generation; assigned, the generation
 -- that the members' assignments are of; rebalance_timeout and session_timeout, the longest and the shortest of the
 -- members; join_deadline, sync_deadline, and initial while a first rebalance waits for more members; next_due, no later
--- than the first deadline; retention; expires_at while it is Empty. Times are ms since 1970, durations ms.
+-- than the first deadline; retention; expires_at while it is Empty; transactions, the number of open ones that commit
+-- offsets of the group. Times are ms since 1970, durations ms.
 --
 -- Deadlines are data. `group.advance` does what became due; functions that write keep what it did, the others forget
 -- it. Both work on a table that collects all changes, which `group.save` writes.
@@ -26,7 +27,7 @@ local group = {
     { 'initial' }, { 'generation', true }, { 'state_since', true }, { 'attempt', true }, { 'joined', true },
     { 'synced', true }, { 'assigned', true }, { 'rebalance_timeout', true }, { 'session_timeout', true },
     { 'join_deadline', true }, { 'sync_deadline', true }, { 'next_due', true }, { 'retention', true },
-    { 'expires_at', true },
+    { 'expires_at', true }, { 'transactions', true },
   },
   -- How long the keys outlive expires_at: only a backstop, for the group is gone by then to everyone who asks.
   BACKSTOP = 86400000,
@@ -71,6 +72,11 @@ function group.expect(keys, args, name, least, step, further)
   end
 end
 
+-- Whether a group is gone, by two of its fields: none is that an open transaction holds offsets for.
+function group.has_expired(expires_at, transactions, now)
+  return expires_at and tonumber(expires_at) <= now and tonumber(transactions or 0) == 0
+end
+
 -- The group's state, read from its keys. A group that expired is read as none, whose remains `save` removes.
 function group.open(keys)
   local names = {}
@@ -86,7 +92,7 @@ function group.open(keys)
     keys = keys, now = value.now_ms(), fields = fields, changed = {}, members = {}, written = {}, static = {},
     deadlines = {}, size = 0, pending = 0, was = fields.state,
   }
-  if fields.expires_at and fields.expires_at <= g.now then
+  if group.has_expired(fields.expires_at, fields.transactions, g.now) then
     g.fields, g.was, g.expired = {}, nil, true
   elseif fields.state then
     g.size = redis.call('HLEN', keys[2])

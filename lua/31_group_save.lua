@@ -62,13 +62,15 @@ function group.first_deadline(g)
   return due < math.huge and due or nil
 end
 
--- The keys of a group that is not Empty stay; the others go some time after the group has expired.
+-- The keys of a group that is not Empty, or has open transactions, stay; the others go some time after the group has
+-- expired.
 function group.save_expiry(g)
-  if group.is(g, 'Empty') then
+  local is_held = (g.fields.transactions or 0) > 0
+  if group.is(g, 'Empty') and not is_held then
     for _, key in ipairs(g.keys) do
       redis.call('PEXPIREAT', key, value.integer(g.fields.expires_at + group.BACKSTOP))
     end
-  elseif g.was == 'Empty' then
+  elseif g.was == 'Empty' or is_held and group.is(g, 'Empty') then
     for _, key in ipairs(g.keys) do
       redis.call('PERSIST', key)
     end

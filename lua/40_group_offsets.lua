@@ -101,21 +101,39 @@ redis.register_function{
   description = 'commit offsets, as a member or as a consumer without a group\'s protocol',
 }
 
+-- All committed offsets, [place, position, ...], with `unstable` at the places of a set.
+function group.with_unstable(flat, unstable)
+  for at = 1, #flat, 2 do
+    if unstable[flat[at]] then
+      flat[at + 1] = 'unstable'
+      unstable[flat[at]] = nil
+    end
+  end
+  for place in pairs(unstable) do
+    flat[#flat + 1] = place
+    flat[#flat + 1] = 'unstable'
+  end
+  return flat
+end
+
 -- group_fetch: read committed offsets
 -- KEYS[1] group    hash  state, generation, leader, deadlines
 -- KEYS[2] members  hash  member id -> record
 -- KEYS[3] sessions zset  member id -> end of its session
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- KEYS[6] pending  hash  (optional) producer id -> its transactions and the offsets of the open one
 -- ARGV[1..] places: `topic:partition`, ...; none for all
--- Returns [`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]
+-- Returns [`topic:partition`, `offset leader_epoch topic_id metadata` or '', ...]; `unstable` in the place of an offset
+-- that an open transaction may change, where the key pending is given
 -- Source: OffsetMetadataManager.fetchOffsets
 function group.fetch(keys, args)
-  group.expect(keys, args, 'fetch', 0, 1)
-  local expires_at = redis.call('HGET', keys[1], 'expires_at')
-  local is_gone = expires_at and tonumber(expires_at) <= value.now_ms()
+  group.expect(keys, args, 'fetch', 0, 1, keys[6] and 1)
+  local fields = redis.call('HMGET', keys[1], 'expires_at', 'transactions')
+  local is_gone = group.has_expired(fields[1], fields[2], value.now_ms())
+  local unstable = keys[6] and group.unstable(keys[6]) or {}
   if #args == 0 then
-    return is_gone and {} or redis.call('HGETALL', keys[5])
+    return is_gone and {} or group.with_unstable(redis.call('HGETALL', keys[5]), unstable)
   end
   local found = {}
   for first = 1, #args, group.BATCH do
@@ -123,7 +141,7 @@ function group.fetch(keys, args)
     local positions = is_gone and {} or redis.call('HMGET', keys[5], unpack(args, first, last))
     for at = first, last do
       found[#found + 1] = args[at]
-      found[#found + 1] = positions[at - first + 1] or ''
+      found[#found + 1] = unstable[args[at]] and 'unstable' or positions[at - first + 1] or ''
     end
   end
   return found

@@ -30,9 +30,8 @@ end
 
 -- Whether there is such a group, without a look at its members.
 function group.is_there(group_key)
-  local fields = redis.call('HMGET', group_key, 'state', 'expires_at')
-  local expires_at = tonumber(fields[2] or nil)
-  return fields[1] and not (expires_at and expires_at <= value.now_ms())
+  local fields = redis.call('HMGET', group_key, 'state', 'expires_at', 'transactions')
+  return fields[1] and not group.has_expired(fields[2], fields[3], value.now_ms())
 end
 
 -- The committed offset of a place as text; '' where there is none of this topic, or none that a stream could hold.
@@ -126,6 +125,7 @@ redis.register_function{
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
 -- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
+-- KEYS[7] pending  hash  (optional) producer id -> its transactions and the offsets of the open one
 -- ARGV[1] outages: `served_until from-to ...` or ''
 -- ARGV[2] which: any, or only one that is expired, of which there may be remains
 -- ARGV[3..] places that were detached: `topic:partition`, topic_id, ...
@@ -134,7 +134,7 @@ redis.register_function{
 -- be), RETRY
 -- Source: ClassicGroup.validateDeleteGroup, GroupCoordinatorShard.deleteGroups
 function group.delete(keys, args)
-  group.expect(keys, args, 'delete', 2, 2, 1)
+  group.expect(keys, args, 'delete', 2, 2, keys[7] and 2 or 1)
   local detached = group.pairs_from(args, 3)
   if args[2] ~= 'any' and args[2] ~= 'expired' then
     error('which is neither any nor expired: ' .. tostring(args[2]), 0)
@@ -150,7 +150,10 @@ function group.delete(keys, args)
       return code.RETRY
     end
   end
-  redis.call('UNLINK', unpack(keys)) -- first write
+  redis.call('UNLINK', unpack(keys, 1, 6)) -- first write
+  if keys[7] then
+    group.close_pending(keys[7])
+  end
   return exists and code.NONE or code.GROUP_ID_NOT_FOUND
 end
 redis.register_function{
