@@ -52,6 +52,9 @@ class Nodes(Protocol):
         Clients ask every node for its groups, and some show twice what two nodes have.
         """
 
+    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
+        """Whether a partition lies in the log directory of the node that was asked, by the same rule."""
+
 
 class Spread:
     """Rendezvous hashing over some nodes, the same in every process; what was asked for is remembered."""
@@ -101,6 +104,9 @@ class FixedNodes:
     def lists(self, group_id: str, target_port: int | None) -> bool:
         return target_port not in self._ports or self.coordinator(group_id).port == target_port
 
+    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
+        return target_port not in self._ports or self.leader(topic, partition).port == target_port
+
 
 class LeasedNodes:
     """The front-ends that live, by the registry of their namespace."""
@@ -127,6 +133,9 @@ class LeasedNodes:
 
     def lists(self, group_id: str, target_port: int | None) -> bool:
         return self.coordinator(group_id).id == self.own_id
+
+    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
+        return self.leader(topic, partition).id == self.own_id
 
     def _follow(self) -> Spread:
         live = self._registry.live

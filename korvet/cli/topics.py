@@ -84,7 +84,10 @@ def list_(as_json: bool, bootstrap_server: str) -> None:
 @as_json
 @bootstrap_server
 def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
-    """Show partitions, offsets and settings of the named topics, or of all."""
+    """Show partitions, offsets, sizes and settings of the named topics, or of all.
+
+    BYTES are those of the record batches; OLDEST is the time of the first record that is kept.
+    """
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.topics import describe_settings, describe_topics, list_topics
 
@@ -103,10 +106,12 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
 
 def _description(client: Client, topic: Topic, settings: list[Setting]) -> dict[str, Any]:
     from korvet.cli.kafka.groups import EARLIEST, LATEST, TopicPartition, log_offsets
+    from korvet.cli.kafka.log_dirs import log_bytes, oldest_times
 
     places = {item.partition: TopicPartition(topic.name, item.partition) for item in topic.partitions}
     starts = log_offsets(client, places.values(), EARLIEST)
     ends = log_offsets(client, places.values(), LATEST)
+    sizes, oldest = log_bytes(client, places.values()), oldest_times(client, places.values())
     return {
         "name": topic.name,
         "id": _id(topic),
@@ -121,6 +126,8 @@ def _description(client: Client, topic: Topic, settings: list[Setting]) -> dict[
                 "in_sync": list(item.in_sync),
                 "start_offset": starts.get(places[item.partition]),
                 "end_offset": ends.get(places[item.partition]),
+                "bytes": sizes.get(places[item.partition]),
+                "oldest_timestamp": oldest.get(places[item.partition]),
             }
             for item in topic.partitions
         ],
@@ -131,7 +138,7 @@ def _show_description(topic: dict[str, Any]) -> None:
     configs = ", ".join(f"{name}={value}" for name, value in topic["configs"].items()) or "all at their defaults"
     click.echo(f"Topic {topic['name']}   id {topic['id']}   settings: {configs}")
     show_table(
-        ["PARTITION", "LEADER", "EPOCH", "START", "END"],
+        ["PARTITION", "LEADER", "EPOCH", "START", "END", "BYTES", "OLDEST"],
         [
             (
                 item["partition"],
@@ -139,10 +146,24 @@ def _show_description(topic: dict[str, Any]) -> None:
                 item["leader_epoch"],
                 item["start_offset"],
                 item["end_offset"],
+                item["bytes"],
+                _time(item["oldest_timestamp"]),
             )
             for item in topic["partitions"]
         ],
     )
+
+
+def _time(timestamp: int | None) -> str | None:
+    from datetime import UTC, datetime, timedelta
+
+    if timestamp is None:
+        return None
+    try:
+        # A producer may have written any number.
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return str(timestamp)
 
 
 @topics.command()

@@ -16,25 +16,28 @@ from korvet.store.topics import finish_deletions
 logger = structlog.get_logger()
 
 _INTERVAL_S = 30.0
+_SHORTEST_S = 0.1
 
 
 async def maintain(namespace: Namespace, catalog: Catalog, log: Log) -> None:
     """Finish deletions at start and every 30 s, and enforce retention as often as log.retention.check.interval.ms says.
 
-    Retention begins 30 s after the start, as Kafka's. Runs until cancelled.
+    Retention begins 30 s after the start, as Kafka's, or sooner where the interval is shorter. Runs until cancelled.
     """
-    retention_at = anyio.current_time() + _INTERVAL_S
+    retention_at = anyio.current_time() + min(_INTERVAL_S, _retention_interval_s(catalog))
     while True:
         try:
             await finish_deletions(catalog, log)
             if anyio.current_time() >= retention_at:
                 await enforce_retention(namespace, catalog, log)
-                retention_at = (
-                    anyio.current_time() + int(catalog.setting(None, "log.retention.check.interval.ms")) / 1000
-                )
+                retention_at = anyio.current_time() + _retention_interval_s(catalog)
         except KorvetError as error:
             logger.warning("maintenance was cut short", reason=str(error))
-        await anyio.sleep(_INTERVAL_S)
+        await anyio.sleep(max(_SHORTEST_S, min(_INTERVAL_S, retention_at - anyio.current_time())))
+
+
+def _retention_interval_s(catalog: Catalog) -> float:
+    return int(catalog.setting(None, "log.retention.check.interval.ms")) / 1000
 
 
 async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) -> None:

@@ -75,6 +75,28 @@ def test_trimming_makes_room(server: Server, broker: KorvetServer) -> None:
     until(lambda: bool(produce(port, topic, records(1, 10))["error_code"] == "NONE"))
 
 
+def test_retention_bounds_what_a_topic_takes(server: Server) -> None:
+    """Three times as much as there is room for goes through a topic, and the front-ends make the room."""
+    kept, size = 2 * MEGABYTE, MEGABYTE // 2
+    with running_broker(redis_url=server.url, broker={"log.retention.check.interval.ms": "100"}) as broker:
+        port = broker.port
+        topic = created(port, retention_bytes=str(kept))
+        batch = records(1, size)
+        limit(server, 8 * MEGABYTE)
+        for _ in range(48):
+            until(lambda: bool(produce(port, topic, batch)["error_code"] == "NONE"))
+        until(lambda: log_bytes(port, topic) < kept + 2 * size)
+        assert log_bytes(port, topic) >= kept
+        (read,) = fetch(port, topic, wanted(47))
+        assert offsets(read) == [47]
+
+
+def log_bytes(port: int, topic: str) -> int:
+    asked = [{"topic": topic, "partitions": [0]}]
+    (directory,) = ask(port, "describe_log_dirs", 4, topics=asked)["results"]
+    return int(directory["topics"][0]["partitions"][0]["partition_size"])
+
+
 def test_a_running_producer_waits_and_goes_on(server: Server, broker: KorvetServer) -> None:
     topic = created(broker.port)
     writer = Writer(broker.bootstrap, topic)

@@ -64,12 +64,16 @@ def test_ports_of_a_balancer_lead_in_their_first_half_and_coordinate_in_the_seco
     assert (only.leader("t", 0).id, only.coordinator("g").id, only.own_id) == (1, 1, 1)
 
 
-def test_group_is_in_the_list_of_the_port_that_coordinates_it() -> None:
+def test_group_and_partition_are_listed_at_the_port_that_they_belong_to() -> None:
     several = virtual_nodes("kafka.example", range(9092, 9098))
     port = several.coordinator("g").port
     assert [asked for asked in range(9092, 9098) if several.lists("g", asked)] == [port]
     assert several.lists("g", None)
     assert several.lists("g", 1234)
+    leader = several.leader("t", 3).port
+    assert [asked for asked in range(9092, 9098) if several.leads("t", 3, asked)] == [leader]
+    assert several.leads("t", 3, None)
+    assert several.leads("t", 3, 1234)
 
 
 class _Known:
@@ -84,6 +88,7 @@ def test_leased_nodes_follow_the_registry() -> None:
     leased = LeasedNodes(cast(Registry, known))
     assert leased.all() == (Node(1, "a", 1), Node(2, "b", 2))
     assert {leased.leader("t", partition).id for partition in range(50)} == {1, 2}
+    assert all(leased.leads("t", n, None) is (leased.leader("t", n).id == 2) for n in range(50))
     known.live = ((2, Address("b", 2)), (7, Address("c", 3)))
     assert {leased.leader("t", partition).id for partition in range(50)} == {2, 7}
     assert {leased.coordinator(f"g{n}").id for n in range(50)} == {2, 7}

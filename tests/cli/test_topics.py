@@ -60,8 +60,16 @@ def test_description_shows_offsets_and_settings(korvet: Korvet, ask: Ask, produc
     assert topic["configs"] == {"retention.ms": "7200000", "max.message.bytes": "2000"}
     offsets = [(item["partition"], item["start_offset"], item["end_offset"]) for item in topic["partitions"]]
     assert offsets == [(0, 0, 0), (1, 0, 3)]
+    (nothing, no_time), (size, oldest) = ((item["bytes"], item["oldest_timestamp"]) for item in topic["partitions"])
+    assert (nothing, no_time, oldest) == (0, None, 1_700_000_000_000)
+    assert 3 * len(b"record") < size < 1000
     _, out, _ = korvet("topics", "describe", name)
     assert out.splitlines()[0].endswith("settings: max.message.bytes=2000, retention.ms=7200000")
+    assert [line.split()[-2:] for line in out.splitlines()[1:]] == [
+        ["BYTES", "OLDEST"],
+        ["0", "-"],
+        [str(size), "2023-11-14T22:13:20.000+00:00"],
+    ]
 
 
 def test_describing_an_unknown_topic_fails(korvet: Korvet, name: str) -> None:

@@ -14,7 +14,8 @@ _COMPARED: Final = {name: row.compared for row in FREE for name in row.fields}
 _KEYS: Final = ("name", "topic", "topic_id", "group_id", "key", "member_id", "resource_name", "partition_index",
                 "index", "partition", "api_key")  # fmt: skip
 # Lists that hold what others made on the same broker; only what the script made itself is compared.
-_OWN_ONLY: Final = {("list_groups", "groups"): "group_id", ("metadata", "topics"): "name"}
+_OWN_ONLY: Final = {("list_groups", "groups"): "group_id", ("metadata", "topics"): "name",
+                    ("describe_log_dirs", "results[].topics"): "name"}  # fmt: skip
 _ABSENT: Final = "(absent)"
 
 

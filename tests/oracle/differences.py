@@ -50,6 +50,11 @@ FREE: Final = (
         reason="names of nodes and their addresses",
     ),
     Free(fields=("cluster_id", "topic_id", "producer_id"), compared="presence", reason="ids are minted by each broker"),
+    Free(
+        fields=("log_dir", "total_bytes", "usable_bytes"),
+        compared="not",
+        reason="where a broker keeps its data, and how much room is there",
+    ),
     Free(fields=("log_append_time",), compared="presence", reason="the broker's clock"),
 )
 

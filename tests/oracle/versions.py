@@ -7,8 +7,8 @@ API_KEYS: Final = {
     "find_coordinator": 10, "join_group": 11, "heartbeat": 12, "leave_group": 13, "sync_group": 14,
     "describe_groups": 15, "list_groups": 16, "api_versions": 18, "create_topics": 19, "delete_topics": 20,
     "delete_records": 21, "init_producer_id": 22, "offset_for_leader_epoch": 23, "describe_configs": 32,
-    "alter_configs": 33, "create_partitions": 37, "delete_groups": 42, "incremental_alter_configs": 44,
-    "offset_delete": 47, "describe_cluster": 60, "describe_topic_partitions": 75,
+    "alter_configs": 33, "describe_log_dirs": 35, "create_partitions": 37, "delete_groups": 42,
+    "incremental_alter_configs": 44, "offset_delete": 47, "describe_cluster": 60, "describe_topic_partitions": 75,
 }  # fmt: skip
 
 # Produce is advertised from 0, because librdkafka looks for that; 0 to 2 have no schema left, as in Kafka.
@@ -18,7 +18,7 @@ ADVERTISED: Final = {
     "leave_group": (0, 5), "sync_group": (0, 5), "describe_groups": (0, 6), "list_groups": (0, 5),
     "api_versions": (0, 4), "create_topics": (2, 7), "delete_topics": (1, 6), "delete_records": (0, 2),
     "init_producer_id": (0, 5), "offset_for_leader_epoch": (2, 4), "describe_configs": (1, 4),
-    "alter_configs": (0, 2), "create_partitions": (0, 3), "delete_groups": (0, 2),
+    "alter_configs": (0, 2), "describe_log_dirs": (1, 4), "create_partitions": (0, 3), "delete_groups": (0, 2),
     "incremental_alter_configs": (0, 1), "offset_delete": (0, 0), "describe_cluster": (0, 2),
     "describe_topic_partitions": (0, 0),
 }  # fmt: skip

@@ -47,6 +47,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class LogPosition(NamedTuple):
+    """A record's offset, and its timestamp in milliseconds since 1970; -1 where there is none."""
+
+    offset: int
+    timestamp: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
     """A group as ListGroups shows it."""
@@ -226,23 +233,37 @@ def log_offsets(client: Client, partitions: Iterable[TopicPartition], timestamp:
 
     -1 where there is no such record. A partition that does not exist (any more) is left out.
     """
+    return {place: found.offset for place, found in log_positions(client, partitions, timestamp).items()}
+
+
+def log_positions(
+    client: Client, partitions: Iterable[TopicPartition], timestamp: int
+) -> dict[TopicPartition, LogPosition]:
+    """As `log_offsets`, with the timestamps of the records that were found."""
     wanted = sorted(set(partitions))
-    return retried(lambda: _log_offsets_once(client, wanted, timestamp)) if wanted else {}
+    return retried(lambda: _log_positions_once(client, wanted, timestamp)) if wanted else {}
 
 
-def _log_offsets_once(client: Client, wanted: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-    leaders = _leaders(client, wanted)
-    offsets = {}
+def _log_positions_once(
+    client: Client, wanted: list[TopicPartition], timestamp: int
+) -> dict[TopicPartition, LogPosition]:
+    leaders = leaders_of(client, wanted)
+    found = {}
     for leader in sorted(set(leaders.values())):
         request = _list_offsets([place for place in wanted if leaders.get(place) == leader], timestamp)
         for topic in client.ask(request, ListOffsetsResponse, leader).topics:
             for item in topic.partitions:
                 check(item.error_code, f"offsets of {topic.name}-{item.partition_index}")
-                offsets[TopicPartition(topic.name, item.partition_index)] = int(item.offset)
-    return offsets
+                place = TopicPartition(topic.name, item.partition_index)
+                found[place] = LogPosition(int(item.offset), int(item.timestamp))
+    return found
 
 
-def _leaders(client: Client, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
+def leaders_of(client: Client, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """The node that leads each partition; one that does not exist (any more) is left out.
+
+    :raises BrokerError: with LEADER_NOT_AVAILABLE.
+    """
     topics = client.topics(sorted({place.topic for place in wanted}))
     leaders = {
         TopicPartition(name, item.partition_index): int(item.leader_id)

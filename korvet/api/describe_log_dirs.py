@@ -1,0 +1,84 @@
+"""DescribeLogDirs (key 35), versions 1 to 4: how many bytes each partition takes, and how many there are.
+
+- 2: flexible   - 3: an error of the whole answer   - 4: total and usable bytes (KIP-827)
+
+A node has one log directory, which stands for Redis; in it lie the partitions that the node leads, as hints go, so that
+who asks all nodes is told of each once. A partition's bytes are those of its batches, as its files would be on Kafka.
+Total and usable bytes are those of Redis as a whole, -1 where it has no maxmemory.
+
+Source: KafkaApis.handleDescribeLogDirsRequest, ReplicaManager.describeLogDirs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.admin import read_failure
+from korvet.api.context import Context
+from korvet.errors import KorvetError
+from korvet.store.capacity import log_bytes, room
+from korvet.store.log import Partition
+from korvet.wire.codec import Fields
+
+_NO_LAG: Final = 0
+
+
+@api(35, 1, 4)
+async def handle(ctx: Context, request: Any) -> Fields:
+    directory = f"/redis/{ctx.frontend.namespace.name}"
+    store = ctx.frontend.store
+    try:
+        await ctx.frontend.catalog.refresh()
+        partitions = sorted(_wanted(ctx, request.topics), key=lambda one: (one.topic.name, one.index))
+        sizes = await log_bytes(store, partitions)
+        total_bytes, usable_bytes = await room(store)
+    except KorvetError as error:
+        code = read_failure(ctx, error, ErrorCode.kafka_storage_error)
+        return {"error_code": 0, "results": [{"error_code": code, "log_dir": directory, "topics": ()}]}
+    result = {
+        "error_code": 0,
+        "log_dir": directory,
+        "topics": _topics(zip(partitions, sizes, strict=True)),
+        "total_bytes": total_bytes,
+        "usable_bytes": usable_bytes,
+    }
+    return {"error_code": 0, "results": [result]}
+
+
+def _wanted(ctx: Context, topics: Any) -> set[Partition]:
+    """The partitions of this node that were asked for, all for None; what does not exist is left out."""
+    catalog, log, nodes = ctx.frontend.catalog, ctx.frontend.log, ctx.listener.nodes
+    asked = (
+        [(topic, range(topic.partitions)) for topic in catalog.topics()]
+        if topics is None
+        else [(topic, one.partitions) for one in topics if (topic := catalog.topic(one.topic)) is not None]
+    )
+    return {
+        log.partition(topic, index)
+        for topic, indexes in asked
+        for index in indexes
+        if 0 <= index < topic.partitions and nodes.leads(topic.name, index, ctx.target_port)
+    }
+
+
+def _topics(sized: Iterable[tuple[Partition, int]]) -> list[Fields]:
+    return [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": partition.index,
+                    "partition_size": size,
+                    "offset_lag": _NO_LAG,
+                    "is_future_key": False,
+                }
+                for partition, size in same
+            ],
+        }
+        for name, same in groupby(sized, key=lambda one: one[0].topic.name)
+    ]

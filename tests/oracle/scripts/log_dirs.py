@@ -1,0 +1,40 @@
+"""DescribeLogDirs: which partitions are told, and their bytes, which are those of the batches as they were sent."""
+
+from typing import Any, Final
+
+from tests.oracle.batches import Batch
+from tests.oracle.script import Script, Step
+from tests.oracle.scripts.steps import new_topic, produced
+
+
+def _described(*topics: tuple[str, list[int]]) -> Step:
+    body: dict[str, Any] = {"topics": [{"topic": f"${name}", "partitions": indexes} for name, indexes in topics]}
+    return Step(api="describe_log_dirs", body=body)
+
+
+SCRIPTS: Final = (
+    Script(
+        name="describe log dirs",
+        api="describe_log_dirs",
+        steps=(
+            *new_topic(partitions=3),
+            _described(("t", [0, 1, 2])),
+            *produced(Batch(value=b"first"), Batch(count=5, value=b"x" * 1000)),
+            *produced(Batch(value=b"x" * 50_000), partition=2),
+            _described(("t", [2, 0])),
+            _described(("t", [1, 1])),
+            Step(api="describe_log_dirs", body={"topics": None}),
+        ),
+    ),
+    Script(
+        name="describe log dirs of what there is not",
+        api="describe_log_dirs",
+        steps=(
+            *new_topic(),
+            _described(("t", [7, -1])),
+            _described(("u", [0]), ("t", [0])),
+            _described(("t", [])),
+            Step(api="describe_log_dirs", body={"topics": []}),
+        ),
+    ),
+)
