@@ -73,7 +73,8 @@ def _filled(slot: PartitionRead | Want, reads: Any) -> PartitionRead:
 
 
 def _committed(read: PartitionRead) -> PartitionRead:
-    read.aborted = read.aborted or read.code == 0
+    if read.aborted is None and read.code == 0:
+        read.aborted = ()
     return read
 
 
@@ -83,27 +84,29 @@ def _committed(read: PartitionRead) -> PartitionRead:
 def _resolve(ctx: Context, request: Any, *, is_fresh: bool = False) -> list[tuple[str | UUID, Slots]] | None:
     """Each topic by its name or id with what to read of it, or None when the catalog must be read first."""
     topics: list[tuple[str | UUID, Slots]] = []
+    is_committed = request.isolation_level == _READ_COMMITTED
     for asked in request.topics:
         name, topic = _topic(ctx, asked)
         slots: Slots = []
         for part in asked.partitions:
             if topic is not None and 0 <= part.partition < topic.partitions:
-                slots.append(_want(ctx.frontend.log, topic, part))
+                slots.append(_want(ctx.frontend.log, topic, part, is_committed))
             elif is_fresh:
-                slots.append(PartitionRead(part.partition, _unknown(ctx, topic), aborted=True))
+                slots.append(PartitionRead(part.partition, _unknown(ctx, topic), aborted=()))
             else:
                 return None
         topics.append((name, slots))
     return topics
 
 
-def _want(log: Log, topic: Topic, part: Any) -> Want:
+def _want(log: Log, topic: Topic, part: Any, is_committed: bool) -> Want:
     return Want(
         log.partition(topic, part.partition),
         part.fetch_offset,
         part.partition_max_bytes,
         getattr(part, "current_leader_epoch", -1),
         getattr(part, "last_fetched_epoch", -1),
+        is_committed,
     )
 
 
@@ -123,7 +126,7 @@ def _unknown(ctx: Context, topic: Topic | None) -> int:
 
 def _all_failed(ctx: Context, request: Any, code: int) -> list[tuple[str | UUID, list[PartitionRead]]]:
     return [
-        (_topic(ctx, asked)[0], [PartitionRead(part.partition, code, aborted=True) for part in asked.partitions])
+        (_topic(ctx, asked)[0], [PartitionRead(part.partition, code, aborted=()) for part in asked.partitions])
         for asked in request.topics
     ]
 

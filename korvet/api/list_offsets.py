@@ -6,6 +6,7 @@ record
 
 Without remote storage all that is local is earliest, and nothing is tiered. Latest and earliest of all partitions
 cost one pipelined read. Offsets by time are exact to the record, which means that one batch is opened for each.
+Who reads committed records is shown the last stable offset as the latest, and no record at or above it.
 
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.fetchOffset, UnifiedLog.fetchOffsetByTimestamp
 """
@@ -34,6 +35,7 @@ LATEST_TIERED: Final = -5
 _SINCE: Final[Mapping[int, int]] = {
     LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9,
 }  # fmt: skip
+_READ_COMMITTED: Final = 1
 INVALID_REQUEST: Final = int(ErrorCode.invalid_request)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
 
@@ -64,7 +66,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
                 entry["error_code"] = UNKNOWN_TOPIC_OR_PARTITION
             else:
                 readable.append((entry, ctx.frontend.log.partition(known, index), part))
-    await _answer_all(ctx.frontend.log, readable)
+    is_committed = getattr(request, "isolation_level", 0) == _READ_COMMITTED
+    await _answer_all(ctx.frontend.log, readable, is_committed)
     return {"topics": answered}
 
 
@@ -72,7 +75,7 @@ def _entry(index: int) -> Entry:
     return {"partition_index": index, "error_code": 0, "timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
-async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]]) -> None:
+async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]], is_committed: bool) -> None:
     try:
         metas = await log.metas([partition for _, partition, _ in readable])
     except KorvetError as error:
@@ -82,23 +85,27 @@ async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]]) ->
         return
     for (entry, partition, part), meta in zip(readable, metas, strict=True):
         try:
-            entry.update(await _answer(log, partition, part, meta))
+            entry.update(await _answer(log, partition, part, meta, is_committed))
         except KorvetError as error:
             entry["error_code"] = read_failure_code(error, "list_offsets")
 
 
-async def _answer(log: Log, partition: Partition, part: Any, meta: Meta | None) -> Entry:
+async def _answer(log: Log, partition: Partition, part: Any, meta: Meta | None, is_committed: bool) -> Entry:
     if meta is None:
         return {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
     if (code := check_leader_epoch(getattr(part, "current_leader_epoch", -1), meta.epoch)) != 0:
         return {"error_code": code}
-    found = _without_reading(part.timestamp, meta) or await log.offset_for_time(partition, part.timestamp)
+    found = _without_reading(part.timestamp, meta, is_committed)
+    if found is None:
+        found = await log.offset_for_time(partition, part.timestamp)
+        if is_committed and found is not None and found.offset >= meta.stable:
+            found = NOTHING
     return {"error_code": UNKNOWN_TOPIC_OR_PARTITION} if found is None else found._asdict()
 
 
-def _without_reading(timestamp: int, meta: Meta) -> Timed | None:
+def _without_reading(timestamp: int, meta: Meta, is_committed: bool) -> Timed | None:
     if timestamp == LATEST:
-        return Timed(meta.end, -1, meta.epoch)
+        return Timed(meta.stable if is_committed else meta.end, -1, meta.epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Timed(meta.start, -1, epoch_of_offset(parse_epochs(meta.epochs), meta.start))
     return NOTHING if timestamp == LATEST_TIERED else None

@@ -265,8 +265,9 @@ def _timedelta(milliseconds: int) -> datetime.timedelta:
     return datetime.timedelta(milliseconds=milliseconds)
 
 
-def _datetime(milliseconds: int) -> datetime.datetime | None:
-    return None if milliseconds < 0 else _EPOCH + datetime.timedelta(milliseconds=milliseconds)
+def _datetime(milliseconds: int) -> datetime.datetime:
+    # A time that is not known is -1, which not every schema's field may have as None.
+    return _EPOCH + datetime.timedelta(milliseconds=milliseconds)
 
 
 _CONVERTERS: dict[str, Convert] = {

@@ -24,6 +24,8 @@ _V4 = struct.Struct(">ihqq")  # index, error, high watermark, last stable offset
 _V5 = struct.Struct(">ihqqq")  # … log start offset
 _NO_REPLICA = (-1).to_bytes(4, "big", signed=True)
 _DIVERGING = struct.Struct(">iq")
+_ABORTED = struct.Struct(">qq").pack
+_TAGGED_ABORTED = struct.Struct(">qqx").pack
 
 
 class EpochEnd(NamedTuple):
@@ -38,18 +40,19 @@ class PartitionRead:
     """What a Fetch found in one partition; offsets are -1 where the partition could not be read.
 
     ``records`` are buffers of whole batches, ``size_bytes`` their sum. ``diverging`` is told from version 12 on.
-    ``aborted`` is whether there is a list of aborted transactions, which is always empty: Kafka gives one to who reads
-    committed records, and for partitions that it did not come to read.
+    ``aborted`` are aborted transactions as producer id and first offset; None is no list: Kafka gives one, though it
+    may be empty, to who reads committed records, and for partitions that it did not come to read.
     """
 
     partition: int
     code: int
     high_watermark: int = -1
     log_start: int = -1
+    last_stable: int = -1
     records: list[bytes | memoryview] = field(default_factory=list)
     size_bytes: int = 0
     diverging: EpochEnd | None = None
-    aborted: bool = False
+    aborted: Sequence[tuple[int, int]] | None = None
 
 
 def pack(version: int, topics: Sequence[tuple[str | UUID, Sequence[PartitionRead]]], code: int = 0) -> Buffers:
@@ -84,17 +87,23 @@ def _count(items: int, flexible: bool) -> bytes:
 
 def _partition(version: int, read: PartitionRead) -> bytes:
     """All fields in front of the records, the size of these included."""
-    end = read.high_watermark
+    end, stable = read.high_watermark, read.last_stable
     if version >= LOG_START_SINCE:
-        fixed = _V5.pack(read.partition, read.code, end, end, read.log_start)
+        fixed = _V5.pack(read.partition, read.code, end, stable, read.log_start)
     else:
-        fixed = _V4.pack(read.partition, read.code, end, end)
+        fixed = _V4.pack(read.partition, read.code, end, stable)
+    aborted = _aborted(read.aborted, version >= FLEXIBLE_SINCE)
     if version >= FLEXIBLE_SINCE:
-        aborted = b"\x01" if read.aborted else b"\x00"
         return fixed + aborted + _NO_REPLICA + unsigned_varint(read.size_bytes + 1)
-    aborted = b"\x00\x00\x00\x00" if read.aborted else b"\xff\xff\xff\xff"
     replica = _NO_REPLICA if version >= READ_REPLICA_SINCE else b""
     return fixed + aborted + replica + read.size_bytes.to_bytes(4, "big")
+
+
+def _aborted(transactions: Sequence[tuple[int, int]] | None, flexible: bool) -> bytes:
+    if transactions is None:
+        return b"\x00" if flexible else b"\xff\xff\xff\xff"
+    pack_one = _TAGGED_ABORTED if flexible else _ABORTED
+    return _count(len(transactions), flexible) + b"".join([pack_one(*one) for one in transactions])
 
 
 def _tags(read: PartitionRead) -> bytes:

@@ -18,9 +18,10 @@ READS = st.builds(
     code=st.sampled_from([-1, 0, 1, 3, 74, 76, 100]),
     high_watermark=INT64,
     log_start=INT64,
+    last_stable=INT64,
     records=st.lists(st.binary(max_size=300), max_size=4),
     diverging=st.one_of(st.none(), st.builds(EpochEnd, st.integers(0, 2**31 - 1), INT64)),
-    aborted=st.booleans(),
+    aborted=st.one_of(st.none(), st.lists(st.tuples(INT64, INT64), max_size=300)),
 )
 NAMES = st.text("abcxyz.-_09", min_size=1, max_size=249)
 TOPICS = st.lists(st.tuples(NAMES, st.uuids(), st.lists(READS, max_size=4)), max_size=4)
@@ -37,10 +38,10 @@ def by_kio(version: int, topics: Topics, code: int) -> bytes:
                     "partition_index": read.partition,
                     "error_code": read.code,
                     "high_watermark": read.high_watermark,
-                    "last_stable_offset": read.high_watermark,
+                    "last_stable_offset": read.last_stable,
                     "log_start_offset": read.log_start,
                     **({"diverging_epoch": read.diverging._asdict()} if read.diverging else {}),
-                    "aborted_transactions": () if read.aborted else None,
+                    "aborted_transactions": _aborted(read),
                     "records": b"".join(read.records),
                 }
                 for read in reads
@@ -49,6 +50,12 @@ def by_kio(version: int, topics: Topics, code: int) -> bytes:
         for name, topic_id, reads in topics
     ]
     return encode_response(1, version, 7, {"throttle_time": 0, "error_code": code, "responses": responses})
+
+
+def _aborted(read: PartitionRead) -> list[dict[str, int]] | None:
+    if read.aborted is None:
+        return None
+    return [{"producer_id": producer_id, "first_offset": first} for producer_id, first in read.aborted]
 
 
 def by_hand(version: int, topics: Topics, code: int) -> bytes:

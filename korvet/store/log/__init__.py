@@ -8,19 +8,22 @@ in `korvet.store.log.read`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 import anyio
 import structlog
+from kio.schema.errors import ErrorCode
 from ulid import ULID
 
 from korvet.errors import StoreError
 from korvet.store.catalog import Catalog, Topic
 from korvet.store.client import Purpose, Store
-from korvet.store.contract import GONE, RESEND
+from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.keys import Namespace
-from korvet.store.log.append import Appended, Appending
+from korvet.store.log.append import Appended, Appending, Ending, Membership
 from korvet.store.log.budget import ReplyBudget
 from korvet.store.log.limits import Limits, limits_of
 from korvet.store.log.partition import Partition
@@ -30,16 +33,44 @@ from korvet.store.log.times import Timed, offset_for_time
 from korvet.store.wakeup import Wakeups
 from korvet.wire.batch import Batch
 from korvet.wire.fetch_response import PartitionRead
+from korvet.wire.markers import marker
 
-__all__ = ["GONE", "RESEND", "Appended", "Appending", "Limits", "Log", "Meta", "Partition", "Want"]
+__all__ = [
+    "GONE",
+    "RESEND",
+    "VERIFY",
+    "Appended",
+    "Appending",
+    "Ending",
+    "Limits",
+    "Log",
+    "Membership",
+    "Meta",
+    "Partition",
+    "Want",
+]
 
 logger = structlog.get_logger()
 
 _PIPELINED = 500
 """Calls that are under way at once where a topic has thousands of partitions."""
 _META_ATTEMPTS = 4
+_MARK_ATTEMPTS = 2
+_PRODUCER_CALLS = 10_000
+CONCURRENT_TRANSACTIONS = int(ErrorCode.concurrent_transactions)
 _DECODERS = 2
 """Batches that are opened at once; each may take `korvet.wire.records.MOST_BYTES`, for a moment twice."""
+
+
+class Producer(NamedTuple):
+    """What a partition remembers of a producer; ``first_open`` is where its open transaction begins. -1 is unknown."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    first_open: int
+    was_in_transaction: bool
 
 
 class Log:
@@ -84,7 +115,7 @@ class Log:
         kept = {p.index: p for p in known} if known and known[0].topic.id == topic.id else {}
         renewed = []
         for index in range(topic.partitions):
-            keys = self._namespace.partition(topic.name, index)
+            keys = self._namespace.transaction_log(topic.name, index)
             partition = kept.get(index) or Partition(topic, index, keys)
             partition.topic = topic
             renewed.append(partition)
@@ -119,9 +150,62 @@ class Log:
 
     # ------------------------------------------------------------------ data
 
-    def append(self, partition: Partition, batch: Batch, data: bytes | memoryview) -> Appending:
-        """Append a batch: its commands are queued before this returns, its outcome is awaited. See `Appending`."""
-        return Appending(self, partition, batch, data)
+    def append(
+        self, partition: Partition, batch: Batch, data: bytes | memoryview, membership: Membership | None = None
+    ) -> Appending:
+        """Append a batch: its commands are queued before this returns, its outcome is awaited. See `Appending`.
+
+        :param membership: of a batch that belongs to a transaction.
+        """
+        return Appending(self, partition, batch, data, membership)
+
+    async def mark(self, partition: Partition, ending: Ending) -> int:
+        """End a transaction in a partition; a code, GONE where there is no such topic any more. May be repeated.
+
+        Where an older one is open there, of which its coordinator does not know any more, that one is aborted first.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        code = await self._mark(partition, ending)
+        if code == CONCURRENT_TRANSACTIONS:
+            await self.abort_older(partition, ending)
+            code = await self._mark(partition, ending)
+        return code
+
+    async def abort_older(self, partition: Partition, than: Ending) -> None:
+        """Abort what is open of a producer in a partition and older than a transaction.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        await self._mark(partition, than._replace(ordinal=than.ordinal - 1, is_commit=False))
+
+    async def _mark(self, partition: Partition, ending: Ending) -> int:
+        batch, data = marker(
+            ending.producer_id,
+            ending.producer_epoch,
+            is_commit=ending.is_commit,
+            timestamp_ms=time.time_ns() // 1_000_000,
+        )
+        for _ in range(_MARK_ATTEMPTS):
+            reply = await self.store.fcall(
+                Purpose.APPEND,
+                "korvet_log_mark",
+                partition.transaction_keys,
+                partition.topic_id,
+                partition.run_id or self.find_run_id(partition),
+                ending.producer_id,
+                ending.producer_epoch,
+                ending.ordinal,
+                "commit" if ending.is_commit else "abort",
+                len(data),
+                batch.max_timestamp,
+                batch.crc,
+                data,
+            )
+            code = int(reply.split()[0])
+            if code != GONE or not await self.restore(partition):
+                return code
+        return GONE
 
     async def read(self, wants: Sequence[Want], max_bytes: int) -> list[PartitionRead]:
         """Read partitions; see `korvet.store.log.read.read`."""
@@ -153,6 +237,27 @@ class Log:
         """The first record that is not older than a time; see `korvet.store.log.times.offset_for_time`."""
         return await offset_for_time(self, partition, timestamp)
 
+    async def producers(self, partition: Partition) -> list[Producer] | None:
+        """The producers that a partition remembers; None where the topic is gone.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        found: dict[int, Producer] = {}
+        cursor = b"0"
+        for _ in range(_PRODUCER_CALLS):
+            code, cursor, some = await self.store.fcall(
+                Purpose.READ, "korvet_log_producers", partition.transaction_keys, partition.topic_id, cursor
+            )
+            if code == GONE:
+                return None
+            for producer_id, epoch, sequence, timestamp, first_open, _, transactional_id in some:
+                found[producer_id] = Producer(
+                    producer_id, epoch, sequence, timestamp, first_open, bool(transactional_id)
+                )
+            if cursor == b"0":
+                break
+        return list(found.values())
+
     async def trim(self, partition: Partition, offset: int, epoch: int | None = None) -> tuple[int, int]:
         """Drop what is below an offset, -1 for all. Returns a Kafka error code, or GONE, and the log start then.
 
@@ -163,7 +268,12 @@ class Log:
         chosen_in = () if epoch is None else (epoch,)
         while True:
             code, start, more = await self.store.fcall(
-                Purpose.APPEND, "korvet_log_trim", partition.keys, partition.topic_id, offset, *chosen_in
+                Purpose.APPEND,
+                "korvet_log_trim",
+                partition.transaction_keys,
+                partition.topic_id,
+                offset,
+                *chosen_in,
             )
             if code == GONE and may_restore and await self.restore(partition):
                 may_restore = False
@@ -225,7 +335,8 @@ class Log:
     def _ask_to_create(self, partition: Partition, run_id: str | None) -> asyncio.Future[Sequence[int]]:
         if run_id is None:
             run_id = self.find_run_id(partition)
-        return self.store.fcall(Purpose.APPEND, "korvet_log_create", partition.keys, partition.topic_id, run_id)
+        keys = partition.transaction_keys
+        return self.store.fcall(Purpose.APPEND, "korvet_log_create", keys, partition.topic_id, run_id)
 
     async def _clear_former(self, partition: Partition) -> bool:
         """Delete what a former topic of this name left behind; false when the keys are those of a topic that exists.
@@ -264,11 +375,12 @@ class Log:
             pass
 
     def _ask_to_delete(self, partition: Partition, topic_id: str) -> asyncio.Future[Sequence[int]]:
-        return self.store.fcall(Purpose.APPEND, "korvet_log_delete", partition.keys, topic_id)
+        return self.store.fcall(Purpose.APPEND, "korvet_log_delete", partition.transaction_keys, topic_id)
 
     def _all_partitions(self, topic: Topic) -> list[Partition]:
         return [
-            Partition(topic, index, self._namespace.partition(topic.name, index)) for index in range(topic.partitions)
+            Partition(topic, index, self._namespace.transaction_log(topic.name, index))
+            for index in range(topic.partitions)
         ]
 
     def note_full(self, is_full: bool) -> None:

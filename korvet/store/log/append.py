@@ -10,19 +10,24 @@ again. Batches of an idempotent producer were then refused for the gap, and are 
 answers, and so repairs, go in the order of the requests. Batches of others have been appended, just as when a Kafka
 producer without idempotence retries. While a partition is being repaired nothing new is started on it
 (`Partition.repairing`).
+
+**Transactions.** A batch of a transaction is sent without its ordinal. Where the partition has an open transaction of
+that producer and epoch it is appended. Else the answer is VERIFY: who coordinates the transaction is asked for its
+ordinal (`Membership`), and the batch is sent again with it, in the producer's order as above. Nobody else waits for
+that. Where the coordinator refuses, or cannot be asked, the batch counts as failed for those behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import SlotMoving
-from korvet.store.client import Purpose
-from korvet.store.contract import GONE, RESEND
+from korvet.errors import KorvetError, SlotMoving, StoreError
+from korvet.store.client import Argument, Purpose
+from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.keys import temporary_batch
 from korvet.store.log.partition import Partition, RecentBatch
 
@@ -33,8 +38,9 @@ if TYPE_CHECKING:
 INLINE_LIMIT_BYTES = 8192
 """From here on a batch does not pass through Lua: it is SET beside the call, and RENAMEd into place."""
 TEMPORARY_MS = 60_000
-_ATTEMPTS = 3
+_ATTEMPTS = 4
 _WATCHED_S = 10.0
+_CONCURRENT = int(ErrorCode.concurrent_transactions)
 _OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
 _IN_SEQUENCE = (1,)
 """The argument that has a batch refused where it is not the next one that Redis knows of."""
@@ -52,6 +58,29 @@ class Appended(NamedTuple):
     leader_epoch: int
 
 
+class Ending(NamedTuple):
+    """How a transaction ends: the producer and epoch of its control batches, and which of the producer's it is."""
+
+    ordinal: int
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+
+
+class Membership(Protocol):
+    """The transaction that a batch belongs to."""
+
+    @property
+    def transactional_id(self) -> str:
+        """Whose transaction it is."""
+
+    async def ordinal(self, partition: Partition) -> tuple[int, int]:
+        """A code, and where that is 0 the ordinal of the open transaction, which the partition is in.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+
+
 class Appending:
     """Await it for the outcome. It has been sent already, and happens even if nobody awaits it.
 
@@ -65,13 +94,19 @@ class Appending:
         "_is_placed",
         "_known_end",
         "_log",
+        "_membership",
+        "_ordinal",
         "_partition",
         "_repairs",
         "_reply",
     )
 
-    def __init__(self, log: Log, partition: Partition, batch: Batch, data: bytes | memoryview) -> None:
+    def __init__(
+        self, log: Log, partition: Partition, batch: Batch, data: bytes | memoryview, membership: Membership | None
+    ) -> None:
         self._log = log
+        self._membership = membership
+        self._ordinal: int | None = None
         self._partition = partition
         self._batch = batch
         self._data = data
@@ -86,7 +121,7 @@ class Appending:
         log, partition, batch, data = self._log, self._partition, self._batch, self._data
         self._repairs = partition.repairs
         is_placed = self._is_placed = len(data) >= INLINE_LIMIT_BYTES and not log.store.is_open(partition.keys.log)
-        args = (
+        args: tuple[Argument, ...] = (
             partition.topic_id,
             partition.run_id or log.find_run_id(partition),
             batch.records,
@@ -97,12 +132,19 @@ class Appending:
             batch.producer_epoch,
             batch.base_sequence,
             b"" if is_placed else data,
-            *(_IN_SEQUENCE if self._is_behind else ()),
         )
+        keys: Sequence[str]
+        if self._membership is None:
+            function, keys = "korvet_log_append", partition.keys
+            args = (*args, *(_IN_SEQUENCE if self._is_behind else ()))
+        else:
+            function, keys = "korvet_log_append_transactional", partition.transaction_keys
+            ordinal = "" if self._ordinal is None else self._ordinal
+            args = (*args, 1 if self._is_behind else "", ordinal, self._membership.transactional_id)
         if not is_placed:
-            return log.store.fcall(Purpose.APPEND, "korvet_log_append", partition.keys, *args)
-        keys = (*partition.keys, temporary_batch(partition.keys.log, log.next_token()))
-        return log.store.fcall_placed("korvet_log_append", keys, (data,), TEMPORARY_MS, *args)
+            return log.store.fcall(Purpose.APPEND, function, keys, *args)
+        keys = (*keys, temporary_batch(partition.keys.log, log.next_token()))
+        return log.store.fcall_placed(function, keys, (data,), TEMPORARY_MS, *args)
 
     def __await__(self) -> Generator[Any, None, Appended]:
         try:
@@ -111,9 +153,10 @@ class Appending:
             reply = self._not_placed()
         appended = _parsed(reply)
         if appended.code != 0:
-            if not self._may_be_repaired(appended):
-                return appended
-            appended = yield from self._repair(appended).__await__()
+            if appended.code == VERIFY:
+                appended = yield from self._verify(appended).__await__()
+            if self._may_be_repaired(appended):
+                appended = yield from self._repair(appended).__await__()
             if appended.code != 0:
                 return appended
         self._note(appended)
@@ -133,6 +176,57 @@ class Appending:
             raise
         return _NOT_PLACED
 
+    async def _verify(self, appended: Appended) -> Appended:
+        """Ask for the transaction's ordinal, and send again with it.
+
+        Where a batch before this one was sent again meanwhile, the transaction may be open here by now.
+        """
+        partition = self._partition
+        is_asked = partition.repairs == self._repairs
+        for _ in range(_ATTEMPTS):
+            if is_asked and (code := await self._ask()) != 0:
+                return appended._replace(code=code)
+            self._is_behind = partition.in_flight.is_behind_a_failure(self._batch)
+            appended = await self._send_again()
+            if appended.code == _CONCURRENT and self._ordinal is not None:
+                # Left open by a history of which the coordinator does not know.
+                batch = self._batch
+                later = Ending(self._ordinal, batch.producer_id, batch.producer_epoch, is_commit=False)
+                await self._log.abort_older(partition, later)
+                appended = await self._send_again()
+            if appended.code != VERIFY:
+                break
+            is_asked = True
+        return appended
+
+    async def _send_again(self) -> Appended:
+        self._partition.repairs += 1
+        self._reply = self._send()
+        try:
+            return _parsed(await self._reply)
+        except SlotMoving:
+            return _parsed(self._not_placed())
+
+    async def _ask(self) -> int:
+        """Learn the ordinal; a code where there is none."""
+        if self._membership is None:
+            raise StoreError(f"{self._partition.keys.log} asks for the transaction of a batch that has none")
+        try:
+            code, self._ordinal = await self._membership.ordinal(self._partition)
+        except KorvetError as error:
+            self._fail(error)
+            raise
+        if code != 0:
+            self._fail(StoreError("not in a transaction"))
+        return code
+
+    def _fail(self, error: KorvetError) -> None:
+        """Let those behind this batch not be taken for the first of their producer."""
+        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        failed.set_exception(error)
+        failed.exception()
+        self._partition.in_flight.add(self._batch, failed)
+
     async def _repair(self, appended: Appended) -> Appended:
         """Send again until the answer is a final one; GONE is final when the catalog does not have the topic.
 
@@ -146,12 +240,7 @@ class Appending:
             for _ in range(_ATTEMPTS):
                 if appended.code == GONE and not await self._log.restore(partition):
                     break
-                partition.repairs += 1
-                self._reply = self._send()
-                try:
-                    appended = _parsed(await self._reply)
-                except SlotMoving:
-                    appended = _parsed(self._not_placed())
+                appended = await self._send_again()
                 if appended.code not in (RESEND, GONE):
                     break
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from korvet.store.catalog import Topic
-from korvet.store.keys import PartitionKeys
+from korvet.store.keys import PartitionKeys, TransactionLogKeys
 from korvet.store.log.in_flight import InFlight
 from korvet.store.log.limits import Limits
 
@@ -29,13 +29,14 @@ class Partition:
 
     __slots__ = (
         "end", "epoch", "in_flight", "index", "keys", "limits", "mean_bytes", "recent", "repairing", "repairs",
-        "run_id", "since", "start", "topic", "topic_id", "watched_at",
+        "run_id", "since", "start", "topic", "topic_id", "transaction_keys", "watched_at",
     )  # fmt: skip
 
-    def __init__(self, topic: Topic, index: int, keys: PartitionKeys) -> None:
+    def __init__(self, topic: Topic, index: int, keys: TransactionLogKeys) -> None:
         self.topic = topic
         self.index = index
-        self.keys = keys
+        self.keys = PartitionKeys(keys.log, keys.meta, keys.producers)
+        self.transaction_keys = keys
         self.topic_id = topic.id.hex
         self.epoch = self.end = self.start = -1
         self.since = 0

@@ -9,6 +9,11 @@ subscription stands, the last message is the truth of a moment ago. Where that e
 a reader at that end gets an empty answer and a reader behind it gets recent batches, both without Redis. What this
 front-end knows must have been asked for since the subscription stands and since the last trim or deletion
 (`Wakeups.since`): the message of the next append hides theirs.
+
+**Committed records.** Who wants only these reads up to the last stable offset, which is where the oldest open
+transaction begins, and is told which transactions were aborted in what was read. The list of these is asked for after
+the meta hash, and only where one of them ended at or above the offset: so what is read later is never older. Out of
+memory come only batches without a transaction, for which no list is needed.
 """
 
 from __future__ import annotations
@@ -26,19 +31,20 @@ from korvet.store.client import Purpose
 from korvet.store.keys import placed_batch
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.partition import Partition, RecentBatch
-from korvet.wire.batch import placed_in_log
+from korvet.wire.batch import TRANSACTIONAL, placed_in_log
 from korvet.wire.fetch_response import EpochEnd, PartitionRead
 
 if TYPE_CHECKING:
     from korvet.store.log import Log
 
-META_FIELDS = ("topic_id", "start", "end", "epoch", "epochs", "run_id")
+META_FIELDS = ("topic_id", "start", "end", "epoch", "epochs", "run_id", "first_open", "last_aborted")
 OFFSET_OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
 KAFKA_STORAGE_ERROR = int(ErrorCode.kafka_storage_error)
 UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.unknown_topic_or_partition)
 _ATTEMPTS = 4
 _MOST_ENTRIES = 1000
 _SMALLEST_COUNT_BYTES = 64
+_ABORTED_AT_ONCE = 1000
 _SPARE_ENTRIES = 4
 """Asked for beside what should fill the limit, for batches are not all of one size."""
 
@@ -52,6 +58,8 @@ class Want:
     max_bytes: int
     leader_epoch: int = -1
     last_fetched_epoch: int = -1
+    is_committed: bool = False
+    """Whether only committed records are wanted."""
 
 
 class Unreadable(Enum):
@@ -63,22 +71,29 @@ class Unreadable(Enum):
 
 
 class Meta(NamedTuple):
-    """A partition's meta hash, as far as readers need it."""
+    """A partition's meta hash, as far as readers need it.
+
+    ``stable`` is the last stable offset, ``last_aborted`` the last offset of the last aborted transaction, or -1.
+    """
 
     start: int
     end: int
     epoch: int
     epochs: bytes
+    stable: int
+    last_aborted: int
 
 
 class Entry(NamedTuple):
-    """An entry of the stream. ``data`` is None where the batch is placed."""
+    """An entry of the stream; ``records`` is the span of its offsets. ``data`` is None where the batch is placed, at
+    ``place``."""
 
     next_offset: int
     records: int
     size_bytes: int
     leader_epoch: int
     data: bytes | None
+    place: int | str
 
 
 class _Asked(NamedTuple):
@@ -142,35 +157,52 @@ def _turn(wants: Sequence[Want], at: int, room: _Room) -> Sequence[Want]:
 # ---------------------------------------------------------------------- memory
 
 
+class Ends(NamedTuple):
+    """Where a log ends, and up to where its records are committed; -1 where that is not known."""
+
+    end: int
+    stable: int
+
+
+_UNKNOWN_ENDS = Ends(-1, -1)
+_ATTRIBUTES_AT = 22  # the lower byte of them
+
+
 def stands_at_end(log: Log, want: Want) -> bool:
     """Whether nothing can be read for certain, without asking Redis."""
-    return known_end(log, want.partition) == want.offset
+    end, stable = known_ends(log, want.partition)
+    return (stable if want.is_committed else end) <= want.offset <= end
 
 
-def known_end(log: Log, partition: Partition) -> int:
-    """The end as the partition's channel last told it in the epoch this front-end knows, else -1."""
+def known_ends(log: Log, partition: Partition) -> Ends:
+    """The ends as the partition's channel last told them in the epoch this front-end knows."""
     message = log.wakeups.latest(partition.channel)
     if message is None or partition.epoch < 0 or partition.since != log.wakeups.since(partition.channel):
-        return -1
-    epoch, _, end = message.partition(b" ")
-    return int(end) if int(epoch) == partition.epoch else -1
+        return _UNKNOWN_ENDS
+    epoch, end, *stable = message.split(b" ")
+    if int(epoch) != partition.epoch:
+        return _UNKNOWN_ENDS
+    return Ends(int(end), int(stable[0] if stable else end))
 
 
 def _from_memory(log: Log, want: Want, room: _Room) -> PartitionRead | None:
     partition, offset = want.partition, want.offset
-    end = known_end(log, partition)
+    end, stable = known_ends(log, partition)
     if end < offset or offset < partition.start or want.last_fetched_epoch >= 0:
         return None
     if (code := check_leader_epoch(want.leader_epoch, partition.epoch)) != 0:
         return PartitionRead(partition.index, code)
-    found = PartitionRead(partition.index, 0, end, partition.start)
-    if offset == end:
+    found = PartitionRead(partition.index, 0, end, partition.start, stable)
+    until = stable if want.is_committed else end
+    if offset >= until:
         partition.watched_at = log.now()
         return found
     limit = room.limit(want)
-    while offset < end and (batch := partition.recent.get(offset)) is not None:
+    while offset < until and (batch := partition.recent.get(offset)) is not None:
         if batch.leader_epoch != partition.epoch:
             return None
+        if want.is_committed and batch.data[_ATTRIBUTES_AT] & TRANSACTIONAL:
+            break
         size_bytes = len(batch.data)
         if found.size_bytes + size_bytes > limit and (found.size_bytes or not room.is_empty):
             room.take(found.size_bytes)
@@ -212,14 +244,15 @@ async def meta_of(log: Log, partition: Partition, reply: Sequence[Any]) -> Meta 
     again, an epoch is begun at once and not only by the next append, so that consumers learn of a truncation before
     they are past it.
     """
-    topic_id, start, end, epoch, epochs, run_id = reply
+    topic_id, start, end, epoch, epochs, run_id, first_open, last_aborted = reply
     if topic_id is None or topic_id.decode() != partition.topic_id:
         return Unreadable.MENDED if await log.restore(partition) else Unreadable.NO_TOPIC
     holder = run_id.decode()
     if not holder or (holder != partition.run_id and holder != log.find_run_id(partition)):
         await log.take_over(partition)
         return Unreadable.MENDED
-    meta = Meta(int(start), int(end), int(epoch), epochs)
+    stable = int(end if first_open is None else first_open)
+    meta = Meta(int(start), int(end), int(epoch), epochs, stable, -1 if last_aborted is None else int(last_aborted))
     if not partition.note(meta.epoch, meta.end, meta.start):
         # Answers of one connection come in order, so an older epoch is another history; what was known of it is void.
         partition.forget()
@@ -230,7 +263,7 @@ async def meta_of(log: Log, partition: Partition, reply: Sequence[Any]) -> Meta 
 async def _take(log: Log, want: Want, asked: _Asked, room: _Room) -> PartitionRead:
     partition = want.partition
     for _ in range(_ATTEMPTS):
-        entries = _parsed_entries(await asked.entries) if asked.entries is not None else []
+        entries = parsed_entries(await asked.entries) if asked.entries is not None else []
         meta = await meta_of(log, partition, await asked.meta)
         if isinstance(meta, Meta):
             partition.since = asked.since
@@ -254,7 +287,7 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
         if epoch_end.epoch < 0:
             return PartitionRead(index, OFFSET_OUT_OF_RANGE)
         if epoch_end.epoch < want.last_fetched_epoch or epoch_end.end_offset < want.offset:
-            return PartitionRead(index, 0, meta.end, meta.start, diverging=EpochEnd(*epoch_end))
+            return PartitionRead(index, 0, meta.end, meta.start, meta.stable, diverging=EpochEnd(*epoch_end))
     if not meta.start <= want.offset <= meta.end:
         return PartitionRead(index, OFFSET_OUT_OF_RANGE)
     return None
@@ -263,12 +296,17 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
 async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], room: _Room) -> PartitionRead | None:
     """The batches that fit, or None when a placed one is gone."""
     partition = want.partition
-    found = PartitionRead(partition.index, 0, meta.end, meta.start)
+    found = PartitionRead(partition.index, 0, meta.end, meta.start, meta.stable)
+    until = meta.stable if want.is_committed else meta.end
+    if until < meta.end:
+        entries = [entry for entry in entries if entry.next_offset <= until]
     chosen = list(_fitting(entries, room.limit(want), must=room.is_empty))
     if not chosen:
-        if want.offset == meta.end:
+        if want.offset >= until:
             partition.watched_at = log.now()
         return found
+    if want.is_committed and meta.last_aborted >= want.offset:
+        found.aborted = await _aborted(log, partition, want.offset, chosen[-1].next_offset)
     batches = await fetch_batches(log, partition, chosen)
     if batches is None:
         return None
@@ -280,6 +318,29 @@ async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], r
     if chosen[-1].next_offset == meta.end:
         _remember(log, partition, chosen, batches)
     return found
+
+
+async def _aborted(log: Log, partition: Partition, offset: int, next_offset: int) -> list[tuple[int, int]]:
+    """The aborted transactions with records from an offset to another, as producer ids and first offsets.
+
+    Source: TransactionIndex.collectAbortedTxns
+    """
+    name = partition.transaction_keys.aborted
+    found: list[tuple[int, int]] = []
+    at = 0
+    while True:
+        some = await log.store.call(
+            Purpose.READ, name, "ZRANGE", name, offset, "+inf", "BYSCORE", "LIMIT", at, _ABORTED_AT_ONCE
+        )
+        for member in some:
+            first, _, producer_id, stable = map(int, member.split())
+            if first < next_offset:
+                found.append((producer_id, first))
+            if stable >= next_offset:
+                return found
+        if len(some) < _ABORTED_AT_ONCE:
+            return found
+        at += len(some)
 
 
 def _remember(log: Log, partition: Partition, entries: Sequence[Entry], batches: Sequence[bytes]) -> None:
@@ -300,12 +361,16 @@ def _fitting(entries: Sequence[Entry], limit: int, *, must: bool) -> Iterator[En
         yield entry
 
 
-def _parsed_entries(reply: Sequence[Any]) -> list[Entry]:
+def parsed_entries(reply: Sequence[Any]) -> list[Entry]:
+    """What XRANGE answered."""
     entries = []
     for name, fields in reply:
         index = fields[1].split()
-        data = fields[3] if len(fields) > 3 else None
-        entries.append(Entry(int(name[:-2]), int(index[0]), int(index[1]), int(index[6]), data))
+        next_offset = int(name[:-2])
+        kind, content = fields[2:4] if len(fields) > 3 else (b"", b"")
+        place = content.decode() if kind == b"p" else next_offset
+        data = content if kind == b"b" else None
+        entries.append(Entry(next_offset, int(index[0]), int(index[1]), int(index[6]), data, place))
     return entries
 
 
@@ -314,7 +379,7 @@ async def fetch_batches(log: Log, partition: Partition, entries: Sequence[Entry]
 
     :raises StoreError: when one has not the size that the index says.
     """
-    keys = [placed_batch(partition.keys.log, entry.next_offset) for entry in entries if entry.data is None]
+    keys = [placed_batch(partition.keys.log, entry.place) for entry in entries if entry.data is None]
     # Not MGET, which a cluster refuses while some of the keys have moved.
     asked = [log.store.call(Purpose.READ, key, "GET", key) for key in keys]
     placed = [await question for question in asked]
@@ -330,7 +395,7 @@ async def fetch_batches(log: Log, partition: Partition, entries: Sequence[Entry]
 async def read_entry(log: Log, partition: Partition, next_offset: int) -> tuple[Entry, bytes] | None:
     """One entry, known by the offset just past it, and its batch; None when it is gone."""
     name = f"{next_offset}-0"
-    entries = _parsed_entries(
+    entries = parsed_entries(
         await log.store.call(Purpose.READ, partition.keys.log, "XRANGE", partition.keys.log, name, name)
     )
     batches = await fetch_batches(log, partition, entries) if entries else None
