@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from korvet.store.keys import Namespace
     from korvet.store.log import Log, Partition
     from korvet.store.outages import Outages
+    from korvet.store.transactions import Transactions
     from korvet.store.wakeup import Wakeups
 
 
@@ -47,6 +48,7 @@ class Frontend:
     catalog: Catalog
     log: Log
     groups: Groups
+    transactions: Transactions
     wakeups: Wakeups
     draining: anyio.Event = field(default_factory=anyio.Event)
 

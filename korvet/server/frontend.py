@@ -18,7 +18,7 @@ from korvet.errors import StoreUnavailable
 from korvet.server.server import Door, Server
 from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
-from korvet.store import functions, rights
+from korvet.store import functions, rights, transaction_sweep
 from korvet.store.address import Address
 from korvet.store.catalog import Catalog
 from korvet.store.client import Store, open_store
@@ -29,6 +29,7 @@ from korvet.store.log import Log
 from korvet.store.maintenance import maintain
 from korvet.store.outages import Outages
 from korvet.store.registry import Registry
+from korvet.store.transactions import Transactions
 from korvet.store.wakeup import Wakeups
 
 log = structlog.get_logger()
@@ -65,6 +66,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
                 tasks.start_soon(frontend.catalog.follow)
                 tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
                 tasks.start_soon(keep_swept, frontend.groups)
+                tasks.start_soon(transaction_sweep.keep_swept, frontend.transactions)
                 tasks.start_soon(frontend.groups.redis_groups.follow)
             yield Opened(store, frontends)
             async with anyio.create_task_group() as draining:
@@ -104,13 +106,16 @@ def _build(
     """A namespace's front-end; ``beside`` is another one of this process."""
     namespace = Namespace(name)
     catalog = Catalog(namespace, store, wakeups, _broker_settings(settings))
+    partitions = Log(namespace, store, catalog, wakeups, beside=beside.log if beside else None)
+    groups = Groups(namespace, store, catalog, wakeups, outages)
     return Frontend(
         namespace=namespace,
         store=store,
         outages=outages,
         catalog=catalog,
-        log=Log(namespace, store, catalog, wakeups, beside=beside.log if beside else None),
-        groups=Groups(namespace, store, catalog, wakeups, outages),
+        log=partitions,
+        groups=groups,
+        transactions=Transactions(namespace, store, catalog, partitions, groups),
         wakeups=wakeups,
     )
 

@@ -2,8 +2,8 @@
 
 Topics have exactly those of Kafka 4.1's LogConfig, with its types, defaults and validators. Three kinds of them:
 
-- those that act (retention, sizes, timestamps);
-- those that Kafka too reads only in a mode that is off (compaction, tiered storage, compression levels), or that shape
+- those that act (retention, compaction, sizes, timestamps);
+- those that Kafka too reads only in a mode that is off (tiered storage, compression levels), or that shape
   files which korvet does not have (segments, indexes): any valid value is kept and shown;
 - those with ``only``: korvet does one thing, and setting another would be a promise it does not keep.
 
@@ -50,8 +50,8 @@ TOPIC_CONFIGS: Final = _table(
             default="delete",
             synonym="log.cleanup.policy",
             check=one_of("compact", "delete"),
-            documentation="What happens to old batches. delete removes them by retention.ms and retention.bytes.",
-            only="delete",
+            documentation="What happens to old records. delete removes them by retention.ms and retention.bytes, "
+            "compact keeps the last one of each key.",
         ),
         Config(
             name="compression.gzip.level",
@@ -367,6 +367,7 @@ BROKER_CONFIGS: Final = _table(
         _at_start(
             "group.min.session.timeout.ms", _INT, 6_000, at_least(1), "The shortest session timeout of a member."
         ),
+        _at_start("log.cleaner.backoff.ms", _LONG, 15_000, at_least(1), "Time between two looks for what to compact."),
         _at_start(
             "log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "Time between two looks for old data."
         ),
@@ -376,6 +377,16 @@ BROKER_CONFIGS: Final = _table(
         ),
         _at_start("queued.max.request.bytes", _LONG, -1, at_least(-1), "Bytes of requests in flight; -1 is 512 MiB."),
         _at_start("socket.request.max.bytes", _INT, 104_857_600, at_least(1), "The largest request in bytes."),
+        _at_start(
+            "transaction.max.timeout.ms", _INT, 900_000, at_least(1), "The longest timeout that a producer may ask for."
+        ),
+        _at_start(
+            "transactional.id.expiration.ms",
+            _INT,
+            604_800_000,
+            at_least(1),
+            "How long an unused transactional id is kept.",
+        ),
         _fact("default.replication.factor", _INT, "1", "Copies of a partition. Redis replicates, so Kafka sees one."),
         _fact("delete.topic.enable", _BOOLEAN, "true", "Whether topics can be deleted."),
         _fact("log.flush.scheduler.interval.ms", _LONG, str(LONG_MAX), "Time between two looks for what to flush."),
@@ -384,6 +395,23 @@ BROKER_CONFIGS: Final = _table(
         _fact("log.roll.jitter.hours", _INT, "0", "Spread of that age."),
         _fact("max.incremental.fetch.session.cache.slots", _INT, "0", "Fetch sessions kept. Korvet keeps none."),
         _fact("max.request.partition.size.limit", _INT, "2000", "Partitions in one DescribeTopicPartitions answer."),
+        _fact("producer.id.expiration.ms", _INT, str(_DAY_MS), "How long a silent producer is remembered at least."),
+        _fact(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            _INT,
+            "1000",
+            "Time between two looks for transactions that lasted too long.",
+        ),
+        _fact(
+            "transaction.partition.verification.enable",
+            _BOOLEAN,
+            "true",
+            "Whether a batch must belong to an open transaction of its producer to be taken for one.",
+        ),
+        _fact("transaction.remove.expired.transaction.cleanup.interval.ms", _INT, "1000", "The same for expired ids."),
+        _fact("transaction.state.log.num.partitions", _INT, "16", "Shards of the transactions' state."),
+        _fact("transaction.state.log.replication.factor", _SHORT, "1", "Copies of it, as Kafka sees them."),
+        _fact("transaction.two.phase.commit.enable", _BOOLEAN, "false", "Whether others may decide on transactions."),
         _fact("offsets.topic.replication.factor", _SHORT, "1", "Copies of committed offsets, as Kafka sees them."),
     ]
 )

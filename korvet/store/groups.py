@@ -6,6 +6,7 @@ Replies carry Kafka's error codes as values (``code``, 0 is none). What the stor
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
@@ -33,7 +34,7 @@ from korvet.store.group_types import (
     Synced,
     SyncRequest,
 )
-from korvet.store.keys import Namespace
+from korvet.store.keys import GroupKeys, Namespace, TransactionGroupKeys
 from korvet.store.outages import Outages
 from korvet.store.redis_groups import RedisGroups
 from korvet.store.wakeup import Wakeups
@@ -43,6 +44,7 @@ log = structlog.get_logger()
 NOT_FOUND: Final = int(ErrorCode.group_id_not_found)
 NOT_AVAILABLE: Final = int(ErrorCode.coordinator_not_available)
 _EMPTY: Final = b"Empty"
+_UNSTABLE: Final = b"unstable"
 _NO_EXPIRY: Final = -1
 _JOIN_STATUS: Final = 2
 _SYNC_STATUS: Final = 1
@@ -60,11 +62,23 @@ _FORGOTTEN_AT_ONCE: Final = 1000
 """Arguments; two for each place."""
 
 
+_Keys = GroupKeys | TransactionGroupKeys
+_MOST_HELD: Final = 10_000
+
+
 class Neglected(NamedTuple):
     """Groups that somebody has to look after: whose members all died unnoticed, and entries without a group."""
 
     dead: set[str]
     missing: set[str]
+
+
+def _flat(offsets: Iterable[tuple[Place, Offset]]) -> list[str]:
+    flat: list[str] = []
+    for (topic, partition), offset in offsets:
+        flat.append(f"{topic}:{partition}")
+        flat.append(f"{offset.offset} {offset.leader_epoch} {offset.topic_id.hex} {offset.metadata}")
+    return flat
 
 
 class Groups:
@@ -78,27 +92,32 @@ class Groups:
         self._catalog = catalog
         self._outages = outages
         self.redis_groups = RedisGroups(namespace, store)
+        self._held: OrderedDict[tuple[str, int], dict[Place, str]] = OrderedDict()
+        """What transactions commit by this front-end, so that Redis groups follow it at once: by group and producer."""
         self._index = GroupIndex(namespace, store)
         self._joining = Rooms(wakeups, _JOIN_STATUS)
         self._syncing = Rooms(wakeups, _SYNC_STATUS)
         self._keys = lru_cache(_KEYS_KEPT)(namespace.group)
+        self._all_keys = lru_cache(_KEYS_KEPT)(namespace.transaction_group)
 
     def _call(self, function: str, group_id: str, *args: str | int | bytes) -> Awaitable[Any]:
         """Call one of the functions that are told of outages: all but korvet_group_fetch."""
-        keys = self._keys(group_id)
+        return self._call_with(self._keys(group_id), function, *args)
+
+    def _call_with(self, keys: _Keys, function: str, *args: str | int | bytes) -> Awaitable[Any]:
         return self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys.group), *args)
 
-    async def _timely(self, function: str, group_id: str, *args: str | int | bytes) -> Any:
+    async def _timely(self, keys: _Keys, function: str, *args: str | int | bytes) -> Any:
         """A call that does nothing where it waited while Redis or this front-end stood still.
 
         Its client may have come back elsewhere by then and gone on from there; where it is still here, which is known
         by the time of the answer, the call is made again.
         """
         for _ in range(_LATE_CALLS):
-            reply = await self._call(function, group_id, *args)
+            reply = await self._call_with(keys, function, *args)
             if (reply[0] if isinstance(reply, list) else reply) != LATE:
                 return reply
-            await self._outages.catch_up(self._keys(group_id).group)
+            await self._outages.catch_up(keys.group)
         raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
 
     def _setting(self, name: str) -> int:
@@ -192,14 +211,11 @@ class Groups:
 
     async def commit(self, request: CommitRequest) -> int:
         """Commit offsets; the code is for all of them."""
-        flat: list[str] = []
-        for (topic, partition), offset in request.offsets:
-            flat.append(f"{topic}:{partition}")
-            flat.append(f"{offset.offset} {offset.leader_epoch} {offset.topic_id.hex} {offset.metadata}")
+        keys, flat = self._keys(request.group_id), _flat(request.offsets)
         head = (request.member_id, request.instance_id or "", request.generation, request.version, self._retention_ms)
 
         def commit(id: str, locator: str) -> Awaitable[Any]:
-            return self._timely("korvet_group_commit", request.group_id, id, locator, *head, *flat)
+            return self._timely(keys, "korvet_group_commit", id, locator, *head, *flat)
 
         code: int = await self._index.making(request.group_id, commit)
         if code == 0:
@@ -208,15 +224,55 @@ class Groups:
             )
         return code
 
+    async def hold(
+        self, request: CommitRequest, transactional_id: str, producer_id: int, producer_epoch: int, ordinal: int
+    ) -> int:
+        """Hold offsets that a transaction commits when it is committed; the code is for all of them."""
+        keys, flat = self._all_keys(request.group_id), _flat(request.offsets)
+        head = (request.member_id, request.instance_id or "", request.generation, self._retention_ms)
+        transaction = (producer_id, producer_epoch, ordinal, transactional_id)
+
+        def hold(id: str, locator: str) -> Awaitable[Any]:
+            return self._timely(keys, "korvet_group_txn_commit", id, locator, *head, *transaction, *flat)
+
+        code: int = await self._index.making(request.group_id, hold)
+        if code == 0:
+            held = self._held.setdefault((request.group_id, producer_id), {})
+            held.update((place, offset.topic_id.hex) for place, offset in request.offsets)
+            if len(self._held) > _MOST_HELD:
+                self._held.popitem(last=False)
+        return code
+
+    async def release(self, group_id: str, producer_id: int, ordinal: int, *, is_commit: bool) -> None:
+        """Commit what a transaction holds, or forget it. May be repeated."""
+        keys = self._all_keys(group_id)
+        outcome = "commit" if is_commit else "abort"
+        await self._store.fcall(Purpose.COORDINATE, "korvet_group_txn_end", keys, producer_id, ordinal, outcome)
+        held = self._held.pop((group_id, producer_id), {})
+        if is_commit:
+            self.redis_groups.committed(group_id, held.items())
+
     async def fetch(self, group_id: str, places: Iterable[Place] | None) -> Mapping[Place, Offset]:
         """The committed offsets of some places, or of all; what is not committed is left out."""
+        return (await self._fetch(self._keys(group_id), places))[0]
+
+    async def fetch_stable(
+        self, group_id: str, places: Iterable[Place] | None
+    ) -> tuple[Mapping[Place, Offset], Set[Place]]:
+        """As `fetch`, and the places whose offsets an open transaction may change."""
+        keys = self._all_keys(group_id)
+        return await self._fetch((*self._keys(group_id), keys.pending), places)
+
+    async def _fetch(
+        self, keys: Sequence[str], places: Iterable[Place] | None
+    ) -> tuple[Mapping[Place, Offset], Set[Place]]:
         named = [] if places is None else [f"{topic}:{partition}" for topic, partition in places]
         if places is not None and not named:
-            return {}
-        flat = await self._store.fcall(Purpose.COORDINATE, "korvet_group_fetch", self._keys(group_id), *named)
-        return {
-            replies.place(name): replies.offset(text) for name, text in zip(flat[::2], flat[1::2], strict=True) if text
-        }
+            return {}, frozenset()
+        flat = await self._store.fcall(Purpose.COORDINATE, "korvet_group_fetch", keys, *named)
+        found = {replies.place(name): text for name, text in zip(flat[::2], flat[1::2], strict=True) if text}
+        unstable = {place for place, text in found.items() if text == _UNSTABLE}
+        return {place: replies.offset(text) for place, text in found.items() if place not in unstable}, unstable
 
     async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> tuple[int, Sequence[int]]:
         """Forget committed offsets: a code for all, and where that is none one for each."""

@@ -66,6 +66,7 @@ class RedisGroups:
         self._store = store
         self._name = str(ULID())
         self._keys = lru_cache(_KEYS_KEPT)(namespace.attached_group)
+        self._all_keys = lru_cache(_KEYS_KEPT)(namespace.transaction_group)
         self._partition = lru_cache(_KEYS_KEPT)(namespace.partition)
         self._reader = namespace.reader
         self._now = asyncio.get_running_loop().time
@@ -301,7 +302,7 @@ class RedisGroups:
         outcomes |= await self._detach_all(attached)
         left = [group_id for group_id in attached if group_id not in outcomes]
         calls = (
-            self._call("korvet_group_delete", keys[group_id], outages[group_id], which, *attached[group_id])
+            self._call("korvet_group_delete", self._all_keys(group_id), outages[group_id], which, *attached[group_id])
             for group_id in left
         )
         for group_id, reply in zip(left, await settled(calls), strict=True):

@@ -1,0 +1,48 @@
+"""What time does to transactions: those that lasted too long are aborted, those that somebody left half-way are brought
+to their end, and transactional ids that nobody used for long are forgotten.
+
+A transactional id has one deadline in its shard, and whoever is there when it is past acts. Front-ends look at every
+shard each second, each beginning at another one, and what one has in hand another finds done or does again.
+"""
+
+from __future__ import annotations
+
+from random import randrange
+from typing import Final
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError
+from korvet.store.keys import TRANSACTION_SHARDS
+from korvet.store.transactions import Transactions
+
+log = structlog.get_logger()
+
+INTERVAL_S: Final = 1.0
+
+
+async def keep_swept(transactions: Transactions) -> None:
+    """Sweep every second, until cancelled."""
+    while True:
+        await anyio.sleep(INTERVAL_S)
+        try:
+            await sweep(transactions)
+        except KorvetError as error:
+            log.warning("the sweep of transactions was cut short", reason=str(error))
+
+
+async def sweep(transactions: Transactions) -> None:
+    """Act on all that is due now.
+
+    A transaction that cannot be brought to its end is told of in the log, and does not keep the others.
+
+    :raises StoreUnavailable, StoreFull, StoreError: where a shard cannot be read.
+    """
+    first = randrange(TRANSACTION_SHARDS)
+    for step in range(TRANSACTION_SHARDS):
+        for transactional_id in await transactions.due((first + step) % TRANSACTION_SHARDS):
+            try:
+                await transactions.tend(transactional_id)
+            except KorvetError as error:
+                log.warning("a transaction cannot be ended", transactional_id=transactional_id, reason=str(error))
