@@ -1,15 +1,16 @@
 """ApiVersions (key 18), versions 0 to 4: what this front-end serves. Built from the registry.
 
 v1 has throttle_time_ms, v2 is v1, v3 is flexible and names the client's software (KIP-511) and the features, v4 may
-name features whose lowest version is 0 (KIP-584's fix, KAFKA-17011). No feature is supported or finalized yet, so
-finalized_features_epoch is -1. Software names follow Kafka's rule, or the answer is INVALID_REQUEST.
-Source: ApiVersionsRequest, SimpleApiVersionManager, KIP-35.
+name supported features whose lowest version is 0 (KIP-584's fix, KAFKA-17011). Features are those of this version, for
+they are the same at every front-end; so their epoch is the number of times that a version of korvet changed them.
+Software names follow Kafka's rule, or the answer is INVALID_REQUEST.
+Source: ApiVersionsRequest, ApiVersionsResponse, SimpleApiVersionManager, KIP-35.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -18,6 +19,11 @@ from korvet.api.context import Context
 from korvet.wire.codec import API_VERSIONS_KEY, Fields
 
 HIGHEST = 4
+FEATURES: Final = {"transaction.version": (0, 2)}
+"""Lowest and highest level that is supported; the highest one is finalized."""
+FEATURES_EPOCH: Final = 1
+_FEATURES_SINCE: Final = 3
+_LEVEL_0_SINCE: Final = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -25,7 +31,22 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 async def handle(ctx: Context, request: Any) -> Answer:
     if ctx.version >= 3 and not _names_its_software(request):
         return {"error_code": ErrorCode.invalid_request, "api_keys": (), "throttle_time": 0}
-    return supported(ErrorCode.none)
+    return {**supported(ErrorCode.none), **(_features(ctx.version) if ctx.version >= _FEATURES_SINCE else {})}
+
+
+def _features(version: int) -> Fields:
+    return {
+        "supported_features": [
+            {"name": name, "min_version": lowest, "max_version": highest}
+            for name, (lowest, highest) in FEATURES.items()
+            if lowest > 0 or version >= _LEVEL_0_SINCE
+        ],
+        "finalized_features_epoch": FEATURES_EPOCH,
+        "finalized_features": [
+            {"name": name, "max_version_level": highest, "min_version_level": highest}
+            for name, (_, highest) in FEATURES.items()
+        ],
+    }
 
 
 def supported(error_code: ErrorCode) -> Fields:

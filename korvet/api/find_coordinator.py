@@ -2,8 +2,8 @@
 
 - 1: transactions   - 3: flexible   - 4: several keys   - 5: KIP-890   - 6: share groups
 
-Every front-end serves every group, so who coordinates is a hint (`korvet.api.nodes`). Transactions are answered as to
-one who may not use them, which every client takes as final; share groups as where they are turned off.
+Every front-end serves every group and every transactional id, so who coordinates is a hint (`korvet.api.nodes`). Share
+groups are answered as where they are turned off.
 
 Source: KafkaApis.handleFindCoordinatorRequest
 """
@@ -21,14 +21,13 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _SHARE: Final = 2
 _BATCHED_SINCE: Final = 4
-_NO_TRANSACTIONS: Final = "this version of korvet does not support transactions"
 _UNKNOWN_TYPE: Final = "unknown coordinator type"
 _NOWHERE: Final = {"node_id": -1, "host": "", "port": -1}
 
 
 @api(10, 0, 6)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """A node for each group asked for."""
+    """A node for each group or transactional id asked for."""
     key_type = getattr(request, "key_type", _GROUP)
     if ctx.version < _BATCHED_SINCE:
         return _find(ctx, key_type, request.key)
@@ -36,10 +35,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 def _find(ctx: Context, key_type: int, key: str) -> dict[str, Any]:
-    if key_type == _TRANSACTION:
-        code, message = ErrorCode.transactional_id_authorization_failed, _NO_TRANSACTIONS
-        return {"error_code": code, "error_message": message, **_NOWHERE}
-    if key_type != _GROUP:
+    if key_type not in (_GROUP, _TRANSACTION):
         message = "" if key_type == _SHARE else _UNKNOWN_TYPE
         return {"error_code": ErrorCode.invalid_request, "error_message": message, **_NOWHERE}
     node = ctx.listener.nodes.coordinator(key)

@@ -1,9 +1,10 @@
-"""InitProducerId (key 22), versions 0 to 5: an id for an idempotent producer.
+"""InitProducerId (key 22), versions 0 to 5: an id for an idempotent or a transactional producer.
 
 - 2: flexible   - 3: the id and epoch a producer has   - 4: PRODUCER_FENCED   - 5: KIP-890
 
-A producer without a transactional id always gets a new producer id, whatever it has. Transactional ids are not
-served: they are answered as to one who may not use them.
+A producer without a transactional id always gets a new producer id, whatever it has. One with a transactional id gets
+that id's, with an epoch that fences all before it; an open transaction is aborted first, and its end is waited for,
+where Kafka answers CONCURRENT_TRANSACTIONS until it has come.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId
 """
@@ -16,34 +17,46 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.context import Context
+from korvet.api.group_failures import failure_code, milliseconds
+from korvet.api.transaction_failures import told
 from korvet.errors import KorvetError, StoreError, StoreFull
-from korvet.store.client import Purpose
 
 _NONE: Final = -1
+_FENCED_SINCE: Final = 4
 
 
 @api(22, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """A producer id that was never given out, with epoch 0."""
-    if request.transactional_id == "":
+    """An id and an epoch."""
+    producer_id, producer_epoch = getattr(request, "producer_id", _NONE), getattr(request, "producer_epoch", _NONE)
+    if request.transactional_id == "" or (producer_id == _NONE) != (producer_epoch == _NONE):
         return _refused(ErrorCode.invalid_request)
-    if request.transactional_id is not None:
-        return _refused(ErrorCode.transactional_id_authorization_failed)
-    has_id = getattr(request, "producer_id", _NONE) != _NONE
-    has_epoch = getattr(request, "producer_epoch", _NONE) != _NONE
-    if has_id != has_epoch:
-        return _refused(ErrorCode.invalid_request)
-    keys = ctx.frontend.namespace.catalog
+    if request.transactional_id is None:
+        return await _fresh(ctx)
+    timeout_ms = milliseconds(request.transaction_timeout)
+    if not 0 < timeout_ms <= int(ctx.frontend.catalog.setting(None, "transaction.max.timeout.ms")):
+        return _refused(ErrorCode.invalid_transaction_timeout)
     try:
-        _, producer_id = await ctx.frontend.store.fcall(Purpose.COORDINATE, "korvet_producer_id", keys)
+        answer = await ctx.frontend.transactions.init(request.transactional_id, timeout_ms, producer_id, producer_epoch)
+    except KorvetError as error:
+        return _refused(failure_code(error, "init_producer_id"))
+    if answer.code != 0:
+        return _refused(told(answer.code, ctx.version, _FENCED_SINCE))
+    return {"error_code": 0, "producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+
+
+async def _fresh(ctx: Context) -> Answer:
+    """A producer id that was never given out, with epoch 0."""
+    try:
+        producer_id = await ctx.frontend.transactions.fresh_id()
     except StoreError:
         raise
     except KorvetError as error:
         # Both are what clients wait and try again for; a producer id that is lost on the way does no harm.
         is_full = isinstance(error, StoreFull)
         return _refused(ErrorCode.coordinator_load_in_progress if is_full else ErrorCode.coordinator_not_available)
-    return {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": 0}
+    return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}
 
 
-def _refused(code: ErrorCode) -> dict[str, Any]:
+def _refused(code: int) -> dict[str, Any]:
     return {"error_code": code, "producer_id": _NONE, "producer_epoch": _NONE}

@@ -29,7 +29,7 @@ Entries = dict[str, list[tuple[int, int]]]
 """Topic -> partitions, each with its code."""
 
 
-class _Sorted:
+class SortedOffsets:
     """The partitions of a request: those that are refused, and those that the group is asked for."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class _Sorted:
         self.asked: Entries = {}
         self.offsets: list[tuple[Place, Offset]] = []
 
-    def answer(self, version: int, code: int = 0) -> Answer:
+    def answers(self, code: int) -> Entries:
         """Refused partitions first, and topics once, as Kafka puts its answer together.
 
         ``code`` is the group's, and where it is not 0, that of all that it was asked for.
@@ -45,15 +45,15 @@ class _Sorted:
         topics = self.refused
         for name, entries in self.asked.items():
             topics.setdefault(name, []).extend(entries if code == 0 else [(index, code) for index, _ in entries])
-        return [group_responses.offset_commit(version, topics.items())]
+        return topics
 
 
 @api(8, 2, 9)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Commit what can be; partitions that do not exist are refused before the group is asked."""
-    sorted_ = _sort(ctx, request, await known_topics(ctx, request.topics))
+    sorted_ = sort_offsets(ctx, request, await known_topics(ctx, request.topics))
     if not sorted_.asked:
-        return sorted_.answer(ctx.version)
+        return _packed(ctx.version, sorted_, 0)
     asked = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -66,12 +66,20 @@ async def handle(ctx: Context, request: Any) -> Answer:
         code = await ctx.frontend.groups.commit(asked)
     except KorvetError as error:
         code = failure_code(error, "offset_commit")
-    return sorted_.answer(ctx.version, code)
+    return _packed(ctx.version, sorted_, code)
 
 
-def _sort(ctx: Context, request: Any, topics: Any) -> _Sorted:
+def _packed(version: int, sorted_: SortedOffsets, code: int) -> Answer:
+    return [group_responses.offset_commit(version, sorted_.answers(code).items())]
+
+
+def sort_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
+    """What of an OffsetCommit or TxnOffsetCommit the group is to be asked for, and what not.
+
+    :param topics: those of the request that exist.
+    """
     longest = int(ctx.frontend.catalog.setting(None, "offset.metadata.max.bytes"))
-    result = _Sorted()
+    result = SortedOffsets()
     for wanted in request.topics:
         topic = topics.get(wanted.name)
         for part in wanted.partitions:

@@ -4,15 +4,18 @@
 groups   - 9: member id and epoch, for the groups of KIP-848
 
 What is not committed is -1 without an error, also where the group or the topic does not exist, and where the offset
-belongs to a former topic of the same name.
+belongs to a former topic of the same name. With require_stable, what an open transaction may change is
+UNSTABLE_OFFSET_COMMIT.
 
 Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.context import Context
@@ -23,15 +26,18 @@ from korvet.store.group_types import Offset, Place
 
 _TOP_LEVEL_ERROR_SINCE: Final = 2
 _BATCHED_SINCE: Final = 8
+_UNSTABLE_OFFSET_COMMIT: Final = ErrorCode.unstable_offset_commit
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
 @api(9, 1, 9)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The committed offsets of one group, or of several."""
+    is_stable = getattr(request, "require_stable", False)
     if ctx.version >= _BATCHED_SINCE:
-        return {"groups": [{"group_id": asked.group_id, **await _answer(ctx, asked)} for asked in request.groups]}
-    answer = await _answer(ctx, request)
+        answers = [(asked.group_id, await _answer(ctx, asked, is_stable)) for asked in request.groups]
+        return {"groups": [{"group_id": group_id, **answer} for group_id, answer in answers]}
+    answer = await _answer(ctx, request, is_stable)
     code = answer["error_code"]
     if code != 0 and ctx.version < _TOP_LEVEL_ERROR_SINCE:
         for topic in answer["topics"]:
@@ -40,19 +46,24 @@ async def handle(ctx: Context, request: Any) -> Answer:
     return answer
 
 
-async def _answer(ctx: Context, asked: Any) -> dict[str, Any]:
+async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
     places = None
     if asked.topics is not None:
         places = [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+    groups = ctx.frontend.groups
+    unstable: Set[Place] = frozenset()
     try:
-        found = await ctx.frontend.groups.fetch(asked.group_id, places)
+        if is_stable:
+            found, unstable = await groups.fetch_stable(asked.group_id, places)
+        else:
+            found = await groups.fetch(asked.group_id, places)
         committed = await _of_present_topics(ctx.frontend.catalog, found)
         code = 0
     except KorvetError as error:
         committed, code = {}, failure_code(error, "offset_fetch")
     if places is None:
         by_topic: dict[str, list[int]] = {}
-        for name, index in sorted(committed):
+        for name, index in sorted({*committed, *unstable}):
             by_topic.setdefault(name, []).append(index)
         topics: Iterable[tuple[str, Iterable[int]]] = by_topic.items()
     else:
@@ -62,7 +73,7 @@ async def _answer(ctx: Context, asked: Any) -> dict[str, Any]:
     return {
         "error_code": code,
         "topics": [
-            {"name": name, "partitions": [_entry(index, committed.get((name, index))) for index in indexes]}
+            {"name": name, "partitions": [_entry((name, index), committed, unstable) for index in indexes]}
             for name, indexes in topics
         ],
     }
@@ -82,9 +93,12 @@ def _present(catalog: Catalog, found: Mapping[Place, Offset]) -> Mapping[Place, 
     return {place: offset for place, offset in found.items() if ids.get(place[0]) == offset.topic_id}
 
 
-def _entry(index: int, offset: Offset | None) -> dict[str, Any]:
+def _entry(place: Place, committed: Mapping[Place, Offset], unstable: Set[Place]) -> dict[str, Any]:
+    _, index = place
+    offset = committed.get(place)
     if offset is None:
-        return {"partition_index": index, "error_code": 0, **_NOTHING}
+        code = _UNSTABLE_OFFSET_COMMIT if place in unstable else 0
+        return {"partition_index": index, "error_code": code, **_NOTHING}
     return {
         "partition_index": index,
         "error_code": 0,

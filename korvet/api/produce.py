@@ -4,10 +4,12 @@
 - 9: flexible   - 10: leader hints, which korvet never gives   - 13: topics by id
 
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
-Transactions are not served: a batch that belongs to one is refused as Kafka refuses who may not use a transactional
-id.
 
-Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords, ReplicaManager.appendRecords
+A batch of a transaction joins it with version 12 and newer; older ones must have had AddPartitionsToTxn before. Codes
+of the transaction's coordinator are told as the version's clients know them.
+
+Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords, ReplicaManager.handleProduceAppend,
+AddPartitionsToTxnManager
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from korvet.api.data_failures import (
 )
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
-from korvet.store.log import GONE, RESEND, Appending, Limits, Partition
+from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
+from korvet.store.transactions import Member
 from korvet.wire.batch import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -43,7 +46,15 @@ from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
 
 INVALID_REQUIRED_ACKS: Final = int(ErrorCode.invalid_required_acks)
 INVALID_TIMESTAMP: Final = int(ErrorCode.invalid_timestamp)
-_NO_TRANSACTIONS: Final = Refusal(int(ErrorCode.transactional_id_authorization_failed), fails_request=True)
+CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
+INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
+INVALID_TXN_STATE: Final = int(ErrorCode.invalid_txn_state)
+NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.not_enough_replicas)
+PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
+TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)
+_ABORTABLE_SINCE: Final = 11
+_JOINS_SINCE: Final = 12
+_NO_TRANSACTIONAL_ID: Final = Refusal(int(ErrorCode.transactional_id_authorization_failed), fails_request=True)
 _TIMESTAMP_MESSAGE: Final = "One or more records have been rejected due to invalid timestamp"
 _NO_TIMESTAMP: Final = -1
 
@@ -98,7 +109,7 @@ def _begin(ctx: Context, request: Any, *, may_wait: bool) -> _Produced | None:
     has_valid_acks = request.acks in (-1, 0, 1)
     for outcomes, at, partition, batch, records in jobs:
         if has_valid_acks:
-            outcomes[at] = _append(ctx, partition, batch, records)
+            outcomes[at] = _append(ctx, request, partition, batch, records)
         else:
             outcomes[at] = PartitionAnswer(partition.index, INVALID_REQUIRED_ACKS)
     return _Produced(ctx, request.acks, topics)
@@ -119,7 +130,7 @@ def _plan(
         outcomes: list[Outcome] = []
         for part in data.partition_data:
             batch = read_batch(part.records, ctx.version)
-            why = why or _fails_request(batch)
+            why = why or _fails_request(request, batch)
             outcome, partition = _judge(ctx, topic, part.index, batch)
             if may_wait and (partition is None or partition.repairing):
                 return None
@@ -160,10 +171,11 @@ def _unknown(ctx: Context, topic: Topic | None) -> int:
     return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _fails_request(batch: Batch | Refusal) -> Refusal | None:
+def _fails_request(request: Any, batch: Batch | Refusal) -> Refusal | None:
     if isinstance(batch, Refusal):
         return batch if batch.fails_request else None
-    return _NO_TRANSACTIONS if batch.attributes & TRANSACTIONAL else None
+    is_nobodys = batch.attributes & TRANSACTIONAL and request.transactional_id is None
+    return _NO_TRANSACTIONAL_ID if is_nobodys else None
 
 
 def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UUID, list[Outcome]]]:
@@ -176,7 +188,7 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
     ]
 
 
-def _append(ctx: Context, partition: Partition, batch: Batch, records: bytes | memoryview) -> Outcome:
+def _append(ctx: Context, request: Any, partition: Partition, batch: Batch, records: bytes | memoryview) -> Outcome:
     """Judge a batch as the log does, and send it to Redis."""
     log = ctx.frontend.log
     limits = log.limits(partition)
@@ -196,7 +208,13 @@ def _append(ctx: Context, partition: Partition, batch: Batch, records: bytes | m
         batch, records = stamped(batch, records, batch.attributes | LOG_APPEND_TIME, now_ms)
     elif batch.attributes & LOG_APPEND_TIME:
         batch, records = stamped(batch, records, batch.attributes & ~LOG_APPEND_TIME, batch.max_timestamp)
-    return _Pending(partition, log.append(partition, batch, records), append_time=append_time)
+    member = None
+    if batch.attributes & TRANSACTIONAL and batch.producer_id >= 0:
+        joins = ctx.version >= _JOINS_SINCE
+        member = Member(
+            ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins
+        )
+    return _Pending(partition, log.append(partition, batch, records, member), append_time=append_time)
 
 
 def _judge_timestamps(batch: Batch, limits: Limits, now_ms: int) -> Refusal | None:
@@ -263,7 +281,19 @@ async def _settled(ctx: Context, pending: _Pending) -> PartitionAnswer:
         return PartitionAnswer(partition.index, _unknown(ctx, None))
     if code == RESEND:
         return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
-    return PartitionAnswer(partition.index, code, log_start=log_start)
+    return PartitionAnswer(partition.index, _told(ctx.version, code), log_start=log_start)
+
+
+def _told(version: int, code: int) -> int:
+    """A code as the clients of a version know it."""
+    if code == PRODUCER_FENCED:
+        return INVALID_PRODUCER_EPOCH
+    if code == TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return INVALID_TXN_STATE
+    if code in (VERIFY, CONCURRENT_TRANSACTIONS):
+        # Old clients try again on this one, without asking for metadata before.
+        return CONCURRENT_TRANSACTIONS if version >= _JOINS_SINCE else NOT_ENOUGH_REPLICAS
+    return code
 
 
 async def _refused(ctx: Context, pending: _Pending) -> PartitionAnswer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from korvet.api.context import Context
@@ -11,11 +11,22 @@ from korvet.errors import KorvetError
 from korvet.store.catalog import Topic
 
 
-async def known_topics(ctx: Context, asked: Iterable[Any], *, field: str = "name") -> Mapping[str, Topic | int]:
+def _indexes(wanted: Any) -> Iterable[int]:
+    return (int(_index(part)) for part in wanted.partitions)
+
+
+async def known_topics(
+    ctx: Context,
+    asked: Iterable[Any],
+    *,
+    field: str = "name",
+    indexes: Callable[[Any], Iterable[int]] = _indexes,
+) -> Mapping[str, Topic | int]:
     """The topics of a request that exist, each asked for as ``{field, partitions}``.
 
-    The catalog is read where its cache lacks one of them or one of their partitions. Where that fails, each that is
-    missing has the error code to answer in its place.
+    ``indexes`` tells the partitions where they are no entities with an index. The catalog is read where its cache
+    lacks one of the topics or one of their partitions. Where that fails, each that is missing has the error code to
+    answer in its place.
     """
     asked = list(asked)
     catalog = ctx.frontend.catalog
@@ -25,7 +36,7 @@ async def known_topics(ctx: Context, asked: Iterable[Any], *, field: str = "name
             topic = catalog.topic(getattr(wanted, field))
             if topic is not None:
                 known[topic.name] = topic
-        if is_fresh or all(_has_partitions(known.get(getattr(wanted, field)), wanted) for wanted in asked):
+        if is_fresh or all(_has_partitions(known.get(getattr(wanted, field)), indexes(wanted)) for wanted in asked):
             break
         try:
             await catalog.refresh()
@@ -36,10 +47,8 @@ async def known_topics(ctx: Context, asked: Iterable[Any], *, field: str = "name
     return known
 
 
-def _has_partitions(topic: Topic | int | None, wanted: Any) -> bool:
-    if not isinstance(topic, Topic):
-        return False
-    return all(_index(part) < topic.partitions for part in wanted.partitions)
+def _has_partitions(topic: Topic | int | None, indexes: Iterable[int]) -> bool:
+    return isinstance(topic, Topic) and all(index < topic.partitions for index in indexes)
 
 
 def _index(part: Any) -> int:

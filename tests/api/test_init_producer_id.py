@@ -1,4 +1,4 @@
-"""InitProducerId against a real front-end, as Apache Kafka 4.1.2 answers it to producers without transactions."""
+"""InitProducerId against a real front-end, as Apache Kafka 4.1.2 answers it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.raw import ask
+from tests.api.raw import ask, unique
 from tests.support.broker import KorvetServer
 
 VERSIONS = range(6)
@@ -40,7 +40,9 @@ def test_an_id_without_an_epoch_is_invalid(broker: KorvetServer, version: int) -
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_transactional_ids_are_not_served(broker: KorvetServer, version: int) -> None:
-    refused = ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", -1, -1)
-    assert init(broker, version, transactional_id="t") == refused
+def test_a_transactional_id_keeps_its_producer_id(broker: KorvetServer, version: int) -> None:
+    name = unique("txn")
+    first, second = init(broker, version, transactional_id=name), init(broker, version, transactional_id=name)
+    assert first == ("NONE", first[1], 0)
+    assert second == ("NONE", first[1], 1)
     assert init(broker, version, transactional_id="") == ("INVALID_REQUEST", -1, -1)

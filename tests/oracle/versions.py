@@ -9,6 +9,8 @@ API_KEYS: Final = {
     "delete_records": 21, "init_producer_id": 22, "offset_for_leader_epoch": 23, "describe_configs": 32,
     "alter_configs": 33, "describe_log_dirs": 35, "create_partitions": 37, "delete_groups": 42,
     "incremental_alter_configs": 44, "offset_delete": 47, "describe_cluster": 60, "describe_topic_partitions": 75,
+    "add_partitions_to_txn": 24, "add_offsets_to_txn": 25, "end_txn": 26, "txn_offset_commit": 28,
+    "describe_producers": 61, "describe_transactions": 65, "list_transactions": 66,
 }  # fmt: skip
 
 # Produce is advertised from 0, because librdkafka looks for that; 0 to 2 have no schema left, as in Kafka.
@@ -20,7 +22,9 @@ ADVERTISED: Final = {
     "init_producer_id": (0, 5), "offset_for_leader_epoch": (2, 4), "describe_configs": (1, 4),
     "alter_configs": (0, 2), "describe_log_dirs": (1, 4), "create_partitions": (0, 3), "delete_groups": (0, 2),
     "incremental_alter_configs": (0, 1), "offset_delete": (0, 0), "describe_cluster": (0, 2),
-    "describe_topic_partitions": (0, 0),
+    "describe_topic_partitions": (0, 0), "add_partitions_to_txn": (0, 5), "add_offsets_to_txn": (0, 4),
+    "end_txn": (0, 5), "txn_offset_commit": (0, 5), "describe_producers": (0, 0), "describe_transactions": (0, 0),
+    "list_transactions": (0, 2),
 }  # fmt: skip
 
 

@@ -1,0 +1,67 @@
+"""DescribeProducers (key 61), version 0: the producers that a partition remembers, and their open transactions.
+
+Source: KafkaApis.handleDescribeProducersRequest, ReplicaManager.activeProducerState
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
+from korvet.api.topic_lookup import known_topics
+from korvet.errors import KorvetError
+from korvet.store.catalog import Topic
+from korvet.wire.markers import COORDINATOR_EPOCH
+
+_NO_EPOCH: Final = -1
+
+
+@api(61, 0, 0)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """The active producers of each partition."""
+    known = await known_topics(ctx, request.topics, indexes=lambda topic: topic.partition_indexes)
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    await _described(ctx, known.get(topic.name), index) for index in topic.partition_indexes
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+async def _described(ctx: Context, topic: Topic | int | None, index: int) -> dict[str, Any]:
+    if isinstance(topic, int):
+        return _answer(index, topic)
+    if topic is None or not 0 <= index < topic.partitions:
+        return _answer(index, UNKNOWN_TOPIC_OR_PARTITION)
+    log = ctx.frontend.log
+    try:
+        producers = await log.producers(log.partition(topic, index))
+    except KorvetError as error:
+        return _answer(index, read_failure_code(error, "describe_producers"))
+    if producers is None:
+        return _answer(index, UNKNOWN_TOPIC_OR_PARTITION)
+    return {
+        **_answer(index, 0),
+        "active_producers": [
+            {
+                "producer_id": one.producer_id,
+                "producer_epoch": one.epoch,
+                "last_sequence": one.last_sequence,
+                "last_timestamp": one.last_timestamp,
+                "coordinator_epoch": COORDINATOR_EPOCH if one.was_in_transaction else _NO_EPOCH,
+                "current_txn_start_offset": one.first_open,
+            }
+            for one in producers
+        ],
+    }
+
+
+def _answer(index: int, code: int) -> dict[str, Any]:
+    return {"partition_index": index, "error_code": code, "error_message": None, "active_producers": ()}

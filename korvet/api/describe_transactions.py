@@ -1,0 +1,64 @@
+"""DescribeTransactions (key 65), version 0: the state of transactional ids.
+
+Source: KafkaApis.handleDescribeTransactionsRequest, TransactionCoordinator.handleDescribeTransactions
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.group_failures import failure_code
+from korvet.api.transaction_failures import INVALID_REQUEST
+from korvet.errors import KorvetError
+from korvet.store.transaction_types import TransactionDescription
+
+TRANSACTIONAL_ID_NOT_FOUND: Final = int(ErrorCode.transactional_id_not_found)
+
+
+@api(65, 0, 0)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """State, producer and partitions of each."""
+    return {"transaction_states": [await _described(ctx, one) for one in request.transactional_ids]}
+
+
+async def _described(ctx: Context, transactional_id: str) -> dict[str, Any]:
+    if not transactional_id:
+        return _without(transactional_id, INVALID_REQUEST)
+    try:
+        found = await ctx.frontend.transactions.describe(transactional_id)
+    except KorvetError as error:
+        return _without(transactional_id, failure_code(error, "describe_transactions"))
+    return _without(transactional_id, TRANSACTIONAL_ID_NOT_FOUND) if found is None else _fields(found)
+
+
+def _without(transactional_id: str, code: int) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "transactional_id": transactional_id,
+        "transaction_state": "",
+        "transaction_timeout": 0,
+        "transaction_start_time": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
+        "topics": (),
+    }
+
+
+def _fields(found: TransactionDescription) -> dict[str, Any]:
+    topics: dict[str, list[int]] = {}
+    for (name, index), _ in found.places:
+        topics.setdefault(name, []).append(index)
+    return {
+        "error_code": 0,
+        "transactional_id": found.transactional_id,
+        "transaction_state": found.state,
+        "transaction_timeout": found.timeout_ms,
+        "transaction_start_time": found.started_ms,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "topics": [{"topic": name, "partitions": sorted(indexes)} for name, indexes in topics.items()],
+    }

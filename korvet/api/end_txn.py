@@ -1,0 +1,48 @@
+"""EndTxn (key 26), versions 0 to 5: commit or abort a transaction.
+
+- 2: PRODUCER_FENCED   - 3: flexible   - 4: TRANSACTION_ABORTABLE   - 5: the epoch is raised with each transaction, and
+the answer tells the next one (KIP-890)
+
+The answer leaves when the decision is carried out, so who reads after it finds the transaction ended. Where that is not
+possible now it leaves all the same: the decision stands, and a sweep carries it out.
+
+Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.endTransaction
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.group_failures import failure_code
+from korvet.api.transaction_failures import INVALID_REQUEST, told
+from korvet.errors import KorvetError
+
+_FENCED_SINCE: Final = 2
+_RAISES_EPOCH_SINCE: Final = 5
+_NONE: Final = -1
+
+
+@api(26, 0, 5)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """A code, and with version 5 what the producer goes on with."""
+    if not request.transactional_id:
+        return _refused(INVALID_REQUEST)
+    try:
+        ended = await ctx.frontend.transactions.end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            is_commit=request.committed,
+            version=2 if ctx.version >= _RAISES_EPOCH_SINCE else 1,
+        )
+    except KorvetError as error:
+        return _refused(failure_code(error, "end_txn"))
+    if ended.code != 0:
+        return _refused(told(ended.code, ctx.version, _FENCED_SINCE))
+    return {"error_code": 0, "producer_id": ended.producer_id, "producer_epoch": ended.producer_epoch}
+
+
+def _refused(code: int) -> dict[str, Any]:
+    return {"error_code": code, "producer_id": _NONE, "producer_epoch": _NONE}

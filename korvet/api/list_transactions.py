@@ -1,0 +1,60 @@
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids of this node.
+
+- 1: by how long the transaction is open   - 2: by a regular expression (KIP-1152)
+
+Source: KafkaApis.handleListTransactionsRequest, TransactionStateManager.listTransactionStates
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.group_failures import failure_code
+from korvet.errors import KorvetError
+from korvet.store.transaction_types import TransactionDescription
+
+STATES: Final = frozenset(
+    {
+        "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
+        "PrepareEpochFence",
+    }
+)  # fmt: skip
+_ANY_DURATION: Final = -1
+
+
+@api(66, 0, 2)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """Those that pass every filter given; states that are none are told."""
+    unknown = [state for state in request.state_filters if state not in STATES]
+    answer: dict[str, Any] = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": ()}
+    try:
+        matches = re.compile(getattr(request, "transactional_id_pattern", None) or "")
+    except re.error:
+        return {**answer, "error_code": ErrorCode.invalid_regular_expression, "unknown_state_filters": ()}
+    transactions = ctx.frontend.transactions
+    try:
+        found, now_ms = await transactions.all(), await transactions.now_ms()
+    except KorvetError as error:
+        return {**answer, "error_code": failure_code(error, "list_transactions"), "unknown_state_filters": ()}
+    answer["transaction_states"] = [
+        {"transactional_id": one.transactional_id, "producer_id": one.producer_id, "transaction_state": one.state}
+        for one in found
+        if _is_wanted(request, one, now_ms)
+        and (not matches.pattern or matches.fullmatch(one.transactional_id))
+        and ctx.listener.nodes.lists(one.transactional_id, ctx.target_port)
+    ]
+    return answer
+
+
+def _is_wanted(request: Any, one: TransactionDescription, now_ms: int) -> bool:
+    duration_ms = getattr(request, "duration_filter", _ANY_DURATION)
+    if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
+        return False
+    if request.state_filters and one.state not in request.state_filters:
+        return False
+    return duration_ms < 0 or now_ms - one.started_ms > duration_ms

@@ -1,0 +1,88 @@
+"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that become committed with a transaction.
+
+- 2: leader epochs   - 3: flexible, group metadata (KIP-447)   - 4: TRANSACTION_ABORTABLE
+- 5: the group comes into the transaction by this; before, AddOffsetsToTxn must have been sent (KIP-890)
+
+Source: KafkaApis.handleTxnOffsetCommitRequest, GroupCoordinatorService.commitTransactionalOffsets,
+OffsetMetadataManager.commitTransactionalOffset
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.group_failures import INVALID_GROUP_ID, failure_code
+from korvet.api.offset_commit import SortedOffsets, sort_offsets
+from korvet.api.topic_lookup import known_topics
+from korvet.api.transaction_failures import INVALID_REQUEST
+from korvet.errors import KorvetError
+from korvet.store.group_types import CommitRequest
+
+_ABORTABLE_SINCE: Final = 4
+_JOINS_SINCE: Final = 5
+_NO_GENERATION: Final = -1
+CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
+COORDINATOR_LOAD_IN_PROGRESS: Final = int(ErrorCode.coordinator_load_in_progress)
+INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
+INVALID_TXN_STATE: Final = int(ErrorCode.invalid_txn_state)
+PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
+TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)
+
+
+@api(28, 0, 5)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """Hold what can be; partitions that do not exist are refused before the group is asked."""
+    sorted_ = sort_offsets(ctx, request, await known_topics(ctx, request.topics))
+    if not sorted_.asked:
+        return _answer(sorted_, 0)
+    return _answer(sorted_, await _hold(ctx, request, sorted_))
+
+
+async def _hold(ctx: Context, request: Any, sorted_: SortedOffsets) -> int:
+    if not request.group_id:
+        return INVALID_GROUP_ID
+    if not request.transactional_id:
+        return INVALID_REQUEST
+    asked = CommitRequest(
+        group_id=request.group_id,
+        member_id=getattr(request, "member_id", ""),
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=getattr(request, "generation_id", _NO_GENERATION),
+        version=ctx.version,
+        offsets=sorted_.offsets,
+    )
+    try:
+        code = await ctx.frontend.transactions.commit_offsets(
+            asked,
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            joins=ctx.version >= _JOINS_SINCE,
+        )
+    except KorvetError as error:
+        return failure_code(error, "txn_offset_commit")
+    return _told(ctx.version, code)
+
+
+def _told(version: int, code: int) -> int:
+    """A code of the transaction's coordinator as the version's clients know it."""
+    if code == PRODUCER_FENCED:
+        return INVALID_PRODUCER_EPOCH
+    if code == TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return INVALID_TXN_STATE
+    if code == CONCURRENT_TRANSACTIONS and version < _JOINS_SINCE:
+        return COORDINATOR_LOAD_IN_PROGRESS
+    return code
+
+
+def _answer(sorted_: SortedOffsets, code: int) -> dict[str, Any]:
+    return {
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": index, "error_code": one} for index, one in entries]}
+            for name, entries in sorted_.answers(code).items()
+        ]
+    }
