@@ -14,14 +14,16 @@ end
 function log.bisect(log_key, low, high, timestamp)
   local found
   while low < high do
-    local entry = log.entry_above(log_key, math.floor((low + high) / 2))
+    local middle = math.floor((low + high) / 2)
+    local entry = log.entry_above(log_key, middle)
     if not entry then
       error('the log ends below its end offset', 0)
     end
     local records, _, running = log.times(entry)
     local next_offset = tonumber(log.next_offset(entry))
     if running >= timestamp then
-      found, high = entry, next_offset - records
+      -- In a log with gaps the entry may begin above the middle.
+      found, high = entry, math.min(middle, next_offset - records)
     else
       low = next_offset
     end

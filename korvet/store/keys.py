@@ -75,9 +75,14 @@ class TransactionKeys(NamedTuple):
     deadlines: str
 
 
-def placed_batch(log: str, next_offset: int) -> str:
-    """Where the batch of an entry lies that does not carry it itself."""
-    return f"{log}:{next_offset}"
+def placed_batch(log: str, place: int | str) -> str:
+    """Where a batch lies that its entry does not carry: at the offset just past it, or where compaction put it."""
+    return f"{log}:{place}"
+
+
+def spare_stream(log: str) -> str:
+    """Where compaction builds a partition's next stream."""
+    return f"{log}:spare"
 
 
 def temporary_batch(log: str, token: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import anyio
 import structlog
 
@@ -10,6 +12,7 @@ from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose
 from korvet.store.keys import Namespace
 from korvet.store.log import Log
+from korvet.store.log.compaction import compact, compaction_of
 from korvet.store.retention import enforce, retention_of
 from korvet.store.topics import finish_deletions
 
@@ -56,3 +59,34 @@ async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) ->
                     await enforce(log, log.partition(topic, index), limits, int(seconds) * 1000)
                 except StoreError as error:
                     logger.error("retention failed", topic=topic.name, partition=index, reason=str(error))
+
+
+async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log) -> None:
+    while True:
+        await anyio.sleep(int(catalog.setting(None, "log.cleaner.backoff.ms")) / 1000)
+        try:
+            await compact_all(namespace, catalog, log)
+        except KorvetError as error:
+            logger.warning("compaction was cut short", reason=str(error))
+
+
+async def compact_all(namespace: Namespace, catalog: Catalog, log: Log) -> None:
+    """Compact what is due of all topics, in an order of chance, so that front-ends share the work.
+
+    A partition that is corrupt is told of in the log, and does not keep the others.
+
+    :raises StoreUnavailable, StoreFull: and StoreError where the time cannot be read.
+    """
+    due = [
+        (topic, index, settings)
+        for topic in catalog.topics()
+        if (settings := compaction_of(catalog, topic)) is not None
+        for index in range(topic.partitions)
+    ]
+    random.shuffle(due)
+    for topic, index, settings in due:
+        seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
+        try:
+            await compact(log, log.partition(topic, index), settings, int(seconds) * 1000)
+        except StoreError as error:
+            logger.error("compaction failed", topic=topic.name, partition=index, reason=str(error))

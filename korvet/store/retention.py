@@ -99,11 +99,13 @@ async def _first_within(log: Log, partition: Partition, start: int, end: int, ke
     for _ in range(_MAX_SEARCH_STEPS):
         if low >= high or excess <= 0:
             break
-        middle = await _entry(log, partition, (low + high) // 2)
+        at = (low + high) // 2
+        middle = await _entry(log, partition, at)
         if middle is None:
             return start
         if middle.running_bytes - before > excess:
-            high = middle.base_offset
+            # In a log with gaps the entry may begin above.
+            high = min(at, middle.base_offset)
         else:
             low = middle.next_offset
     return low

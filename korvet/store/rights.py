@@ -74,6 +74,7 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
         ("XREVRANGE", key, "+", "-", "COUNT", 1),
         ("XLEN", key),
         ("XTRIM", key, "MAXLEN", 10),
+        ("XSETID", key, "2-0"),
         ("XGROUP", "CREATE", key, "group", "$"),
         ("XGROUP", "SETID", key, "group", "$"),
         ("XGROUP", "DESTROY", key, "group"),

@@ -30,6 +30,8 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
+"""Set by compaction: the base timestamp is the time from which tombstones and markers may go (KIP-534)."""
 
 ZSTD_SINCE_PRODUCE = 7  # KIP-110
 _SMALLEST_LENGTH = 14  # LegacyRecord.RECORD_OVERHEAD_V0, the only lower bound Kafka knows before it knows the magic

@@ -53,3 +53,8 @@ def _record(kind: int) -> bytes:
     key, value = _KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, COORDINATOR_EPOCH)
     body = bytes((0, 0, 0, 2 * len(key))) + key + bytes((2 * len(value),)) + value + b"\x00"
     return bytes((2 * len(body),)) + body
+
+
+def is_commit(key: bytes | None) -> bool:
+    """Whether the key of a control batch's record says that its transaction was committed."""
+    return key is not None and len(key) >= _KEY.size and _KEY.unpack_from(key)[1] == _COMMIT

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import cramjam
 
 from korvet.errors import KorvetError
-from korvet.wire.batch import CODEC_MASK, GZIP, HEADER_BYTES, LOG_APPEND_TIME, LZ4, SNAPPY, ZSTD, Batch
+from korvet.wire.batch import CODEC_MASK, DELETE_HORIZON, GZIP, HEADER_BYTES, LOG_APPEND_TIME, LZ4, SNAPPY, ZSTD, Batch
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
@@ -39,9 +39,14 @@ def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int
 
     :raises UndecodableRecords:
     """
+    # Compaction leaves gaps, and may put another time in the place of the first record's.
+    is_whole = batch.records == batch.last_offset_delta + 1 and not batch.attributes & DELETE_HORIZON
     if batch.attributes & LOG_APPEND_TIME:
-        return (from_delta, batch.max_timestamp) if batch.max_timestamp >= timestamp else None
-    if from_delta == 0 and batch.base_timestamp >= timestamp:
+        if batch.max_timestamp < timestamp:
+            return None
+        deltas = [from_delta] if is_whole else [delta for delta, _ in _deltas(batch, data) if delta >= from_delta]
+        return (deltas[0], batch.max_timestamp) if deltas else None
+    if is_whole and from_delta == 0 and batch.base_timestamp >= timestamp:
         # The base timestamp is that of the first record.
         return 0, batch.base_timestamp
     for offset_delta, timestamp_delta in _deltas(batch, data):
@@ -53,21 +58,25 @@ def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int
 def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
     """Offset delta and timestamp delta of each record."""
     try:
-        records = _decompressed(batch.attributes & CODEC_MASK, data[HEADER_BYTES:])
+        records = decompressed(batch.attributes & CODEC_MASK, data[HEADER_BYTES:])
         at = 0
         for _ in range(batch.records):
-            length, at = _varint(records, at)
+            length, at = read_varint(records, at)
             if length < 0:
                 raise ValueError(f"a record of {length} bytes")
-            timestamp_delta, inside = _varint(records, at + 1)
-            offset_delta, _ = _varint(records, inside)
+            timestamp_delta, inside = read_varint(records, at + 1)
+            offset_delta, _ = read_varint(records, inside)
             yield offset_delta, timestamp_delta
             at += length
     except (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError) as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zig-zag integer and where it ends.
+
+    :raises ValueError, IndexError:
+    """
     value = 0
     for shift in range(0, 70, 7):
         byte = data[at]
@@ -78,7 +87,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("unterminated varint")
 
 
-def _decompressed(codec: int, data: bytes) -> bytes:
+def decompressed(codec: int, data: bytes) -> bytes:
+    """What a codec of a batch's attributes made of its records.
+
+    :raises ValueError, zlib.error, struct.error, cramjam.DecompressionError:
+    """
     if codec == GZIP:
         return zlib.decompressobj(_GZIP_WINDOW).decompress(data, MOST_BYTES)
     if codec == SNAPPY:

@@ -1,0 +1,131 @@
+"""Batches taken apart and put together again with fewer records, as compaction does.
+
+What stays keeps its offset, time, key, value and headers, byte for byte. The batch keeps its first and last offset,
+its producer and its codec; its count, size, greatest timestamp and checksum are of what is left.
+
+Source: MemoryRecords.filterTo, MemoryRecordsBuilder
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+from korvet.wire.batch import (
+    CODEC_MASK,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_FROM,
+    LOG_APPEND_TIME,
+    Batch,
+)
+from korvet.wire.compress import compressed
+from korvet.wire.records import UndecodableRecords, decompressed, read_varint
+
+
+class Record(NamedTuple):
+    """A record of a batch. It lies from ``start`` to ``end`` of the decompressed records, and so does its part behind
+    the timestamp from ``rest`` on."""
+
+    offset_delta: int
+    timestamp_delta: int
+    key: bytes | None
+    has_value: bool
+    attributes: int
+    start: int
+    rest: int
+    end: int
+
+
+def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
+    """The decompressed records of a stored batch, and what they are.
+
+    :raises UndecodableRecords: also where the batch holds something else than its header says.
+    """
+    try:
+        plain = decompressed(batch.attributes & CODEC_MASK, data[HEADER_BYTES:])
+        records, at, last = [], 0, -1
+        for _ in range(batch.records):
+            record = _record(plain, at)
+            if not last < record.offset_delta <= batch.last_offset_delta:
+                raise ValueError(f"offset delta {record.offset_delta} behind {last}")
+            records.append(record)
+            at, last = record.end, record.offset_delta
+        if at != len(plain):
+            raise ValueError(f"{len(plain) - at} bytes behind the records")
+    except (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError) as error:
+        raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
+    return plain, records
+
+
+def _record(plain: bytes, start: int) -> Record:
+    length, at = read_varint(plain, start)
+    end = at + length
+    attributes = plain[at]
+    timestamp_delta, rest = read_varint(plain, at + 1)
+    offset_delta, at = read_varint(plain, rest)
+    key_length, at = read_varint(plain, at)
+    key = None
+    if key_length >= 0:
+        key = plain[at : at + key_length]
+        at += key_length
+    value_length, at = read_varint(plain, at)
+    if at + max(0, value_length) > end or end > len(plain):
+        raise ValueError(f"a record of {length} bytes holds more")
+    return Record(offset_delta, timestamp_delta, key, value_length >= 0, attributes, start, rest, end)
+
+
+def delete_horizon_ms(batch: Batch) -> int | None:
+    """When the tombstones of a batch, or a marker, may go; None where compaction has not seen it yet."""
+    return batch.base_timestamp if batch.attributes & DELETE_HORIZON else None
+
+
+def rebuilt(batch: Batch, plain: bytes, kept: Sequence[Record], horizon_ms: int | None) -> tuple[Batch, bytes]:
+    """The batch with some of its records, at least one; ``horizon_ms`` is its delete horizon where it shall have one.
+
+    Without a new horizon the records' bytes are those of before.
+    """
+    attributes, base = batch.attributes, batch.base_timestamp
+    if horizon_ms is not None and horizon_ms != delete_horizon_ms(batch):
+        shift = base - horizon_ms
+        parts = [_moved(plain, record, record.timestamp_delta + shift) for record in kept]
+        attributes, base = attributes | DELETE_HORIZON, horizon_ms
+    else:
+        parts = [plain[record.start : record.end] for record in kept]
+    newest = batch.max_timestamp
+    if not attributes & LOG_APPEND_TIME:
+        newest = max(batch.base_timestamp + record.timestamp_delta for record in kept)
+    body = compressed(attributes & CODEC_MASK, b"".join(parts))
+    changed = batch._replace(
+        length=HEADER_BYTES - LENGTH_FROM + len(body),
+        attributes=attributes,
+        base_timestamp=base,
+        max_timestamp=newest,
+        records=len(kept),
+    )
+    whole = bytearray(HEADER.pack(*changed) + body)
+    changed = changed._replace(crc=crc32c(memoryview(whole)[CRC_FROM:]))
+    HEADER.pack_into(whole, 0, *changed)
+    return changed, bytes(whole)
+
+
+def _moved(plain: bytes, record: Record, timestamp_delta: int) -> bytes:
+    body = bytes((record.attributes,)) + _varint(timestamp_delta) + plain[record.rest : record.end]
+    return _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
