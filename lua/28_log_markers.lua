@@ -34,7 +34,7 @@ local function admit_marker(marker, keys, args, leader_epoch, base)
   elseif state and known.open < 0 and tonumber(epoch) < tonumber(string.match(state, '^%-?%d+')) then
     return code.INVALID_PRODUCER_EPOCH
   end
-  marker.is_new = known.closed < 0 and known.open < 0
+  marker.is_new = known.closed < 0
   marker.known = { closed = ordinal, open = -1, transactional_id = known.transactional_id }
   marker.first_open = log.first_open_without(keys[4], producer_id)
   return code.NONE, nil, producer.marked(state, epoch, leader_epoch, base), not state, marker.first_open

@@ -197,7 +197,7 @@ function group.txn_end(keys, args)
   if ordinal <= known.closed or ordinal < known.open then
     return code.NONE
   end
-  local g, is_new = group.open_beside(keys), known.closed < 0 and known.open < 0
+  local g, is_new = group.open_beside(keys), known.closed < 0
   if known.open >= 0 then
     local held = group.held_offsets(pending_key, producer_id)
     local offsets = release(g, held, args[3] == 'commit' and known.open == ordinal)
