@@ -19,9 +19,14 @@ ends the driver.
 | `delete_topic` | topic | null |
 | `topics` | none | names |
 | `set_offsets` | group, topic, offsets `{partition: offset}` | null |
+| `begin` | transactional_id, timeout_ms | null, once the id's former producer is fenced and this one has its epoch |
+| `transact` | topic, values, outcome, group, offset | null; its outcome is `commit`, `abort` or `open` |
+| `end` | none | null; closes the transactional producer |
+| `read_committed` | topic, count, timeout_ms | values of partition 0, at least `count` unless the time is over |
 | `topic_id`, `serves`, `delete_records` | see there | of the confluent driver only: the suite's own administration |
 
-`start` is `"earliest"`, `"latest"`, `{"timestamp": ms}` or `{"offsets": {partition: offset}}`. A record is
+A transaction is a record on partition 0 for each value and, where a group is given, its offset there. `start` is
+`"earliest"`, `"latest"`, `{"timestamp": ms}` or `{"offsets": {partition: offset}}`. A record is
 `{"key": base64 or null, "value": base64 or null, "headers": [[name, base64 or null], …], "timestamp": ms or null,
 "partition": n or null, "offset": n or null}`. Events: `ready` once at the start; of a member `assignment` with
 `partitions` (all it owns now), `record` with `record`, `trouble` with `message` (an error the client reported and

@@ -24,6 +24,7 @@ class AiokafkaDriver:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.reader: Any = None
+        self.transactor: Any = None
         self.member: Any = None
         self.owned: list[int] = []
         self.positions: dict[Any, int] = {}
@@ -45,6 +46,44 @@ class AiokafkaDriver:
             return [await _outcome(future) for future in futures]
         finally:
             await producer.stop()
+
+    async def op_begin(self, transactional_id: str, timeout_ms: int) -> None:
+        self.transactor = AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+        )
+        await self.transactor.start()
+
+    async def op_transact(self, topic: str, values: list[str], outcome: str, group: str | None, offset: int) -> None:
+        await self.transactor.begin_transaction()
+        for value in values:
+            await self.transactor.send(topic, value.encode(), partition=0)
+        if group is not None:
+            await self.transactor.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
+        if outcome == "commit":
+            await self.transactor.commit_transaction()
+        elif outcome == "abort":
+            await self.transactor.flush()
+            await self.transactor.abort_transaction()
+        else:
+            await self.transactor.flush()
+
+    async def op_end(self) -> None:
+        await self.transactor.stop()
+        self.transactor = None
+
+    async def op_read_committed(self, topic: str, count: int, timeout_ms: int) -> list[str]:
+        self.reader = AIOKafkaConsumer(
+            bootstrap_servers=self.bootstrap, enable_auto_commit=False, isolation_level="read_committed"
+        )
+        await self.reader.start()
+        place = TopicPartition(topic, 0)
+        self.reader.assign([place])
+        await self.reader.seek_to_beginning(place)
+        try:
+            found = await self.op_read(count, timeout_ms)
+        finally:
+            await self.op_close()
+        return [(Record.from_json(data).value or b"").decode() for data in found]
 
     async def op_open(self, topic: str, start: Any) -> None:
         self.reader = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False)

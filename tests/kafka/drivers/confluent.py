@@ -32,6 +32,7 @@ class ConfluentDriver:
         self.common: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
         self.admin = AdminClient(self.common)
         self.reader: Any = None
+        self.transactor: Any = None
         self.member: Any = None
         self.owned: list[int] = []
         self.positions: dict[tuple[str, int], int] = {}
@@ -54,6 +55,39 @@ class ConfluentDriver:
                 producer.flush(TIMEOUT_S)
         producer.flush(TIMEOUT_S)
         return outcomes
+
+    def op_begin(self, transactional_id: str, timeout_ms: int) -> None:
+        settings = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
+        self.transactor = Producer(self.common | settings)
+        self.transactor.init_transactions(TIMEOUT_S)
+
+    def op_transact(self, topic: str, values: list[str], outcome: str, group: str | None, offset: int) -> None:
+        self.transactor.begin_transaction()
+        for value in values:
+            self.transactor.produce(topic, value.encode(), partition=0)
+        if group is not None:
+            consumer = Consumer(self.common | {"group.id": group})
+            place = TopicPartition(topic, 0, offset)
+            self.transactor.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), TIMEOUT_S)
+            consumer.close()
+        if outcome == "commit":
+            self.transactor.commit_transaction(TIMEOUT_S)
+        elif outcome == "abort":
+            self.transactor.flush(TIMEOUT_S)
+            self.transactor.abort_transaction(TIMEOUT_S)
+        else:
+            self.transactor.flush(TIMEOUT_S)
+
+    def op_end(self) -> None:
+        self.transactor = None
+
+    def op_read_committed(self, topic: str, count: int, timeout_ms: int) -> list[str]:
+        self.op_open(topic, {"offsets": {"0": 0}})
+        try:
+            found = self.op_read(count, timeout_ms)
+        finally:
+            self.op_close()
+        return [(Record.from_json(data).value or b"").decode() for data in found]
 
     def op_open(self, topic: str, start: Any) -> None:
         settings = {"group.id": f"reader-{uuid.uuid4()}", "enable.auto.commit": False, "enable.partition.eof": True}

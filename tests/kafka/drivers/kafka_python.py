@@ -8,7 +8,7 @@ import kafka
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from tests.kafka.drivers.serve import emit, emit_record, serve
 from tests.kafka.records import Record
@@ -27,6 +27,7 @@ class KafkaPythonDriver:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.reader: Any = None
+        self.transactor: Any = None
         self.member: Any = None
         self.owned: list[int] = []
         self.positions: dict[Any, int] = {}
@@ -49,6 +50,44 @@ class KafkaPythonDriver:
             return [_outcome(future) for future in futures]
         finally:
             producer.close()
+
+    def op_begin(self, transactional_id: str, timeout_ms: int) -> None:
+        self.transactor = KafkaProducer(
+            bootstrap_servers=self.bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+        )
+        self.transactor.init_transactions()
+
+    def op_transact(self, topic: str, values: list[str], outcome: str, group: str | None, offset: int) -> None:
+        self.transactor.begin_transaction()
+        for value in values:
+            self.transactor.send(topic, value.encode(), partition=0)
+        if group is not None:
+            places = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
+            self.transactor.send_offsets_to_transaction(places, ConsumerGroupMetadata(group, -1, "", None))
+        if outcome == "commit":
+            self.transactor.commit_transaction()
+        elif outcome == "abort":
+            self.transactor.flush(TIMEOUT_S)
+            self.transactor.abort_transaction()
+        else:
+            self.transactor.flush(TIMEOUT_S)
+
+    def op_end(self) -> None:
+        self.transactor.close(0)
+        self.transactor = None
+
+    def op_read_committed(self, topic: str, count: int, timeout_ms: int) -> list[str]:
+        self.reader = KafkaConsumer(
+            bootstrap_servers=self.bootstrap, enable_auto_commit=False, isolation_level="read_committed"
+        )
+        place = TopicPartition(topic, 0)
+        self.reader.assign([place])
+        self.reader.seek_to_beginning(place)
+        try:
+            found = self.op_read(count, timeout_ms)
+        finally:
+            self.op_close()
+        return [(Record.from_json(data).value or b"").decode() for data in found]
 
     def op_open(self, topic: str, start: Any) -> None:
         self.reader = KafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False)

@@ -19,12 +19,14 @@ public final class Main {
 
     private final LinkedBlockingQueue<String> lines = new LinkedBlockingQueue<>();
     private final Producing producing;
+    private final Transacting transacting;
     private final Reading reading;
     private final Membership membership;
     private final Administration administration;
 
     private Main(String bootstrap) {
         producing = new Producing(bootstrap);
+        transacting = new Transacting(bootstrap);
         reading = new Reading(bootstrap);
         membership = new Membership(bootstrap);
         administration = new Administration(bootstrap);
@@ -90,6 +92,14 @@ public final class Main {
         switch (command.get("op").asText()) {
             case "produce":
                 return producing.produce(command);
+            case "begin":
+                return transacting.begin(command);
+            case "transact":
+                return transacting.transact(command);
+            case "end":
+                return transacting.end();
+            case "read_committed":
+                return transacting.read(command);
             case "open":
                 return reading.open(command);
             case "read":
