@@ -1,0 +1,328 @@
+"""Offsets of transactions: Kafka's OffsetMetadataManagerTest and GroupCoordinatorTest, and what korvet adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.group import (
+    FENCED_INSTANCE_ID,
+    GROUP_ID,
+    GROUP_ID_NOT_FOUND,
+    ILLEGAL_GENERATION,
+    LATE,
+    NONE,
+    RETENTION_S,
+    UNINDEXED,
+    UNKNOWN_MEMBER_ID,
+    Group,
+    plain,
+)
+from tests.lua.transaction import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE
+from tests.support.ported import kafka
+
+OUTCOMES = ("commit", "abort")
+PRODUCER = (7, 0)
+FIRST = 4_000_000_000_000_000
+"""An ordinal as they are: the time of the tests in microseconds."""
+
+
+def position(offset: int) -> str:
+    return f"{offset} -1 {'a' * 32} "
+
+
+class TransactionGroup(Group):
+    """A group with its key for transactions."""
+
+    def __init__(self, server: redis.Redis, set_clock: Callable[[float], None], name: str = "g") -> None:
+        super().__init__(server, set_clock, name)
+        self.pending = self.attached.replace(":attached", ":pending")
+        self.beside = (self.attached, self.pending)
+
+    def hold(
+        self,
+        offsets: dict[str, int],
+        ordinal: int = FIRST,
+        *,
+        producer: tuple[int, int] = PRODUCER,
+        member: str = "",
+        instance: str = "",
+        generation: int = -1,
+    ) -> int:
+        flat = [part for place, offset in offsets.items() for part in (place, position(offset))]
+        head = (self.id, self.locator, member, instance, generation, round(RETENTION_S * 1000))
+        return int(self.call("txn_commit", *head, *producer, ordinal, "app", *flat, keys=self.beside))
+
+    def end(self, outcome: str = "commit", ordinal: int = FIRST, producer_id: int = PRODUCER[0]) -> int:
+        keys = (*self.keys, *self.beside)
+        reply: Any = self.server.fcall("korvet_group_txn_end", len(keys), *keys, producer_id, ordinal, outcome)
+        return int(reply)
+
+    def committed(self, *places: str) -> dict[str, str]:
+        """Offsets as who does not mind open transactions reads them; '' where there is none."""
+        return {place: found.partition(" ")[0] for place, found in self.fetch(*places).items()}
+
+    def stable_offsets(self, *places: str) -> dict[str, str]:
+        """Offsets as who requires them to be stable reads them."""
+        flat = [plain(value) for value in self.read("fetch", *places, keys=(self.pending,))]
+        return {place: found.partition(" ")[0] for place, found in zip(flat[::2], flat[1::2], strict=True)}
+
+    def remove(self) -> int:
+        return int(self.call("delete", "any", keys=self.beside))
+
+    def dump(self) -> dict[str, bytes]:
+        keys: Any = self.server.keys()
+        return {key.decode(): self.server.dump(key) or b"" for key in sorted(keys)}
+
+
+@pytest.fixture
+def group(server: redis.Redis, set_clock: Callable[[float], None]) -> TransactionGroup:
+    return TransactionGroup(server, set_clock)
+
+
+@kafka("OffsetMetadataManagerTest.testReplayTransactionEndMarkerWithCommit")
+@kafka("GroupCoordinatorTest.testBasicFetchTxnOffsets")
+@kafka("GroupCoordinatorTest.testFetchTxnOffsetsWithAbort")
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_offsets_count_when_the_transaction_is_committed(group: TransactionGroup, outcome: str) -> None:
+    assert group.hold({"t:0": 5, "t:1": 6}) == NONE
+    assert group.committed("t:0", "t:1") == {"t:0": "", "t:1": ""}
+    assert group.end(outcome) == NONE
+    is_committed = outcome == "commit"
+    assert group.committed("t:0", "t:1") == ({"t:0": "5", "t:1": "6"} if is_committed else {"t:0": "", "t:1": ""})
+    before = group.dump()
+    assert [group.end(again) for again in (outcome, *OUTCOMES)] == [NONE] * 3
+    assert group.dump() == before
+
+
+@kafka("OffsetMetadataManagerTest.testFetchOffsetsWithPendingTransactionalOffsets")
+@kafka("OffsetMetadataManagerTest.testFetchAllOffsetsWithPendingTransactionalOffsets")
+@kafka("GroupCoordinatorTest.testFetchPendingTxnOffsetsWithAbort")
+@kafka("GroupCoordinatorTest.testFetchPendingTxnOffsetsWithCommit")
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_offset_is_unstable_while_a_transaction_may_change_it(group: TransactionGroup, outcome: str) -> None:
+    group.commit({"t:0": position(1), "t:2": position(3)})
+    group.hold({"t:0": 5, "t:1": 6})
+    assert group.stable_offsets("t:0", "t:1", "t:2", "t:3") == {
+        "t:0": "unstable",
+        "t:1": "unstable",
+        "t:2": "3",
+        "t:3": "",
+    }
+    assert group.stable_offsets() == {"t:0": "unstable", "t:1": "unstable", "t:2": "3"}
+    assert group.committed() == {"t:0": "1", "t:2": "3"}
+    group.end(outcome)
+    stable = {"t:0": "5", "t:1": "6", "t:2": "3"} if outcome == "commit" else {"t:0": "1", "t:2": "3"}
+    assert group.stable_offsets() == group.committed() == stable
+
+
+@kafka("GroupCoordinatorTest.testFetchTxnOffsetsIgnoreSpuriousCommit")
+def test_end_of_nothing_changes_no_offset(group: TransactionGroup) -> None:
+    group.commit({"t:0": position(1)})
+    assert [group.end("commit"), group.end("commit", FIRST + 1)] == [NONE, NONE]
+    assert group.committed() == {"t:0": "1"}
+
+
+@kafka("GroupCoordinatorTest.testFetchTxnOffsetsOneProducerMultipleGroups")
+def test_groups_of_one_transaction_end_one_by_one(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
+    one, other = TransactionGroup(server, set_clock, "one"), TransactionGroup(server, set_clock, "other")
+    assert [one.hold({"t:0": 5}), other.hold({"t:0": 8})] == [NONE, NONE]
+    one.end()
+    assert (one.committed(), other.committed()) == ({"t:0": "5"}, {})
+    other.end()
+    assert other.committed() == {"t:0": "8"}
+
+
+@kafka("GroupCoordinatorTest.testFetchTxnOffsetsMultipleProducersOneGroup")
+def test_producers_of_one_group_end_one_by_one(group: TransactionGroup) -> None:
+    group.hold({"t:0": 5})
+    group.hold({"t:1": 9}, FIRST + 1, producer=(8, 0))
+    group.end("commit", FIRST + 1, 8)
+    assert group.stable_offsets() == {"t:0": "unstable", "t:1": "9"}
+    group.end("abort")
+    assert group.stable_offsets() == {"t:1": "9"}
+    assert group.field("transactions") == "0"
+
+
+def test_later_offsets_of_the_same_transaction_count(group: TransactionGroup) -> None:
+    group.hold({"t:0": 5, "t:1": 1})
+    group.hold({"t:0": 7})
+    group.hold({})
+    group.end()
+    assert group.committed() == {"t:0": "7", "t:1": "1"}
+
+
+# ---------------------------------------------------------------------- who may commit
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommit")
+@kafka("GroupCoordinatorTest.testTxnCommitOffsetWithLegalGeneration")
+@kafka("GroupCoordinatorTest.testTxnCommitOffsetWithKnownMemberId")
+def test_member_commits_in_its_generation(group: TransactionGroup) -> None:
+    (member,) = group.stable()
+    generation = group.generation
+    assert group.hold({"t:0": 5}, member=member, generation=generation) == NONE
+    group.end()
+    assert group.committed() == {"t:0": "5"}
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommitWithIllegalGenerationId")
+@kafka("OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommitWithUnknownMemberId")
+@kafka("GroupCoordinatorTest.testTxnCommitOffsetWithIllegalGeneration")
+@kafka("GroupCoordinatorTest.testTxnCommitOffsetWithInvalidMemberId")
+def test_zombie_commits_nothing(group: TransactionGroup) -> None:
+    (member,) = group.stable()
+    generation = group.generation
+    assert group.hold({"t:0": 5}, member=member, generation=generation + 1) == ILLEGAL_GENERATION
+    assert group.hold({"t:0": 5}, member=member, generation=generation - 1) == ILLEGAL_GENERATION
+    assert group.hold({"t:0": 5}, member="nobody", generation=generation) == UNKNOWN_MEMBER_ID
+    assert group.hold({"t:0": 5}, member="nobody") == UNKNOWN_MEMBER_ID
+    assert not group.server.exists(group.pending)
+
+
+@kafka("GroupCoordinatorTest.testTxnCommitOffsetWithFencedInstanceId")
+def test_fenced_instance_commits_nothing(group: TransactionGroup) -> None:
+    leader = group.join(instance="i")
+    group.assign(leader)
+    member, generation = leader.member, leader.generation
+    fenced = group.hold({"t:0": 5}, member="another", instance="i", generation=generation)
+    assert fenced == FENCED_INSTANCE_ID
+    assert group.hold({"t:0": 5}, member=member, instance="j", generation=generation) == UNKNOWN_MEMBER_ID
+    assert group.hold({"t:0": 5}, member=member, instance="i", generation=generation) == NONE
+
+
+def test_producer_of_before_names_no_member(group: TransactionGroup) -> None:
+    group.stable()
+    assert group.hold({"t:0": 5}) == NONE
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommitWithUnknownGroupId")
+def test_group_is_made_by_whom_names_no_generation(group: TransactionGroup) -> None:
+    assert group.hold({"t:0": 5}, member="m", generation=3) == ILLEGAL_GENERATION
+    group.id = group.locator = ""
+    assert group.hold({"t:0": 5}) == UNINDEXED
+    assert group.server.keys("korvet:*") == []
+    group.id, group.locator = GROUP_ID, "default/consumer-groups/g"
+    assert group.hold({"t:0": 5}) == NONE
+    assert group.state == "Empty"
+
+
+# ---------------------------------------------------------------------- late steps
+
+
+def test_late_commit_is_not_taken_into_the_next_transaction(group: TransactionGroup) -> None:
+    group.hold({"t:0": 5})
+    group.end("abort")
+    before = group.dump()
+    assert group.hold({"t:0": 6}) == INVALID_TXN_STATE
+    assert group.dump() == before
+    assert group.hold({"t:0": 7}, FIRST + 1) == NONE
+    assert group.hold({"t:0": 8}) == INVALID_TXN_STATE
+    group.end("commit", FIRST + 1)
+    assert group.committed() == {"t:0": "7"}
+
+
+def test_commit_that_was_verified_before_the_end_came_is_refused_after_it(group: TransactionGroup) -> None:
+    assert group.end("commit") == NONE
+    assert group.hold({"t:0": 5}) == INVALID_TXN_STATE
+    assert group.state == "Dead"
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_late_end_does_not_end_the_next_transaction(group: TransactionGroup, outcome: str) -> None:
+    group.hold({"t:0": 5})
+    group.end()
+    group.hold({"t:0": 9}, FIRST + 1)
+    before = group.dump()
+    assert group.end(outcome) == NONE
+    assert group.dump() == before
+
+
+def test_older_epoch_commits_nothing(group: TransactionGroup) -> None:
+    group.hold({"t:0": 5}, producer=(7, 3))
+    group.end()
+    assert group.hold({"t:0": 6}, FIRST + 1, producer=(7, 2)) == INVALID_PRODUCER_EPOCH
+    assert group.hold({"t:0": 6}, FIRST + 1, producer=(7, 3)) == NONE
+
+
+def test_transaction_that_was_never_ended_is_forgotten_with_the_next(group: TransactionGroup) -> None:
+    group.hold({"t:0": 5, "t:1": 5})
+    assert group.hold({"t:0": 6}, FIRST + 9) == NONE
+    assert group.field("transactions") == "1"
+    group.end("commit", FIRST + 9)
+    assert group.committed() == {"t:0": "6"}
+    group.hold({"t:0": 7}, FIRST + 10)
+    group.end("commit", FIRST + 20)
+    assert group.committed() == {"t:0": "6"}
+    assert group.field("transactions") == "0"
+
+
+def test_commit_that_waited_while_redis_stood_still_is_late(group: TransactionGroup) -> None:
+    group.served_until = group.now
+    group.pass_time(60)
+    assert group.hold({"t:0": 5}) == LATE
+    assert group.server.keys("korvet:*") == []
+
+
+# ---------------------------------------------------------------------- life
+
+
+@kafka("OffsetMetadataManagerTest.testCleanupExpiredOffsetsWithPendingTransactionalOffsets")
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_group_with_an_open_transaction_does_not_expire(group: TransactionGroup, outcome: str) -> None:
+    group.commit({"t:0": position(1)})
+    group.hold({"t:0": 5})
+    group.pass_time(2 * RETENTION_S)
+    assert (group.state, group.committed()) == ("Empty", {"t:0": "1"})
+    assert group.server.pttl(group.keys[0]) == -1
+    assert group.server.pttl(group.pending) == -1
+    group.end(outcome)
+    if outcome == "commit":
+        assert (group.state, group.committed()) == ("Empty", {"t:0": "5"})
+        group.pass_time(RETENTION_S)
+    assert (group.state, group.committed()) == ("Dead", {})
+    assert all(group.server.pttl(key) > 0 for key in (group.keys[0], group.pending))
+
+
+@kafka("OffsetMetadataManagerTest.testDeleteGroupAllOffsetsWithPendingTransactionalOffsets")
+def test_deleted_group_takes_its_open_transactions_along(group: TransactionGroup) -> None:
+    group.hold({"t:0": 5})
+    assert group.remove() == NONE
+    assert group.remove() == GROUP_ID_NOT_FOUND
+    assert (group.state, group.stable_offsets()) == ("Dead", {})
+    assert group.hold({"t:0": 6}) == INVALID_TXN_STATE
+    assert group.end() == NONE
+    assert (group.state, group.committed()) == ("Dead", {})
+    assert group.hold({"t:0": 7}, FIRST + 1) == NONE
+    group.end("commit", FIRST + 1)
+    assert group.committed() == {"t:0": "7"}
+
+
+def test_group_deleted_without_the_key_of_transactions_can_be_used_again(group: TransactionGroup) -> None:
+    group.hold({"t:0": 5})
+    assert group.delete() == NONE
+    group.hold({"t:0": 6}, FIRST + 1)
+    group.end("commit", FIRST + 1)
+    assert (group.committed(), group.field("transactions")) == ({"t:0": "6"}, "0")
+
+
+def test_producers_of_closed_transactions_are_forgotten_after_a_day(group: TransactionGroup) -> None:
+    for number in range(60):
+        group.hold({"t:0": 5}, FIRST + number, producer=(number, 0))
+        group.end("commit", FIRST + number, number)
+    group.pass_time(86_401)
+    for number in range(100, 140):
+        later = FIRST + 86_401_000_000 + number
+        group.hold({"t:0": 5}, later, producer=(number, 0))
+        group.end("commit", later, number)
+    fields: Any = group.server.hkeys(group.pending)
+    assert {int(field) for field in fields if field} == set(range(100, 140))
+
+
+def test_offset_without_transactions_costs_no_look_at_them(group: TransactionGroup) -> None:
+    group.commit({"t:0": position(1)})
+    assert group.stable_offsets("t:0") == {"t:0": "1"}
+    assert not group.server.exists(group.pending)

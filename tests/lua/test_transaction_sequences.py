@@ -1,0 +1,208 @@
+"""A transaction over two partitions and a group, with a front-end that stops between any two of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.lua.log import TOPIC_ID
+from tests.lua.test_group_transactions import TransactionGroup
+from tests.lua.transaction import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
+    NONE,
+    PRODUCER_FENCED,
+    VERIFY,
+    Decision,
+    Transactional,
+    TransactionLog,
+)
+
+OUTCOMES = ("commit", "abort")
+STEPS = 5
+"""Of a decision over two partitions and a group: two markers, the group's offsets, complete; and none of them."""
+
+
+class Scene:
+    """One transactional id that writes to partitions 0 and 1 and commits an offset of a group."""
+
+    def __init__(self, server: redis.Redis, set_clock: Callable[[float], None]) -> None:
+        self.app = Transactional(server, set_clock)
+        self.logs = {f"t:{index}": TransactionLog(server, f"{{default:t:{index}}}") for index in range(2)}
+        for log in self.logs.values():
+            assert log.create() == NONE
+        self.group = TransactionGroup(server, set_clock)
+        self.sequences = dict.fromkeys(self.logs, 0)
+
+    def write(self, producer: tuple[int, int], place: str, records: int = 1) -> int:
+        """As Produce does: ask the coordinator only where the partition says so. Returns the code."""
+        log, sequence = self.logs[place], self.sequences[place]
+        appended = log.write(records, (*producer, sequence))
+        if appended.code == VERIFY:
+            added = self.app.add(producer, {place: TOPIC_ID})
+            if added.code != NONE:
+                return added.code
+            appended = log.write(records, (*producer, sequence), added.ordinal)
+        if appended.code == NONE:
+            self.sequences[place] += records
+        return appended.code
+
+    def hold(self, producer: tuple[int, int], offset: int) -> int:
+        """As TxnOffsetCommit does. Returns the code."""
+        added = self.app.add(producer, groups=["g"])
+        return added.code or self.group.hold({"in:0": offset}, added.ordinal, producer=producer)
+
+    def run(self, producer: tuple[int, int], offset: int) -> None:
+        assert [self.write(producer, place) for place in self.logs] == [NONE, NONE]
+        assert self.hold(producer, offset) == NONE
+
+    def steps(self, decision: Decision) -> Iterator[int]:
+        """Do what is to be done for a decision, step by step; each gives its code."""
+        for place in decision.places:
+            yield (
+                self.logs[place].mark((decision.producer_id, decision.marker_epoch), decision.ordinal, decision.outcome)
+            ).code
+        for _ in decision.groups:
+            yield self.group.end(decision.outcome, decision.ordinal, decision.producer_id)
+        self.app.complete(decision.ordinal)
+        yield NONE
+
+    def finish(self, decision: Decision) -> None:
+        assert set(self.steps(decision)) == {NONE}
+
+    def reset(self, version: int) -> None:
+        """A producer's sequences begin again with its epoch."""
+        if version == 2:
+            self.sequences = dict.fromkeys(self.logs, 0)
+
+    def ends(self) -> list[str]:
+        """Where the last stable offsets are, and what is open."""
+        return [str(log.first_open() or log.meta_fields()["end"]) for log in self.logs.values()]
+
+    def state(self) -> dict[str, bytes]:
+        found: Any = self.group.dump()
+        return {key: dumped for key, dumped in found.items() if key != "clock_us"}
+
+
+@pytest.fixture
+def scene(server: redis.Redis, set_clock: Callable[[float], None]) -> Scene:
+    return Scene(server, set_clock)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("done", range(STEPS))
+def test_decision_is_finished_by_another_wherever_the_first_one_stopped(
+    scene: Scene, outcome: str, version: int, done: int
+) -> None:
+    producer = scene.app.init().producer
+    scene.run(producer, 5)
+    told = scene.app.end(producer, outcome, version)
+    assert told.decision is not None
+    first = scene.steps(told.decision)
+    for _ in range(done):
+        assert next(first) == NONE
+    scene.app.pass_time(1)
+    if done < STEPS - 1:
+        found = scene.app.expire()
+        assert found == told.decision
+        scene.finish(found)
+    assert scene.app.state == f"Complete{outcome.capitalize()}"
+    assert scene.ends() == ["2", "2"]
+    assert scene.group.committed() == ({"in:0": "5"} if outcome == "commit" else {})
+    before = scene.state()
+    assert set(first) <= {NONE}
+    scene.finish(told.decision)
+    assert scene.state() == before
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_no_late_step_touches_the_next_transaction(scene: Scene, outcome: str, version: int, is_decided: bool) -> None:
+    producer = scene.app.init().producer
+    scene.run(producer, 5)
+    first = scene.app.end(producer, outcome, version)
+    assert first.decision is not None
+    scene.finish(first.decision)
+    scene.reset(version)
+    scene.run(first.producer, 9)
+    second = scene.app.end(first.producer, "commit", version) if is_decided else None
+    before = scene.state()
+
+    scene.finish(first.decision)
+    ordinal = first.decision.ordinal
+    refusal = INVALID_PRODUCER_EPOCH if version == 2 else INVALID_TXN_STATE
+    for place, log in scene.logs.items():
+        assert log.write(1, (*producer, scene.sequences[place]), ordinal).code == refusal
+        assert log.write(1, (*producer, 77), ordinal).code == refusal
+    assert scene.group.hold({"in:0": 1}, ordinal, producer=producer) in (INVALID_TXN_STATE, INVALID_PRODUCER_EPOCH)
+    assert scene.state() == before
+
+    decision = (second or scene.app.end(first.producer, "commit", version)).decision
+    assert decision is not None
+    scene.finish(decision)
+    assert scene.group.committed() == {"in:0": "9"}
+    assert scene.ends() == ["4", "4"]
+
+
+@pytest.mark.parametrize("done", range(STEPS))
+def test_new_producer_waits_for_what_the_former_one_left(scene: Scene, done: int) -> None:
+    producer = scene.app.init().producer
+    scene.run(producer, 5)
+    told = scene.app.init()
+    assert (told.code, told.decision is not None) == (CONCURRENT_TRANSACTIONS, True)
+    assert told.decision is not None
+    steps = scene.steps(told.decision)
+    for _ in range(done):
+        next(steps)
+    again = scene.app.init()
+    if done < STEPS - 1:
+        assert again == told
+        scene.finish(told.decision)
+        again = scene.app.init()
+    assert again == (NONE, producer[0], producer[1] + 2, None)
+    assert scene.write(producer, "t:0") == INVALID_PRODUCER_EPOCH
+    assert scene.hold(producer, 7) == PRODUCER_FENCED
+    assert scene.app.end(producer).code == PRODUCER_FENCED
+    scene.reset(2)
+    scene.run(again.producer, 8)
+    decision = scene.app.end(again.producer).decision
+    assert decision is not None
+    scene.finish(decision)
+    assert scene.group.committed() == {"in:0": "8"}
+    assert [len(log.aborted_transactions()) for log in scene.logs.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_batch_that_was_verified_before_the_end_is_refused_after_it(scene: Scene, outcome: str) -> None:
+    producer = scene.app.init().producer
+    assert scene.write(producer, "t:0") == NONE
+    ordinal = scene.app.add(producer, {"t:1": TOPIC_ID}).ordinal
+    decision = scene.app.end(producer, outcome, 1).decision
+    assert decision is not None
+    scene.finish(decision)
+    before = scene.state()
+    assert scene.logs["t:1"].write(1, (*producer, 0), ordinal).code == INVALID_TXN_STATE
+    assert scene.state() == before
+    assert scene.write(producer, "t:1") == NONE
+    assert scene.app.describe()["ordinal"] > ordinal
+
+
+def test_many_transactions_in_a_row_keep_no_more_than_one(scene: Scene) -> None:
+    producer = scene.app.init().producer
+    for number in range(30):
+        scene.run(producer, number)
+        told = scene.app.end(producer, OUTCOMES[number % 2])
+        assert told.decision is not None
+        scene.finish(told.decision)
+        producer = told.producer
+        scene.reset(2)
+    assert producer == (1001, 30)
+    assert scene.group.committed() == {"in:0": "28"}
+    assert scene.ends() == ["60", "60"]
+    assert [len(log.aborted_transactions()) for log in scene.logs.values()] == [15, 15]
