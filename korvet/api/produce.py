@@ -34,6 +34,7 @@ from korvet.store.catalog import Topic
 from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
 from korvet.store.transactions import Member
 from korvet.wire.batch import (
+    INVALID_RECORD,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Batch,
@@ -42,7 +43,9 @@ from korvet.wire.batch import (
     refusal,
     stamped,
 )
+from korvet.wire.compacted import keyless
 from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
+from korvet.wire.records import UndecodableRecords
 
 INVALID_REQUIRED_ACKS: Final = int(ErrorCode.invalid_required_acks)
 INVALID_TIMESTAMP: Final = int(ErrorCode.invalid_timestamp)
@@ -56,6 +59,7 @@ _ABORTABLE_SINCE: Final = 11
 _JOINS_SINCE: Final = 12
 _NO_TRANSACTIONAL_ID: Final = Refusal(int(ErrorCode.transactional_id_authorization_failed), fails_request=True)
 _TIMESTAMP_MESSAGE: Final = "One or more records have been rejected due to invalid timestamp"
+_NO_KEY_MESSAGE: Final = "Compacted topic cannot accept message without key in topic partition"
 _NO_TIMESTAMP: Final = -1
 
 
@@ -199,6 +203,8 @@ def _append(ctx: Context, request: Any, partition: Partition, batch: Batch, reco
     now_ms = time.time_ns() // 1_000_000
     if refused is None and not limits.is_log_append_time:
         refused = _judge_timestamps(batch, limits, now_ms)
+    if refused is None and limits.is_compacted:
+        refused = _judge_keys(partition, batch, records)
     if refused is not None:
         if refused.tells_log_start:
             return _Pending(partition, None, refusal=refused)
@@ -224,6 +230,25 @@ def _judge_timestamps(batch: Batch, limits: Limits, now_ms: int) -> Refusal | No
     if is_late or (oldest != _NO_TIMESTAMP and now_ms - oldest > limits.max_behind_ms):
         return Refusal(INVALID_TIMESTAMP, _TIMESTAMP_MESSAGE, tells_log_start=True)
     return None
+
+
+def _judge_keys(partition: Partition, batch: Batch, records: bytes | memoryview) -> Refusal | None:
+    """As LogValidator.validateKey: what a compacted topic takes has a key."""
+    try:
+        places = keyless(batch, bytes(records))
+    except UndecodableRecords as error:
+        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
+    if not places:
+        return None
+    why = f"{_NO_KEY_MESSAGE} {partition.topic.name}-{partition.index}"
+    shown = ", ".join(f"RecordError(batchIndex={place}, message='{why}')" for place in places[:3])
+    return Refusal(
+        INVALID_RECORD,
+        f"One or more records have been rejected due to {len(places)} record errors in total, "
+        f"and only showing the first three errors at most: [{shown}]",
+        tells_log_start=True,
+        record_errors=tuple((place, why) for place in places),
+    )
 
 
 class _Produced:
@@ -305,4 +330,10 @@ async def _refused(ctx: Context, pending: _Pending) -> PartitionAnswer:
         return PartitionAnswer(partition.index, failure_code(error, "produce"))
     if meta is None:
         return PartitionAnswer(partition.index, _unknown(ctx, None))
-    return PartitionAnswer(partition.index, refused.code, log_start=meta.start, message=refused.message)
+    return PartitionAnswer(
+        partition.index,
+        refused.code,
+        log_start=meta.start,
+        message=refused.message,
+        record_errors=refused.record_errors,
+    )

@@ -80,12 +80,14 @@ class Refusal(NamedTuple):
 
     ``fails_request``: Kafka stumbles over it before it looks at partitions, so that all of them get this error.
     ``tells_log_start``: the log itself judged it, so that the answer carries its start offset.
+    ``record_errors``: the records that are to blame, by their place in the batch, and why.
     """
 
     code: int
     message: str | None = None
     fails_request: bool = False
     tells_log_start: bool = False
+    record_errors: tuple[tuple[int, str], ...] = ()
 
 
 _NO_BATCH = Refusal(INVALID_RECORD)

@@ -82,6 +82,14 @@ def _record(plain: bytes, start: int) -> Record:
     return Record(offset_delta, timestamp_delta, key, value_length >= 0, attributes, start, rest, end)
 
 
+def keyless(batch: Batch, data: bytes) -> list[int]:
+    """The places in a batch of the records without keys.
+
+    :raises UndecodableRecords:
+    """
+    return [place for place, record in enumerate(opened(batch, data)[1]) if record.key is None]
+
+
 def delete_horizon_ms(batch: Batch) -> int | None:
     """When the tombstones of a batch, or a marker, may go; None where compaction has not seen it yet."""
     return batch.base_timestamp if batch.attributes & DELETE_HORIZON else None

@@ -1,7 +1,7 @@
 """Produce answers packed by hand, versions 3 to 13: one is written for every batch, so kio's 20 µs would show.
 
-Held against kio at every version by tests/wire/test_produce_response.py. Record errors are always empty (records are
-not decoded here), and leaders are never told, because every front-end serves every partition.
+Held against kio at every version by tests/wire/test_produce_response.py. Leaders are never told, because every
+front-end serves every partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _NO_THROTTLE = bytes(4)
 
 
 class PartitionAnswer(NamedTuple):
-    """The outcome for one partition; offsets and the append time (milliseconds) are -1 where there are none."""
+    """The outcome for one partition; offsets and the append time (milliseconds) are -1 where there are none.
+
+    ``record_errors`` are records by their place in the batch, and why they were refused.
+    """
 
     partition: int
     code: int
@@ -30,6 +33,7 @@ class PartitionAnswer(NamedTuple):
     log_append_time: int = -1
     log_start: int = -1
     message: str | None = None
+    record_errors: tuple[tuple[int, str], ...] = ()
 
 
 @cache
@@ -45,21 +49,25 @@ def _without_message(version: int) -> bytes:
     return b"\x01\x00\x00" if version >= FLEXIBLE_SINCE else b"\x00\x00\x00\x00\xff\xff"
 
 
-def _with_message(version: int, message: str) -> bytes:
+def _with_message(version: int, message: str, record_errors: Sequence[tuple[int, str]]) -> bytes:
     if version < MESSAGES_SINCE:
         return b""
-    if version < FLEXIBLE_SINCE:
-        return bytes(4) + nullable_string(message)
-    return b"\x01" + compact_string(message) + b"\x00"
+    flexible = version >= FLEXIBLE_SINCE
+    errors = [
+        index.to_bytes(4, "big") + (compact_string(why) + b"\x00" if flexible else nullable_string(why))
+        for index, why in record_errors
+    ]
+    told = compact_string(message) + b"\x00" if flexible else nullable_string(message)
+    return _count(len(errors), flexible) + b"".join(errors) + told
 
 
 def _partition(version: int, answer: PartitionAnswer) -> bytes:
-    partition, code, base_offset, log_append_time, log_start, message = answer
+    partition, code, base_offset, log_append_time, log_start, message, record_errors = answer
     if version >= LOG_START_SINCE:
         fixed = _partition_struct(version).pack(partition, code, base_offset, log_append_time, log_start)
     else:
         fixed = _partition_struct(version).pack(partition, code, base_offset, log_append_time)
-    return fixed + (_without_message(version) if message is None else _with_message(version, message))
+    return fixed + (_without_message(version) if message is None else _with_message(version, message, record_errors))
 
 
 def _topic(version: int, topic: str | UUID) -> bytes:

@@ -21,6 +21,7 @@ from tests.api.data import (
 )
 from tests.api.raw import create_topics, created, unique
 from tests.support.broker import KorvetServer
+from tests.support.ported import kafka
 
 VERSIONS = range(3, 14)
 LARGE = 20_000
@@ -256,3 +257,17 @@ def test_ten_megabytes_in_one_request_are_stored_byte_for_byte(broker: KorvetSer
     assert produce(broker.port, topic, data)["error_code"] == "NONE"
     (read,) = fetch(broker.port, topic, wanted(0))
     assert read["records"][16:] == data[16:]
+
+
+@kafka("UnifiedLogTest.testCompactedTopicConstraints")
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_compacted_topic_takes_no_record_without_a_key(broker: KorvetServer, policy: str) -> None:
+    topic = topic_of(broker, 9, cleanup_policy=policy)
+    refused = produce(broker.port, topic, records(2), 9)
+    why = f"Compacted topic cannot accept message without key in topic partition {topic}-0"
+    assert (refused["error_code"], refused["base_offset"], refused["log_start_offset"]) == ("INVALID_RECORD", -1, 0)
+    assert [tuple(error.values()) for error in refused["record_errors"]] == [(0, why), (1, why)]
+    assert refused["error_message"].startswith("One or more records have been rejected due to 2 record errors in total")
+    assert produce(broker.port, topic, records(2, key=b"k"), 9)["base_offset"] == 0
+    assert produce(broker.port, topic, records(2, key=b"k", attributes=1), 9)["base_offset"] == 2
+    assert produce(broker.port, topic, records(2, attributes=1), 9)["error_code"] == "INVALID_RECORD"

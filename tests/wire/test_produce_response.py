@@ -20,6 +20,16 @@ ANSWERS = st.builds(
     log_append_time=st.one_of(st.just(-1), st.integers(0, 4102444800000)),
     log_start=INT64,
     message=st.one_of(st.none(), st.text(max_size=200)),
+    record_errors=st.just(()),
+) | st.builds(
+    PartitionAnswer,
+    partition=st.just(0),
+    code=st.just(87),
+    base_offset=st.just(-1),
+    log_append_time=st.just(-1),
+    log_start=INT64,
+    message=st.text(max_size=200),
+    record_errors=st.lists(st.tuples(st.integers(0, 2**31 - 1), st.text(max_size=200)), max_size=3).map(tuple),
 )
 NAMES = st.text("abcxyz.-_09", min_size=1, max_size=249)
 TOPICS = st.lists(st.tuples(NAMES, st.uuids(), st.lists(ANSWERS, max_size=4)), max_size=4)
@@ -39,6 +49,9 @@ def by_kio(version: int, topics: Topics) -> bytes:
                     "log_append_time": answer.log_append_time,
                     "log_start_offset": answer.log_start,
                     "error_message": answer.message,
+                    "record_errors": [
+                        {"batch_index": place, "batch_index_error_message": why} for place, why in answer.record_errors
+                    ],
                 }
                 for answer in answers
             ],

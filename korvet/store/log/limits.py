@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from korvet.store.catalog import Catalog, Topic
+from korvet.store.configs import split
 
 
 class Limits(NamedTuple):
@@ -15,6 +16,7 @@ class Limits(NamedTuple):
     max_behind_ms: int
     max_ahead_ms: int
     is_log_append_time: bool
+    is_compacted: bool = False
 
 
 def limits_of(catalog: Catalog, topic: Topic) -> Limits:
@@ -25,4 +27,5 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         int(catalog.setting(topic, "message.timestamp.before.max.ms")),
         int(catalog.setting(topic, "message.timestamp.after.max.ms")),
         catalog.setting(topic, "message.timestamp.type") == "LogAppendTime",
+        "compact" in split(catalog.setting(topic, "cleanup.policy")),
     )
