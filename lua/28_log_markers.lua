@@ -47,7 +47,7 @@ local function sweep_transactions(keys)
   redis.call('HSET', keys[6], '', scanned[1])
   for at = 1, #notes, 2 do
     local is_open = string.match(notes[at + 1], '^%-?%d+ %-?%d+ %d')
-    if notes[at] ~= '' and not is_open and redis.call('HEXISTS', keys[3], notes[at]) == 0 then
+    if notes[at] ~= '' and not is_open and not redis.call('HGET', keys[3], notes[at]) then
       redis.call('HDEL', keys[6], notes[at])
     end
   end

@@ -108,7 +108,7 @@ end
 -- Forget what the transaction touched.
 function transaction.forget(t)
   local names = {}
-  for _, name in ipairs(redis.call('HKEYS', t.keys[1])) do
+  for name in pairs(value.pairs(redis.call('HGETALL', t.keys[1]))) do
     if string.find(name, '^[pg]:') then
       names[#names + 1] = name
     end

@@ -94,6 +94,7 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
         ("ZRANGEBYSCORE", key, 0, 1),
         ("ZCARD", key),
         ("ZREM", key, "member"),
+        ("ZREMRANGEBYSCORE", key, 0, 1),
         ("SADD", key, "member"),
         ("SMEMBERS", key),
         ("SREM", key, "member"),

@@ -188,9 +188,8 @@ class TransactionLog(Log):
         placed: bytes | None = None,
     ) -> Appended:
         """A batch of a transaction; ``producer`` is id, epoch and base sequence."""
-        temporary = ()
+        temporary = [self.temporary()] if placed is not None else []
         if placed is not None:
-            temporary = (self.temporary(),)
             self.server.set(temporary[0], placed, px=60_000)
         batch = b"batch" if placed is None else b""
         size = len(batch if placed is None else placed)
