@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,12 @@ from korvet.store.client import Purpose
 from korvet.store.keys import spare_stream
 from korvet.store.log import Partition
 from korvet.store.log.compaction import Compaction, compact
+from korvet.store.retention import Retention, enforce
+from korvet.wire.compacted import delete_horizon_ms
+from korvet.wire.records import first_at_or_after
 from tests.store.keyed import Pair, Read, all_values, batches, keyed, records
-from tests.store.logs import LARGE, Front
+from tests.store.logs import LARGE, Front, header
+from tests.support.ported import kafka
 
 pytestmark = pytest.mark.anyio
 NOW_MS = 1_700_000_000_000
@@ -66,8 +71,219 @@ async def test_the_last_value_of_each_key_stays_where_it_was(one: Front, codec: 
     for offset in range(8):
         assert await read_all(one, partition, offset) == [record for record in left + last if record[0] >= offset]
     read = await one.read(partition, 0)
-    assert [(batch.base_offset, batch.last_offset_delta) for batch, _ in batches(read)] == [(0, 2), (3, 0), (4, 1), (6, 0)]
+    assert [(batch.base_offset, batch.last_offset_delta) for batch, _ in batches(read)] == [
+        (0, 2),
+        (3, 0),
+        (4, 1),
+        (6, 0),
+    ]
     assert not await compact(one.log, partition, ALWAYS, NOW_MS)
     names = await keys_of(one, partition)
     assert {name for name in names if not name.startswith("log:")} == UNIT
     assert "log:spare" not in names
+
+
+# ---------------------------------------------------------------------- tombstones, lags, shares
+
+
+def at(delete_retention_ms: int = 1000, **changed: Any) -> Compaction:
+    return replace(ALWAYS, delete_retention_ms=delete_retention_ms, **changed)
+
+
+async def seen(front: Front, partition: Partition) -> list[tuple[int, bytes | None, bytes | None]]:
+    """All records but those that were written by `end_with`."""
+    return [record for record in await read_all(front, partition) if record[1] != END]
+
+
+END = b"end"
+
+
+async def end_with(front: Front, partition: Partition) -> None:
+    """A further batch, so that all before it is within reach, and is dirty."""
+    await fill(front, partition, [(END, b"")])
+
+
+@kafka(
+    "LogCleanerTest.testLogToClean",
+    "LogCleanerTest.testCleaningWithDeletes",
+    "LogCleanerTest.testLogCleanerRetainsLastWriteOfTombstone",
+)
+@pytest.mark.parametrize("codec", [0, 4])
+async def test_tombstone_stays_for_its_time_after_it_was_seen_first(one: Front, codec: int) -> None:
+    partition = await one.partition()
+    await fill(one, partition, [(b"a", b"1"), (b"b", b"1")], [(b"a", None), (b"c", b"1")], codec=codec)
+    await end_with(one, partition)
+    assert await compact(one.log, partition, ALWAYS, NOW_MS)
+    kept = [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
+    assert await seen(one, partition) == kept
+    # Its record still has its own time, in a batch that says when it may go.
+    (_, (batch, data), *_) = batches(await one.read(partition, 0))
+    assert delete_horizon_ms(batch) == NOW_MS + 1000
+    assert first_at_or_after(batch, data, 1000) == (0, 1000)
+    await end_with(one, partition)
+    assert await compact(one.log, partition, ALWAYS, NOW_MS + 999)
+    assert await seen(one, partition) == kept
+    await end_with(one, partition)
+    assert await compact(one.log, partition, ALWAYS, NOW_MS + 1000)
+    assert await seen(one, partition) == [(1, b"b", b"1"), (3, b"c", b"1")]
+
+
+@kafka("LogCleanerManagerTest.testCleanableOffsetsForTime")
+async def test_young_batches_are_out_of_reach(one: Front) -> None:
+    partition = await one.partition()
+    for timestamp in (NOW_MS - 5000, NOW_MS - 4000, NOW_MS - 1000, NOW_MS - 3000):
+        assert (await one.append(partition, keyed((b"a", b""), timestamp=timestamp)))[0] == 0
+    await end_with(one, partition)
+    settings = at(min_lag_ms=1000)
+    # Of the first young one on nothing is looked at, however old what follows is.
+    assert await compact(one.log, partition, at(min_lag_ms=1001), NOW_MS)
+    assert await seen(one, partition) == [(1, b"a", b""), (2, b"a", b""), (3, b"a", b"")]
+    assert await compact(one.log, partition, settings, NOW_MS)
+    assert await seen(one, partition) == [(3, b"a", b"")]
+
+
+@kafka(
+    "LogCleanerManagerTest.testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio",
+    "LogCleanerManagerTest.testLogsWithSegmentsToDeleteShouldNotConsiderCleanupPolicyCompactLogs",
+)
+async def test_share_of_dirty_bytes_decides_unless_they_are_too_old(one: Front) -> None:
+    partition = await one.partition()
+    await fill(one, partition, *([(b"%d" % at, b"")] for at in range(6)))
+    await end_with(one, partition)
+    assert await compact(one.log, partition, at(min_dirty_ratio=0.5), NOW_MS)
+    await fill(one, partition, *([(b"%d" % at, b"")] for at in range(3)))
+    # Six are clean, the former last one and two more can be cleaned.
+    assert not await compact(one.log, partition, at(min_dirty_ratio=0.5), NOW_MS)
+    assert not await compact(one.log, partition, at(min_dirty_ratio=0.5, max_lag_ms=NOW_MS - 1000), NOW_MS)
+    assert await compact(one.log, partition, at(min_dirty_ratio=0.5, max_lag_ms=NOW_MS - 1001), NOW_MS)
+    # The last one is out of reach.
+    assert [offset for offset, *_ in await seen(one, partition)] == [2, 3, 4, 5, 7, 8, 9]
+
+
+# ---------------------------------------------------------------------- what is beside the log
+
+
+async def test_positions_lags_sizes_and_times_stay_right(one: Front) -> None:
+    partition = await one.partition()
+    for number in range(10):
+        data = keyed((b"%d" % (number % 2), b"v" * 10 * number), timestamp=1000 + number)
+        assert (await one.append(partition, data))[0] == 0
+    keys = (*partition.keys,)
+    for group, offset in (("old", 3), ("new", 9), ("end", 10)):
+        args = (partition.topic_id, group, offset, "keep")
+        assert await one.store.fcall(Purpose.APPEND, "korvet_log_attach", keys, *args) == [0]
+    assert await compact(one.log, partition, ALWAYS, NOW_MS)
+    read = await one.read(partition, 0)
+    assert [batch.base_offset for batch, _ in batches(read)] == [7, 8, 9]
+    described = await one.store.fcall(Purpose.READ, "korvet_log_describe", keys[:2])
+    found = dict(zip(described[1::2], described[2::2], strict=True))
+    assert (found[b"batches"], found[b"bytes"]) == (3, sum(len(data) for _, data in batches(read)))
+    groups = {group[1]: (group[3], group[5], group[7]) for group in found[b"groups"]}
+    assert groups == {b"old": (b"3", 7, 3), b"new": (b"9", 1, 1), b"end": (b"10", 0, 0)}
+    shown = await one.store.call(Purpose.READ, keys[0], "XINFO", "GROUPS", keys[0])
+    lags = {dict(zip(flat[::2], flat[1::2], strict=True))[b"name"]: flat[-1] for flat in shown}
+    assert lags == {b"old": 3, b"new": 1, b"end": 0}
+    for timestamp, offset in ((1000, 7), (1007, 7), (1008, 8), (1009, 9), (1010, -1), (-3, 9)):
+        timed = await one.log.offset_for_time(partition, timestamp)
+        assert timed is not None
+        assert timed.offset == offset
+    assert (await one.append(partition, keyed((b"x", b""))))[1] == 10
+
+
+@kafka("LogCleanerTest.testDuplicateCheckAfterCleaning")
+async def test_producers_are_still_known(one: Front) -> None:
+    partition = await one.partition()
+    sent = [
+        keyed(*((b"%d" % key, b"") for key in keys), producer=(producer, 0, 0))
+        for producer, keys in ((1, (1, 2, 3)), (2, (3, 1, 4)), (3, (1, 4)))
+    ]
+    for data in sent:
+        await one.append(partition, data)
+    await end_with(one, partition)
+    assert await compact(one.log, partition, ALWAYS, NOW_MS)
+    assert [(offset, key) for offset, key, _ in await seen(one, partition)] == [
+        (1, b"2"), (3, b"3"), (6, b"1"), (7, b"4"),
+    ]  # fmt: skip
+    assert [await one.append(partition, data) for data in sent] == [(0, 0), (0, 3), (0, 6)]
+    await one.append(partition, keyed((b"2", b""), producer=(4, 0, 0)))
+    await end_with(one, partition)
+    assert await compact(one.log, partition, ALWAYS, NOW_MS)
+    assert [key for _, key, _ in await seen(one, partition)] == [b"3", b"1", b"4", b"2"]
+    assert await one.append(partition, sent[0]) == (0, 0)
+
+
+async def test_retention_by_size_counts_what_is_left(one: Front) -> None:
+    partition = await one.partition()
+    for number in range(20):
+        await fill(one, partition, [(b"%d" % (number % 10), b"v" * 100)])
+    assert await compact(one.log, partition, ALWAYS, NOW_MS)
+    sizes = [len(data) for _, data in batches(await one.read(partition, 0))]
+    assert len(sizes) == 11
+    await enforce(one.log, partition, Retention(ms=-1, bytes=sum(sizes[4:])), NOW_MS)
+    assert [batch.base_offset for batch, _ in batches(await one.read(partition, 14))][0] >= 13
+    left = batches(await one.read(partition, (await one.log.metas([partition]))[0].start))  # type: ignore[union-attr]
+    assert [len(data) for _, data in left] == sizes[4:]
+    await enforce(one.log, partition, Retention(ms=NOW_MS, bytes=-1), 2 * NOW_MS)
+    assert (await one.log.metas([partition]))[0].start == 20  # type: ignore[union-attr]
+    assert await keys_of(one, partition) == UNIT
+
+
+# ---------------------------------------------------------------------- bounds
+
+
+@kafka("LogCleanerTest.testBuildPartialOffsetMap", "LogCleanerTest.testPartialSegmentClean")
+async def test_more_keys_than_there_is_room_for_take_several_runs(one: Front) -> None:
+    partition = await one.partition()
+    await fill(one, partition, *([(b"%d" % (number % 8), b"%d" % number)] for number in range(16)))
+    await end_with(one, partition)
+    settings = at(most_keys=3)
+    runs = 0
+    while await compact(one.log, partition, settings, NOW_MS):
+        runs += 1
+        assert all_values(await seen(one, partition)) == {b"%d" % key: b"%d" % (key + 8) for key in range(8)}
+    assert runs == 6
+    assert [offset for offset, *_ in await seen(one, partition)] == list(range(8, 16))
+
+
+@pytest.mark.parametrize("size", [1, LARGE])
+async def test_more_new_batches_than_memory_holds_take_several_runs(one: Front, size: int) -> None:
+    partition = await one.partition()
+    for number in range(250):
+        await fill(one, partition, [(b"kept %d" % number, b""), (b"%d" % (number % 2), b"v" * size)])
+    await end_with(one, partition)
+    while await compact(one.log, partition, at(most_plan_bytes=1), NOW_MS):
+        pass
+    read = await seen(one, partition)
+    assert [offset for offset, key, _ in read if len(key or b"") == 1] == [497, 499]
+    assert len(read) == 252
+    names = await keys_of(one, partition)
+    assert UNIT <= names
+    assert len(names - UNIT) == (2 if size == LARGE else 0)
+
+
+async def test_log_that_grows_by_its_first_compaction_keeps_its_sums(one: Front) -> None:
+    """The times of tombstones take more room when their batch gets a horizon, and here nothing goes."""
+    partition = await one.partition()
+    await fill(one, partition, *([(b"%d" % number, None)] for number in range(150)))
+    await end_with(one, partition)
+    assert await compact(one.log, partition, ALWAYS, NOW_MS)
+    described = await one.store.fcall(Purpose.READ, "korvet_log_describe", partition.keys[:2])
+    found = dict(zip(described[1::2], described[2::2], strict=True))
+    left = batches(await one.read(partition, 0))
+    assert (found[b"batches"], found[b"bytes"]) == (151, sum(len(data) for _, data in left))
+    assert (await one.append(partition, keyed((b"x", b""))))[1] == 151
+
+
+async def test_batch_that_nobody_can_read_stays(one: Front) -> None:
+    partition = await one.partition()
+    broken = bytearray(keyed((b"a", b"lost"), (b"b", b"")))
+    broken[61] = 0x7E
+    await fill(one, partition, [(b"a", b"1")])
+    batch = header(bytes(broken))
+    assert (await one.log.append(partition, batch, bytes(broken))).code == 0
+    await fill(one, partition, [(b"a", b"2")])
+    await end_with(one, partition)
+    assert await compact(one.log, partition, ALWAYS, NOW_MS)
+    data = b"".join(bytes(part) for part in (await one.read(partition, 0)).records)
+    assert bytes(broken)[16:] in data
+    assert b"1" not in data[61:70]

@@ -296,7 +296,7 @@ class _Run:
             for stored in group:
                 await self._beside(stored, cleaner.clean, stored, chunk)
             chunks.append(chunk)
-            held_bytes += _CHANGE_BYTES + chunk.dropped.itemsize * len(chunk.dropped)
+            held_bytes += chunk.dropped.itemsize * len(chunk.dropped)
             held_bytes += sum(len(one.data) + _CHANGE_BYTES for one in chunk.rewritten.values())
             if held_bytes > self._settings.most_plan_bytes:
                 break
