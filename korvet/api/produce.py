@@ -306,19 +306,22 @@ async def _settled(ctx: Context, pending: _Pending) -> PartitionAnswer:
         return PartitionAnswer(partition.index, _unknown(ctx, None))
     if code == RESEND:
         return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
-    return PartitionAnswer(partition.index, _told(ctx.version, code), log_start=log_start)
+    told, message = _told(ctx.version, code)
+    return PartitionAnswer(partition.index, told, log_start=log_start, message=message)
 
 
-def _told(version: int, code: int) -> int:
-    """A code as the clients of a version know it."""
+def _told(version: int, code: int) -> tuple[int, str | None]:
+    """A code as the clients of a version know it, and what Kafka says with it."""
     if code == PRODUCER_FENCED:
-        return INVALID_PRODUCER_EPOCH
+        return INVALID_PRODUCER_EPOCH, None
     if code == TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
-        return INVALID_TXN_STATE
+        return INVALID_TXN_STATE, "Partition was not added to the transaction"
     if code in (VERIFY, CONCURRENT_TRANSACTIONS):
         # Old clients try again on this one, without asking for metadata before.
-        return CONCURRENT_TRANSACTIONS if version >= _JOINS_SINCE else NOT_ENOUGH_REPLICAS
-    return code
+        if version < _JOINS_SINCE:
+            return NOT_ENOUGH_REPLICAS, "The transaction before is not ended yet"
+        return CONCURRENT_TRANSACTIONS, None
+    return code, None
 
 
 async def _refused(ctx: Context, pending: _Pending) -> PartitionAnswer:

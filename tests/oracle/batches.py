@@ -14,6 +14,7 @@ import crc32c
 
 HEADER = struct.Struct(">qiibIhiqqqhii")  # base offset, length, leader epoch, magic, crc, then what the crc covers
 CRC_COVERS_FROM = 21
+CONTROL = 0x20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,8 @@ def describe(data: bytes | None) -> list[Mapping[str, Any]] | None:
                  "first_time", "max_time", "producer_id", "producer_epoch", "base_sequence", "count")  # fmt: skip
         batch: dict[str, Any] = dict(zip(names, fields, strict=True))
         batch["crc"] = "right" if crc32c.crc32c(data[offset + CRC_COVERS_FROM : end]) == batch["crc"] else "wrong"
+        if batch["attributes"] & CONTROL:
+            batch["first_time"] = batch["max_time"] = "the broker's clock"
         batch["body"] = hashlib.sha256(data[offset + HEADER.size : end]).hexdigest()[:16]
         batches.append(batch)
         offset = end

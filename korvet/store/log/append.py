@@ -42,6 +42,7 @@ _ATTEMPTS = 4
 _WATCHED_S = 10.0
 _CONCURRENT = int(ErrorCode.concurrent_transactions)
 _OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
+_FENCED = int(ErrorCode.invalid_producer_epoch)
 _IN_SEQUENCE = (1,)
 """The argument that has a batch refused where it is not the next one that Redis knows of."""
 _NOT_PLACED = b"%d -1 -1 -1" % RESEND
@@ -56,6 +57,10 @@ class Appended(NamedTuple):
     base_offset: int
     log_start: int
     leader_epoch: int
+
+
+_NOT_JUDGED = Appended(_FENCED, -1, -1, -1)
+"""On Kafka it is the coordinator who knows the epochs of transactions, so that the log is not asked."""
 
 
 class Ending(NamedTuple):
@@ -158,7 +163,7 @@ class Appending:
             if self._may_be_repaired(appended):
                 appended = yield from self._repair(appended).__await__()
             if appended.code != 0:
-                return appended
+                return appended if self._membership is None or appended.code != _FENCED else _NOT_JUDGED
         self._note(appended)
         return appended
 
@@ -185,7 +190,7 @@ class Appending:
         is_asked = partition.repairs == self._repairs
         for _ in range(_ATTEMPTS):
             if is_asked and (code := await self._ask()) != 0:
-                return appended._replace(code=code)
+                return Appended(code, -1, -1, -1)
             self._is_behind = partition.in_flight.is_behind_a_failure(self._batch)
             appended = await self._send_again()
             if appended.code == _CONCURRENT and self._ordinal is not None:

@@ -18,6 +18,7 @@ from tests.oracle.scripts import (
     rebalances,
     static,
     topics,
+    transactions,
 )
 
 SCRIPTS: Final[tuple[Script, ...]] = tuple(
@@ -37,6 +38,7 @@ SCRIPTS: Final[tuple[Script, ...]] = tuple(
         static,
         cooperative,
         commits_of_members,
+        transactions,
     )
     for script in area.SCRIPTS
 )

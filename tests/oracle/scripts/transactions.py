@@ -1,0 +1,387 @@
+"""Transactions, in the flow that names its partitions first and in that of KIP-890.
+
+Kafka answers EndTxn before the transaction's end is written everywhere, so scripts wait until its state tells of it.
+Source: TransactionCoordinator, KafkaApis, AddPartitionsToTxnManager
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tests.oracle.batches import Batch
+from tests.oracle.script import Plus, Script, Step
+from tests.oracle.scripts.steps import fetch_body, new_topic, offsets_body
+
+TRANSACTIONAL: Final = 0x10
+ID: Final = "$w"
+FENCED: Final = "PRODUCER_FENCED"
+OLD_FENCED: Final = "INVALID_PRODUCER_EPOCH"
+UNKNOWN_ID: Final = "INVALID_PRODUCER_ID_MAPPING"
+BEFORE: Final = Plus(var="epoch", amount=-1)
+AFTER: Final = Plus(var="epoch", amount=1)
+
+READY: Final = Step(api="find_coordinator", version=4, body={"key_type": 1, "coordinator_keys": [ID]}, until=("", None))
+
+
+def init(*errors: str, version: int | None = 5, until: bool = True, save: bool = True, **body: Any) -> Step:
+    """InitProducerId; saves `pid` and `epoch`."""
+    usual = {"transactional_id": ID, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+    saved = {"pid": "producer_id", "epoch": "producer_epoch"} if save and not errors else {}
+    waits = ("", None) if until and not errors else None
+    return Step(api="init_producer_id", version=version, body={**usual, **body}, save=saved, until=waits, errors=errors)
+
+
+def add(
+    *errors: str, version: int | None = 3, name: str = "$t", partitions: tuple[int, ...] = (0,), **body: Any
+) -> Step:
+    """AddPartitionsToTxn as clients send it; without an error expected it waits for the transaction before."""
+    usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", **body}
+    named = {f"v3_and_below_{key}": value for key, value in usual.items()}
+    topics = [{"name": name, "partitions": list(partitions)}]
+    done = (_ADDED, "NONE") if not errors else None
+    # Codes of partitions are no `error_code`, so they are not among the errors of an answer.
+    return Step(
+        api="add_partitions_to_txn",
+        version=version,
+        body={**named, "v3_and_below_topics": topics},
+        until=done,
+    )
+
+
+_ADDED: Final = "results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code"
+
+
+def batched(version: int | None, *, verify: bool, partitions: tuple[int, ...] = (0,), **body: Any) -> Step:
+    """AddPartitionsToTxn as brokers send it."""
+    usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", "verify_only": verify}
+    topics = [{"name": "$t", "partitions": list(partitions)}]
+    return Step(
+        api="add_partitions_to_txn", version=version, body={"transactions": [{**usual, **body, "topics": topics}]}
+    )
+
+
+def send(*errors: str, version: int | None = 11, sequence: int = 0, count: int = 1, name: str = ID, **own: Any) -> Step:
+    """Produce a batch of the transaction to `$t`."""
+    batch = Batch(
+        count=count, timestamp="$now", sequence=sequence,
+        **{"attributes": TRANSACTIONAL, "producer_id": "$pid", "producer_epoch": "$epoch", **own},
+    )  # fmt: skip
+    data = [{"name": "$t", "topic_id": "$t_id", "partition_data": [{"index": 0, "records": [batch]}]}]
+    body = {"transactional_id": name, "acks": -1, "timeout": 5000, "topic_data": data}
+    return Step(api="produce", version=version, body=body, errors=errors)
+
+
+def end(*errors: str, version: int | None = 4, commit: bool = True, save: bool = False, **body: Any) -> Step:
+    """EndTxn; with `save` it is version 5, whose epoch it takes over."""
+    usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", "committed": commit}
+    saved = {"pid": "producer_id", "epoch": "producer_epoch"} if save else {}
+    return Step(api="end_txn", version=version, body={**usual, **body}, errors=errors, save=saved)
+
+
+def state(name: str) -> Step:
+    """DescribeTransactions, once the state is this one."""
+    return Step(
+        api="describe_transactions",
+        body={"transactional_ids": [ID]},
+        until=("transaction_states[0].transaction_state", name),
+    )
+
+
+def read(level: int, offset: int = 0) -> Step:
+    return Step(api="fetch", version=12, body=fetch_body([{"fetch_offset": offset}], isolation_level=level))
+
+
+def ends(level: int) -> Step:
+    return Step(api="list_offsets", version=7, body={**offsets_body("t", [0], -1), "isolation_level": level})
+
+
+SEEN: Final = (read(1), read(0), ends(1), ends(0))
+OPEN: Final = (*new_topic(), READY, init(), add(), send())
+"""A transaction of one record on partition 0."""
+
+
+def script(name: str, api: str, *steps: Step, versions: tuple[int, ...] = ()) -> Script:
+    return Script(name=f"transaction {name}", api=api, steps=steps, versions=versions)
+
+
+INIT: Final = (
+    script("ids", "init_producer_id", READY, init(version=None), init(version=None), state("Empty")),
+    script(
+        "ids of a producer that goes on",
+        "init_producer_id",
+        READY,
+        init(version=None),
+        init(version=None, producer_id="$pid", producer_epoch="$epoch"),
+        # Again, as if the answer had been lost.
+        init(version=None, producer_id="$pid", producer_epoch=BEFORE),
+        versions=(3, 4, 5),
+    ),
+    *(
+        script(
+            f"ids of a producer that is fenced, v{version}",
+            "init_producer_id",
+            READY,
+            init(),
+            init(),
+            init(),
+            init(code, version=None, producer_id="$pid", producer_epoch=0),
+            init(code, version=None, producer_id=4711, producer_epoch=0),
+            versions=(version,),
+        )
+        for version, code in ((3, OLD_FENCED), (4, FENCED), (5, FENCED))
+    ),
+    script(
+        "timeouts that are none",
+        "init_producer_id",
+        READY,
+        *(init("INVALID_TRANSACTION_TIMEOUT", version=None, transaction_timeout=ms) for ms in (0, -1, 900_001)),
+        init("INVALID_REQUEST", version=None, transactional_id=""),
+        init(version=None, transaction_timeout=900_000),
+    ),
+    script(
+        "ids while one is open",
+        "init_producer_id",
+        *OPEN,
+        init(version=None),
+        state("Empty"),
+        read(1),
+        send(OLD_FENCED, producer_epoch=0, sequence=1),
+        end(FENCED, producer_epoch=0),
+    ),
+)
+
+ADD: Final = (
+    script("partitions", "add_partitions_to_txn", *new_topic(partitions=2), READY, init(),
+           add(version=None, partitions=(0, 1)), add(version=None), state("Ongoing"), versions=(0, 1, 2, 3)),
+    script("partitions that do not exist", "add_partitions_to_txn", *new_topic(), READY, init(),
+           add("", version=None, partitions=(0, 5)), add("", version=None, name="$u"), state("Empty"),
+           versions=(0, 1, 2, 3)),
+    script("partitions of nobody", "add_partitions_to_txn", *new_topic(), READY, init(), init(),
+           add("", version=None, producer_epoch=BEFORE), add("", version=None, producer_epoch=AFTER),
+           add("", version=None, producer_id=4711), add("", version=None, transactional_id="$h"),
+           add("", version=None, transactional_id=""), versions=(0, 1, 2, 3)),
+    script("partitions that brokers verify", "add_partitions_to_txn", *new_topic(partitions=2), READY, init(),
+           batched(None, verify=True), batched(None, verify=False), batched(None, verify=True, partitions=(0, 1)),
+           batched(None, verify=True, partitions=(0, 7)), batched(None, verify=True, producer_epoch=AFTER),
+           batched(None, verify=True, producer_id=4711), batched(None, verify=True, transactional_id="$h"),
+           versions=(4, 5)),
+)  # fmt: skip
+
+END: Final = (
+    *(
+        script(
+            f"that is {what}",
+            "end_txn",
+            *OPEN,
+            *SEEN,
+            state("Ongoing"),
+            end(version=None, commit=commit),
+            state(final),
+            *SEEN,
+            # Again, as if the answer had been lost, and the other way round.
+            end(version=None, commit=commit),
+            end("INVALID_TXN_STATE", version=None, commit=not commit),
+        )
+        for what, commit, final in (("committed", True, "CompleteCommit"), ("aborted", False, "CompleteAbort"))
+    ),
+    script(
+        "that touched nothing",
+        "end_txn",
+        READY,
+        init(),
+        end("INVALID_TXN_STATE", version=None),
+        versions=(0, 1, 2, 3, 4, 5),
+    ),
+    script(
+        "that touched nothing aborted",
+        "end_txn",
+        READY,
+        init(),
+        end("INVALID_TXN_STATE", version=4, commit=False),
+        end(version=5, commit=False, save=True),
+        versions=(5,),
+    ),
+    *(
+        script(
+            f"of others, v{version}",
+            "end_txn",
+            *OPEN,
+            end(UNKNOWN_ID, version=None, producer_id=4711),
+            end(UNKNOWN_ID, version=None, transactional_id="$h"),
+            end("INVALID_REQUEST", version=None, transactional_id=""),
+            end(fenced, version=None, producer_epoch=AFTER),
+            end(version=None),
+            versions=(version,),
+        )
+        for version, fenced in enumerate((OLD_FENCED, OLD_FENCED, FENCED, FENCED, FENCED, FENCED))
+    ),
+    script(
+        "after transaction of KIP-890",
+        "end_txn",
+        *new_topic(),
+        READY,
+        init(),
+        send(version=12, count=2),
+        end(version=5, save=True),
+        state("CompleteCommit"),
+        send(version=12),
+        end(version=5, commit=False, save=True),
+        state("CompleteAbort"),
+        send(version=12),
+        end(version=5, save=True),
+        state("CompleteCommit"),
+        *SEEN,
+        read(1, 3),
+        read(1, 5),
+        versions=(5,),
+    ),
+    script(
+        "after transaction of the old flow",
+        "end_txn",
+        *OPEN,
+        end(commit=False),
+        state("CompleteAbort"),
+        add(),
+        send(sequence=1),
+        end(),
+        state("CompleteCommit"),
+        *SEEN,
+        versions=(4,),
+    ),
+)
+
+NOT_ADDED: Final = (
+    (9, "INVALID_TXN_STATE"), (10, "INVALID_TXN_STATE"), (11, "TRANSACTION_ABORTABLE"),
+)  # fmt: skip
+PRODUCE: Final = (
+    script("batches", "produce", *new_topic(), READY, init(), add(), send(version=None), send(version=None, sequence=1),
+           *SEEN, versions=tuple(range(3, 14))),
+    script("batches that join", "produce", *new_topic(), READY, init(), send(version=None), state("Ongoing"),
+           versions=(12, 13)),
+    *(
+        script(f"batches that were not announced, v{version}", "produce", *new_topic(), READY, init(),
+               send(code, version=None), versions=(version,))
+        for version, code in NOT_ADDED
+    ),
+    script("batches of others", "produce", *new_topic(), READY, init(), init(),
+           send(UNKNOWN_ID, version=None, name="$h"), send(OLD_FENCED, version=None, producer_epoch=BEFORE),
+           send(UNKNOWN_ID, version=None, producer_id=4711), versions=(11, 12)),
+    script("batches out of order", "produce", *OPEN, send("OUT_OF_ORDER_SEQUENCE_NUMBER", version=None, sequence=5),
+           versions=(11,)),
+    script("batches and one without", "produce", *OPEN, send("INVALID_TXN_STATE", version=None, sequence=1,
+           attributes=0), versions=(11, 12)),
+)  # fmt: skip
+
+
+def add_offsets(*errors: str, version: int | None = 3, **body: Any) -> Step:
+    usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", "group_id": "$g"}
+    return Step(api="add_offsets_to_txn", version=version, body={**usual, **body}, errors=errors)
+
+
+def hold(*errors: str, version: int | None = None, place: tuple[str, int] = ("$t", 0), **body: Any) -> Step:
+    """TxnOffsetCommit of offset 7; it waits for the group's coordinator."""
+    part = {"partition_index": place[1], "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": "m"}
+    usual = {
+        "transactional_id": ID, "group_id": "$g", "producer_id": "$pid", "producer_epoch": "$epoch",
+        "generation_id": -1, "member_id": "", "group_instance_id": None,
+        "topics": [{"name": place[0], "partitions": [part]}],
+    }  # fmt: skip
+    done = None if errors else ("", None)
+    return Step(api="txn_offset_commit", version=version, body={**usual, **body}, errors=errors, until=done)
+
+
+def offsets(*errors: str, stable: bool) -> Step:
+    topics = [{"name": "$t", "partition_indexes": [0, 1]}]
+    body = {"groups": [{"group_id": "$g", "topics": topics}], "require_stable": stable}
+    return Step(api="offset_fetch", version=8, body=body, errors=errors)
+
+
+GROUP: Final = Step(api="find_coordinator", version=4, body={"key_type": 0, "coordinator_keys": ["$g"]},
+                    until=("", None))  # fmt: skip
+NO_OFFSETS: Final = Step(
+    api="offset_fetch", version=8, until=("", None),
+    body={"groups": [{"group_id": "$g", "topics": [{"name": "$t", "partition_indexes": [0]}]}]},
+)  # fmt: skip
+GROUP_READY: Final = (GROUP, NO_OFFSETS)
+
+OFFSETS: Final = (
+    script("offsets", "add_offsets_to_txn", READY, init(), add_offsets(version=None), add_offsets(version=None),
+           add_offsets(UNKNOWN_ID, version=None, producer_id=4711),
+           add_offsets("INVALID_REQUEST", version=None, transactional_id="")),
+    *(
+        script(f"offsets of a fenced one, v{version}", "add_offsets_to_txn", READY, init(),
+               add_offsets(code, version=None, producer_epoch=AFTER), versions=(version,))
+        for version, code in ((1, OLD_FENCED), (2, FENCED), (4, FENCED))
+    ),
+    *(
+        script(
+            f"offsets that are {what}",
+            "txn_offset_commit",
+            *new_topic(partitions=2),
+            READY,
+            *GROUP_READY,
+            init(),
+            add_offsets(),
+            hold(),
+            offsets(stable=False),
+            offsets("UNSTABLE_OFFSET_COMMIT", stable=True),
+            end(commit=commit),
+            state(final),
+            offsets(stable=True),
+        )
+        for what, commit, final in (("committed", True, "CompleteCommit"), ("aborted", False, "CompleteAbort"))
+    ),
+    script(
+        "offsets of nowhere",
+        "txn_offset_commit",
+        *new_topic(),
+        READY,
+        *GROUP_READY,
+        init(),
+        add_offsets(),
+        hold("UNKNOWN_TOPIC_OR_PARTITION", place=("$u", 0)),
+        hold("UNKNOWN_TOPIC_OR_PARTITION", place=("$t", 9)),
+        hold(UNKNOWN_ID, producer_id=4711),
+        hold(OLD_FENCED, producer_epoch=AFTER),
+    ),
+    script(
+        "offsets of members that are none",
+        "txn_offset_commit",
+        *new_topic(),
+        READY,
+        *GROUP_READY,
+        init(),
+        add_offsets(),
+        hold("ILLEGAL_GENERATION", generation_id=3, member_id="m"),
+        versions=(3, 4, 5),
+    ),
+    *(
+        script(f"offsets that were not announced, v{version}", "txn_offset_commit", *new_topic(), READY, *GROUP_READY,
+               init(), hold(code), versions=(version,))
+        for version, code in ((3, "INVALID_TXN_STATE"), (4, "TRANSACTION_ABORTABLE"))
+    ),
+    script("offsets that join", "txn_offset_commit", *new_topic(partitions=2), READY, *GROUP_READY, init(), hold(),
+           end(version=5, save=True), state("CompleteCommit"), offsets(stable=True), versions=(5,)),
+)  # fmt: skip
+
+
+def listed(**filters: Any) -> Step:
+    usual: Mapping[str, Any] = {"producer_id_filters": ["$pid"], "duration_filter": -1}
+    return Step(api="list_transactions", body={**usual, **filters}, errors=None)
+
+
+DESCRIBE: Final = (
+    script("list", "list_transactions", *OPEN, listed(), listed(state_filters=["Ongoing"]),
+           listed(state_filters=["Empty", "Nonsense"]), end(), state("CompleteCommit"), listed()),
+    script("list by duration", "list_transactions", *OPEN, listed(duration_filter=0), listed(duration_filter=3_600_000),
+           versions=(1, 2)),
+    script("list by pattern", "list_transactions", *OPEN, listed(transactional_id_pattern="oracle-w-.*"),
+           listed(transactional_id_pattern="oracle"), listed(transactional_id_pattern="("),
+           listed(transactional_id_pattern=""), versions=(2,)),
+    script("described", "describe_transactions", *OPEN, state("Ongoing"),
+           Step(api="describe_transactions", body={"transactional_ids": ["$h", ""]}, errors=None)),
+    script("producers", "describe_producers", *OPEN,
+           Step(api="describe_producers", body={"topics": [{"name": "$t", "partition_indexes": [0, 7]}]},
+                errors=("UNKNOWN_TOPIC_OR_PARTITION",))),
+)  # fmt: skip
+
+SCRIPTS: Final = (*INIT, *ADD, *END, *PRODUCE, *OFFSETS, *DESCRIBE)
