@@ -59,8 +59,10 @@ def records(found: PartitionRead) -> list[Read]:
         if batch.attributes & 0x20:
             continue
         plain, inside = opened(batch, data)
-        for record in inside:
-            read.append((batch.base_offset + record.offset_delta, record.key, _value(plain[record.rest : record.end])))
+        read += [
+            (batch.base_offset + record.offset_delta, record.key, _value(plain[record.rest : record.end]))
+            for record in inside
+        ]
     return read
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ NOW_MS = 1_700_000_000_000
 ALWAYS = Compaction(min_lag_ms=0, max_lag_ms=2**62, min_dirty_ratio=0, delete_retention_ms=1000)
 
 
-async def fill(front: Front, partition: Partition, *all_pairs: list[Pair], codec: int = 0) -> None:
+async def fill(front: Front, partition: Partition, *all_pairs: Sequence[Pair], codec: int = 0) -> None:
     for pairs in all_pairs:
         assert (await front.append(partition, keyed(*pairs, codec=codec)))[0] == 0
 
@@ -219,7 +220,6 @@ async def test_retention_by_size_counts_what_is_left(one: Front) -> None:
     sizes = [len(data) for _, data in batches(await one.read(partition, 0))]
     assert len(sizes) == 11
     await enforce(one.log, partition, Retention(ms=-1, bytes=sum(sizes[4:])), NOW_MS)
-    assert [batch.base_offset for batch, _ in batches(await one.read(partition, 14))][0] >= 13
     left = batches(await one.read(partition, (await one.log.metas([partition]))[0].start))  # type: ignore[union-attr]
     assert [len(data) for _, data in left] == sizes[4:]
     await enforce(one.log, partition, Retention(ms=NOW_MS, bytes=-1), 2 * NOW_MS)
