@@ -1,9 +1,13 @@
 -- Offsets that a transaction commits. Source: OffsetMetadataManager.
 --
 -- The pending hash: producer id -> `epoch closed_ordinal open_ordinal transactional_id`, as in a partition, and
--- `:producer id` -> the offsets of its open transaction, place -> position. A late commit is known by its ordinal. The
--- field of the empty name is where it was last looked for those to be forgotten. The group hash's field transactions is
--- the number of open ones; with any, the group does not expire.
+-- `:producer id` -> the offsets of its open transaction, place -> {position, order, the position before}. A late commit
+-- is known by its ordinal. The field of the empty name is where it was last looked for those to be forgotten. The group
+-- hash's field transactions is the number of open ones; with any, the group does not expire.
+--
+-- What was committed later counts, whenever its transaction ends. Commits of transactions are numbered, `#` is the last
+-- number, and while others are open `=` has what transactions committed: place -> {position, order}. A position that is
+-- neither this nor the one before is a later commit without a transaction.
 group.USAGE.txn_commit = {
   'outages id locator member_id instance_id generation retention producer_id producer_epoch ordinal transactional_id '
     .. '[topic:partition position ...]', ' attached pending',
@@ -38,7 +42,7 @@ function group.ordinal_refusal(pending_key, known, producer_id, epoch, ordinal)
   return (ordinal <= known.closed or ordinal < known.open) and code.INVALID_TXN_STATE or nil
 end
 
--- The offsets that a producer's open transaction holds: place -> position.
+-- The offsets that a producer's open transaction holds: place -> {position, order, before}.
 function group.held_offsets(pending_key, producer_id)
   local packed = redis.call('HGET', pending_key, ':' .. producer_id)
   return packed and cmsgpack.unpack(packed) or {}
@@ -61,10 +65,9 @@ end
 function group.close_pending(pending_key)
   local flat = redis.call('HGETALL', pending_key)
   for at = 1, #flat, 2 do
-    local first = string.sub(flat[at], 1, 1)
-    if first == ':' then
+    if not string.find(flat[at], '^%d') then
       redis.call('HDEL', pending_key, flat[at])
-    elseif first ~= '' then
+    else
       local known = log.transaction_of(pending_key, flat[at])
       known.closed, known.open = math.max(known.closed, known.open), -1
       local epoch = string.match(flat[at + 1], '^%-?%d+')
@@ -82,7 +85,7 @@ function group.sweep_pending(pending_key, now)
   redis.call('HSET', pending_key, '', scanned[1])
   for at = 1, #flat, 2 do
     local closed = string.match(flat[at + 1], '^%-?%d+ (%d+) %-1 ')
-    if flat[at] ~= '' and string.sub(flat[at], 1, 1) ~= ':' and closed and closed / 1000 < now - group.BACKSTOP then
+    if string.find(flat[at], '^%d') and closed and closed / 1000 < now - group.BACKSTOP then
       redis.call('HDEL', pending_key, flat[at])
     end
   end
@@ -92,8 +95,9 @@ end
 local function hold(g, pending_key, args, known)
   local producer_id, ordinal = args[8], tonumber(args[10])
   local offsets = known.open == ordinal and group.held_offsets(pending_key, producer_id) or {}
+  local order = tonumber(redis.call('HGET', pending_key, '#') or 0) + 1
   for at = 12, #args, 2 do
-    offsets[args[at]] = args[at + 1]
+    offsets[args[at]] = { args[at + 1], order, redis.call('HGET', g.keys[5], args[at]) or '' }
   end
   if known.open < 0 then
     group.set(g, 'transactions', (g.fields.transactions or 0) + 1)
@@ -101,7 +105,8 @@ local function hold(g, pending_key, args, known)
   known.open, known.transactional_id = ordinal, args[11]
   group.save(g)
   local entry = log.transaction_entry(args[9], known)
-  redis.call('HSET', pending_key, producer_id, entry, ':' .. producer_id, cmsgpack.pack(offsets))
+  local packed = cmsgpack.pack(offsets)
+  redis.call('HSET', pending_key, producer_id, entry, ':' .. producer_id, packed, '#', value.integer(order))
   redis.call('PERSIST', pending_key)
 end
 
@@ -155,22 +160,39 @@ redis.register_function{
   description = 'hold offsets that a transaction commits when it is committed',
 }
 
--- The offsets that become committed, [place, position, ...], of a group that goes on without an open transaction.
-local function release(g, held, is_committed)
+-- Of the offsets that a transaction held, those that nobody has committed later: [place, position, ...]. They are noted
+-- where another transaction is open.
+local function latest(g, pending_key, held)
+  local packed = redis.call('HGET', pending_key, '=')
+  local applied, offsets = packed and cmsgpack.unpack(packed) or {}, {}
+  for place, of in pairs(held) do
+    local position, order, before = of[1], of[2], of[3]
+    local current, last = redis.call('HGET', g.keys[5], place) or '', applied[place]
+    if current == before or last and current == last[1] and last[2] < order then
+      offsets[#offsets + 1] = place
+      offsets[#offsets + 1] = position
+      applied[place] = { position, order }
+    end
+  end
+  if #offsets > 0 and (g.fields.transactions or 0) > 1 then
+    redis.call('HSET', pending_key, '=', cmsgpack.pack(applied)) -- first write
+  end
+  return offsets
+end
+
+-- The offsets that become committed, [place, position, ...], of a group that goes on with one transaction less.
+local function release(g, pending_key, held, is_committed)
   local offsets = {}
   if not group.exists(g) then
     return offsets
   end
-  group.set(g, 'transactions', math.max((g.fields.transactions or 0) - 1, 0))
   if is_committed then
-    for place, position in pairs(held) do
-      offsets[#offsets + 1] = place
-      offsets[#offsets + 1] = position
-    end
+    offsets = latest(g, pending_key, held)
     if group.is(g, 'Empty') then
       group.set(g, 'expires_at', g.now + (g.fields.retention or 0))
     end
   end
+  group.set(g, 'transactions', math.max((g.fields.transactions or 0) - 1, 0))
   return offsets
 end
 
@@ -200,7 +222,7 @@ function group.txn_end(keys, args)
   local g, is_new = group.open_beside(keys), known.closed < 0
   if known.open >= 0 then
     local held = group.held_offsets(pending_key, producer_id)
-    local offsets = release(g, held, args[3] == 'commit' and known.open == ordinal)
+    local offsets = release(g, pending_key, held, args[3] == 'commit' and known.open == ordinal)
     group.save(g, offsets) -- first write
   end
   local epoch = string.match(redis.call('HGET', pending_key, producer_id) or '-1', '^%-?%d+')
@@ -211,6 +233,7 @@ function group.txn_end(keys, args)
     group.sweep_pending(pending_key, g.now)
   end
   if (g.fields.transactions or 0) == 0 then
+    redis.call('HDEL', pending_key, '=', '#')
     redis.call('PEXPIREAT', pending_key, value.integer(g.now + group.BACKSTOP))
   end
   return code.NONE

@@ -147,6 +147,29 @@ def test_producers_of_one_group_end_one_by_one(group: TransactionGroup) -> None:
     assert group.field("transactions") == "0"
 
 
+@kafka("OffsetMetadataManagerTest.testReplayTransactionEndMarkerKeepsTheMostRecentCommittedOffset")
+def test_offset_that_was_committed_later_stays(group: TransactionGroup) -> None:
+    group.hold({"t:0": 100, "t:1": 100})
+    group.commit({"t:0": position(101)})
+    group.end()
+    assert group.committed() == {"t:0": "101", "t:1": "100"}
+
+
+@pytest.mark.parametrize("order", [(7, 8, 9), (9, 8, 7), (8, 9, 7), (8, 7, 9)])
+def test_offset_that_was_committed_last_counts_in_whatever_order_transactions_end(
+    group: TransactionGroup, order: tuple[int, ...]
+) -> None:
+    for producer_id in (7, 8, 9):
+        group.hold({"t:0": producer_id, "t:1": 20 - producer_id}, producer=(producer_id, 0))
+    group.commit({"t:1": position(99)})
+    group.hold({"t:2": 8}, producer=(8, 0))
+    for producer_id in order:
+        group.end("commit", FIRST, producer_id)
+    assert group.committed() == {"t:0": "9", "t:1": "99", "t:2": "8"}
+    fields: Any = group.server.hkeys(group.pending)
+    assert {field for field in fields if not field.isdigit()} <= {b""}
+
+
 def test_later_offsets_of_the_same_transaction_count(group: TransactionGroup) -> None:
     group.hold({"t:0": 5, "t:1": 1})
     group.hold({"t:0": 7})
