@@ -3,6 +3,7 @@
 - 3: record batches of magic 2 only   - 5: log start offset   - 7: zstd   - 8: record errors and messages
 - 9: flexible   - 10: leader hints, which korvet never gives   - 13: topics by id
 
+A request for a topic with a value schema is not started at once, but handled in its turn: its records are judged first.
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
 
 A batch of a transaction joins it with version 12 and newer; older ones must have had AddPartitionsToTxn before. Codes
@@ -29,6 +30,7 @@ from korvet.api.data_failures import (
     UNKNOWN_TOPIC_OR_PARTITION,
     failure_code,
 )
+from korvet.api.record_values import refused_for_values
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
 from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
@@ -61,6 +63,7 @@ _NO_TRANSACTIONAL_ID: Final = Refusal(int(ErrorCode.transactional_id_authorizati
 _TIMESTAMP_MESSAGE: Final = "One or more records have been rejected due to invalid timestamp"
 _NO_KEY_MESSAGE: Final = "Compacted topic cannot accept message without key in topic partition"
 _NO_TIMESTAMP: Final = -1
+_VALID_ACKS: Final = (-1, 0, 1)
 
 
 class _Pending:
@@ -84,11 +87,13 @@ class _Pending:
 
 Outcome = PartitionAnswer | _Pending
 _Job = tuple[list[Outcome], int, Partition, Batch, bytes | memoryview]
+_Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], Refusal | None]
 
 
 def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
     """Send all batches to Redis at once; None when the catalog must be read first, or a partition is being repaired."""
-    return _begin(ctx, request, may_wait=True)
+    plan = _plan(ctx, request, may_wait=True)
+    return None if plan is None else _begin(ctx, request, plan)
 
 
 @api(0, 3, 13, start=start, advertised_lowest=0)
@@ -98,19 +103,36 @@ async def handle(ctx: Context, request: Any) -> Answer:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
         return await _Produced(ctx, request.acks, _all_failed(ctx, request, Refusal(failure_code(error, "produce"))))
-    produced = _begin(ctx, request, may_wait=False)
-    assert produced is not None
-    return await produced
+    plan = _plan(ctx, request, may_wait=False)
+    assert plan is not None
+    return await _begin(ctx, request, await _with_values_judged(ctx, request, plan))
 
 
-def _begin(ctx: Context, request: Any, *, may_wait: bool) -> _Produced | None:
-    plan = _plan(ctx, request, may_wait=may_wait)
-    if plan is None:
-        return None
+async def _with_values_judged(ctx: Context, request: Any, plan: _Plan) -> _Plan:
+    """The plan without the batches that a topic's schema refuses; only one that the log would take is opened."""
+    topics, jobs, why = plan
+    if why is not None or request.acks not in _VALID_ACKS:
+        return plan
+    log = ctx.frontend.log
+    left = []
+    for job in jobs:
+        outcomes, at, partition, batch, records = job
+        records = records[: batch.size_bytes]
+        limits = log.limits(partition)
+        if limits.value_schema is not None and refusal(batch, records, limits.max_message_bytes) is None:
+            refused = await refused_for_values(log, partition, batch, records)
+            if refused is not None:
+                outcomes[at] = _Pending(partition, None, refusal=refused)
+                continue
+        left.append(job)
+    return topics, left, why
+
+
+def _begin(ctx: Context, request: Any, plan: _Plan) -> _Produced:
     topics, jobs, why = plan
     if why is not None:
         return _Produced(ctx, request.acks, _all_failed(ctx, request, why))
-    has_valid_acks = request.acks in (-1, 0, 1)
+    has_valid_acks = request.acks in _VALID_ACKS
     for outcomes, at, partition, batch, records in jobs:
         if has_valid_acks:
             outcomes[at] = _append(ctx, request, partition, batch, records)
@@ -119,9 +141,7 @@ def _begin(ctx: Context, request: Any, *, may_wait: bool) -> _Produced | None:
     return _Produced(ctx, request.acks, topics)
 
 
-def _plan(
-    ctx: Context, request: Any, *, may_wait: bool
-) -> tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], Refusal | None] | None:
+def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
     """Outcomes by topic, with a job for each that is still open, and why the request fails as a whole if it does.
 
     Nothing is sent yet. None when something must be waited for first, and that is allowed.
@@ -136,7 +156,7 @@ def _plan(
             batch = read_batch(part.records, ctx.version)
             why = why or _fails_request(request, batch)
             outcome, partition = _judge(ctx, topic, part.index, batch)
-            if may_wait and (partition is None or partition.repairing):
+            if may_wait and (partition is None or partition.repairing or _has_schema(ctx, partition)):
                 return None
             if partition is not None and not isinstance(batch, Refusal):
                 jobs.append((outcomes, len(outcomes), partition, batch, part.records))
@@ -144,6 +164,10 @@ def _plan(
         if outcomes:
             topics.append((name, outcomes))
     return topics, jobs, why
+
+
+def _has_schema(ctx: Context, partition: Partition) -> bool:
+    return ctx.frontend.log.limits(partition).value_schema is not None
 
 
 _OPEN: Final = PartitionAnswer(-1, 0)

@@ -1,6 +1,7 @@
 """The configs of topics and brokers that korvet knows, by their Kafka names.
 
-Topics have exactly those of Kafka 4.1's LogConfig, with its types, defaults and validators. Three kinds of them:
+Topics have those of Kafka 4.1's LogConfig, with its types, defaults and validators, and ``korvet.value.schema``. Three
+kinds of them:
 
 - those that act (retention, compaction, sizes, timestamps);
 - those that Kafka too reads only in a mode that is off (tiered storage, compression levels), or that shape
@@ -30,6 +31,7 @@ from korvet.store.configs import (
     one_of,
     throttled_replicas,
 )
+from korvet.store.value_schema import is_value_schema
 
 INT_MAX: Final = 2**31 - 1
 _BOOLEAN, _STRING, _INT, _LONG = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.LONG
@@ -134,6 +136,13 @@ TOPIC_CONFIGS: Final = _table(
             synonym="log.index.interval.bytes",
             check=at_least(0),
             documentation="Bytes between two index entries. Korvet indexes every batch.",
+        ),
+        Config(
+            name="korvet.value.schema",
+            kind=_STRING,
+            default="",
+            check=is_value_schema,
+            documentation="A JSON Schema. Records whose value is neither null nor fits it are refused; empty is none.",
         ),
         Config(
             name="leader.replication.throttled.replicas",

@@ -69,6 +69,7 @@ class Config:
 _RANGES = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
 _INTEGER = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)")
+_MOST_SHOWN = 1000
 _THROTTLED = re.compile(r"\d+:\d+")
 
 
@@ -128,7 +129,8 @@ def _is_within(value: Value, only: Value) -> bool:
 
 
 def _refusal(name: str, value: str, why: str) -> str:
-    return f"Invalid value {value} for configuration {name}: {why}"
+    shown = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
+    return f"Invalid value {shown} for configuration {name}: {why}"
 
 
 def _shown(value: Value, why: str) -> str:

@@ -86,10 +86,12 @@ OK = ("NONE", None)
 
 @pytest.mark.parametrize("version", range(1, 5))
 @pytest.mark.parametrize("keys", [None, []])
-def test_a_topic_has_all_of_kafkas_configs(broker: KorvetServer, version: int, keys: list[str] | None) -> None:
+def test_a_topic_has_all_of_kafkas_configs_and_korvets(
+    broker: KorvetServer, version: int, keys: list[str] | None
+) -> None:
     name = created(broker.port, retention_ms="7")
     (result,) = describe(broker, (TOPIC, name, keys), version=version)
-    assert (result["error_code"], result["error_message"], len(result["configs"])) == ("NONE", "", 33)
+    assert (result["error_code"], result["error_message"], len(result["configs"])) == ("NONE", "", 34)
     (retention,) = [config for config in result["configs"] if config["name"] == "retention.ms"]
     assert (retention["value"], retention["read_only"], retention["config_source"]) == ("7", False, 1)
     assert retention["synonyms"] == [{"name": "retention.ms", "value": "7", "source": 1}]

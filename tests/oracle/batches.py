@@ -25,7 +25,7 @@ class Batch:
     """
 
     count: int = 1
-    value: bytes = b"value"
+    value: bytes | None = b"value"
     key: bytes | None = None
     timestamp: Any = 0
     step_ms: int = 0

@@ -23,6 +23,7 @@ class Difference:
 
     path: as in `topics[].partitions[].leader_epoch`; `answer` is the whole answer, a missing one included.
     script: a pattern of script names; `*` is every script. absent: only where korvet's list has no such element.
+    extra: only where Kafka's has none.
     """
 
     api: str
@@ -30,6 +31,7 @@ class Difference:
     reason: str
     script: str = "*"
     absent: bool = False
+    extra: bool = False
 
     def covers(self, api: str, script: str, path: str) -> bool:
         """Whether this row allows the difference."""
@@ -58,7 +60,17 @@ FREE: Final = (
     Free(fields=("log_append_time", "transaction_start_time"), compared="presence", reason="the broker's clock"),
 )
 
+_OWN_CONFIGS: Final = "korvet has configs of topics that Kafka has not; their names begin with korvet."
+
 DIFFERENCES: Final = (
+    Difference(api="create_topics", path="topics[].configs[]", reason=_OWN_CONFIGS, extra=True),
+    Difference(
+        api="describe_configs",
+        path="results[].configs[]",
+        reason=_OWN_CONFIGS,
+        script="* every key",
+        extra=True,
+    ),
     Difference(
         api="*",
         path="answer",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from korvet.store.catalog import Catalog, Topic
 from korvet.store.configs import split
+from korvet.store.value_schema import ValueSchema, value_schema
 
 
 class Limits(NamedTuple):
@@ -17,6 +18,7 @@ class Limits(NamedTuple):
     max_ahead_ms: int
     is_log_append_time: bool
     is_compacted: bool = False
+    value_schema: ValueSchema | None = None
 
 
 def limits_of(catalog: Catalog, topic: Topic) -> Limits:
@@ -28,4 +30,5 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         int(catalog.setting(topic, "message.timestamp.after.max.ms")),
         catalog.setting(topic, "message.timestamp.type") == "LogAppendTime",
         "compact" in split(catalog.setting(topic, "cleanup.policy")),
+        value_schema(catalog.setting(topic, "korvet.value.schema")),
     )
