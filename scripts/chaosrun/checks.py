@@ -70,17 +70,16 @@ def forgotten_positions(events: Iterable[Event], forgiven: Forgiven = ()) -> lis
 
 
 def went_back(samples: Iterable[tuple[int, Mapping[str, GroupState]]], forgiven: Forgiven = ()) -> list[str]:
-    """Groups whose generation or a committed offset was lower than in an earlier sample: (µs since 1970, groups)."""
+    """Committed offsets that were lower than in an earlier sample: (µs since 1970, groups)."""
     found = []
-    highest: dict[tuple[str, str], int] = {}
+    highest: dict[tuple[str, Place], int] = {}
     for at_us, groups in samples:
         for group, state in groups.items():
-            numbers = {f"{topic}:{partition}": offset for (topic, partition), offset in state.committed.items()}
-            for name, number in {**numbers, "generation": state.generation}.items():
-                before = highest.get((group, name), number)
-                if number < before and not any(since <= at_us <= until for since, until in forgiven):
-                    found.append(f"{group}: {name} went back from {before} to {number}")
-                highest[group, name] = number
+            for place, offset in state.committed.items():
+                before = highest.get((group, place), offset)
+                if offset < before and not any(since <= at_us <= until for since, until in forgiven):
+                    found.append(f"{group}: {place} went back from {before} to {offset}")
+                highest[group, place] = offset
     return _few(found)
 
 

@@ -54,10 +54,6 @@ def _every_group(load: Load) -> list[str]:
     return list(load.groups)
 
 
-def _those_that_keep_ids(load: Load) -> list[str]:
-    return [name for name, group in load.groups.items() if group.keeps_id]
-
-
 def _those_without_guests(load: Load) -> list[str]:
     return [name for name in load.groups if name not in GUESTS]
 
@@ -259,9 +255,9 @@ FAULTS: Final = (
     Fault(name="pubsub", topology="single", act=drop_subscribers, keeps=_those_without_guests),
     Fault(name="stall", topology="single", act=stall_frontends, keeps=_every_group),
     Fault(name="freeze", topology="single", act=freeze_redis, keeps=_every_group),
-    Fault(name="outage", topology="single", act=outlast_sessions, keeps=_those_that_keep_ids),
+    Fault(name="outage", topology="single", act=outlast_sessions, keeps=_every_group),
     Fault(name="both", topology="single", act=freeze_and_kill, keeps=_every_group),
-    Fault(name="blackout", topology="single", act=black_out, keeps=_those_that_keep_ids),
+    Fault(name="blackout", topology="single", act=black_out, keeps=_every_group),
     Fault(name="redis", topology="single", act=kill_redis, keeps=_every_group),
     Fault(
         name="silent", topology="single", act=die_silently,
