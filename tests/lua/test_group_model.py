@@ -67,12 +67,14 @@ class Coordinated(Checked):
         delay=st.sampled_from([0, 0, 1000, 3000]),
         max_size=st.sampled_from([2**31 - 1] * 3 + [2]),
         instances=st.lists(st.sampled_from(["", "", "i"]), max_size=3, unique_by=lambda name: name or object()),
+        speaks=st.sampled_from([protocols("range"), protocols("range", "roundrobin")]),
     )
-    def begin(self, delay: int, max_size: int, instances: list[str]) -> None:
+    def begin(self, delay: int, max_size: int, instances: list[str], speaks: Protocols) -> None:
         """A group that settled with some members, or none."""
         self._start(delay, max_size)
         for instance in instances:
-            self._enter(Join(instance=instance, protocols=protocols("range")))
+            self._enter(Join(instance=instance, protocols=speaks))
+            speaks = tuple(reversed(speaks))
         self.everyone_calls_in_good_order()
 
     def _enter(self, asked: Join) -> None:
