@@ -297,7 +297,9 @@ class Coordinated(Checked):
         self._touch()
         for id, comes in zip(list(self.model.members), come, strict=False):
             if comes and id in self.model.members:
-                self._join(self._again(id, self.model.members[id]))
+                again = self._again(id, self.model.members[id])
+                # Other topics, for an unchanged follower begins no rebalance.
+                self._join(replace(again, protocols=protocols(*(name for name, _ in again.protocols), topics="tu")))
         for _ in range(ROUNDS):
             if self.model.state != PREPARING or self.model.join_deadline is None:
                 return
