@@ -72,7 +72,8 @@ def play(fault: Fault, scene: Scene) -> Shown:
     violations["history"] = checks.went_back(samples, load.forgiven)
     impatient = _impatient(load, since, until)
     kept = {name: before[name] for name in fault.keeps(load) if name not in impatient}
-    violations["groups"] += checks.rebalanced(kept, after) + checks.replaced(kept, after)
+    quiet = {name: was for name, was in kept.items() if name not in fault.rejoin}
+    violations["groups"] += checks.rebalanced(quiet, after) + checks.replaced(kept, after)
     silence_s, silent = checks.longest_silence(load.events, load.clients, since, until)
     during = [event for event in load.events if since <= event.at_us <= until]
     return Shown(
