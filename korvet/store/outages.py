@@ -93,15 +93,15 @@ class Outages:
             return node.text
         return node.tell(node.served_until_ms - TAKEN_BACK_MS) if node.run_id else node.text
 
-    def began(self, last_served_ms: int, now_ms: int) -> None:
-        """Note when any front-end was last served before this one began: what lies between is an outage of all nodes.
+    def began(self, text: str) -> None:
+        """Note when no front-end was served before this one began: outages of all nodes.
 
-        :param now_ms: Redis time when this front-end began.
+        :param text: ``from-to from-to …``, Redis times in ms.
         """
-        if now_ms - last_served_ms > LIMIT_MS:
-            self._before = (Outage(last_served_ms, now_ms),)
-            for node in self._nodes.values():
-                node.add(self._before)
+        spans = (span.partition("-") for span in text.split())
+        self._before = tuple(Outage(int(start_ms), int(end_ms)) for start_ms, _, end_ms in spans)
+        for node in self._nodes.values():
+            node.add(self._before)
 
     async def catch_up(self, key: str) -> None:
         """Ask the node of a key for its time, so that `known_at` tells of now.

@@ -111,9 +111,9 @@ def test_key_of_the_wrong_type_is_an_error_and_nothing_changes(group: Group) -> 
 @pytest.mark.parametrize("args", [("me", "t:0"), ("me", "t:0", TOPIC, "t:1")])
 def test_places_without_topics_are_an_error(group: Group, args: tuple[str, ...]) -> None:
     commit(group, t0=5)
-    with pytest.raises(redis.ResponseError, match="korvet_group_attach takes .* attached ARGV follower"):
+    with pytest.raises(redis.ResponseError, match=r"korvet_group_attach takes .* attached ARGV follower"):
         group.server.fcall("korvet_group_attach", 6, *group.keys, group.attached, *args)
-    with pytest.raises(redis.ResponseError, match="korvet_group_delete takes .* attached ARGV outages which"):
+    with pytest.raises(redis.ResponseError, match=r"korvet_group_delete takes .* attached ARGV outages which"):
         group.call("delete", "any", *args[1:], keys=[group.attached])
     assert "attached" not in left(group)
 

@@ -11,7 +11,7 @@ import pytest
 
 from korvet.store import outages as module
 from korvet.store.client import Purpose, Store, open_store
-from korvet.store.outages import LIMIT_MS, TAKEN_BACK_MS, Outages
+from korvet.store.outages import TAKEN_BACK_MS, Outages
 from korvet.store.topology import slot_of
 from tests.support.redis import Server, running_server
 from tests.support.topologies import Cluster, running_cluster, running_sentinel
@@ -127,13 +127,12 @@ async def test_link_that_breaks_for_a_moment_is_no_outage(redis_server: Server) 
 async def test_what_lies_before_this_front_end_is_an_outage(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
         outages = Outages(store)
-        outages.began(1_000, 1_000 + LIMIT_MS)
         now_ms = await redis_now_ms(store)
-        outages.began(now_ms - 60_000, now_ms)
+        outages.began(f"{now_ms - 90_000}-{now_ms - 80_000} {now_ms - 60_000}-{now_ms}")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outages.watch)
             await until(lambda: outages.known_at(KEY) != "")
-            assert spans(outages.known_at(KEY)) == [(now_ms - 60_000, now_ms)]
+            assert spans(outages.known_at(KEY)) == [(now_ms - 90_000, now_ms - 80_000), (now_ms - 60_000, now_ms)]
             tasks.cancel_scope.cancel()
 
 
