@@ -71,7 +71,7 @@ async def test_group_whose_members_an_outage_kept_silent_is_left_alone(
         tasks.start_soon(outages.watch)
         await until(lambda: outages.known_at(keys.group) != "")
         tasks.cancel_scope.cancel()
-    outages.began(now_ms - 5000, now_ms - 500)
+    outages.began(f"{now_ms - 5000}-{now_ms - 500}")
     assert await groups.neglected() == (set(), set())
     assert await sweep(groups, NOBODY) == set()
     described = await groups.describe(group_id)
