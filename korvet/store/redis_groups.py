@@ -240,7 +240,10 @@ class RedisGroups:
         return list(moved.values())
 
     async def _detach_gone(self, units: Sequence[Unit]) -> None:
-        """Destroy what was made, or may have been, for a group that is not there any more."""
+        """Destroy what was made, or may have been, for groups that are not there any more.
+
+        One that is there again by now may have had its Redis groups destroyed: it is followed anew.
+        """
         places = [(unit, place, topic_id) for unit in units for place, topic_id in unit.places]
         for unit in units:
             self._followed.forget(unit.group_id)
@@ -248,6 +251,11 @@ class RedisGroups:
         for (unit, place, topic_id), reply in zip(places, await settled(calls), strict=True):
             if isinstance(reply, BaseException):
                 self._postpone([Unit(unit.group_id, [(place, topic_id)])], reply)
+        for unit, reply in zip(units, await self._ask(units), strict=True):
+            if isinstance(reply, BaseException):
+                self._postpone([unit], reply)
+            elif reply[0] != NOT_FOUND:
+                self._put_back([unit])
 
     def _postpone(self, units: Sequence[Unit], error: BaseException) -> None:
         """Try again where that may help. What was known of these is not certain any more."""
