@@ -94,12 +94,13 @@ class Outages:
         return node.tell(node.served_until_ms - TAKEN_BACK_MS) if node.run_id else node.text
 
     def began(self, text: str) -> None:
-        """Note when no front-end was served before this one began: outages of all nodes.
+        """Note when no front-end of a namespace was served before this one began: outages of all nodes.
 
         :param text: ``from-to from-to …``, Redis times in ms.
         """
-        spans = (span.partition("-") for span in text.split())
-        self._before = tuple(Outage(int(start_ms), int(end_ms)) for start_ms, _, end_ms in spans)
+        spans = [Outage(*map(int, span.split("-"))) for span in text.split()]
+        # A broken one, which somebody wrote there, would be an error of every group function.
+        self._before = _merged([*self._before, *(span for span in spans if span.start_ms <= span.end_ms < 1 << 53)])
         for node in self._nodes.values():
             node.add(self._before)
 
@@ -165,7 +166,10 @@ def _outage(start_ms: int, end_ms: int) -> Outage:
 
 
 def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
-    """The newest `_KEPT` of the last hour, oldest first; those that overlap are one."""
+    """Those of the last hour, oldest first, no more than `_KEPT`; those that overlap are one.
+
+    Where they are more, the closest become one, for in between nobody may have been served in time.
+    """
     merged: list[Outage] = []
     for outage in sorted(outages):
         if merged and outage.start_ms <= merged[-1].end_ms:
@@ -173,4 +177,8 @@ def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
         else:
             merged.append(outage)
     newest_ms = max(outage.end_ms for outage in merged) if merged else 0
-    return tuple(outage for outage in merged if newest_ms - outage.end_ms <= _KEPT_MS)[-_KEPT:]
+    kept = [outage for outage in merged if newest_ms - outage.end_ms <= _KEPT_MS]
+    while len(kept) > _KEPT:
+        at = min(range(1, len(kept)), key=lambda at: kept[at].start_ms - kept[at - 1].end_ms)
+        kept[at - 1 : at + 1] = [Outage(kept[at - 1].start_ms, kept[at].end_ms)]
+    return tuple(kept)

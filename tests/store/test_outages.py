@@ -136,14 +136,40 @@ async def test_what_lies_before_this_front_end_is_an_outage(redis_server: Server
             tasks.cancel_scope.cancel()
 
 
-async def test_last_eight_of_an_hour_are_kept_and_overlapping_ones_are_one() -> None:
+async def test_namespaces_of_one_front_end_do_not_forget_each_others_past(redis_server: Server) -> None:
+    """Each registry tells what it knows. A broken span, which the group functions would refuse, is passed over."""
+    async with open_store(redis_server.url) as store:
+        outages = Outages(store)
+        now_ms = await redis_now_ms(store)
+        outages.began(f"{now_ms - 60_000}-{now_ms}")
+        outages.began(f"5-4 {now_ms - 5_000}-{now_ms} {now_ms}-{'9' * 400}")
+        outages.began("")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outages.watch)
+            await until(lambda: outages.known_at(KEY) != "")
+            assert spans(outages.known_at(KEY)) == [(now_ms - 60_000, now_ms)]
+            tasks.cancel_scope.cancel()
+
+
+async def test_eight_of_the_last_hour_are_kept_and_overlapping_ones_are_one() -> None:
     node = module._Node(10_000_000, ())
-    node.add(module.Outage(start, start + 3_000) for start in range(20_000_000, 20_120_000, 10_000))
-    assert spans(node.text) == [(start, start + 3_000) for start in range(20_040_000, 20_120_000, 10_000)]
-    node.add([module.Outage(20_100_000, 20_115_000)])
-    assert spans(node.text)[-2:] == [(20_090_000, 20_093_000), (20_100_000, 20_115_000)]
-    node.add([module.Outage(24_000_000, 24_003_000)])
-    assert spans(node.text) == [(24_000_000, 24_003_000)]
+    node.add(module.Outage(start, start + 3_000) for start in range(20_000_000, 20_080_000, 10_000))
+    assert spans(node.text) == [(start, start + 3_000) for start in range(20_000_000, 20_080_000, 10_000)]
+    node.add([module.Outage(20_070_000, 20_085_000)])
+    assert spans(node.text)[-2:] == [(20_060_000, 20_063_000), (20_070_000, 20_085_000)]
+    node.add([module.Outage(23_680_000, 23_683_000)])
+    assert spans(node.text) == [(20_070_000, 20_085_000), (23_680_000, 23_683_000)]
+
+
+async def test_of_more_than_eight_outages_the_closest_become_one() -> None:
+    """Whose session ended in the first of many short ones may not have been served since, so none may be forgotten."""
+    node = module._Node(10_000_000, ())
+    for start in range(20_000_000, 20_100_000, 5_000):
+        node.add([module.Outage(start, start + 4_000)])
+    node.add([module.Outage(20_200_000, 20_203_000)])
+    told = spans(node.text)
+    assert len(told) == 8
+    assert (told[0][0], told[-2][1], told[-1]) == (20_000_000, 20_099_000, (20_200_000, 20_203_000))
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
