@@ -84,18 +84,21 @@ def went_back(samples: Iterable[tuple[int, Mapping[str, GroupState]]], forgiven:
 
 
 def shared_partitions(events: Iterable[Event]) -> list[str]:
-    """Partitions that two members owned in one generation, by what they were told and by what they consumed."""
+    """Partitions that two clients owned in one generation, by what they were told and by what they consumed.
+
+    A static member that comes back gets another member id, and what it had, in the same generation.
+    """
     owners: dict[tuple[str, int, Place], set[str]] = defaultdict(set)
     for event in events:
         if isinstance(event, Assigned):
             for place in event.owned:
-                owners[event.group, event.generation, place].add(event.member_id)
+                owners[event.group, event.generation, place].add(event.client)
         elif isinstance(event, Consumed) and event.generation >= 0:
-            owners[event.group, event.generation, event.place].add(event.member_id)
+            owners[event.group, event.generation, event.place].add(event.client)
     return _few(
-        f"{group}, generation {generation}: {place} belongs to {' and '.join(sorted(members))}"
-        for (group, generation, place), members in sorted(owners.items())
-        if len(members) > 1
+        f"{group}, generation {generation}: {place} belongs to {' and '.join(sorted(clients))}"
+        for (group, generation, place), clients in sorted(owners.items())
+        if len(clients) > 1
     )
 
 
