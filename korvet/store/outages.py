@@ -136,8 +136,17 @@ class Outages:
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
         node = self._nodes.get(link.name)
         if node is None:
-            node = self._nodes[link.name] = _Node(now_ms, self._before)
+            node = self._nodes[link.name] = _Node(now_ms, _merged([*self._before, *self._past(link, now_ms)]))
         node.served(now_ms, link.run_id)
+
+    def _past(self, link: Link, now_ms: int) -> Iterable[Outage]:
+        """What is to be taken for an outage of a node before its first answer here, beside what registries tell.
+
+        They lie on one node of a cluster, so they know nothing of another one's restart, nor how long it was away.
+        """
+        uptime_s = int(link.server.get("uptime_in_seconds", 0))
+        if self._store.url.kind == "cluster" and uptime_s * 1000 < _KEPT_MS:
+            yield Outage(0, now_ms)
 
     def _share(self) -> None:
         """Slots have moved, or another server answers: tell every node's outages to all, with those of nodes that left.

@@ -183,21 +183,34 @@ async def test_failover_is_an_outage_at_the_place_that_sentinel_names(kind: Any)
             assert before - TAKEN_BACK_MS - 2000 < span[0] < before < span[1]
 
 
+async def test_restart_of_a_clusters_node_is_an_outage_for_who_starts_after_it() -> None:
+    """The registry lies on another node, and knows nothing of it."""
+    with running_cluster() as cluster:
+        async with open_store(cluster.url) as store:
+            key = next(key for key in map("k{}".format, range(100)) if _holds(cluster, store, key, 1))
+        cluster.nodes[1].restart(crash=True)
+        async with watched(cluster.url) as (store, outages):
+            now_ms = await redis_now_ms(store, key)
+            ((start, end),) = spans(outages.known_at(key))
+            assert start < now_ms - 3_600_000 < now_ms - 20_000 < end <= now_ms
+
+
 @pytest.mark.usefixtures("impatient")
 async def test_node_that_takes_slots_over_knows_what_the_others_went_through() -> None:
     with running_cluster() as cluster:
         async with watched(cluster.url) as (store, outages):
             key = next(key for key in map("k{}".format, range(100)) if _holds(cluster, store, key, 0))
             elsewhere = next(key for key in map("k{}".format, range(100)) if _holds(cluster, store, key, 1))
+            before, known = spans(outages.known_at(key)), spans(outages.known_at(elsewhere))
             with cluster.nodes[0].paused():
                 await anyio.sleep(1.2)
-            await until(lambda: bool(spans(outages.known_at(key))))
-            assert spans(outages.known_at(elsewhere)) == []
-            (outage,) = spans(outages.known_at(key))
+            await until(lambda: spans(outages.known_at(key)) != before)
+            assert spans(outages.known_at(elsewhere)) == known
+            began, ended = spans(outages.known_at(key))[-1]
             slot = slot_of(key)
             cluster.move_slot(slot, cluster.nodes[0], cluster.nodes[1])
             await store.call(Purpose.COORDINATE, key, "EXISTS", key)
-            assert outage in spans(outages.known_at(key))
+            assert any(start <= began and ended <= end for start, end in spans(outages.known_at(key)))
 
 
 def _holds(cluster: Cluster, store: Store, key: str, number: int) -> bool:
