@@ -137,14 +137,17 @@ class RedisGroups:
                 done += [want.partition for want in wants]
             else:
                 making += [(group_id, want) for want in wants]
-        codes = replies(
-            await settled(
-                self._call(
-                    "korvet_log_attach", want.partition.keys, want.partition.topic_id, group_id, want.offset, "keep"
-                )
-                for group_id, want in making
-            )
+        calls = (
+            self._call("korvet_log_attach", want.partition.keys, want.partition.topic_id, group_id, want.offset, "keep")
+            for group_id, want in making
         )
+        try:
+            codes = replies(await settled(calls))
+        except BaseException:
+            # They may be made all the same, for groups that are gone by now.
+            for group_id, want in making:
+                self._await_following(group_id, _where(want), want.partition.topic_id)
+            raise
         for (group_id, want), (code,) in zip(making, codes, strict=True):
             if code == 0:
                 done.append(want.partition)

@@ -338,6 +338,31 @@ async def test_first_fetch_for_a_group_that_is_gone_makes_nothing(a: Side) -> No
     assert await a.positions(topic) == {}
 
 
+async def test_fetch_whose_client_leaves_makes_nothing_that_stays_for_a_group_that_goes(
+    a: Side, b: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group_id = await a.topic(), new_group()
+    await a.commit_and_follow(group_id, topic, 3)
+    await a.note(group_id, topic, 0)
+    await b.front.catalog.refresh()
+    call, leaving = b.redis_groups._call, anyio.CancelScope()
+
+    async def attach(*args: Any) -> Any:
+        assert await a.delete(group_id) == [0]
+        attached = call(*args)
+        leaving.cancel()
+        return await attached
+
+    def calling(function: str, *args: Any) -> Any:
+        return attach(function, *args) if function == "korvet_log_attach" else call(function, *args)
+
+    with monkeypatch.context() as patch, leaving:
+        patch.setattr(b.redis_groups, "_call", calling)
+        await b.fetched(topic, 3)
+    await b.redis_groups.flush()
+    assert await a.positions(topic) == {}
+
+
 async def test_fetch_that_is_told_to_read_elsewhere_is_seen_to_again(a: Side) -> None:
     topic = await a.topic()
     group_id, _ = await stable(a.groups)
