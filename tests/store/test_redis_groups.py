@@ -483,6 +483,27 @@ async def test_group_that_is_attached_further_during_its_deletion_goes_all_the_s
     assert await a.left(group_id) == []
 
 
+async def test_group_that_is_made_again_during_its_deletion_is_listed_though_who_deletes_leaves(
+    a: Side, b: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group_id = await a.topic(), new_group()
+    await a.commit_and_follow(group_id, topic, 3)
+    await b.front.catalog.refresh()
+    call, leaving = a.front.store.call, anyio.CancelScope()
+
+    async def committing(purpose: Purpose, key: str, *command: Any) -> Any:
+        if command[0] == "SREM":
+            await b.commit(group_id, topic, 3)
+        reply = await call(purpose, key, *command)
+        leaving.cancel()
+        return reply
+
+    with monkeypatch.context() as patch, leaving:
+        patch.setattr(a.front.store, "call", committing)
+        await a.delete(group_id)
+    assert [listed.group_id for listed in await b.groups.list()] == [group_id]
+
+
 async def test_what_expired_is_detached_before_its_remains_go(a: Side, b: Side) -> None:
     topic, group_id = await a.topic(), new_group()
     await a.commit_and_follow(group_id, topic, 3)
