@@ -10,7 +10,7 @@ from tests.kafka.conftest import JoinGroup
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Administrator
 from tests.kafka.records import numbered
-from tests.kafka.waiting import wait_until
+from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer
 
 pytestmark = pytest.mark.skipif("KORVET_TEST_BOOTSTRAP" in os.environ, reason="no other broker has Redis groups")
@@ -26,7 +26,7 @@ def test_redis_group_is_made_at_the_first_fetch_and_stands_at_the_committed_offs
     member.await_records(READ)
     assert position(broker, topic, group) == 0
     member.commit()
-    wait_until(lambda: position(broker, topic, group) == READ, "the Redis group at the committed offset")
+    poll_until(lambda: position(broker, topic, group) == READ, "the Redis group at the committed offset")
     member.leave()
     assert position(broker, topic, group) == READ
 
