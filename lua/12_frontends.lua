@@ -4,7 +4,7 @@
 -- An address keeps its node id over restarts, until another one needs an id that was not leased for a day. So the hash
 -- is no longer than the addresses of a day. A field that nothing here has written is passed over, for a broken one must
 -- keep nobody from serving; the caller's own is written anew.
-local frontend = { RESERVED_MS = 86400000, MAX_ID = 2147483647 }
+local frontend = { RESERVED_MS = 86400000, MAX_ID = 2147483647, SILENCE_MS = 2500, OUTAGES = 4 }
 
 -- What a field says, or nil: the node id and the end of the lease in ms.
 function frontend.parsed(text)
@@ -16,15 +16,27 @@ function frontend.parsed(text)
   return nil
 end
 
--- All leases by address, and the time of the last renewal in ms or -1.
+-- All leases by address, and the field of the empty name.
 function frontend.read(key)
   local fields = value.pairs(redis.call('HGETALL', key))
-  local renewed = string.match(fields[''] or '', '^%d+$')
   local leases = {}
   for address, text in pairs(fields) do
     leases[address] = address ~= '' and frontend.parsed(text) or nil
   end
-  return leases, renewed and tonumber(renewed) < 2 ^ 53 and tonumber(renewed) or -1
+  return leases, fields[''] or ''
+end
+
+-- When nobody was served: the spans of which the field of the empty name tells, and the one that ends now, if any.
+function frontend.outages(text, now)
+  local renewed, told = string.match(text, '^(%d+)([ %d%-]*)$')
+  local spans = {}
+  for from, to in string.gmatch(told or '', ' (%d+)%-(%d+)') do
+    spans[#spans + 1] = from .. '-' .. to
+  end
+  if renewed and now - renewed > frontend.SILENCE_MS then
+    spans[#spans + 1] = renewed .. '-' .. value.integer(now)
+  end
+  return table.concat(spans, ' ', math.max(#spans - frontend.OUTAGES + 1, 1))
 end
 
 -- The smallest node id that is free or was not leased for a day.
@@ -52,15 +64,16 @@ function frontend.holders(leases, id)
 end
 
 -- frontend_renew: renew the lease of an address, and tell of all that live
--- KEYS[1] frontends hash  address -> `node_id lease_end_ms`, '' -> ms of the last renewal by anybody
+-- KEYS[1] frontends hash  address -> `node_id lease_end_ms`, '' -> `ms of the last renewal by anybody from-to ...`
 -- ARGV[1] address    `host:port`, or '' to tell only that somebody is there
 -- ARGV[2] lease ms
--- Returns {0, node_id or -1, now ms, ms of the last renewal before or -1, [node_id, address, ...] of those that live,
--- by node id}
+-- Returns {0, node_id or -1, outages, [node_id, address, ...] of those that live, by node id}; outages: a text `from-to
+-- ...` of the last times, in ms, that nobody renewed for long, one that ends now included
 function frontend.renew(keys, args)
   local address, lease_ms = args[1], value.number(args[2], 'lease')
-  local leases, renewed = frontend.read(keys[1])
+  local leases, text = frontend.read(keys[1])
   local now = value.now_ms()
+  local outages = frontend.outages(text, now)
   local own, losers = leases[address], {}
   if address ~= '' then
     if not own then
@@ -80,7 +93,7 @@ function frontend.renew(keys, args)
   table.sort(live, function(one, other)
     return one[1] < other[1] or one[1] == other[1] and one[2] < other[2]
   end)
-  redis.call('HSET', keys[1], '', value.integer(now)) -- first write
+  redis.call('HSET', keys[1], '', value.integer(now) .. (outages ~= '' and ' ' .. outages or '')) -- first write
   for _, loser in ipairs(losers) do
     redis.call('HDEL', keys[1], loser)
   end
@@ -91,7 +104,7 @@ function frontend.renew(keys, args)
   for at, of in ipairs(live) do
     flat[2 * at - 1], flat[2 * at] = of[1], of[2]
   end
-  return { code.NONE, own and own.id or -1, now, renewed, flat }
+  return { code.NONE, own and own.id or -1, outages, flat }
 end
 redis.register_function{
   function_name = 'korvet_frontend_renew',
@@ -101,7 +114,7 @@ redis.register_function{
 }
 
 -- frontend_leave: end the lease of an address, which keeps its node id
--- KEYS[1] frontends hash  address -> `node_id lease_end_ms`, '' -> ms of the last renewal by anybody
+-- KEYS[1] frontends hash  address -> `node_id lease_end_ms`, '' -> `ms of the last renewal by anybody from-to ...`
 -- ARGV[1] address
 -- Returns {0}
 function frontend.leave(keys, args)

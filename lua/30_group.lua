@@ -126,8 +126,15 @@ function group.move(g, state)
   g.announced = true
 end
 
--- Make the group: it is Empty.
+-- Make the group: it is Empty. What is left of one whose hash somebody removed goes, but its offsets; a key of another
+-- type is an error.
 function group.found(g, id, locator, retention)
+  if not g.expired then
+    local call, keys = redis.call, g.keys
+    g.has_remains = call('HLEN', keys[2]) + call('ZCARD', keys[3]) + call('HLEN', keys[4]) > 0
+    call('HLEN', keys[5])
+  end
+  g.is_new, g.is_complete = true, true
   group.set(g, 'id', id)
   group.set(g, 'locator', locator)
   group.set(g, 'generation', 0)
@@ -206,7 +213,7 @@ end
 
 function group.static_member(g, instance_id)
   local id = g.static[instance_id]
-  if id == nil and group.exists(g) then
+  if id == nil and group.exists(g) and not g.is_new then
     id = redis.call('HGET', g.keys[4], instance_id)
     g.static[instance_id] = id
   end

@@ -81,6 +81,8 @@ end
 function group.save(g, offsets)
   if g.expired then
     redis.call('UNLINK', unpack(g.keys)) -- first write
+  elseif g.has_remains then
+    redis.call('UNLINK', g.keys[2], g.keys[3], g.keys[4])
   end
   if not group.exists(g) then
     return

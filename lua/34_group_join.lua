@@ -231,7 +231,7 @@ end
 -- Returns {code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, protocol,
 -- leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: ready | parked (call
 -- group_await after wait_ms or a wake-up)
--- Codes: UNINDEXED, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
+-- Codes: LATE, UNINDEXED, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
 -- INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID
 -- Source: GroupMetadataManager.classicGroupJoinToClassicGroup, KIP-345, KIP-394, KIP-814
 function group.join(keys, args)
@@ -250,6 +250,9 @@ function group.join(keys, args)
   if request.session_timeout < value.number(args[13], 'min_session_timeout')
     or request.session_timeout > value.number(args[14], 'max_session_timeout') then
     return { code.INVALID_SESSION_TIMEOUT, request.member_id }
+  end
+  if request.member_id == '' and request.instance_id ~= '' and group.is_late(args[1]) then
+    return { code.LATE, '' }
   end
   local g = group.open(keys)
   group.advance(g, args[1])

@@ -47,7 +47,8 @@ end
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
 -- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
--- ARGV[1] follower: the name of who follows commits, '' for who does not
+-- ARGV[1] follower: the name of who follows commits, '' for who does not. What a follower names is remembered where
+-- it is committed.
 -- ARGV[2..] places: `topic:partition`, topic_id, ...
 -- Returns {code}, or {0, was_last, [offset, ...]}, one committed offset for each, '' where there is none; was_last is 1
 -- where nobody else called since this follower did, so that what it moved is where it moved it; may be repeated
@@ -71,7 +72,8 @@ function group.attach(keys, args)
     for at = first, last do
       local topic_id = wanted[names[at]]
       offsets[at] = group.committed_offset(committed[at - first + 1], topic_id)
-      if known[at - first + 1] ~= topic_id then
+      -- Who follows late may do it for a former topic of the name: what is remembered of the present one stays.
+      if known[at - first + 1] ~= topic_id and (args[1] == '' or offsets[at] ~= '') then
         changed[#changed + 1] = names[at]
         changed[#changed + 1] = topic_id
       end

@@ -21,12 +21,17 @@ function reader.groups(text, now)
   return groups
 end
 
+-- A group of a place as text. The id is not formatted, for a zero byte would end it.
+function reader.noted(group_id, ends)
+  return string.format('%d %d ', ends, #group_id) .. group_id .. ' '
+end
+
 -- The groups of a place as text, with a further one, which lasts longest.
 function reader.with(groups, group_id, ends)
-  local text = string.format('%d %d %s ', ends, #group_id, group_id)
+  local text = reader.noted(group_id, ends)
   for at = 1, #groups, 2 do
     if groups[at + 1] ~= group_id then
-      return text .. string.format('%d %d %s ', groups[at], #groups[at + 1], groups[at + 1])
+      return text .. reader.noted(groups[at + 1], groups[at])
     end
   end
   return text

@@ -100,11 +100,11 @@ def _parse_advertised(text: str, flag: str) -> dict[str, str | int]:
     :raises ConfigError: when it is none, or its ports are too many or in the wrong order.
     """
     address, dash, last = text.rpartition("-")
-    if not dash or ":" in last:
+    if not dash or ":" in last or ":" not in address:
         host, port = parse_address(text, flag)
         return {"advertised_host": host, "advertised_port": port}
     host, port = parse_address(address, flag)
-    if not last.isdecimal() or int(last) > MAX_PORT or not 0 < int(last) - port < MAX_ADVERTISED:
+    if not last.isdecimal() or int(last) > MAX_PORT or not port or not 0 < int(last) - port < MAX_ADVERTISED:
         raise ConfigError(
             f"{flag}: {text!r} is no range of at most {MAX_ADVERTISED} ports; want HOST:PORT-PORT, for example "
             "kafka.example:9092-9097"

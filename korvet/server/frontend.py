@@ -89,6 +89,7 @@ async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
     :raises StoreUnavailable: where it cannot for half a minute.
     """
     deadline = anyio.current_time() + _PATIENCE_S
+    told = ""
     while True:
         try:
             await opening()
@@ -96,7 +97,9 @@ async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
         except StoreUnavailable as error:
             if anyio.current_time() > deadline:
                 raise
-            log.warning("redis does not serve yet", reason=str(error))
+            if told != str(error):
+                told = str(error)
+                log.warning("redis does not serve yet", reason=told)
         await anyio.sleep(_RETRY_S)
 
 

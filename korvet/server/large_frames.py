@@ -11,6 +11,8 @@ from typing import Protocol
 
 _LEAST_PROGRESS_BYTES = 32 << 10
 """What one whose turn it is sends at least between two looks at it, where others wait."""
+_MOST_LOOKS = 60
+"""And at least so great a part of its frame, or the largest frames would be in the way of others for hours."""
 
 
 class Receiving(Protocol):
@@ -72,5 +74,7 @@ class LargeFrames:
         if not self._waiting:
             return []
         return [
-            one for one, missing in self._missing.items() if before.get(one, 1 << 62) - missing < _LEAST_PROGRESS_BYTES
+            one
+            for one, missing in self._missing.items()
+            if before.get(one, 1 << 62) - missing < max(_LEAST_PROGRESS_BYTES, self._turns[one] // _MOST_LOOKS)
         ]

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 
 from korvet.errors import ConfigError
+from korvet.server.settings import shown_address
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -23,7 +24,9 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}") from None
+        raise ConfigError(
+            f"cannot listen on {shown_address(host, port)}: {(error.strerror or str(error)).lower()}"
+        ) from None
     return bound
 
 
@@ -43,7 +46,9 @@ def _check_free(probe: socket.socket, host: str, port: int) -> None:
     try:
         probe.listen(1)
     except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}") from None
+        raise ConfigError(
+            f"cannot listen on {shown_address(host, port)}: {(error.strerror or str(error)).lower()}"
+        ) from None
 
 
 def port_of(bound: socket.socket) -> int:
@@ -60,5 +65,5 @@ def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int] 
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise ConfigError(f"cannot listen on {shown_address(host, port)}: {error.strerror}") from None
     return found[0]  # type: ignore[return-value]

@@ -133,10 +133,10 @@ class Store:
         """Call back when a cluster's slots have moved: `subscriber` may be another link now."""
         self._slots_callback = callback
 
-    def subscription_moved(self, text: str = "") -> None:
+    def subscription_moved(self, link: Link, text: str = "") -> None:
         """A node does not serve a channel any more; ``text`` is the MOVED that says who does, where there is one."""
         if self._slots is not None:
-            self._slots.follow(text)
+            self._slots.follow(text, link.address)
 
     def is_connected(self) -> bool:
         """Whether every purpose's connection to every node is up."""

@@ -106,7 +106,7 @@ class Slots:
         """Take a command that a node refused; false where its sender is to be told."""
         future, command, _ = sent
         call = command.call if isinstance(command, Placed) else command
-        target = redirection(text)
+        target = redirection(text, link.address)
         slot = slot_of(key_of(call)) if target is None else target[0]
         detour = self._detours.get((purpose, slot))
         if detour is not None and future is detour.probe:
@@ -122,9 +122,9 @@ class Slots:
         detour.refused(sent)
         return True
 
-    def follow(self, text: str) -> None:
+    def follow(self, text: str, asked: Address | None) -> None:
         """Take note of what a MOVED says that no command got."""
-        target = redirection(text)
+        target = redirection(text, asked)
         if target is not None:
             self._moved(*target)
         self.doubt()
@@ -136,7 +136,8 @@ class Slots:
         self._open[slot] = now
 
     def _begin(self, purpose: Purpose, slot: int, barriers: Iterable[asyncio.Future[Any]]) -> Detour:
-        detour = Detour(_SlotRoutes(self, purpose, slot), barriers)
+        routes = _SlotRoutes(self, purpose, slot)
+        detour = Detour(routes, barriers, sends_cancelled=purpose is Purpose.APPEND)
         self._detours[purpose, slot] = detour
         self._keeper.tasks.start_soon(self._run, purpose, slot, detour)
         return detour

@@ -144,8 +144,8 @@ FRONTEND_FUNCTIONS = (
         description="renew the lease of an address, and tell of all that live",
         keys=("frontends",),
         args=("address", "lease"),
-        reply="{0, node_id or -1, now ms, ms of the last renewal before or -1, [node_id, address, ...] of those that "
-        "live, by node id}",
+        reply="{0, node_id or -1, outages, [node_id, address, ...] of those that live, by node id}; outages: a text "
+        "`from-to ...` of the last times, in ms, that nobody renewed for long, one that ends now included",
         allow_oom=True,
     ),
     Function(

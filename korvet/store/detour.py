@@ -49,11 +49,16 @@ class Routes(Protocol):
 
 
 class Detour:
-    """The waiting commands of one slot and purpose. `run` is to be run until it returns."""
+    """The waiting commands of one slot and purpose. `run` is to be run until it returns.
 
-    def __init__(self, routes: Routes, barriers: Iterable[asyncio.Future[Any]]) -> None:
+    :param sends_cancelled: a command is sent although nobody waits for its reply any more, as it would have been
+        without the detour: an append, which those behind it follow.
+    """
+
+    def __init__(self, routes: Routes, barriers: Iterable[asyncio.Future[Any]], *, sends_cancelled: bool) -> None:
         self._routes = routes
         self._barriers = list(barriers)
+        self._sends_cancelled = sends_cancelled
         self._refused: deque[Sent] = deque()
         self._held: deque[Sent] = deque()
         self._loop = asyncio.get_running_loop()
@@ -88,12 +93,14 @@ class Detour:
         assert future is not None
         deadline, pause_s = self._loop.time() + PATIENCE_S, _PAUSE_S[0]
         asked: Link | None = None
+        link: Link | None = None
         try:
-            while not future.done():
+            while not future.done() or (self._sends_cancelled and future.cancelled()):
                 try:
-                    reply = await self._try(asked, command)
+                    link = asked or self._routes.owner()
+                    reply = await self._try(link, command, is_asked=asked is not None)
                 except SlotMoving as error:
-                    was_asked, asked = asked is not None, self._redirect(str(error))
+                    was_asked, asked = asked is not None, self._redirect(str(error), link)
                     # What is placed would be at a new key, and no open slot takes one together with others.
                     is_hopeless = isinstance(command, Placed) and is_open_slot(str(error))
                     if is_hopeless or self._loop.time() > deadline:
@@ -108,27 +115,27 @@ class Detour:
                 else:
                     if not future.done():
                         future.set_result(reply)
+                    return True
         finally:
             fail(future, StoreUnavailable("the store was closed", outcome_unknown=True))
         return True
 
-    async def _try(self, asked: Link | None, command: bytes | Placed) -> Any:
-        link = asked or self._routes.owner()
+    async def _try(self, link: Link | None, command: bytes | Placed, *, is_asked: bool) -> Any:
         if link is None or not (link.is_up or link.run_id):
             raise SlotMoving("the node that has the slot is not connected yet")
         self.probe = self._loop.create_future()
         try:
-            if asked is None:
-                link.resend((self.probe, command, 0))
-            else:
+            if is_asked:
                 link.send_asking((self.probe, command, 0))
+            else:
+                link.resend((self.probe, command, 0))
             return await self.probe
         finally:
             self.probe = None
 
-    def _redirect(self, text: str) -> Link | None:
+    def _redirect(self, text: str, refuser: Link | None) -> Link | None:
         """Note what a refusal says; the link to ask, where it is an ASK."""
-        target = redirection(text)
+        target = redirection(text, None if refuser is None else refuser.address)
         if is_open_slot(text):
             self._routes.opened()
             return None if target is None else self._routes.link_to(target[1])

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+import anyio
 from ulid import ULID
 
 from korvet.store.client import Purpose, Store
@@ -18,6 +19,7 @@ from korvet.store.contract import UNINDEXED
 from korvet.store.keys import GROUP_INDEX_SHARDS, Namespace
 
 _AT_ONCE: Final = 500
+_PATIENCE_S: Final = 5.0
 
 
 class GroupIndex:
@@ -46,11 +48,15 @@ class GroupIndex:
         return reply
 
     async def take_out(self, group_id: str, exists: Callable[[str], Awaitable[bool]]) -> None:
-        """Take out a group that is gone; ``exists`` tells whether somebody has made it again."""
+        """Take out a group that is gone; ``exists`` tells whether somebody has made it again.
+
+        Who asked may leave meanwhile: then this goes on, for a group that is there would be missing from all lists.
+        """
         index = self._namespace.group_index_of(group_id)
-        await self._store.call(Purpose.COORDINATE, index, "SREM", index, group_id)
-        if await exists(group_id):
-            await self._add(group_id)
+        with anyio.move_on_after(_PATIENCE_S, shield=True):
+            await self._store.call(Purpose.COORDINATE, index, "SREM", index, group_id)
+            if await exists(group_id):
+                await self._add(group_id)
 
     async def _add(self, group_id: str) -> None:
         index = self._namespace.group_index_of(group_id)

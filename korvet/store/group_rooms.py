@@ -92,7 +92,7 @@ class _Room:
                     await self._ask_for(asked)
                     if not host.is_done and not draining.is_set():
                         moved = await listening.wait(self._patience_s())
-                        asked = self._new() if moved == {""} else list(self._guests)
+                        asked = self._due() if moved == {""} else list(self._guests)
                     if draining.is_set():
                         self._release(list(self._guests))
             finally:
@@ -103,9 +103,10 @@ class _Room:
         now_s = asyncio.get_running_loop().time()
         return max(min(guest.due_s or 0.0 for guest in self._guests) - now_s, 0.0)
 
-    def _new(self) -> Sequence[_Guest]:
-        """Those whose join came so late that the channel may have moved between it and their coming here."""
-        return [guest for guest in self._guests if guest.due_s is None]
+    def _due(self) -> Sequence[_Guest]:
+        """Those whose time has come, and those who are new, for the channel may have moved before they came here."""
+        now_s = asyncio.get_running_loop().time()
+        return [guest for guest in self._guests if (guest.due_s or 0.0) <= now_s]
 
     async def _ask_for(self, guests: Sequence[_Guest]) -> None:
         try:

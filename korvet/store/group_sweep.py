@@ -17,7 +17,7 @@ from uuid import UUID
 import anyio
 import structlog
 
-from korvet.errors import KorvetError
+from korvet.errors import KorvetError, StoreError
 from korvet.store.groups import Groups
 
 log = structlog.get_logger()
@@ -43,12 +43,17 @@ async def keep_swept(groups: Groups) -> None:
 async def sweep(groups: Groups, suspects: Set[str]) -> Set[str]:
     """Act on groups whose members died, and on the suspects that have no group still.
 
+    One that cannot be read does not keep the others; a line in the log tells of it.
+
     :returns: the entries that were found without a group for the first time.
-    :raises StoreUnavailable, StoreFull, StoreError: as soon as one call does.
+    :raises StoreUnavailable, StoreFull: as soon as one call does.
     """
     dead, missing = await groups.neglected()
     for group_id in dead | (missing & suspects):
-        await groups.tend(group_id)
+        try:
+            await groups.tend(group_id)
+        except StoreError as error:
+            log.error("a group cannot be swept", group=group_id, reason=str(error))
     return missing - suspects
 
 

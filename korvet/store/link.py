@@ -97,6 +97,7 @@ class Link(Owner):
         self._gate: Connection | None = None
         self._refused: list[Sent] = []
         self._held: list[Sent] | None = None
+        self._given_up = ""
         self.address: Address | None = None
         """Of the server that it is, or was last, connected to."""
         self.send: Send = self._send_nowhere
@@ -156,9 +157,10 @@ class Link(Owner):
         if self._gate is not None:
             self._gate.send_unanswered(packed)
 
-    def break_off(self) -> None:
-        """Give the present connection up, and connect anew."""
+    def break_off(self, reason: str = "") -> None:
+        """Give the present connection up, and connect anew; ``reason`` is what is told of it."""
         if self._live is not None:
+            self._given_up = reason
             self._live.abort()
 
     async def run(self) -> None:
@@ -218,6 +220,7 @@ class Link(Owner):
             connection.abort()
             raise
         self._live = self._gate = connection
+        self._given_up = ""
         self.address = address
         self._choose_send()
         connection.subscriber = self._subscriber
@@ -262,7 +265,7 @@ class Link(Owner):
         else:
             fail(future, as_exception(text))
             if text.startswith("READONLY"):
-                self.break_off()
+                self.break_off(text)
 
     def _load_and_resend(self, sent: Sent) -> None:
         self._refused.append(sent)
@@ -297,14 +300,16 @@ class Link(Owner):
             self._choose_send()
 
     def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
+        why = "the connection to Redis was lost"
         if connection is self._live:
             self._live = self._gate = None
             self._choose_send()
-            self.problem = StoreUnavailable("the connection to Redis was lost")
-            self._lines.lost(self)
+            self._lines.lost(self, self._given_up)
+            why, self._given_up = self._given_up or why, ""
+            self.problem = StoreUnavailable(why)
             self.on_down()
         for future, _, _ in unanswered:
-            fail(future, StoreUnavailable("the connection to Redis was lost", outcome_unknown=True))
+            fail(future, StoreUnavailable(why, outcome_unknown=True))
 
 
 def _nothing(*_: object) -> None:

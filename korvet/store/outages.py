@@ -93,15 +93,16 @@ class Outages:
             return node.text
         return node.tell(node.served_until_ms - TAKEN_BACK_MS) if node.run_id else node.text
 
-    def began(self, last_served_ms: int, now_ms: int) -> None:
-        """Note when any front-end was last served before this one began: what lies between is an outage of all nodes.
+    def began(self, text: str) -> None:
+        """Note when no front-end of a namespace was served before this one began: outages of all nodes.
 
-        :param now_ms: Redis time when this front-end began.
+        :param text: ``from-to from-to …``, Redis times in ms.
         """
-        if now_ms - last_served_ms > LIMIT_MS:
-            self._before = (Outage(last_served_ms, now_ms),)
-            for node in self._nodes.values():
-                node.add(self._before)
+        spans = [Outage(*map(int, span.split("-"))) for span in text.split()]
+        # A broken one, which somebody wrote there, would be an error of every group function.
+        self._before = _merged([*self._before, *(span for span in spans if span.start_ms <= span.end_ms < 1 << 53)])
+        for node in self._nodes.values():
+            node.add(self._before)
 
     async def catch_up(self, key: str) -> None:
         """Ask the node of a key for its time, so that `known_at` tells of now.
@@ -135,8 +136,17 @@ class Outages:
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
         node = self._nodes.get(link.name)
         if node is None:
-            node = self._nodes[link.name] = _Node(now_ms, self._before)
+            node = self._nodes[link.name] = _Node(now_ms, _merged([*self._before, *self._past(link, now_ms)]))
         node.served(now_ms, link.run_id)
+
+    def _past(self, link: Link, now_ms: int) -> Iterable[Outage]:
+        """What is to be taken for an outage of a node before its first answer here, beside what registries tell.
+
+        They lie on one node of a cluster, so they know nothing of another one's restart, nor how long it was away.
+        """
+        uptime_s = int(link.server.get("uptime_in_seconds", 0))
+        if self._store.url.kind == "cluster" and uptime_s * 1000 < _KEPT_MS:
+            yield Outage(0, now_ms)
 
     def _share(self) -> None:
         """Slots have moved, or another server answers: tell every node's outages to all, with those of nodes that left.
@@ -165,7 +175,10 @@ def _outage(start_ms: int, end_ms: int) -> Outage:
 
 
 def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
-    """The newest `_KEPT` of the last hour, oldest first; those that overlap are one."""
+    """Those of the last hour, oldest first, no more than `_KEPT`; those that overlap are one.
+
+    Where they are more, the closest become one, for in between nobody may have been served in time.
+    """
     merged: list[Outage] = []
     for outage in sorted(outages):
         if merged and outage.start_ms <= merged[-1].end_ms:
@@ -173,4 +186,8 @@ def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
         else:
             merged.append(outage)
     newest_ms = max(outage.end_ms for outage in merged) if merged else 0
-    return tuple(outage for outage in merged if newest_ms - outage.end_ms <= _KEPT_MS)[-_KEPT:]
+    kept = [outage for outage in merged if newest_ms - outage.end_ms <= _KEPT_MS]
+    while len(kept) > _KEPT:
+        at = min(range(1, len(kept)), key=lambda at: kept[at].start_ms - kept[at - 1].end_ms)
+        kept[at - 1 : at + 1] = [Outage(kept[at - 1].start_ms, kept[at].end_ms)]
+    return tuple(kept)

@@ -138,14 +138,17 @@ class RedisGroups:
                 done += [want.partition for want in wants]
             else:
                 making += [(group_id, want) for want in wants]
-        codes = replies(
-            await settled(
-                self._call(
-                    "korvet_log_attach", want.partition.keys, want.partition.topic_id, group_id, want.offset, "keep"
-                )
-                for group_id, want in making
-            )
+        calls = (
+            self._call("korvet_log_attach", want.partition.keys, want.partition.topic_id, group_id, want.offset, "keep")
+            for group_id, want in making
         )
+        try:
+            codes = replies(await settled(calls))
+        except BaseException:
+            # They may be made all the same, for groups that are gone by now.
+            for group_id, want in making:
+                self._await_following(group_id, _where(want), want.partition.topic_id)
+            raise
         for (group_id, want), (code,) in zip(making, codes, strict=True):
             if code == 0:
                 done.append(want.partition)
@@ -173,8 +176,10 @@ class RedisGroups:
         while True:
             await self._due.wait()
             self._due = anyio.Event()
+            began = self._now()
             await self.flush()
-            await anyio.sleep(INTERVAL_S)
+            # Where there is much to follow, at least half of the time is left to what clients wait for.
+            await anyio.sleep(max(INTERVAL_S, self._now() - began))
 
     async def drain(self) -> None:
         """Follow what is left, for a short time."""
@@ -241,7 +246,10 @@ class RedisGroups:
         return list(moved.values())
 
     async def _detach_gone(self, units: Sequence[Unit]) -> None:
-        """Destroy what was made, or may have been, for a group that is not there any more."""
+        """Destroy what was made, or may have been, for groups that are not there any more.
+
+        One that is there again by now may have had its Redis groups destroyed: it is followed anew.
+        """
         places = [(unit, place, topic_id) for unit in units for place, topic_id in unit.places]
         for unit in units:
             self._followed.forget(unit.group_id)
@@ -249,6 +257,11 @@ class RedisGroups:
         for (unit, place, topic_id), reply in zip(places, await settled(calls), strict=True):
             if isinstance(reply, BaseException):
                 self._postpone([Unit(unit.group_id, [(place, topic_id)])], reply)
+        for unit, reply in zip(units, await self._ask(units), strict=True):
+            if isinstance(reply, BaseException):
+                self._postpone([unit], reply)
+            elif reply[0] != NOT_FOUND:
+                self._put_back([unit])
 
     def _postpone(self, units: Sequence[Unit], error: BaseException) -> None:
         """Try again where that may help. What was known of these is not certain any more."""

@@ -43,12 +43,17 @@ def is_open_slot(text: str) -> bool:
     return text.startswith(("ASK ", "TRYAGAIN")) or _NON_LOCAL in text
 
 
-def redirection(text: str) -> tuple[int, Address] | None:
-    """Slot and node of ``MOVED 3999 127.0.0.1:6381`` or of an ASK; None where an error reply names none."""
+def redirection(text: str, asked: Address | None) -> tuple[int, Address] | None:
+    """Slot and node of ``MOVED 3999 127.0.0.1:6381`` or of an ASK; None where an error reply names none.
+
+    :param asked: who answered; a node without a host is at the same one (cluster-preferred-endpoint-type).
+    """
     words = text.split()
     if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
         return None
     host, _, port = words[2].rpartition(":")
+    if not host and asked is not None:
+        host = asked.host
     return (int(words[1]), Address(host, int(port))) if host else None
 
 

@@ -48,12 +48,9 @@ class Registry:
         :raises StoreUnavailable: when Redis cannot be asked.
         """
         try:
-            served_ms, now_ms = await self._renew()
+            outages.began(await self._renew())
         except StoreError as error:
             self._go_alone(error)
-        else:
-            if served_ms >= 0:
-                outages.began(served_ms, now_ms)
 
     async def keep(self, draining: anyio.Event) -> None:
         """Renew every second until ``draining`` is set, and end the lease then, so that no client is sent here."""
@@ -73,15 +70,15 @@ class Registry:
         except KorvetError:
             return
 
-    async def _renew(self) -> tuple[int, int]:
-        """Renew the lease; when anybody did before, or -1, and the time now, both in ms."""
+    async def _renew(self) -> str:
+        """Renew the lease; when nobody did for long, as the registry tells it."""
         own = "" if self._address is None else str(self._address)
         reply = await self._store.fcall(Purpose.COORDINATE, "korvet_frontend_renew", [self._key], own, LEASE_MS)
-        _, own_id, now_ms, served_ms, live = reply
+        _, own_id, outages, live = reply
         self._is_usable = True
         if self._address is not None:
             self._know(own_id, self._address, live)
-        return served_ms, now_ms
+        return str(outages.decode())
 
     def _know(self, own_id: int, own: Address, flat: list[int | bytes]) -> None:
         """Take over who lives. Nobody is told of a loopback address but by one that has such an address too."""

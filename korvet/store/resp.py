@@ -40,7 +40,7 @@ class Owner:
     """What a connection tells the one who opened it. All of it is called from the loop's callbacks."""
 
     def refused(self, sent: Sent, error: ReplyError) -> None:
-        """Redis answered a command with an error."""
+        """Redis answered a command with an error; it may be one whose future was cancelled."""
 
     def pushed(self, message: Any) -> None:
         """A message, or an error reply, of a subscribed connection arrived."""
@@ -156,11 +156,11 @@ class Connection(asyncio.Protocol):
             while (reply := next_reply()) is not _NOTHING:
                 sent = popleft()
                 future = sent[0]
-                if future is None or future.done():
+                if future is None:
                     continue
                 if isinstance(reply, ReplyError):
                     self._owner.refused(sent, reply)
-                else:
+                elif not future.done():
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.error = error

@@ -21,12 +21,12 @@ class ServerLines:
         self._is_out = False
         self._reason = ""
 
-    def lost(self, link: object) -> None:
-        """A link's connection was lost."""
+    def lost(self, link: object, reason: str) -> None:
+        """A link's connection was lost, or given up for a reason."""
         self._down.add(link)
         if not self._is_out:
             self._is_out = True
-            log.warning("redis connection lost", server=self._server)
+            log.warning("redis connection lost", server=self._server, **({"reason": reason} if reason else {}))
 
     def failed(self, link: object, reason: str) -> None:
         """A link could not connect."""

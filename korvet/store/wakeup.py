@@ -202,7 +202,7 @@ class Wakeups:
 
     def _pushed(self, link: Link, message: Any) -> None:
         if isinstance(message, ReplyError):
-            self._refused(str(message))
+            self._refused(link, str(message))
             return
         kind, name = message[0], message[1].decode()
         channel = self._channels.get(name)
@@ -221,11 +221,11 @@ class Wakeups:
             # Sent by the server when the slot moves away: it will say where, or the slots are read again.
             _forget(channel)
             self._subscribe(channel)
-            self._store.subscription_moved()
+            self._store.subscription_moved(link)
 
-    def _refused(self, text: str) -> None:
+    def _refused(self, link: Link, text: str) -> None:
         if text.startswith("MOVED "):
-            self._store.subscription_moved(text)
+            self._store.subscription_moved(link, text)
             return
         log.warning("a subscription was refused; waiting goes by deadlines", reason=text)
 

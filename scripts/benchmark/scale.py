@@ -214,7 +214,7 @@ async def _members(server: "redis.Redis", address: str, size: int) -> dict[str, 
         members = [Member(await stack.enter_async_context(Wire(address)), group) for _ in range(size)]
         complete = asyncio.Event()
         await _timed([member.stay(complete, size) for member in members])
-        used = sum(server.memory_usage(key, 0) for key in server.scan_iter(f"*{group}*", 1000)) / size
+        used = sum(server.memory_usage(key, 0) or 0 for key in server.scan_iter(f"*{group}*", 1000)) / size
         server.config_resetstat()
         async with Wire(address) as wire:
             for _ in range(HEARTBEATS):

@@ -28,13 +28,23 @@ def table(shown: Sequence[Shown]) -> Table:
     found = Table(title="What was shown", title_justify="left")
     for heading in ("fault", "what happened"):
         found.add_column(heading)
-    for heading in ("records", "delivered", "commits", "rebalances", "answered again", "longest silence", "violations"):
+    for heading in (
+        "records",
+        "delivered",
+        "commits",
+        "rebalances",
+        "gave up waiting",
+        "answered again",
+        "longest silence",
+        "violations",
+    ):
         found.add_column(heading, justify="right")
     for each in shown:
         count = sum(len(violations) for violations in each.violations.values())
         found.add_row(
             each.fault, each.did, f"{each.records:,}", f"{each.deliveries:,}", f"{each.commits:,}",
-            str(each.generations), f"{each.answered_s:.1f} s", f"{each.silence_s:.1f} s", str(count),
+            str(each.generations), ", ".join(each.impatient), f"{each.answered_s:.1f} s", f"{each.silence_s:.1f} s",
+            str(count),
         )  # fmt: skip
     return found
 

@@ -70,33 +70,35 @@ def forgotten_positions(events: Iterable[Event], forgiven: Forgiven = ()) -> lis
 
 
 def went_back(samples: Iterable[tuple[int, Mapping[str, GroupState]]], forgiven: Forgiven = ()) -> list[str]:
-    """Groups whose generation or a committed offset was lower than in an earlier sample: (µs since 1970, groups)."""
+    """Committed offsets that were lower than in an earlier sample: (µs since 1970, groups)."""
     found = []
-    highest: dict[tuple[str, str], int] = {}
+    highest: dict[tuple[str, Place], int] = {}
     for at_us, groups in samples:
         for group, state in groups.items():
-            numbers = {f"{topic}:{partition}": offset for (topic, partition), offset in state.committed.items()}
-            for name, number in {**numbers, "generation": state.generation}.items():
-                before = highest.get((group, name), number)
-                if number < before and not any(since <= at_us <= until for since, until in forgiven):
-                    found.append(f"{group}: {name} went back from {before} to {number}")
-                highest[group, name] = number
+            for place, offset in state.committed.items():
+                before = highest.get((group, place), offset)
+                if offset < before and not any(since <= at_us <= until for since, until in forgiven):
+                    found.append(f"{group}: {place} went back from {before} to {offset}")
+                highest[group, place] = offset
     return _few(found)
 
 
 def shared_partitions(events: Iterable[Event]) -> list[str]:
-    """Partitions that two members owned in one generation, by what they were told and by what they consumed."""
+    """Partitions that two clients owned in one generation, by what they were told and by what they consumed.
+
+    A static member that comes back gets another member id, and what it had, in the same generation.
+    """
     owners: dict[tuple[str, int, Place], set[str]] = defaultdict(set)
     for event in events:
         if isinstance(event, Assigned):
             for place in event.owned:
-                owners[event.group, event.generation, place].add(event.member_id)
+                owners[event.group, event.generation, place].add(event.client)
         elif isinstance(event, Consumed) and event.generation >= 0:
-            owners[event.group, event.generation, event.place].add(event.member_id)
+            owners[event.group, event.generation, event.place].add(event.client)
     return _few(
-        f"{group}, generation {generation}: {place} belongs to {' and '.join(sorted(members))}"
-        for (group, generation, place), members in sorted(owners.items())
-        if len(members) > 1
+        f"{group}, generation {generation}: {place} belongs to {' and '.join(sorted(clients))}"
+        for (group, generation, place), clients in sorted(owners.items())
+        if len(clients) > 1
     )
 
 

@@ -54,7 +54,6 @@ class Member:
             "heartbeat.interval.ms": self._job.heartbeat_ms,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "on_commit": self._on_commit,
             "error_cb": self._on_error,
         }
         return settings | ({"group.instance.id": self._name} if self._job.is_static else {})
@@ -78,7 +77,7 @@ class Member:
             if message is not None:
                 self._take(message)
             if self._uncommitted and time.monotonic() >= self._commit_at:
-                self._commit(self._uncommitted, asynchronous=True)
+                self._commit(self._uncommitted)
 
     def _take(self, message: Any) -> None:
         if message.error() is not None:
@@ -92,23 +91,17 @@ class Member:
             generation=self._generation, place=place, offset=message.offset(), value=message.value().decode(),
         ))  # fmt: skip
 
-    def _commit(self, places: set[Place], *, asynchronous: bool) -> None:
+    def _commit(self, places: set[Place]) -> None:
+        """Commit, and wait for the answer: librdkafka would send one that failed again after later ones."""
         self._commit_at = time.monotonic() + COMMIT_EVERY_S
         offsets = [TopicPartition(*place, self._positions[place]) for place in places]
         self._uncommitted -= places
         try:
-            if asynchronous:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
-            else:
-                self._on_commit(None, self._consumer.commit(offsets=offsets, asynchronous=False))
+            committed = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             self._on_error(error.args[0])
-
-    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-        if error is not None:
-            self._on_error(error)
             return
-        acknowledged = [((each.topic, each.partition), each.offset) for each in offsets if each.error is None]
+        acknowledged = [((each.topic, each.partition), each.offset) for each in committed if each.error is None]
         self._journal.add(
             Committed(at_us=now_us(), client=self._name, group=self._job.group, offsets=acknowledged)
         )  # fmt: skip
@@ -128,7 +121,7 @@ class Member:
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         if places := self._uncommitted & set(_places(partitions)):
-            self._commit(places, asynchronous=False)
+            self._commit(places)
         self._give_up(consumer, partitions, lost=False)
 
     def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:

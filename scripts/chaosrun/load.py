@@ -166,9 +166,10 @@ class Load:
         return self._is_settled(group, self.states()[group])
 
     def _is_settled(self, group: str, state: GroupState) -> bool:
-        return state.state == "Stable" and sorted(state.members.values()) == self._names(group)
+        return state.state == "Stable" and sorted(state.members.values()) == self.members(group)
 
-    def _names(self, group: str) -> list[str]:
+    def members(self, group: str) -> list[str]:
+        """Client ids of the members that run."""
         return sorted(name for process in self._members[group] for name in process.names)
 
     def await_answered(self, since_us: int) -> float:

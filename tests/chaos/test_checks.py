@@ -111,17 +111,16 @@ def test_a_commit_acknowledged_after_the_assignment_is_no_forgotten_position() -
     assert checks.forgotten_positions(events) == []
 
 
-def test_a_committed_offset_and_a_generation_may_not_go_back() -> None:
-    samples = [(at, {GROUP: state}) for at, state in enumerate([_state(2), _state(3, generation=2), _state(1)])]
-    found = ["g: t:0 went back from 3 to 1", "g: generation went back from 2 to 1"]
-    assert checks.went_back(samples) == found
+def test_a_committed_offset_may_not_go_back() -> None:
+    samples = [(at, {GROUP: state}) for at, state in enumerate([_state(2), _state(3), _state(1)])]
+    assert checks.went_back(samples) == ["g: ('t', 0) went back from 3 to 1"]
     assert checks.went_back(samples, forgiven=[(2, 2)]) == []
     assert checks.went_back(samples[:2]) == []
 
 
-def test_two_members_told_of_one_partition_in_one_generation_share_it() -> None:
+def test_two_clients_told_of_one_partition_in_one_generation_share_it() -> None:
     events = [_assigned(1, "a", 1, PLACE), _revoked(2, "a", PLACE), _assigned(3, "b", 1, PLACE)]
-    assert checks.shared_partitions(events) == ["g, generation 1: ('t', 0) belongs to a-id and b-id"]
+    assert checks.shared_partitions(events) == ["g, generation 1: ('t', 0) belongs to a and b"]
 
 
 def test_a_partition_kept_over_a_rebalance_is_owned_in_the_next_generation_too() -> None:
@@ -129,7 +128,7 @@ def test_a_partition_kept_over_a_rebalance_is_owned_in_the_next_generation_too()
     assert len(checks.shared_partitions(events)) == 1
 
 
-def test_two_members_that_consume_one_partition_in_one_generation_share_it() -> None:
+def test_two_clients_that_consume_one_partition_in_one_generation_share_it() -> None:
     assert len(checks.shared_partitions([_consumed(1, "a", 0), _consumed(2, "b", 0)])) == 1
     assert checks.shared_partitions([_consumed(1, "a", 0), _consumed(2, "b", 0, generation=2)]) == []
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from korvet.store.keys import Namespace
 from korvet.store.rights import commands, missing, require, rule_of
 from tests.support.broker import BrokerFailed, running_broker
 from tests.support.redis import Server, running_server
+from tests.support.tools import find_tool
 from tests.support.topologies import running_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,6 +96,17 @@ def documented_user(server: Server, *changes: str) -> str:
         rule = documented()[0].replace("SECRET", "secret").split()
         client.execute_command("ACL", "SETUSER", "korvet", "reset", *rule, *changes)
     return server.url.replace("unix://", "unix://korvet:secret@")
+
+
+def test_documented_rule_may_be_pasted_as_it_stands(bare: Server) -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    (rule,) = re.findall(r"^    tr .*?^    END$", page, re.MULTILINE | re.DOTALL)
+    path = bare.url.removeprefix("unix://")
+    text = textwrap.dedent(rule).replace("redis-cli", f"{find_tool('redis-cli')} -s {path}")
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["OK"]
+    with redis.Redis.from_url(bare.url, username="korvet", password="SECRET") as client:
+        assert missing_rights(client, NAMESPACE, is_cluster=False) == []
 
 
 def test_rights_are_enough_and_leave_nothing_behind(server: Server) -> None:

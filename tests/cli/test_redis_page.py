@@ -10,7 +10,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from tests.support.broker import KorvetServer
+from tests.support.broker import KorvetServer, running_broker
 from tests.support.tools import find_tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +30,13 @@ def commands() -> tuple[list[str], list[str]]:
     )
     definitions = [line for line in first if not line.startswith(("redis-cli", "for", "cat", "member="))]
     return first, definitions + second
+
+
+@pytest.fixture
+def broker() -> Iterator[KorvetServer]:
+    """One that no other test made topics and groups on."""
+    with running_broker() as server:
+        yield server
 
 
 @pytest.fixture

@@ -89,9 +89,11 @@ def test_flags_describe_the_only_listener_and_the_file_describes_several() -> No
             make_settings({flag: name}, file)
     (several,) = make_settings({"advertised": "[::1]:3-8"}, ConfigFile()).listeners
     assert several == ListenerSettings(advertised_host="::1", advertised_port=3, advertised_last_port=8)
-    for text in ("there:3-", "there:8-3", "there:3-23", "there:65535-65536", "there-b:x"):
+    for text in ("there:3-", "there:8-3", "there:3-23", "there:65535-65536", "there:0-3", "there-b:x"):
         with pytest.raises(ConfigError, match="--advertised"):
             make_settings({"advertised": text}, ConfigFile())
+    with pytest.raises(ConfigError, match="'there-b' is no address"):
+        make_settings({"advertised": "there-b"}, ConfigFile())
     (only,) = make_settings({"proxy_protocol": True, "advertised": "there-b:3"}, ConfigFile()).listeners
     assert only == ListenerSettings(advertised_host="there-b", advertised_port=3, proxy_protocol=True)
 

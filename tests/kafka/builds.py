@@ -32,7 +32,7 @@ def driver_command(name: str, bootstrap: str) -> list[str]:
 
 
 def java_command(main: str) -> list[str]:
-    """The command that runs a class of the Java driver, compiled first where it is the first time. Raises BuildError."""
+    """The command that runs a class of the Java driver, which the first use compiles. Raises BuildError."""
     java, maven = find_tool("java"), find_tool("mvn")
     project = HERE / "java"
     sources = [project / "pom.xml", *sorted(project.glob("src/**/*.java"))]

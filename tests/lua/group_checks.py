@@ -198,7 +198,7 @@ class Checked(RuleBasedStateMachine):
         if model.state == PREPARING and model.leader is None:
             model.leader = leader if leader in model.members else None
         elif model.leader is None:
-            assert leader in model.members
+            assert leader in model.candidates and leader in model.members
             model.leader = leader
         assert leader == (model.leader or "")
         if model.state != PREPARING and not model.protocol:

@@ -85,6 +85,8 @@ class Model:
     protocol: str = ""
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
+    candidates: list[str] = field(default_factory=list)
+    """Those who joined the last generation: one of them led it."""
     pending: dict[str, int] = field(default_factory=dict)
     """Ids that were handed out and are yet to join, and when they are given up."""
     offsets: dict[str, str] = field(default_factory=dict)
@@ -196,7 +198,7 @@ class Model:
             return
         if self.leader not in joined:
             self.leader = joined[0] if len(joined) == 1 else None
-        self.state = COMPLETING
+        self.state, self.candidates = COMPLETING, joined
         self.longest = max(one.rebalance for one in self.members.values())
         self.shortest = min(one.session for one in self.members.values())
         self.sync_deadline = self.now + self.longest

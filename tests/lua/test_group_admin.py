@@ -5,6 +5,7 @@ The cases of Kafka's own tests are in tests/lua/kafka.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -164,3 +165,33 @@ def test_key_of_the_wrong_type_is_an_error_and_changes_nothing(group: Group, ser
     else:
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
             group.commit({"t:0": "5 -1 aa "}, member, 1)
+
+
+@pytest.mark.parametrize("key", range(1, 5))
+def test_group_is_not_made_where_a_key_is_of_another_type(group: Group, server: redis.Redis, key: int) -> None:
+    """And nothing of it is."""
+    client: Any = server
+    client.set(group.keys[key], "x")
+    calls: list[Callable[[], object]] = [
+        lambda: group.join(instance="i"), lambda: group.join(), lambda: group.commit({"t:0": "5 -1 aa "}),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            call()
+        assert client.keys("korvet:*") == [group.keys[key].encode()]
+
+
+def test_group_whose_hash_was_removed_is_made_anew_with_its_offsets(group: Group, server: redis.Redis) -> None:
+    """Members that are left know nothing of the new one, also those with instance ids."""
+    assert group.commit({"t:0": "5 -1 aa "}) == NONE
+    group.join(instance="i")
+    group.known()
+    server.delete(group.keys[0])
+    joined = group.join(instance="i")
+    assert (joined.generation, joined.members) == (1, ((joined.member, "i", b"range-metadata"),))
+    assert group.read("state") == state("CompletingRebalance", 1, members=1)
+    assert group.fetch() == {"t:0": "5 -1 aa "}
+    assert group.heartbeat(joined.member, 1, "i") == NONE
+    server.delete(group.keys[0])
+    assert group.commit({"t:1": "6 -1 aa "}) == NONE
+    assert group.exists() == ["group", "offsets"]

@@ -17,7 +17,7 @@ READER = "korvet:{default:reader:client@host}:groups"
 TTL_S = 600
 
 
-def attach(group: Group, *places: str, topic_id: str = TOPIC, follower: str = "me") -> Any:
+def attach(group: Group, *places: str, topic_id: str = TOPIC, follower: str = "") -> Any:
     """The reply; offsets as texts."""
     flat = [part for place in places for part in (place, topic_id)]
     keys = (*group.keys, group.attached)
@@ -72,6 +72,18 @@ def test_follower_is_told_whether_another_one_was_here(group: Group) -> None:
     assert attach(group, "t:0", follower="me")[1] == 1
 
 
+def test_follower_has_only_committed_places_remembered(group: Group) -> None:
+    """It may follow late, what was committed for a former topic of the name."""
+    commit(group, t0=5)
+    assert attach(group, "t:0", "t:1", follower="me") == (NONE, 0, ["5", ""])
+    assert attached(group) == (NONE, {"t:0": TOPIC})
+    assert attach(group, "t:0", topic_id=OTHER, follower="me") == (NONE, 1, [""])
+    assert attached(group) == (NONE, {"t:0": TOPIC})
+    assert attach(group, "t:0", topic_id=OTHER) == (NONE, 0, [""])
+    assert attach(group, "t:0", follower="me") == (NONE, 1, ["5"])
+    assert attached(group) == (NONE, {"t:0": TOPIC})
+
+
 def test_nothing_is_remembered_for_a_group_that_is_not_there(group: Group) -> None:
     assert attach(group, "t:0") == GROUP_ID_NOT_FOUND
     assert attached(group) == (GROUP_ID_NOT_FOUND, {})
@@ -111,9 +123,9 @@ def test_key_of_the_wrong_type_is_an_error_and_nothing_changes(group: Group) -> 
 @pytest.mark.parametrize("args", [("me", "t:0"), ("me", "t:0", TOPIC, "t:1")])
 def test_places_without_topics_are_an_error(group: Group, args: tuple[str, ...]) -> None:
     commit(group, t0=5)
-    with pytest.raises(redis.ResponseError, match="korvet_group_attach takes .* attached ARGV follower"):
+    with pytest.raises(redis.ResponseError, match=r"korvet_group_attach takes .* attached ARGV follower"):
         group.server.fcall("korvet_group_attach", 6, *group.keys, group.attached, *args)
-    with pytest.raises(redis.ResponseError, match="korvet_group_delete takes .* attached ARGV outages which"):
+    with pytest.raises(redis.ResponseError, match=r"korvet_group_delete takes .* attached ARGV outages which"):
         group.call("delete", "any", *args[1:], keys=[group.attached])
     assert "attached" not in left(group)
 
@@ -188,7 +200,7 @@ def test_only_group_of_a_place_is_found(group: Group) -> None:
     assert find(group, "t:1", "t:3", "t:2", "t:0") == ["g", "", "h", "g"]
 
 
-@pytest.mark.parametrize("name", ["with space {and} brace", "группа", "12 34 ", "x" * 200, "a\nb"])
+@pytest.mark.parametrize("name", ["with space {and} brace", "группа", "12 34 ", "x" * 200, "a\nb", "a\0b"])
 def test_any_group_id_is_found(group: Group, name: str) -> None:
     for _ in range(2):
         note(group, name, "t:0")

@@ -67,12 +67,14 @@ class Coordinated(Checked):
         delay=st.sampled_from([0, 0, 1000, 3000]),
         max_size=st.sampled_from([2**31 - 1] * 3 + [2]),
         instances=st.lists(st.sampled_from(["", "", "i"]), max_size=3, unique_by=lambda name: name or object()),
+        speaks=st.sampled_from([protocols("range"), protocols("range", "roundrobin")]),
     )
-    def begin(self, delay: int, max_size: int, instances: list[str]) -> None:
+    def begin(self, delay: int, max_size: int, instances: list[str], speaks: Protocols) -> None:
         """A group that settled with some members, or none."""
         self._start(delay, max_size)
         for instance in instances:
-            self._enter(Join(instance=instance, protocols=protocols("range")))
+            self._enter(Join(instance=instance, protocols=speaks))
+            speaks = tuple(reversed(speaks))
         self.everyone_calls_in_good_order()
 
     def _enter(self, asked: Join) -> None:
@@ -295,7 +297,9 @@ class Coordinated(Checked):
         self._touch()
         for id, comes in zip(list(self.model.members), come, strict=False):
             if comes and id in self.model.members:
-                self._join(self._again(id, self.model.members[id]))
+                again = self._again(id, self.model.members[id])
+                # Other topics, for an unchanged follower begins no rebalance.
+                self._join(replace(again, protocols=protocols(*(name for name, _ in again.protocols), topics="tu")))
         for _ in range(ROUNDS):
             if self.model.state != PREPARING or self.model.join_deadline is None:
                 return

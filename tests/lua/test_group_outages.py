@@ -208,6 +208,19 @@ def test_commit_that_waited_while_redis_stood_still_is_late_and_changes_nothing(
     assert group.commit({"t:0": "6 -1 aa "}, member, 1) == NONE
 
 
+def test_static_member_that_came_late_does_not_fence_the_one_that_took_its_place(group: Group) -> None:
+    (member,) = group.stable(session_s=10)
+    (static,) = [group.join(instance="i").member]
+    group.served_until = group.now
+    group.pass_time(2.501)
+    late = group.join(instance="i")
+    assert (late.code, late.member) == (LATE, "")
+    group.served_until = group.now
+    assert group.heartbeat(member, 1) == REBALANCE_IN_PROGRESS
+    assert static in group.describe().member_ids
+    assert group.join(instance="i").member not in ("", static)
+
+
 MALFORMED = [
     "x", " ", "-", "1-2", "1 2", "1 2-", "1 -2", "1 3-2", "1 2-3x", "1x 2-3", f"{SERVED_MS}-{SERVED_MS}",
     f"{SERVED_MS},{SERVED_MS}-{SERVED_MS}",

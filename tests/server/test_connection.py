@@ -17,6 +17,7 @@ from korvet.api import Answer, Api
 from korvet.api.context import Context, Frontend, Listener
 from korvet.api.nodes import FixedNodes, Node
 from korvet.errors import MalformedRequest
+from korvet.server.large_frames import LargeFrames
 from korvet.server.server import Door, Server
 from korvet.server.settings import Limits
 from korvet.server.sockets import bind, port_of
@@ -420,6 +421,26 @@ async def test_turn_of_a_client_that_left_is_the_next_ones() -> None:
             assert (await next_one.answer())[0] == ord("b")
             await until(lambda: not all(one.is_reading for one in running.server.connections))
         assert (await next_one.answer())[0] == 1
+
+
+class Receiver:
+    """A connection inside a frame of 100 MiB."""
+
+    missing_bytes = 100 << 20
+    is_reading = True
+
+    def read_on(self) -> None:
+        """Its turn has come."""
+
+
+def test_largest_frames_are_not_received_for_hours_while_others_wait() -> None:
+    turns, slow, other = LargeFrames(1), Receiver(), Receiver()
+    assert [turns.enter(one, one.missing_bytes) for one in (slow, other)] == [True, False]
+    assert turns.find_stalled() == []
+    slow.missing_bytes -= 2 << 20
+    assert turns.find_stalled() == []
+    slow.missing_bytes -= 100 << 10
+    assert turns.find_stalled() == [slow]
 
 
 async def test_client_that_stalls_inside_a_large_frame_keeps_nobody_out() -> None:

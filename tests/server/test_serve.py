@@ -147,6 +147,7 @@ def test_redis_that_does_not_serve_yet_at_start_is_waited_for(directory: Path) -
         try:
             server.start(wait=False)
             until(lambda: "redis does not serve yet" in server.log, "it says so")
+            assert "READONLY" in next(line for line in server.log.splitlines() if "does not serve yet" in line)
             with redis.client() as client:
                 client.replicaof("NO", "ONE")
             server.wait_until_ready()

@@ -13,6 +13,7 @@ from korvet.store import detour, functions
 from korvet.store.address import Address, parse_redis_url
 from korvet.store.client import Purpose, open_store
 from korvet.store.keys import Namespace
+from korvet.store.refusals import redirection
 from korvet.store.topology import slot_of
 from korvet.store.wakeup import Wakeups
 from tests.support.topologies import Cluster, running_cluster, running_sentinel
@@ -108,6 +109,37 @@ async def test_slot_that_moved_is_followed_in_order_and_its_wake_ups_too(cluster
             await listening.ready()
             await store.call(Purpose.APPEND, key, "SPUBLISH", key, "moved")
             assert await listening.wait(10) == {key}
+
+
+async def test_append_that_nobody_waits_for_any_more_goes_to_the_new_owner_before_the_next(cluster: Cluster) -> None:
+    key = "korvet:{left}:list"
+    async with open_store(cluster.url) as store:
+        source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
+        target = next(node for node in cluster.nodes if node is not source)
+        await store.call(Purpose.APPEND, key, "RPUSH", key, "first")
+        cluster.move_slot(slot_of(key), source, target)
+        lengths = [store.call(Purpose.APPEND, key, "RPUSH", key, number) for number in range(3)]
+        lengths[0].cancel()
+        assert [await length for length in lengths[1:]] == [3, 4]
+        assert await store.call(Purpose.READ, key, "LRANGE", key, 0, -1) == [b"first", b"0", b"1", b"2"]
+
+
+async def test_slot_is_followed_where_nodes_do_not_know_their_own_address(cluster: Cluster) -> None:
+    assert redirection("MOVED 3999 :6381", Address("::1", 6380)) == (3999, Address("::1", 6381))
+    key = "korvet:{endpoint}:list"
+    for node in cluster.nodes:
+        cluster.ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint")
+    try:
+        async with open_store(cluster.url) as store:
+            source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
+            target = next(node for node in cluster.nodes if node is not source)
+            await store.call(Purpose.APPEND, key, "RPUSH", key, "first")
+            cluster.move_slot(slot_of(key), source, target)
+            assert await store.call(Purpose.APPEND, key, "RPUSH", key, "second") == 2
+            assert store.run_id(key) == _run_id(cluster, target)
+    finally:
+        for node in cluster.nodes:
+            cluster.ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
 
 
 async def test_key_that_lies_at_the_importing_node_is_asked_for_there(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from korvet.errors import StoreError
 from korvet.store.client import Purpose
+from korvet.store.group_rooms import Member, Rooms
 from korvet.store.group_types import Joined, Synced
 from korvet.store.groups import NOT_AVAILABLE, Groups
 from korvet.store.outages import Outages
@@ -147,6 +148,30 @@ async def test_failed_call_fails_all_who_wait(one: Front, groups: Groups) -> Non
     assert members.answers == []
     assert len(members.errors) == 10
     assert {"WRONGTYPE" in str(error) for error in members.errors} == {True}
+
+
+async def test_stream_of_new_members_does_not_keep_the_first_from_being_asked_for(one: Front) -> None:
+    """Asking is what holds its session."""
+    rooms, parked = Rooms(one.wakeups, 0), [b"parked", 20]
+    asked: list[str] = []
+
+    async def come(name: str) -> None:
+        await rooms.wait("channel", 1, (name, ""), parked, RUNNING, ask)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+
+            async def ask(members: Sequence[Member]) -> Sequence[Any]:
+                asked.extend(name for name, _ in members)
+                tasks.start_soon(come, f"later-{len(asked)}")
+                await anyio.sleep(0.002)
+                return [parked for _ in members]
+
+            tasks.start_soon(come, "first")
+            while asked.count("first") < 3 and len(asked) < 500:
+                await anyio.sleep(0.002)
+            tasks.cancel_scope.cancel()
+    assert asked.count("first") == 3
 
 
 async def test_drain_sends_all_who_wait_elsewhere(one: Front, groups: Groups) -> None:

@@ -71,7 +71,7 @@ async def test_group_whose_members_an_outage_kept_silent_is_left_alone(
         tasks.start_soon(outages.watch)
         await until(lambda: outages.known_at(keys.group) != "")
         tasks.cancel_scope.cancel()
-    outages.began(now_ms - 5000, now_ms - 500)
+    outages.began(f"{now_ms - 5000}-{now_ms - 500}")
     assert await groups.neglected() == (set(), set())
     assert await sweep(groups, NOBODY) == set()
     described = await groups.describe(group_id)
@@ -90,6 +90,20 @@ async def test_group_whose_keys_cannot_be_read_is_left_out(one: Front, groups: G
     assert [(line["groups"], line["first"]) for line in lines] == [(1, broken)]
     assert await sweep(groups, NOBODY) == set()
     assert await call(one, index, "SISMEMBER", broken) == 1
+
+
+async def test_group_that_cannot_be_swept_keeps_no_other(one: Front, groups: Groups) -> None:
+    """Whatever their order is."""
+    group_id, member_id = await stable(groups)
+    assert await call(one, NAMESPACE.group(group_id).sessions, "ZADD", 1, member_id) == 0
+    broken = [f"broken-{number}" for number in range(5)]
+    for name in broken:
+        await call(one, NAMESPACE.group_index_of(name), "SADD", name)
+        await call(one, NAMESPACE.attached_group(name).attached, "SET", "not a hash")
+    with capture_logs() as lines:
+        assert await sweep(groups, {*broken, "missing"}) == set()
+    assert sorted(line["group"] for line in lines if line["log_level"] == "error") == broken
+    assert await groups.neglected() == (set(), set(broken))
 
 
 async def test_offsets_of_topics_that_are_gone_are_forgotten(one: Front, other: Front, outages: Outages) -> None:

@@ -194,6 +194,25 @@ async def test_group_that_was_deleted_before_it_is_followed_leaves_nothing(a: Si
     assert await a.left(group_id) == []
 
 
+async def test_group_that_is_made_again_while_its_former_self_is_detached_is_followed(
+    a: Side, b: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group_id = await a.topic(), new_group()
+    await a.commit(group_id, topic, 3)
+    assert await b.delete(group_id) == [0]
+    detach_gone = a.redis_groups._detach_gone
+
+    async def committing(units: Any) -> None:
+        if units:
+            await b.commit_and_follow(group_id, topic, 6)
+        await detach_gone(units)
+
+    monkeypatch.setattr(a.redis_groups, "_detach_gone", committing)
+    await a.redis_groups.flush()
+    await a.redis_groups.flush()
+    assert await a.positions(topic) == {group_id: 6}
+
+
 async def test_oldest_is_dropped_where_too_much_waits(a: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_groups, "MOST_PENDING", 2)
     topic, group_id = await a.topic(3), new_group()
@@ -232,6 +251,19 @@ async def test_topic_made_again_under_a_group(a: Side) -> None:
     assert await a.positions(again) == {group_id: 2}
     assert await a.delete(group_id) == [0]
     assert await a.positions(again) == {}
+
+
+async def test_who_follows_late_for_a_former_topic_leaves_the_present_one_attached(a: Side, b: Side) -> None:
+    """So that what is made there goes with the group."""
+    topic, group_id = await a.topic(), new_group()
+    await a.commit(group_id, topic, 3)
+    assert await delete_topic(a.front.catalog, a.front.log, topic) == 0
+    _, again = await create_topic(a.front.catalog, a.front.log, topic.name, 1, {})
+    assert again is not None and again.id != topic.id
+    await b.commit_and_follow(group_id, again, 0)
+    await a.redis_groups.flush()
+    assert await b.delete(group_id) == [0]
+    assert await b.positions(again) == {}
 
 
 @pytest.fixture(params=KINDS)
@@ -303,6 +335,31 @@ async def test_first_fetch_for_a_group_that_is_gone_makes_nothing(a: Side) -> No
     topic = await a.topic()
     await a.note(new_group(), topic, 0)
     assert await a.fetched(topic, 3)
+    assert await a.positions(topic) == {}
+
+
+async def test_fetch_whose_client_leaves_makes_nothing_that_stays_for_a_group_that_goes(
+    a: Side, b: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group_id = await a.topic(), new_group()
+    await a.commit_and_follow(group_id, topic, 3)
+    await a.note(group_id, topic, 0)
+    await b.front.catalog.refresh()
+    call, leaving = b.redis_groups._call, anyio.CancelScope()
+
+    async def attach(*args: Any) -> Any:
+        assert await a.delete(group_id) == [0]
+        attached = call(*args)
+        leaving.cancel()
+        return await attached
+
+    def calling(function: str, *args: Any) -> Any:
+        return attach(function, *args) if function == "korvet_log_attach" else call(function, *args)
+
+    with monkeypatch.context() as patch, leaving:
+        patch.setattr(b.redis_groups, "_call", calling)
+        await b.fetched(topic, 3)
+    await b.redis_groups.flush()
     assert await a.positions(topic) == {}
 
 
@@ -424,6 +481,27 @@ async def test_group_that_is_attached_further_during_its_deletion_goes_all_the_s
     assert await a.delete(group_id) == [0]
     assert [await a.positions(topic, 0), await a.positions(topic, 1)] == [{}, {}]
     assert await a.left(group_id) == []
+
+
+async def test_group_that_is_made_again_during_its_deletion_is_listed_though_who_deletes_leaves(
+    a: Side, b: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group_id = await a.topic(), new_group()
+    await a.commit_and_follow(group_id, topic, 3)
+    await b.front.catalog.refresh()
+    call, leaving = a.front.store.call, anyio.CancelScope()
+
+    async def committing(purpose: Purpose, key: str, *command: Any) -> Any:
+        if command[0] == "SREM":
+            await b.commit(group_id, topic, 3)
+        reply = await call(purpose, key, *command)
+        leaving.cancel()
+        return reply
+
+    with monkeypatch.context() as patch, leaving:
+        patch.setattr(a.front.store, "call", committing)
+        await a.delete(group_id)
+    assert [listed.group_id for listed in await b.groups.list()] == [group_id]
 
 
 async def test_what_expired_is_detached_before_its_remains_go(a: Side, b: Side) -> None:

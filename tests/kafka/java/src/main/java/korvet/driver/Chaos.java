@@ -66,6 +66,7 @@ public final class Chaos {
         private String memberId = "";
         private int generation = -1;
         private long committedAt = System.nanoTime();
+        private boolean isCommitting;
 
         Member(JsonNode job, String name, FileOutputStream journal) {
             this.job = job;
@@ -101,7 +102,7 @@ public final class Chaos {
                 consumer.subscribe(topics, this);
                 while (!stopped.get()) {
                     consumer.poll(Duration.ofMillis(100)).forEach(this::take);
-                    if (!uncommitted.isEmpty() && System.nanoTime() - committedAt > COMMIT_EVERY_NS) {
+                    if (!isCommitting && !uncommitted.isEmpty() && System.nanoTime() - committedAt > COMMIT_EVERY_NS) {
                         commitLater();
                     }
                 }
@@ -124,9 +125,12 @@ public final class Chaos {
 
         private void commitLater() {
             committedAt = System.nanoTime();
+            // One after the other: two that wait for the coordinator to be found may be sent in either order.
+            isCommitting = true;
             Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>(uncommitted);
             uncommitted.clear();
             consumer.commitAsync(offsets, (committed, error) -> {
+                isCommitting = false;
                 if (error == null) {
                     committed(committed);
                 } else {
