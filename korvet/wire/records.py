@@ -105,12 +105,13 @@ def decompressed(codec: int, data: bytes) -> bytes:
 
 def _bounded(decompress_into: _Into, data: bytes) -> bytes:
     room_bytes = min(MOST_BYTES, _GUESSED_RATIO * len(data) + 65536)
-    try:
-        return _filled(decompress_into, data, room_bytes)
-    except cramjam.DecompressionError:
-        if room_bytes == MOST_BYTES:
-            raise
-    return _filled(decompress_into, data, MOST_BYTES)
+    while True:
+        try:
+            return _filled(decompress_into, data, room_bytes)
+        except cramjam.DecompressionError:
+            if room_bytes == MOST_BYTES:
+                raise
+        room_bytes = min(MOST_BYTES, _GUESSED_RATIO * room_bytes)
 
 
 def _filled(decompress_into: _Into, data: bytes, room_bytes: int) -> bytes:
