@@ -154,8 +154,8 @@ class Groups:
     def _join(self, request: JoinRequest, id: str, locator: str) -> Awaitable[Any]:
         member_id = f"{request.instance_id or request.client_id}-{uuid4()}" if not request.member_id else ""
         return self._timely(
+            self._keys(request.group_id),
             "korvet_group_join",
-            request.group_id,
             id,
             locator,
             request.member_id,
