@@ -58,9 +58,15 @@ class Front:
         return appended.code, appended.base_offset
 
     async def read(
-        self, partition: Partition, offset: int, max_bytes: int = EVERYTHING, **epochs: int
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int = EVERYTHING,
+        leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
     ) -> PartitionRead:
-        (found,) = await self.log.read([Want(partition, offset, max_bytes, **epochs)], EVERYTHING)
+        want = Want(partition, offset, max_bytes, leader_epoch, last_fetched_epoch)
+        (found,) = await self.log.read([want], EVERYTHING)
         return found
 
 
