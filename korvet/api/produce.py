@@ -3,7 +3,8 @@
 - 3: record batches of magic 2 only   - 5: log start offset   - 7: zstd   - 8: record errors and messages
 - 9: flexible   - 10: leader hints, which korvet never gives   - 13: topics by id
 
-A request for a topic with a value schema is not started at once, but handled in its turn: its records are judged first.
+A request for a topic with a value schema or a compression of its own is not started at once, but handled in its turn:
+its batches are opened first.
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
 
 A batch of a transaction joins it with version 12 and newer; older ones must have had AddPartitionsToTxn before. Codes
@@ -30,7 +31,7 @@ from korvet.api.data_failures import (
     UNKNOWN_TOPIC_OR_PARTITION,
     failure_code,
 )
-from korvet.api.record_values import refused_for_values
+from korvet.api.record_values import recompressed_for, refused_for_values
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
 from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
@@ -105,11 +106,14 @@ async def handle(ctx: Context, request: Any) -> Answer:
         return await _Produced(ctx, request.acks, _all_failed(ctx, request, Refusal(failure_code(error, "produce"))))
     plan = _plan(ctx, request, may_wait=False)
     assert plan is not None
-    return await _begin(ctx, request, await _with_values_judged(ctx, request, plan))
+    return await _begin(ctx, request, await _opened(ctx, request, plan))
 
 
-async def _with_values_judged(ctx: Context, request: Any, plan: _Plan) -> _Plan:
-    """The plan without the batches that a topic's schema refuses; only one that the log would take is opened."""
+async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
+    """The plan with batches compressed as their topics say, and without those that a schema refuses.
+
+    Only a batch that the log would take is opened.
+    """
     topics, jobs, why = plan
     if why is not None or request.acks not in _VALID_ACKS:
         return plan
@@ -119,12 +123,15 @@ async def _with_values_judged(ctx: Context, request: Any, plan: _Plan) -> _Plan:
         outcomes, at, partition, batch, records = job
         records = records[: batch.size_bytes]
         limits = log.limits(partition)
-        if limits.value_schema is not None and refusal(batch, records, limits.max_message_bytes) is None:
-            refused = await refused_for_values(log, partition, batch, records)
-            if refused is not None:
-                outcomes[at] = _Pending(partition, None, refusal=refused)
-                continue
-        left.append(job)
+        if not limits.opens_batches or refusal(batch, records, limits.max_message_bytes) is not None:
+            left.append(job)
+            continue
+        refused = await refused_for_values(log, partition, batch, records)
+        opened = refused or await recompressed_for(log, partition, batch, records)
+        if isinstance(opened, Refusal):
+            outcomes[at] = _Pending(partition, None, refusal=opened)
+        else:
+            left.append((outcomes, at, partition, *opened))
     return topics, left, why
 
 
@@ -156,7 +163,7 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
             batch = read_batch(part.records, ctx.version)
             why = why or _fails_request(request, batch)
             outcome, partition = _judge(ctx, topic, part.index, batch)
-            if may_wait and (partition is None or partition.repairing or _has_schema(ctx, partition)):
+            if may_wait and (partition is None or partition.repairing or _opens_batches(ctx, partition)):
                 return None
             if partition is not None and not isinstance(batch, Refusal):
                 jobs.append((outcomes, len(outcomes), partition, batch, part.records))
@@ -166,8 +173,8 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
     return topics, jobs, why
 
 
-def _has_schema(ctx: Context, partition: Partition) -> bool:
-    return ctx.frontend.log.limits(partition).value_schema is not None
+def _opens_batches(ctx: Context, partition: Partition) -> bool:
+    return ctx.frontend.log.limits(partition).opens_batches
 
 
 _OPEN: Final = PartitionAnswer(-1, 0)

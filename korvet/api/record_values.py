@@ -1,7 +1,7 @@
-"""Records whose values a topic's schema refuses: found before anything of their batch is stored.
+"""Batches that are opened before they are stored: where values must fit a schema, or the topic says the compression.
 
-Batches of topics without a schema are not opened. Those with one are opened beside the loop where they are long or
-compressed, one batch of a request after the other, and the connection's later requests wait for that.
+Those of other topics are not. They are opened beside the loop where they are long or compressed, one batch of a request
+after the other, and the connection's later requests wait for that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 from korvet.store.log import Log, Partition
 from korvet.store.value_schema import ValueSchema
 from korvet.wire.batch import CODEC_MASK, Batch, Refusal
+from korvet.wire.recompressed import recompressed
 from korvet.wire.records import UndecodableRecords
 from korvet.wire.values import values
 
@@ -21,6 +22,20 @@ INVALID_RECORD: Final = int(ErrorCode.invalid_record)
 _MOST_ERRORS: Final = 100
 """Records of a batch that are named; clients say of the others that they were in a batch with these."""
 _LONG_BYTES: Final = 2048
+
+
+async def recompressed_for(
+    log: Log, partition: Partition, batch: Batch, data: bytes | memoryview
+) -> tuple[Batch, bytes | memoryview] | Refusal:
+    """The batch in its topic's codec, itself where it is so already, or why it is not taken."""
+    limits = log.limits(partition)
+    codec = limits.codec
+    if codec is None or batch.attributes & CODEC_MASK == codec:
+        return batch, data
+    try:
+        return await anyio.to_thread.run_sync(recompressed, batch, data, codec, limits.level, limiter=log.decoders)
+    except UndecodableRecords as error:
+        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
 
 
 async def refused_for_values(log: Log, partition: Partition, batch: Batch, data: bytes | memoryview) -> Refusal | None:

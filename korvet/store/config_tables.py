@@ -3,8 +3,8 @@
 Topics have those of Kafka 4.1's LogConfig, with its types, defaults and validators, and ``korvet.value.schema``. Three
 kinds of them:
 
-- those that act (retention, compaction, sizes, timestamps);
-- those that Kafka too reads only in a mode that is off (tiered storage, compression levels), or that shape
+- those that act (retention, compaction, sizes, timestamps, compression);
+- those that Kafka too reads only in a mode that is off (tiered storage), or that shape
   files which korvet does not have (segments, indexes): any valid value is kept and shown;
 - those with ``only``: korvet does one thing, and setting another would be a promise it does not keep.
 
@@ -69,7 +69,7 @@ TOPIC_CONFIGS: Final = _table(
             default="9",
             synonym="compression.lz4.level",
             check=between(1, 17),
-            documentation="The level for compression.type lz4.",
+            documentation="The level for compression.type lz4. Korvet takes the codec's own.",
         ),
         Config(
             name="compression.type",
@@ -78,7 +78,6 @@ TOPIC_CONFIGS: Final = _table(
             synonym="compression.type",
             check=one_of(*_COMPRESSIONS),
             documentation="The compression of stored batches. producer keeps each batch as its producer made it.",
-            only="producer",
         ),
         Config(
             name="compression.zstd.level",

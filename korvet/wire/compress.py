@@ -25,17 +25,17 @@ _SIZE = struct.Struct(">I")
 _GZIP_WINDOW = 31
 
 
-def compressed(codec: int, data: bytes) -> bytes:
-    """The records of a batch in the codec of its attributes; codec 0 is none."""
+def compressed(codec: int, data: bytes, level: int | None = None) -> bytes:
+    """The records of a batch in the codec of its attributes; codec 0 is none. Gzip and zstd have levels."""
     if codec == GZIP:
-        packer = zlib.compressobj(wbits=_GZIP_WINDOW)
+        packer = zlib.compressobj(-1 if level is None else level, wbits=_GZIP_WINDOW)
         return packer.compress(data) + packer.flush()
     if codec == SNAPPY:
         return _XERIAL_HEADER + b"".join(_snappy_chunks(data))
     if codec == LZ4:
         return _LZ4_HEADER + b"".join(_lz4_blocks(data)) + _LZ4_SIZE.pack(0)
     if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(data))
+        return bytes(cramjam.zstd.compress(data, level))
     return data
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from korvet.store.catalog import Catalog, Topic
 from korvet.store.configs import split
 from korvet.store.value_schema import ValueSchema, value_schema
+from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
 
 
 class Limits(NamedTuple):
@@ -19,10 +20,24 @@ class Limits(NamedTuple):
     is_log_append_time: bool
     is_compacted: bool = False
     value_schema: ValueSchema | None = None
+    codec: int | None = None
+    """What batches are compressed by, whatever their producer took; None leaves that to it."""
+    level: int | None = None
+
+    @property
+    def opens_batches(self) -> bool:
+        """Whether batches are opened before they are appended."""
+        return self.value_schema is not None or self.codec is not None
+
+
+_CODECS = {"uncompressed": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+_LEVELS = {GZIP: "compression.gzip.level", ZSTD: "compression.zstd.level"}
 
 
 def limits_of(catalog: Catalog, topic: Topic) -> Limits:
     """The limits as the catalog's cache has them."""
+    codec = _CODECS.get(catalog.setting(topic, "compression.type"))
+    level = None if codec not in _LEVELS else int(catalog.setting(topic, _LEVELS[codec]))
     return Limits(
         catalog.generation,
         int(catalog.setting(topic, "max.message.bytes")),
@@ -31,4 +46,6 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         catalog.setting(topic, "message.timestamp.type") == "LogAppendTime",
         "compact" in split(catalog.setting(topic, "cleanup.policy")),
         value_schema(catalog.setting(topic, "korvet.value.schema")),
+        codec,
+        level,
     )
