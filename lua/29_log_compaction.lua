@@ -240,6 +240,8 @@ function compaction.swap(keys, args)
   local running_max, bytes, batches = string.match(totals, '^(%S+) (%d+) (%d+)$')
   totals = string.format('%s %d %s', running_max, bytes + grown_bytes, batches)
   compaction.take_place(keys, args, totals, former_key)
+  -- As after a trim: who follows the log asks before it trusts what it remembers.
+  redis.call('SPUBLISH', keys[1], '-1 -1')
   return { code.NONE, 'done', copied, '' }
 end
 redis.register_function{

@@ -23,10 +23,17 @@ _SHORTEST_S = 0.1
 
 
 async def maintain(namespace: Namespace, catalog: Catalog, log: Log) -> None:
-    """Finish deletions at start and every 30 s, and enforce retention as often as log.retention.check.interval.ms says.
+    """Finish deletions at start and every 30 s, enforce retention as often as log.retention.check.interval.ms says, and
+    look for what to compact with log.cleaner.backoff.ms between.
 
     Retention begins 30 s after the start, as Kafka's, or sooner where the interval is shorter. Runs until cancelled.
     """
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_keep_compacted, namespace, catalog, log)
+        await _keep_trimmed(namespace, catalog, log)
+
+
+async def _keep_trimmed(namespace: Namespace, catalog: Catalog, log: Log) -> None:
     retention_at = anyio.current_time() + min(_INTERVAL_S, _retention_interval_s(catalog))
     while True:
         try:

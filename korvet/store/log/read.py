@@ -266,7 +266,10 @@ async def _take(log: Log, want: Want, asked: _Asked, room: _Room) -> PartitionRe
         entries = parsed_entries(await asked.entries) if asked.entries is not None else []
         meta = await meta_of(log, partition, await asked.meta)
         if isinstance(meta, Meta):
-            partition.since = asked.since
+            if partition.since != asked.since:
+                # A compaction tells of itself as a trim does: batches may be others by now.
+                partition.recent.clear()
+                partition.since = asked.since
             found = _judge(want, meta) or await _collect(log, want, meta, entries, room)
             if found is not None:
                 return found
