@@ -10,6 +10,7 @@ import redis
 
 from tests.lua.group import Group
 from tests.lua.log import Log, listening
+from tests.lua.test_transaction_sequences import Scene
 from tests.support.redis import KINDS, ServerUnavailable, running_server, unavailable
 
 SLOTS = 16384
@@ -51,6 +52,25 @@ def test_life_of_a_partition(cluster_node: redis.Redis) -> None:
     assert log.place(1) == (0, 8, 8, 0)
     assert log.delete() == [0, 0]
     assert log.dump() == {}
+
+
+def test_life_of_a_transaction(cluster_node: redis.Redis) -> None:
+    cluster_node.flushall()
+    scene = Scene(cluster_node, lambda _: None)
+    producer = scene.app.init().producer
+    for outcome in ("commit", "abort"):
+        scene.run(producer, 5)
+        told = scene.app.end(producer, outcome)
+        assert told.decision is not None
+        scene.finish(told.decision)
+        producer = told.producer
+        scene.reset(2)
+    assert scene.group.committed() == {"in:0": "5"}
+    assert scene.app.due() == []
+    for log in scene.logs.values():
+        assert len(log.described()) == 1
+        assert log.delete() == [0, 0]
+    assert scene.group.remove() == 0
 
 
 def test_catalog(cluster_node: redis.Redis) -> None:

@@ -12,6 +12,7 @@ from tests.lua.log import GONE, RESEND, TOPIC_ID, listening
 from tests.lua.transaction import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING,
     INVALID_TXN_STATE,
     NONE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -49,6 +50,13 @@ def test_verified_batch_opens_the_transaction_and_later_ones_cost_no_question(lo
     assert log.write(2, (7, 0, 5), FIRST) == (NONE, 5, 0, 0)
     assert (log.first_open(), log.open_transactions()) == (0, {7: 0})
     assert log.described() == {7: [0, 6, 1000, 0, FIRST, "app"]}
+
+
+def test_transaction_without_a_producer_id_is_none(log: TransactionLog) -> None:
+    before = log.dump()
+    assert log.write(1, (-1, -1, -1)).code == log.write(1, (-1, -1, -1), FIRST).code == INVALID_PRODUCER_ID_MAPPING
+    assert log.write(1, (-1, -1, -1), placed=b"placed").code == INVALID_PRODUCER_ID_MAPPING
+    assert log.dump() == before
 
 
 def test_sequence_is_looked_at_behind_the_question(log: TransactionLog) -> None:

@@ -186,12 +186,13 @@ class TransactionLog(Log):
         *,
         is_next: bool = False,
         placed: bytes | None = None,
+        inline: bytes = b"batch",
     ) -> Appended:
-        """A batch of a transaction; ``producer`` is id, epoch and base sequence."""
+        """A batch of a transaction, inline or placed; ``producer`` is id, epoch and base sequence."""
         temporary = [self.temporary()] if placed is not None else []
         if placed is not None:
             self.server.set(temporary[0], placed, px=60_000)
-        batch = b"batch" if placed is None else b""
+        batch = inline if placed is None else b""
         size = len(batch if placed is None else placed)
         args = (self.topic_id, self.run_id, records, size, 1000, 4_000_000_000, *producer, batch)
         rest = (1 if is_next else "", ordinal, "app" if ordinal else "")
