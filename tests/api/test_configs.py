@@ -214,10 +214,9 @@ def test_lists_are_appended_to_and_subtracted_from(broker: KorvetServer) -> None
         ),
         ([("retention.ms", 9, "5")], "INVALID_REQUEST", "Unknown operations type 9"),
         (
-            [("cleanup.policy", APPEND, "compact")],
+            [("min.insync.replicas", SET, "2")],
             "INVALID_CONFIG",
-            "Invalid value delete,compact for configuration cleanup.policy: "
-            "korvet does not support it yet, only 'delete'",
+            "Invalid value 2 for configuration min.insync.replicas: korvet does not support it yet, only '1'",
         ),
     ],
 )

@@ -91,8 +91,6 @@ def test_what_kafka_accepts_and_korvet_does_is_accepted(name: str, value: str) -
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("cleanup.policy", "compact"),
-        ("cleanup.policy", "delete, compact"),
         ("min.insync.replicas", "2"),
         ("flush.messages", "1"),
         ("unclean.leader.election.enable", "true"),
