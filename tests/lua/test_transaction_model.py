@@ -228,7 +228,7 @@ def test_transactions_in_any_order(server: redis.Redis, set_clock: Callable[[flo
     OnServer.server = server
     OnServer.set_clock = staticmethod(set_clock)
     checks: Any = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         OnServer,
         settings=settings(
             max_examples=40, stateful_step_count=40, deadline=None, database=None, suppress_health_check=checks
