@@ -100,7 +100,7 @@ async def test_who_is_cancelled_while_waiting_takes_nothing() -> None:
 
 def partition() -> Partition:
     topic = Topic(name="t", id=uuid4(), partitions=1, configs={})
-    return Partition(topic, 0, Namespace().partition("t", 0))
+    return Partition(topic, 0, Namespace().transaction_log("t", 0))
 
 
 def test_the_oldest_batches_are_dropped_over_the_budget() -> None:

@@ -1,0 +1,146 @@
+"""Transactions in a log, as one front-end sees them: what is asked of coordinators, and what committed readers get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+from kio.schema.errors import ErrorCode
+
+from korvet.errors import StoreUnavailable
+from korvet.store.log import Ending, Partition, Want
+from korvet.store.log.append import Membership
+from korvet.wire.fetch_response import PartitionRead
+from tests.api.data import records
+from tests.store.logs import EVERYTHING, LARGE, Front, batch, header, offsets, until
+from tests.support.redis import Server
+
+pytestmark = pytest.mark.anyio
+
+TRANSACTIONAL = 0x10
+ABORTABLE = int(ErrorCode.transaction_abortable)
+OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
+
+
+@dataclass
+class Coordinator:
+    """Answers with what it is given, and counts how often it was asked."""
+
+    ordinal_: int = 7
+    code: int = 0
+    failures: int = 0
+    transactional_id: str = "id"
+    asked: list[str] = field(default_factory=list)
+
+    async def ordinal(self, partition: Partition) -> tuple[int, int]:
+        self.asked.append(partition.topic.name)
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("away", outcome_unknown=False)
+        return self.code, self.ordinal_
+
+
+def transactional(sequence: int, epoch: int = 0, size: int = 10, count: int = 1) -> bytes:
+    return records(count, size, producer_id=5, producer_epoch=epoch, sequence=sequence, attributes=TRANSACTIONAL)
+
+
+async def append(front: Front, partition: Partition, data: bytes, member: Membership) -> tuple[int, int]:
+    appended = await front.log.append(partition, header(data), data, member)
+    return appended.code, appended.base_offset
+
+
+async def committed(front: Front, partition: Partition, offset: int) -> PartitionRead:
+    (found,) = await front.log.read([Want(partition, offset, EVERYTHING, is_committed=True)], EVERYTHING)
+    return found
+
+
+async def test_the_coordinator_is_asked_once_for_each_transaction(one: Front) -> None:
+    partition, coordinator = await one.partition(), Coordinator()
+    sizes = [10, LARGE, 10, LARGE, 10]
+    sent = [transactional(number, size=size) for number, size in enumerate(sizes)]
+    appends = [one.log.append(partition, header(data), data, coordinator) for data in sent]
+    assert [(await one).base_offset for one in appends] == [0, 1, 2, 3, 4]
+    assert len(coordinator.asked) == 1
+    assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=True)) == 0
+    assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=True)) == 0
+    assert (await committed(one, partition, 0)).high_watermark == 6
+    coordinator.ordinal_ = 8
+    assert await append(one, partition, transactional(0, epoch=1), coordinator) == (0, 6)
+    assert len(coordinator.asked) == 2
+
+
+async def test_a_refused_batch_holds_up_those_behind_it(one: Front) -> None:
+    """Else the second would be taken for the first of its producer, and the first would come too late."""
+    partition, coordinator = await one.partition(), Coordinator(failures=1)
+    first, second = transactional(0), transactional(1)
+    appends = [one.log.append(partition, header(data), data, coordinator) for data in (first, second)]
+    with pytest.raises(StoreUnavailable):
+        await appends[0]
+    assert (await appends[1]).code == OUT_OF_ORDER
+    assert await append(one, partition, first, coordinator) == (0, 0)
+    assert await append(one, partition, second, coordinator) == (0, 1)
+
+
+async def test_a_coordinators_code_is_the_outcome(one: Front) -> None:
+    partition, coordinator = await one.partition(), Coordinator(code=ABORTABLE)
+    assert await append(one, partition, transactional(0), coordinator) == (ABORTABLE, -1)
+    assert (await one.read(partition, 0)).high_watermark == 0
+
+
+async def test_what_an_older_history_left_open_is_aborted_first(one: Front) -> None:
+    partition = await one.partition()
+    assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
+    assert await append(one, partition, transactional(0, epoch=1), Coordinator(9)) == (0, 2)
+    assert await one.log.mark(partition, Ending(9, 5, 2, is_commit=True)) == 0
+    found = await committed(one, partition, 0)
+    assert (offsets(found), found.aborted) == ([0, 1, 2, 3], [(5, 0)])
+
+
+async def test_committed_readers_of_plain_topics_are_served_without_redis(redis_server: Server, one: Front) -> None:
+    partition = await one.partition()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        assert offsets(await committed(one, partition, 0)) == []
+        await one.append(partition, batch(2))
+        await one.append(partition, batch(1))
+        await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 3"))
+        with redis_server.paused(), anyio.fail_after(5):
+            found = await committed(one, partition, 0)
+            assert (offsets(found), found.last_stable, found.high_watermark) == ([0, 2], 3, 3)
+            assert offsets(await committed(one, partition, 3)) == []
+
+
+async def test_committed_readers_wait_at_an_open_transaction_without_redis(redis_server: Server, one: Front) -> None:
+    partition = await one.partition()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        assert offsets(await committed(one, partition, 0)) == []
+        await one.append(partition, batch(2))
+        await append(one, partition, transactional(0), Coordinator())
+        await one.append(partition, batch(1))
+        await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 4 2"))
+        with redis_server.paused(), anyio.fail_after(5):
+            found = await committed(one, partition, 0)
+            assert (offsets(found), found.last_stable, found.high_watermark) == ([0], 2, 4)
+            assert offsets(await committed(one, partition, 2)) == []
+            assert offsets(await one.read(partition, 0)) == [0, 2, 3]
+            assert one.log.stands_at_end(Want(partition, 2, 1, is_committed=True))
+            assert one.log.stands_at_end(Want(partition, 3, 1, is_committed=True))
+            assert not one.log.stands_at_end(Want(partition, 1, 1, is_committed=True))
+            assert not one.log.stands_at_end(Want(partition, 2, 1))
+        assert await one.log.mark(partition, Ending(7, 5, 0, is_commit=False)) == 0
+        await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 5"))
+    found = await committed(one, partition, 2)
+    assert (offsets(found), found.aborted) == ([2, 3, 4], [(5, 2)])
+
+
+async def test_many_aborted_transactions_are_told_as_far_as_they_matter(one: Front) -> None:
+    partition = await one.partition()
+    for number in range(30):
+        assert await append(one, partition, transactional(0, epoch=number), Coordinator(number)) == (0, 2 * number)
+        assert await one.log.mark(partition, Ending(number, 5, number + 1, is_commit=False)) == 0
+    found = await committed(one, partition, 0)
+    assert found.aborted == [(5, 2 * number) for number in range(30)]
+    (some,) = await one.log.read([Want(partition, 10, 1, is_committed=True)], 1)
+    assert (offsets(some), some.aborted) == ([10], [(5, 10)])
