@@ -55,7 +55,7 @@ async def _described(ctx: Context, topic: Topic | int | None, index: int) -> dic
                 "producer_epoch": one.epoch,
                 "last_sequence": one.last_sequence,
                 "last_timestamp": one.last_timestamp,
-                "coordinator_epoch": COORDINATOR_EPOCH if one.was_in_transaction else _NO_EPOCH,
+                "coordinator_epoch": COORDINATOR_EPOCH if one.transactional_id else _NO_EPOCH,
                 "current_txn_start_offset": one.first_open,
             }
             for one in producers

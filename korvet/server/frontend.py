@@ -67,6 +67,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
                 tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
                 tasks.start_soon(keep_swept, frontend.groups)
                 tasks.start_soon(transaction_sweep.keep_swept, frontend.transactions)
+                tasks.start_soon(transaction_sweep.keep_closed, frontend.transactions)
                 tasks.start_soon(frontend.groups.redis_groups.follow)
             yield Opened(store, frontends)
             async with anyio.create_task_group() as draining:

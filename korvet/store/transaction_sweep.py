@@ -20,6 +20,7 @@ from korvet.store.transactions import Transactions
 log = structlog.get_logger()
 
 INTERVAL_S: Final = 1.0
+HANGING_INTERVAL_S: Final = 60.0
 
 
 async def keep_swept(transactions: Transactions) -> None:
@@ -30,6 +31,16 @@ async def keep_swept(transactions: Transactions) -> None:
             await sweep(transactions)
         except KorvetError as error:
             log.warning("the sweep of transactions was cut short", reason=str(error))
+
+
+async def keep_closed(transactions: Transactions) -> None:
+    """Close every minute what a history that went back left open, until cancelled."""
+    while True:
+        await anyio.sleep(HANGING_INTERVAL_S)
+        try:
+            await transactions.close_hanging()
+        except KorvetError as error:
+            log.warning("the look for transactions that were left open was cut short", reason=str(error))
 
 
 async def sweep(transactions: Transactions) -> None:

@@ -35,6 +35,8 @@ log = structlog.get_logger()
 CONCURRENT: Final = int(ErrorCode.concurrent_transactions)
 NOT_FOUND: Final = int(ErrorCode.transactional_id_not_found)
 NO_ID: Final = -1
+_COMMITTED: Final = "CompleteCommit"
+_ENDED: Final = frozenset({"Empty", _COMMITTED, "CompleteAbort"})
 _ATTEMPTS: Final = 4
 _PAUSES_S: Final = (0.02,) * 5
 """As add.partitions.to.txn.retry.backoff.ms, up to add.partitions.to.txn.retry.backoff.max.ms."""
@@ -245,6 +247,32 @@ class Transactions:
         deadlines = self._namespace.transaction_deadlines(shard)
         found = await self._store.fcall(Purpose.COORDINATE, "korvet_txn_due", [deadlines], _MOST_DUE)
         return [text(transactional_id) for transactional_id in found]
+
+    async def close_hanging(self) -> None:
+        """Close what is open in partitions and over for its coordinator, as where a history went back.
+
+        By what the coordinator says of that very transaction, aborted where it knows nothing of it.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        for topic in tuple(self._catalog.topics()):
+            partitions = [self._log.partition(topic, index) for index in range(topic.partitions)]
+            for partition, meta in zip(partitions, await self._log.metas(partitions), strict=True):
+                if meta is not None and meta.stable < meta.end:
+                    await self._close_hanging_at(partition)
+
+    async def _close_hanging_at(self, partition: Partition) -> None:
+        for producer in await self._log.producers(partition) or ():
+            if producer.first_open < 0 or producer.ordinal < 0:
+                continue
+            # Asked after the partition: its coordinator knew of the transaction before the partition did.
+            known = await self.describe(producer.transactional_id)
+            is_same = known is not None and known.ordinal == producer.ordinal
+            if known is None or not is_same or known.state in _ENDED:
+                is_commit = is_same and known is not None and known.state == _COMMITTED
+                ending = Ending(producer.ordinal, producer.producer_id, producer.epoch, is_commit)
+                log.warning("a transaction that was left open is closed", log=partition.keys.log, ending=ending)
+                await self._log.mark(partition, ending)
 
     # ------------------------------------------------------------------ administration
 

@@ -9,11 +9,14 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from korvet.errors import StoreUnavailable
+from korvet.store.groups import Groups
 from korvet.store.log import Ending, Partition, Want
 from korvet.store.log.append import Membership
+from korvet.store.outages import Outages
+from korvet.store.transactions import Member, Transactions
 from korvet.wire.fetch_response import PartitionRead
 from tests.api.data import records
-from tests.store.logs import EVERYTHING, LARGE, Front, batch, header, offsets, until
+from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, header, offsets, until
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
@@ -144,3 +147,21 @@ async def test_many_aborted_transactions_are_told_as_far_as_they_matter(one: Fro
     assert found.aborted == [(5, 2 * number) for number in range(30)]
     (some,) = await one.log.read([Want(partition, 10, 1, is_committed=True)], 1)
     assert (offsets(some), some.aborted) == ([10], [(5, 10)])
+
+
+async def test_what_no_coordinator_knows_is_closed(one: Front) -> None:
+    partition = await one.partition()
+    groups = Groups(NAMESPACE, one.store, one.catalog, one.wakeups, Outages(one.store))
+    transactions = Transactions(NAMESPACE, one.store, one.catalog, one.log, groups)
+    assert await append(one, partition, transactional(0), Coordinator()) == (0, 0)
+    name = f"known-{partition.topic.name}"
+    _, producer_id, epoch = await transactions.init(name, 60_000, -1, -1)
+    member = Member(transactions, name, producer_id, epoch, True)
+    data = records(1, producer_id=producer_id, producer_epoch=epoch, sequence=0, attributes=TRANSACTIONAL)
+    assert await append(one, partition, data, member) == (0, 1)
+    await transactions.close_hanging()
+    found = await committed(one, partition, 0)
+    assert (offsets(found), found.last_stable, found.aborted) == ([0], 1, [(5, 0)])
+    assert (await transactions.end(name, producer_id, epoch, is_commit=True, version=2)).code == 0
+    found = await committed(one, partition, 0)
+    assert (offsets(found), found.last_stable, found.aborted) == ([0, 1, 2, 3], 4, [(5, 0)])

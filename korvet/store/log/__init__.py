@@ -63,14 +63,18 @@ _DECODERS = 2
 
 
 class Producer(NamedTuple):
-    """What a partition remembers of a producer; ``first_open`` is where its open transaction begins. -1 is unknown."""
+    """What a partition remembers of a producer; what is not known is -1 or empty.
+
+    ``first_open`` is where its open transaction begins, ``ordinal`` is that one's.
+    """
 
     producer_id: int
     epoch: int
     last_sequence: int
     last_timestamp: int
     first_open: int
-    was_in_transaction: bool
+    ordinal: int
+    transactional_id: str
 
 
 class Log:
@@ -250,10 +254,8 @@ class Log:
             )
             if code == GONE:
                 return None
-            for producer_id, epoch, sequence, timestamp, first_open, _, transactional_id in some:
-                found[producer_id] = Producer(
-                    producer_id, epoch, sequence, timestamp, first_open, bool(transactional_id)
-                )
+            for *known, transactional_id in some:
+                found[known[0]] = Producer._make((*known, transactional_id.decode()))
             if cursor == b"0":
                 break
         return list(found.values())
