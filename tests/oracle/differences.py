@@ -139,18 +139,6 @@ DIFFERENCES: Final = (
         reason="a topic that stands twice in a request: Kafka appends one of the two, korvet both",
     ),
     Difference(
-        api="create_topics",
-        path="topics[]",
-        script="create topic compacted",
-        reason="korvet does not compact, and refuses a topic that asks for it",
-    ),
-    Difference(
-        api="incremental_alter_configs",
-        path="responses[]",
-        script="incremental configs that compact",
-        reason="korvet does not compact, and refuses a topic that asks for it",
-    ),
-    Difference(
         api="incremental_alter_configs",
         path="responses[]",
         script="incremental configs by an unknown operation",

@@ -103,11 +103,7 @@ async def end_with(front: Front, partition: Partition) -> None:
     await fill(front, partition, [(END, b"")])
 
 
-@kafka(
-    "LogCleanerTest.testLogToClean",
-    "LogCleanerTest.testCleaningWithDeletes",
-    "LogCleanerTest.testLogCleanerRetainsLastWriteOfTombstone",
-)
+@kafka("LogCleanerTest.testCleaningWithDeletes")
 @pytest.mark.parametrize("codec", [0, 4])
 async def test_tombstone_stays_for_its_time_after_it_was_seen_first(one: Front, codec: int) -> None:
     partition = await one.partition()
@@ -142,10 +138,6 @@ async def test_young_batches_are_out_of_reach(one: Front) -> None:
     assert await seen(one, partition) == [(3, b"a", b"")]
 
 
-@kafka(
-    "LogCleanerManagerTest.testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio",
-    "LogCleanerManagerTest.testLogsWithSegmentsToDeleteShouldNotConsiderCleanupPolicyCompactLogs",
-)
 async def test_share_of_dirty_bytes_decides_unless_they_are_too_old(one: Front) -> None:
     partition = await one.partition()
     await fill(one, partition, *([(b"%d" % at, b"")] for at in range(6)))

@@ -42,7 +42,7 @@ def ported() -> list[Ported]:
     found = []
     for path in TESTS.rglob("test_*.py"):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 test = f"{path.relative_to(TESTS)}::{node.name}"
                 names = [name for decorator in node.decorator_list for name in _named(decorator)]
                 found += [Ported._make((*name.split("."), test)) for name in names]
