@@ -257,7 +257,7 @@ redis.register_function{
 -- KEYS[3] producers hash    producer id -> last batches
 -- KEYS[4] spare     stream  beside the log
 -- ARGV[1] topic_id   ARGV[2] token
--- ARGV[3] run_id   (optional) given with the next two where nothing was to be changed: where history did not part since,
+-- ARGV[3] run_id   (optional) given with the next two where nothing was to be changed: where these are still right,
 -- ARGV[4] epoch    (optional)
 -- ARGV[5] cleaned  (optional) the offset below which each key was looked at is remembered
 -- Returns {code, more}; more is 1 while something is left: call again; may be repeated
