@@ -1,4 +1,4 @@
-"""`korvet/store/contract.py`, the headers in ``lua/`` and FUNCTION LIST say the same."""
+"""`korvet/store/contract/`, the headers in ``lua/`` and FUNCTION LIST say the same."""
 
 from __future__ import annotations
 
