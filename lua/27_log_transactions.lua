@@ -99,7 +99,7 @@ end
 -- ARGV[12] ordinal of the transaction where the coordinator was asked, else ''   ARGV[13] transactional_id
 -- Returns the text `code base_offset log_start leader_epoch`, as log_append
 -- Codes: GONE, RESEND, VERIFY, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING (none
--- is given), INVALID_TXN_STATE (the ordinal is that of a transaction which was ended here), CONCURRENT_TRANSACTIONS (one
+-- is given), INVALID_TXN_STATE (the ordinal is that of a transaction that was ended here), CONCURRENT_TRANSACTIONS (one
 -- before it is open, of which its coordinator does not know: it is to be aborted first)
 -- Source: UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.appendDataBatch
 function log.append_transactional(keys, args)
