@@ -118,7 +118,7 @@ DIFFERENCES: Final = (
     Difference(
         api="produce",
         path="responses[].partition_responses[].record_errors",
-        reason="batches are decoded only where the topic asks for it, so else korvet refuses a batch and names no record of it",
+        reason="only batches of topics that ask for it are decoded; of others korvet names no record",
     ),
     Difference(
         api="*",
