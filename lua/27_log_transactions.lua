@@ -35,21 +35,22 @@ end
 
 -- The outcome of a batch as log.append_batch wants it, by the state of its producer and the transaction that it is of.
 -- A producer that is to be verified is told so before its sequence is looked at: the batch before this one may be on
--- its way to be verified as well.
+-- its way to be verified as well. Where history went back in the midst of a transaction, no gap is let pass: what is
+-- missing would be missing from what is committed, and its producer can abort.
 local function admit_transactional(batch, keys, args, leader_epoch, base, first_open)
   local producer_id, epoch, first = args[7], args[8], tonumber(args[9])
   local last = (first + args[3] - 1) % producer.SEQUENCES
   local state = redis.call('HGET', keys[3], producer_id)
-  local outcome, first_base, kept, open = code.NONE, nil, '', ''
+  local is_open = state and string.match(state, '^(%-?%d+) %d+%*') == epoch
+  local outcome, first_base, kept = code.NONE, nil, ''
   if state then
-    outcome, first_base, kept, open = producer.judge(state, epoch, first, last, leader_epoch, batch.is_next)
+    outcome, first_base, kept = producer.judge(state, epoch, first, last, leader_epoch, batch.is_next or is_open)
   elseif batch.is_next then
     outcome = code.OUT_OF_ORDER_SEQUENCE_NUMBER
   end
   if outcome == code.INVALID_PRODUCER_EPOCH or first_base then
     return outcome, first_base
   end
-  local is_open = open == '*' and string.match(state, '^%-?%d+') == epoch
   if batch.ordinal then
     batch.known = log.transaction_of(keys[6], producer_id)
     redis.call('ZCARD', keys[4])

@@ -68,6 +68,17 @@ def test_sequence_is_looked_at_behind_the_question(log: TransactionLog) -> None:
     assert log.write(1, (7, 1, 0), FIRST + 1).code == NONE
 
 
+def test_gap_in_an_open_transaction_is_refused_though_history_went_back(log: TransactionLog) -> None:
+    log.write(3, (7, 0, 0), FIRST)
+    log.run_id = "2" * 40
+    assert log.write(3, (7, 0, 6)).code == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.write(3, (7, 0, 6), FIRST).code == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.write(3, (7, 0, 3)).base_offset == 3
+    log.mark((7, 0), FIRST)
+    log.run_id = "3" * 40
+    assert log.write(3, (7, 0, 60), FIRST + 1).code == NONE, "what was lost is of transactions that were ended"
+
+
 def test_duplicate_gets_its_first_offset_with_and_without_the_transaction(log: TransactionLog) -> None:
     log.write(3, (7, 0, 0), FIRST)
     before = log.dump()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.errors import StoreUnavailable
 from korvet.store.groups import Groups
-from korvet.store.log import Ending, Partition, Want
+from korvet.store.log import Ending, Log, Partition, Want
 from korvet.store.log.append import Membership
 from korvet.store.outages import Outages
 from korvet.store.transactions import Member, Transactions
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.anyio
 
 TRANSACTIONAL = 0x10
 ABORTABLE = int(ErrorCode.transaction_abortable)
+OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
 OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
 
 
@@ -165,3 +168,44 @@ async def test_what_no_coordinator_knows_is_closed(one: Front) -> None:
     assert (await transactions.end(name, producer_id, epoch, is_commit=True, version=2)).code == 0
     found = await committed(one, partition, 0)
     assert (offsets(found), found.last_stable, found.aborted) == ([0, 1, 2, 3], 4, [(5, 0)])
+
+
+async def test_records_whose_abort_is_trimmed_away_meanwhile_are_not_given_out(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await one.partition()
+    read = importlib.import_module("korvet.store.log.read")
+    ask = read._aborted
+    assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
+    assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
+    await one.append(partition, batch(1))
+
+    async def trim_before(log: Log, want: Want, *args: Any) -> list[tuple[int, int]] | None:
+        assert await log.trim(partition, 2) == (0, 2)
+        found: list[tuple[int, int]] | None = await ask(log, want, *args)
+        return found
+
+    monkeypatch.setattr(read, "_aborted", trim_before)
+    found = await committed(one, partition, 0)
+    assert (found.code, found.records) == (OUT_OF_RANGE, [])
+    assert offsets(await committed(one, partition, 2)) == [2]
+
+
+async def test_last_stable_offset_is_not_below_the_start(one: Front) -> None:
+    partition = await one.partition()
+    assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
+    await one.append(partition, batch(2))
+    assert await one.log.trim(partition, 2) == (0, 2)
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        found = await committed(one, partition, 2)
+        assert (found.code, offsets(found), found.last_stable, found.high_watermark) == (0, [], 2, 3)
+        await one.append(partition, batch(1))
+        await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 4 0"))
+        found = await committed(one, partition, 2)
+        assert (found.code, offsets(found), found.last_stable, found.high_watermark) == (0, [], 2, 4)
+    (meta,) = await one.log.metas([partition])
+    assert meta is not None and meta.stable == 2
+    assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
+    found = await committed(one, partition, 2)
+    assert (offsets(found), found.last_stable) == ([1, 3, 4], 5)

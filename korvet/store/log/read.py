@@ -12,8 +12,9 @@ front-end knows must have been asked for since the subscription stands and since
 
 **Committed records.** Who wants only these reads up to the last stable offset, which is where the oldest open
 transaction begins, and is told which transactions were aborted in what was read. The list of these is asked for after
-the meta hash, and only where one of them ended at or above the offset: so what is read later is never older. Out of
-memory come only batches without a transaction, for which no list is needed.
+the meta hash, and only where one of them ended at or above the offset: so what is read later is never older. Whether
+some were forgotten meanwhile the meta hash tells, which is asked for once more behind the list. Out of memory come only
+batches without a transaction, for which no list is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from korvet.wire.fetch_response import EpochEnd, PartitionRead
 if TYPE_CHECKING:
     from korvet.store.log import Log
 
-META_FIELDS = ("topic_id", "start", "end", "epoch", "epochs", "run_id", "first_open", "last_aborted")
+META_FIELDS = ("topic_id", "start", "end", "epoch", "epochs", "run_id", "first_open", "last_aborted", "cleaned")
 OFFSET_OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
 KAFKA_STORAGE_ERROR = int(ErrorCode.kafka_storage_error)
 UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.unknown_topic_or_partition)
@@ -73,7 +74,9 @@ class Unreadable(Enum):
 class Meta(NamedTuple):
     """A partition's meta hash, as far as readers need it.
 
-    ``stable`` is the last stable offset, ``last_aborted`` the last offset of the last aborted transaction, or -1.
+    ``stable`` is the last stable offset, which is never below the start, though transactions that began there may be
+    open. ``last_aborted`` is the last offset of the last aborted transaction, ``cleaned`` where compaction has come to,
+    -1 where there is none.
     """
 
     start: int
@@ -82,6 +85,7 @@ class Meta(NamedTuple):
     epochs: bytes
     stable: int
     last_aborted: int
+    cleaned: int
 
 
 class Entry(NamedTuple):
@@ -192,6 +196,7 @@ def _from_memory(log: Log, want: Want, room: _Room) -> PartitionRead | None:
         return None
     if (code := check_leader_epoch(want.leader_epoch, partition.epoch)) != 0:
         return PartitionRead(partition.index, code)
+    stable = max(stable, partition.start)
     found = PartitionRead(partition.index, 0, end, partition.start, stable)
     until = stable if want.is_committed else end
     if offset >= until:
@@ -244,15 +249,16 @@ async def meta_of(log: Log, partition: Partition, reply: Sequence[Any]) -> Meta 
     again, an epoch is begun at once and not only by the next append, so that consumers learn of a truncation before
     they are past it.
     """
-    topic_id, start, end, epoch, epochs, run_id, first_open, last_aborted = reply
+    topic_id, start, end, epoch, epochs, run_id, first_open, *rest = reply
     if topic_id is None or topic_id.decode() != partition.topic_id:
         return Unreadable.MENDED if await log.restore(partition) else Unreadable.NO_TOPIC
     holder = run_id.decode()
     if not holder or (holder != partition.run_id and holder != log.find_run_id(partition)):
         await log.take_over(partition)
         return Unreadable.MENDED
-    stable = int(end if first_open is None else first_open)
-    meta = Meta(int(start), int(end), int(epoch), epochs, stable, -1 if last_aborted is None else int(last_aborted))
+    stable = int(end) if first_open is None else max(int(start), int(first_open))
+    last_aborted, cleaned = (-1 if offset is None else int(offset) for offset in rest)
+    meta = Meta(int(start), int(end), int(epoch), epochs, stable, last_aborted, cleaned)
     if not partition.note(meta.epoch, meta.end, meta.start):
         # Answers of one connection come in order, so an older epoch is another history; what was known of it is void.
         partition.forget()
@@ -297,7 +303,7 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
 
 
 async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], room: _Room) -> PartitionRead | None:
-    """The batches that fit, or None when a placed one is gone."""
+    """The batches that fit; None where a placed one is gone, or what tells of the aborted ones among them may be."""
     partition = want.partition
     found = PartitionRead(partition.index, 0, meta.end, meta.start, meta.stable)
     until = meta.stable if want.is_committed else meta.end
@@ -309,7 +315,9 @@ async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], r
             partition.watched_at = log.now()
         return found
     if want.is_committed and meta.last_aborted >= want.offset:
-        found.aborted = await _aborted(log, partition, want.offset, chosen[-1].next_offset)
+        found.aborted = await _aborted(log, want, meta, chosen[-1].next_offset)
+        if found.aborted is None:
+            return None
     batches = await fetch_batches(log, partition, chosen)
     if batches is None:
         return None
@@ -323,27 +331,36 @@ async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], r
     return found
 
 
-async def _aborted(log: Log, partition: Partition, offset: int, next_offset: int) -> list[tuple[int, int]]:
-    """The aborted transactions with records from an offset to another, as producer ids and first offsets.
+async def _aborted(log: Log, want: Want, meta: Meta, next_offset: int) -> list[tuple[int, int]] | None:
+    """The aborted transactions with records from a reader's offset to another, as producer ids and first offsets.
+
+    None where some may be missing: a trim forgets them with their records, compaction some time after these, and
+    another history has others. But the records that they are asked for were read before.
 
     Source: TransactionIndex.collectAbortedTxns
     """
+    partition, offset = want.partition, want.offset
     name = partition.transaction_keys.aborted
     found: list[tuple[int, int]] = []
-    at = 0
-    while True:
-        some = await log.store.call(
+    at, is_last = 0, False
+    while not is_last:
+        page = log.store.call(
             Purpose.READ, name, "ZRANGE", name, offset, "+inf", "BYSCORE", "LIMIT", at, _ABORTED_AT_ONCE
         )
+        asked = ask_meta(log, partition)
+        some = await page
         for member in some:
             first, _, producer_id, stable = map(int, member.split())
             if first < next_offset:
                 found.append((producer_id, first))
-            if stable >= next_offset:
-                return found
-        if len(some) < _ABORTED_AT_ONCE:
-            return found
+            if is_last := stable >= next_offset:
+                break
+        now = await meta_of(log, partition, await asked)
+        if not isinstance(now, Meta) or now.start > offset or (now.epoch, now.cleaned) != (meta.epoch, meta.cleaned):
+            return None
+        is_last = is_last or len(some) < _ABORTED_AT_ONCE
         at += len(some)
+    return found
 
 
 def _remember(log: Log, partition: Partition, entries: Sequence[Entry], batches: Sequence[bytes]) -> None:
