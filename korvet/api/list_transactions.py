@@ -34,7 +34,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     answer: dict[str, Any] = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": ()}
     try:
         matches = re.compile(getattr(request, "transactional_id_pattern", None) or "")
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return {**answer, "error_code": ErrorCode.invalid_regular_expression, "unknown_state_filters": ()}
     transactions = ctx.frontend.transactions
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import StoreUnavailable
+from korvet.errors import StoreError, StoreUnavailable
 from korvet.store.groups import Groups
 from korvet.store.log import Ending, Log, Partition, Want
 from korvet.store.log.append import Membership
@@ -83,6 +83,19 @@ async def test_a_refused_batch_holds_up_those_behind_it(one: Front) -> None:
     appends = [one.log.append(partition, header(data), data, coordinator) for data in (first, second)]
     with pytest.raises(StoreUnavailable):
         await appends[0]
+    assert (await appends[1]).code == OUT_OF_ORDER
+    assert await append(one, partition, first, coordinator) == (0, 0)
+    assert await append(one, partition, second, coordinator) == (0, 1)
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_a_batch_that_fails_when_it_is_sent_again_holds_up_those_behind_it(one: Front, size: int) -> None:
+    partition, coordinator = await one.partition(), Coordinator(ordinal_=cast(int, "none"))
+    first, second = transactional(0, size=size), transactional(1, size=size)
+    appends = [one.log.append(partition, header(data), data, coordinator) for data in (first, second)]
+    with pytest.raises(StoreError):
+        await appends[0]
+    coordinator.ordinal_ = 7
     assert (await appends[1]).code == OUT_OF_ORDER
     assert await append(one, partition, first, coordinator) == (0, 0)
     assert await append(one, partition, second, coordinator) == (0, 1)

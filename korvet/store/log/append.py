@@ -202,6 +202,8 @@ class Appending:
             if appended.code != VERIFY:
                 break
             is_asked = True
+        if appended.code in (VERIFY, _CONCURRENT):
+            self._fail(StoreError("not in a transaction yet"))
         return appended
 
     async def _send_again(self) -> Appended:
@@ -211,6 +213,9 @@ class Appending:
             return _parsed(await self._reply)
         except SlotMoving:
             return _parsed(self._not_placed())
+        except KorvetError as error:
+            self._fail(error)
+            raise
 
     async def _ask(self) -> int:
         """Learn the ordinal; a code where there is none."""
@@ -227,6 +232,8 @@ class Appending:
 
     def _fail(self, error: KorvetError) -> None:
         """Let those behind this batch not be taken for the first of their producer."""
+        if self._batch.producer_id < 0:
+            return
         failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         failed.set_exception(error)
         failed.exception()
