@@ -62,6 +62,9 @@ function log.trim(keys, args)
   if offset < -1 or offset > log_end then
     return { code.OFFSET_OUT_OF_RANGE, log_start, 0 }
   end
+  if keys[5] then
+    redis.call('ZCARD', keys[5])
+  end
   local new_start = math.max(log_start, offset == -1 and log_end or offset)
   local below = redis.call('XRANGE', keys[1], '-', value.integer(new_start) .. '-0', 'COUNT', log.STEP)
   if new_start > log_start then

@@ -152,6 +152,9 @@ function group.delete(keys, args)
       return code.RETRY
     end
   end
+  if keys[7] then
+    redis.call('HLEN', keys[7])
+  end
   redis.call('UNLINK', unpack(keys, 1, 6)) -- first write
   if keys[7] then
     group.close_pending(keys[7])

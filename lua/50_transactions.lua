@@ -38,8 +38,12 @@ local transaction = {
   GRACE_MS = 1000,
 }
 
--- The id's state, read from its hash; without fields.state there is none.
+-- The id's state, read from its hash; without fields.state there is none. Keys of the wrong type fail here, while
+-- nothing is written.
 function transaction.open(keys)
+  if keys[2] then
+    redis.call('ZCARD', keys[2])
+  end
   local names = {}
   for at, field in ipairs(transaction.FIELDS) do
     names[at] = field[1]

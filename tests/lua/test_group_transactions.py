@@ -349,3 +349,11 @@ def test_offset_without_transactions_costs_no_look_at_them(group: TransactionGro
     group.commit({"t:0": position(1)})
     assert group.stable_offsets("t:0") == {"t:0": "1"}
     assert not group.server.exists(group.pending)
+
+
+def test_group_with_pending_ones_of_the_wrong_type_is_not_half_deleted(group: TransactionGroup) -> None:
+    group.commit({"t:0": position(5)})
+    group.server.set(group.pending, "text")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        group.remove()
+    assert group.committed("t:0") == {"t:0": "5"}

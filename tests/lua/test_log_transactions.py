@@ -406,3 +406,14 @@ def test_producers_are_told_with_what_is_known(log: TransactionLog) -> None:
     log.topic_id = "b" * 32
     reply = log.server.fcall_ro("korvet_log_producers", 6, *log.keys, log.topic_id, 0)
     assert reply == [GONE, b"0", []]
+
+
+def test_trim_finds_aborted_ones_of_the_wrong_type_before_anything_is_written(log: TransactionLog) -> None:
+    log.write(3, (7, 0, 0), FIRST)
+    log.mark((7, 0), FIRST, "abort")
+    log.server.delete(log.keys[4])
+    log.server.set(log.keys[4], "text")
+    before = log.dump()
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        log.trim(4)
+    assert log.dump() == before

@@ -32,6 +32,24 @@ def app(server: redis.Redis, set_clock: Callable[[float], None]) -> Transactiona
     return Transactional(server, set_clock)
 
 
+@pytest.mark.parametrize("call", ["add", "end", "complete", "expire", "init"])
+def test_deadlines_of_the_wrong_type_are_found_before_anything_is_written(app: Transactional, call: str) -> None:
+    (mine, ordinal) = app.begun("t:0")
+    if call == "complete":
+        app.end(mine)
+    app.pass_time(3600)
+    app.server.delete(app.keys[1])
+    app.server.set(app.keys[1], "text")
+    before = app.describe()
+    calls: dict[str, Callable[[], object]] = {
+        "add": lambda: app.add(mine, {"t:1": TOPIC_ID}), "end": lambda: app.end(mine), "init": app.init,
+        "complete": lambda: app.complete(ordinal), "expire": app.expire,
+    }  # fmt: skip
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        calls[call]()
+    assert app.describe() == before
+
+
 # ---------------------------------------------------------------------- InitProducerId
 
 
