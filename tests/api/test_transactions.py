@@ -326,7 +326,7 @@ def test_transactions_are_described_and_listed(broker: KorvetServer) -> None:
     assert listed(broker, mine, transactional_id_pattern="txn") is None
     # One for which an engine that tries again and again would not end.
     assert listed(broker, mine, transactional_id_pattern="(.+)+#") is None
-    for pattern in ("(", "a{99999999999999}", "[", r"(?=a)"):
+    for pattern in ("(", "a{2000}", "[", r"(?=a)"):
         answer = ask(broker.port, "list_transactions", 2, **FILTERS | {"transactional_id_pattern": pattern})
         assert answer["error_code"] == "INVALID_REGULAR_EXPRESSION"
     assert ask(broker.port, "list_transactions", 2, **FILTERS | {"state_filters": ["Odd"]})[
