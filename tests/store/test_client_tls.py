@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from korvet.errors import StoreUnavailable
 from korvet.store.client import Purpose, open_store
 from tests.support.redis import Server, ServerUnavailable, free_port, running_server, unavailable
+from tests.support.tools import find_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -35,9 +35,7 @@ class Secure(NamedTuple):
 
 def self_signed(directory: Path) -> tuple[Path, Path]:
     """A key and a certificate for 127.0.0.1."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
+    openssl = find_tool("openssl")
     key, certificate = directory / "key.pem", directory / "cert.pem"
     subprocess.run(
         [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1",
