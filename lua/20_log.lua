@@ -2,13 +2,15 @@
 --
 -- Entry id = `<offset just past the batch>-0`. Field `i` is the entry's index, `b` the batch; a batch without `b` is
 -- placed: it lies at key `<log>:<offset just past the batch>`, or at the one that field `p` names in the place of the
--- offset, where compaction wrote it. The index is a text of integers, of which records is the span of offsets:
+-- offset, where compaction wrote it. In a topic of records an entry is one record, and its third field `r`; see
+-- 2a_log_records.lua. The index is a text of integers, of which records is the span of offsets:
 --   records size max_timestamp running_max_timestamp running_bytes running_batches leader_epoch crc
 -- The meta hash: topic_id; run_id of the server that began the leader epoch; start, end, epoch; epochs, a text
 -- `epoch:start_offset,...`, oldest first; totals, a text `running_max_timestamp running_bytes running_batches` of the
 -- last entry; first_open, the first offset of the open transactions, absent where there is none; last_aborted, the
--- last offset of the last aborted transaction. A batch without timestamps (max_timestamp below 0) raises the running
--- maximum to the time of its append. The last stable offset is first_open, else end.
+-- last offset of the last aborted transaction; records, what Redis users may add, absent where nothing. A batch without
+-- timestamps (max_timestamp below 0) raises the running maximum to the time of its append. The last stable offset is
+-- first_open, else end.
 --
 -- The log's channel carries `leader_epoch end`, and behind it the last stable offset where that is another.
 local log = {}
@@ -47,7 +49,7 @@ function log.place_of(entry)
   if fields[3] == 'p' then
     return fields[4]
   end
-  return fields[3] ~= 'b' and log.next_offset(entry) or nil
+  return not fields[3] and log.next_offset(entry) or nil
 end
 
 -- Make the keys of a partition's transactions, each with a member of the empty name below all others.

@@ -65,13 +65,28 @@ function log.totals_with(totals, size, max_timestamp)
   return running_max .. string.format(' %d %d', running_bytes + size, running_batches + 1)
 end
 
+-- Write a batch as an entry.
+function log.write_batch(log_key, temporary_key, next_offset, args, totals, epoch)
+  local call = redis.call
+  local index = args[3] .. ' ' .. args[4] .. ' ' .. args[5] .. ' ' .. totals .. ' ' .. epoch .. ' ' .. args[6]
+  if temporary_key then
+    local placed_key = log.placed_key(log_key, next_offset)
+    call('RENAME', temporary_key, placed_key) -- first write
+    call('PERSIST', placed_key)
+    call('XADD', log_key, next_offset, 'i', index)
+  else
+    call('XADD', log_key, next_offset, 'i', index, 'b', args[10]) -- first write
+  end
+end
+
 -- Append a batch, whose arguments are those of log_append. A transaction, where there is one, judges it in the place of
 -- its producer's state: admit(transaction, keys, args, leader_epoch, base) returns what producer.admit does, and then
--- first_open as it is afterwards; write(transaction, keys, args, base) does what else there is to be written.
-function log.append_batch(keys, args, temporary_key, transaction)
+-- first_open as it is afterwards; write(transaction, keys, args, base) does what else there is to be written. Records,
+-- where they are given (see log.records_of), are stored one by one in the place of the batch.
+function log.append_batch(keys, args, temporary_key, transaction, records)
   local call = redis.call
   local log_key, meta_key = keys[1], keys[2]
-  local records, size, max_timestamp, producer_id = args[3], args[4], args[5], args[7]
+  local count, size, max_timestamp, producer_id = args[3], args[4], args[5], args[7]
   local meta = call('HMGET', meta_key, 'topic_id', 'run_id', 'start', 'end', 'epoch', 'totals', 'first_open')
   if meta[1] ~= args[1] then
     return log.not_appended(temporary_key, code.GONE, -1, -1, -1)
@@ -100,16 +115,13 @@ function log.append_batch(keys, args, temporary_key, transaction)
     return log.appended(code.RESEND, -1, start, meta[5])
   end
 
-  local totals = log.totals_with(meta[6], size, max_timestamp)
-  local next_offset = string.format('%d', base + records)
-  local index = records .. ' ' .. size .. ' ' .. max_timestamp .. ' ' .. totals .. ' ' .. epoch .. ' ' .. args[6]
-  if temporary_key then
-    local placed_key = log.placed_key(log_key, next_offset)
-    call('RENAME', temporary_key, placed_key) -- first write
-    call('PERSIST', placed_key)
-    call('XADD', log_key, next_offset, 'i', index)
+  local next_offset = string.format('%d', base + count)
+  local totals
+  if records then
+    totals = log.write_records(log_key, base, epoch, meta[6], records) -- first write
   else
-    call('XADD', log_key, next_offset, 'i', index, 'b', args[10]) -- first write
+    totals = log.totals_with(meta[6], size, max_timestamp)
+    log.write_batch(log_key, temporary_key, next_offset, args, totals, epoch) -- first write
   end
   call('HSET', meta_key, 'end', next_offset, 'totals', totals)
   if epochs then

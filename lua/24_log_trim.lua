@@ -114,6 +114,15 @@ function log.discard_spare(log_key, spare_key)
   return true
 end
 
+-- Where Redis users put records for a partition, and where those lie that were not taken.
+function log.inlet_key(log_key)
+  return (string.gsub(log_key, 'log$', 'in'))
+end
+
+function log.refused_key(inlet_key)
+  return inlet_key .. ':refused'
+end
+
 -- log_delete: remove a partition, a bounded number of batches at a time
 -- KEYS[1] log       stream  record batches
 -- KEYS[2] meta      hash    identity, offsets, epochs, totals
@@ -137,7 +146,8 @@ function log.delete(keys, args)
   log.drop(log_key, entries) -- first write
   is_last = is_last and not log.discard_spare(log_key, log.spare_key(log_key))
   if is_last then
-    redis.call('UNLINK', unpack(keys))
+    local inlet_key = log.inlet_key(log_key)
+    redis.call('UNLINK', inlet_key, log.refused_key(inlet_key), unpack(keys))
   elseif meta[1] then
     redis.call('HDEL', meta_key, 'topic_id')
     redis.call('HSET', meta_key, 'deleting', topic_id)

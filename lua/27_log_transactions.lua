@@ -86,6 +86,17 @@ local function write_transactional(batch, keys, args, base)
   end
 end
 
+-- The transaction that an append's arguments tell of, as log.append_batch wants it.
+function log.transaction_with(args)
+  return {
+    admit = admit_transactional,
+    write = write_transactional,
+    is_next = args[11] ~= '' or nil,
+    ordinal = args[12] ~= '' and value.number(args[12], 'ordinal') or nil,
+    transactional_id = args[13],
+  }
+end
+
 -- log_append_transactional: append a record batch of a transaction
 -- KEYS[1] log          stream  record batches
 -- KEYS[2] meta         hash    identity, offsets, epochs, totals
@@ -107,13 +118,7 @@ function log.append_transactional(keys, args)
   if value.number(args[7], 'producer_id') < 0 then
     return log.not_appended(keys[7], code.INVALID_PRODUCER_ID_MAPPING, -1, -1, -1)
   end
-  return log.append_batch(keys, args, keys[7], {
-    admit = admit_transactional,
-    write = write_transactional,
-    is_next = args[11] ~= '' or nil,
-    ordinal = args[12] ~= '' and value.number(args[12], 'ordinal') or nil,
-    transactional_id = args[13],
-  })
+  return log.append_batch(keys, args, keys[7], log.transaction_with(args))
 end
 redis.register_function{
   function_name = 'korvet_log_append_transactional',

@@ -3,8 +3,8 @@
 - 3: record batches of magic 2 only   - 5: log start offset   - 7: zstd   - 8: record errors and messages
 - 9: flexible   - 10: leader hints, which korvet never gives   - 13: topics by id
 
-A request for a topic with a value schema or a compression of its own is not started at once, but handled in its turn:
-its batches are opened first.
+A request for a topic with a value schema, a compression of its own or storage by records is not started at once, but
+handled in its turn: its batches are opened first.
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
 
 A batch of a transaction joins it with version 12 and newer; older ones must have had AddPartitionsToTxn before. Codes
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Generator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -31,10 +31,10 @@ from korvet.api.data_failures import (
     UNKNOWN_TOPIC_OR_PARTITION,
     failure_code,
 )
-from korvet.api.record_values import recompressed_for, refused_for_values
+from korvet.api.record_values import recompressed_for, refused_for_values, split_for
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
-from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
+from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Log, Partition
 from korvet.store.transactions import Member
 from korvet.wire.batch import (
     INVALID_RECORD,
@@ -48,6 +48,7 @@ from korvet.wire.batch import (
 )
 from korvet.wire.compacted import keyless
 from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
+from korvet.wire.record_entries import SplitRecord, arguments
 from korvet.wire.records import UndecodableRecords
 
 INVALID_REQUIRED_ACKS: Final = int(ErrorCode.invalid_required_acks)
@@ -87,7 +88,19 @@ class _Pending:
 
 
 Outcome = PartitionAnswer | _Pending
-_Job = tuple[list[Outcome], int, Partition, Batch, bytes | memoryview]
+
+
+class _Job(NamedTuple):
+    """A partition whose outcome is open, at a place of its topic's; ``split`` are records to be stored one by one."""
+
+    outcomes: list[Outcome]
+    at: int
+    partition: Partition
+    batch: Batch
+    records: bytes | memoryview
+    split: list[SplitRecord] | None = None
+
+
 _Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], Refusal | None]
 
 
@@ -120,19 +133,32 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
     log = ctx.frontend.log
     left = []
     for job in jobs:
-        outcomes, at, partition, batch, records = job
-        records = records[: batch.size_bytes]
-        limits = log.limits(partition)
-        if not limits.opens_batches or refusal(batch, records, limits.max_message_bytes) is not None:
+        records = job.records[: job.batch.size_bytes]
+        limits = log.limits(job.partition)
+        if not limits.opens_batches or refusal(job.batch, records, limits.max_message_bytes) is not None:
             left.append(job)
             continue
-        refused = await refused_for_values(log, partition, batch, records)
-        opened = refused or await recompressed_for(log, partition, batch, records)
+        opened = await _open(log, job._replace(records=records))
         if isinstance(opened, Refusal):
-            outcomes[at] = _Pending(partition, None, refusal=opened)
+            job.outcomes[job.at] = _Pending(job.partition, None, refusal=opened)
         else:
-            left.append((outcomes, at, partition, *opened))
+            left.append(opened)
     return topics, left, why
+
+
+async def _open(log: Log, job: _Job) -> _Job | Refusal:
+    """The job with what its topic makes of the batch, or why that is not taken."""
+    partition = job.partition
+    refused = await refused_for_values(log, partition, job.batch, job.records)
+    opened = refused or await recompressed_for(log, partition, job.batch, job.records)
+    if isinstance(opened, Refusal):
+        return opened
+    batch, records = opened
+    # What became too large by that is refused as such.
+    if refusal(batch, records, log.limits(partition).max_message_bytes) is not None:
+        return job._replace(batch=batch, records=records)
+    split = await split_for(log, partition, batch, records)
+    return split if isinstance(split, Refusal) else job._replace(batch=batch, records=records, split=split)
 
 
 def _begin(ctx: Context, request: Any, plan: _Plan) -> _Produced:
@@ -140,11 +166,11 @@ def _begin(ctx: Context, request: Any, plan: _Plan) -> _Produced:
     if why is not None:
         return _Produced(ctx, request.acks, _all_failed(ctx, request, why))
     has_valid_acks = request.acks in _VALID_ACKS
-    for outcomes, at, partition, batch, records in jobs:
+    for job in jobs:
         if has_valid_acks:
-            outcomes[at] = _append(ctx, request, partition, batch, records)
+            job.outcomes[job.at] = _append(ctx, request, job)
         else:
-            outcomes[at] = PartitionAnswer(partition.index, INVALID_REQUIRED_ACKS)
+            job.outcomes[job.at] = PartitionAnswer(job.partition.index, INVALID_REQUIRED_ACKS)
     return _Produced(ctx, request.acks, topics)
 
 
@@ -166,7 +192,7 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
             if may_wait and (partition is None or partition.repairing or _opens_batches(ctx, partition)):
                 return None
             if partition is not None and not isinstance(batch, Refusal):
-                jobs.append((outcomes, len(outcomes), partition, batch, part.records))
+                jobs.append(_Job(outcomes, len(outcomes), partition, batch, part.records))
             outcomes.append(outcome)
         if outcomes:
             topics.append((name, outcomes))
@@ -223,9 +249,10 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
     ]
 
 
-def _append(ctx: Context, request: Any, partition: Partition, batch: Batch, records: bytes | memoryview) -> Outcome:
+def _append(ctx: Context, request: Any, job: _Job) -> Outcome:
     """Judge a batch as the log does, and send it to Redis."""
     log = ctx.frontend.log
+    partition, batch, records = job.partition, job.batch, job.records
     limits = log.limits(partition)
     if len(records) != batch.size_bytes:
         records = records[: batch.size_bytes]
@@ -233,7 +260,7 @@ def _append(ctx: Context, request: Any, partition: Partition, batch: Batch, reco
     append_time = _NO_TIMESTAMP
     now_ms = time.time_ns() // 1_000_000
     if refused is None and not limits.is_log_append_time:
-        refused = _judge_timestamps(batch, limits, now_ms)
+        refused = _judge_timestamps(job, limits, now_ms)
     if refused is None and limits.is_compacted:
         refused = _judge_keys(partition, batch, records)
     if refused is not None:
@@ -251,12 +278,16 @@ def _append(ctx: Context, request: Any, partition: Partition, batch: Batch, reco
         member = Member(
             ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins
         )
-    return _Pending(partition, log.append(partition, batch, records, member), append_time=append_time)
+    entries = None if job.split is None else arguments(batch, job.split)
+    return _Pending(partition, log.append(partition, batch, records, member, entries), append_time=append_time)
 
 
-def _judge_timestamps(batch: Batch, limits: Limits, now_ms: int) -> Refusal | None:
-    """As LogValidator.validateTimestamp, by the header alone: the records that are meant are not listed."""
-    oldest, newest = batch.base_timestamp, batch.max_timestamp
+def _judge_timestamps(job: _Job, limits: Limits, now_ms: int) -> Refusal | None:
+    """As LogValidator.validateTimestamp, by the header alone where it is what counts. Records are not listed."""
+    oldest, newest = job.batch.base_timestamp, job.batch.max_timestamp
+    if job.split:
+        times = [record.timestamp for record in job.split]
+        oldest, newest = min(times), max(times)
     is_late = newest != _NO_TIMESTAMP and newest - now_ms > limits.max_ahead_ms
     if is_late or (oldest != _NO_TIMESTAMP and now_ms - oldest > limits.max_behind_ms):
         return Refusal(INVALID_TIMESTAMP, _TIMESTAMP_MESSAGE, tells_log_start=True)

@@ -1,4 +1,5 @@
-"""Batches that are opened before they are stored: where values must fit a schema, or the topic says the compression.
+"""Batches that are opened before they are stored: where values must fit a schema, the topic says the compression, or
+its records are stored one by one.
 
 Those of other topics are not. They are opened beside the loop where they are long or compressed, one batch of a request
 after the other, and the connection's later requests wait for that.
@@ -6,6 +7,7 @@ after the other, and the connection's later requests wait for that.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import anyio.to_thread
@@ -13,8 +15,9 @@ from kio.schema.errors import ErrorCode
 
 from korvet.store.log import Log, Partition
 from korvet.store.value_schema import ValueSchema
-from korvet.wire.batch import CODEC_MASK, Batch, Refusal
+from korvet.wire.batch import CODEC_MASK, MESSAGE_TOO_LARGE, Batch, Refusal
 from korvet.wire.recompressed import recompressed
+from korvet.wire.record_entries import SplitRecord, TooManyRecords, split
 from korvet.wire.records import UndecodableRecords
 from korvet.wire.values import values
 
@@ -34,6 +37,24 @@ async def recompressed_for(
         return batch, data
     try:
         return await anyio.to_thread.run_sync(recompressed, batch, data, codec, limits.level, limiter=log.decoders)
+    except UndecodableRecords as error:
+        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
+
+
+async def split_for(
+    log: Log, partition: Partition, batch: Batch, data: bytes | memoryview
+) -> list[SplitRecord] | Refusal | None:
+    """The records of a batch where its topic stores them one by one, or why it is not taken; None elsewhere."""
+    limits = log.limits(partition)
+    if not limits.is_record:
+        return None
+    work = partial(split, batch, data, is_json=limits.is_json)
+    try:
+        if len(data) < _LONG_BYTES:
+            return work()
+        return await anyio.to_thread.run_sync(work, limiter=log.decoders)
+    except TooManyRecords as error:
+        return Refusal(MESSAGE_TOO_LARGE, str(error))
     except UndecodableRecords as error:
         return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
 

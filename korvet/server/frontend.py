@@ -28,6 +28,7 @@ from korvet.store.keys import Namespace
 from korvet.store.log import Log
 from korvet.store.maintenance import maintain
 from korvet.store.outages import Outages
+from korvet.store.record_inlets import RecordInlets
 from korvet.store.registry import Registry
 from korvet.store.transactions import Transactions
 from korvet.store.wakeup import Wakeups
@@ -65,6 +66,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
             for frontend in frontends.values():
                 tasks.start_soon(frontend.catalog.follow)
                 tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
+                tasks.start_soon(RecordInlets(frontend.namespace, frontend.catalog, frontend.log).tend)
                 tasks.start_soon(keep_swept, frontend.groups)
                 tasks.start_soon(transaction_sweep.keep_swept, frontend.transactions)
                 tasks.start_soon(transaction_sweep.keep_closed, frontend.transactions)

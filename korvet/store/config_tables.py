@@ -1,6 +1,6 @@
 """The configs of topics and brokers that korvet knows, by their Kafka names.
 
-Topics have those of Kafka 4.1's LogConfig, with its types, defaults and validators, and ``korvet.value.schema``. Three
+Topics have those of Kafka 4.1's LogConfig, with its types, defaults and validators, and korvet's own. Three
 kinds of them:
 
 - those that act (retention, compaction, sizes, timestamps, compression);
@@ -135,6 +135,22 @@ TOPIC_CONFIGS: Final = _table(
             synonym="log.index.interval.bytes",
             check=at_least(0),
             documentation="Bytes between two index entries. Korvet indexes every batch.",
+        ),
+        Config(
+            name="korvet.storage",
+            kind=_STRING,
+            default="batch",
+            check=one_of("batch", "record"),
+            documentation="What an entry of the log is in Redis: a batch as its producer made it, or one record, for "
+            "Redis clients to read. It counts for what comes from then on.",
+        ),
+        Config(
+            name="korvet.value.format",
+            kind=_STRING,
+            default="raw",
+            check=one_of("raw", "json"),
+            documentation="With korvet.storage=record and json, a value that is a JSON object lies in a field for each "
+            "member.",
         ),
         Config(
             name="korvet.value.schema",

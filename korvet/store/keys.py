@@ -35,6 +35,16 @@ class TransactionLogKeys(NamedTuple):
     transactions: str
 
 
+class InletKeys(NamedTuple):
+    """Keys of one partition with those of what Redis users add to it."""
+
+    log: str
+    meta: str
+    producers: str
+    inlet: str
+    refused: str
+
+
 class GroupKeys(NamedTuple):
     """Keys of one group, in the order of every group function's KEYS."""
 
@@ -135,6 +145,12 @@ class Namespace:
         keys = self.partition(topic, partition)
         unit = keys.log.removesuffix(":log")
         return TransactionLogKeys(*keys, f"{unit}:open", f"{unit}:aborted", f"{unit}:transactions")
+
+    def inlet(self, topic: str, partition: int) -> InletKeys:
+        """The keys of `partition`, and of the streams in which Redis users put records, and find those not taken."""
+        keys = self.partition(topic, partition)
+        inlet = f"{keys.log.removesuffix(':log')}:in"
+        return InletKeys(*keys, inlet, f"{inlet}:refused")
 
     def group(self, group_id: str) -> GroupKeys:
         unit = f"korvet:{{{_encoded(self.name)}:group:{_encoded(group_id)}}}"

@@ -73,6 +73,7 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
         ("XRANGE", key, "-", "+", "COUNT", 1),
         ("XREVRANGE", key, "+", "-", "COUNT", 1),
         ("XLEN", key),
+        ("XDEL", key, "1-0"),
         ("XTRIM", key, "MAXLEN", 10),
         ("XSETID", key, "2-0"),
         ("XGROUP", "CREATE", key, "group", "$"),

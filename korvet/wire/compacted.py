@@ -27,7 +27,7 @@ from korvet.wire.batch import (
     Batch,
 )
 from korvet.wire.compress import compressed
-from korvet.wire.records import UndecodableRecords, decompressed, read_varint
+from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
 
 
 class Record(NamedTuple):
@@ -125,15 +125,5 @@ def rebuilt(batch: Batch, plain: bytes, kept: Sequence[Record], horizon_ms: int 
 
 
 def _moved(plain: bytes, record: Record, timestamp_delta: int) -> bytes:
-    body = bytes((record.attributes,)) + _varint(timestamp_delta) + plain[record.rest : record.end]
-    return _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    body = bytes((record.attributes,)) + varint(timestamp_delta) + plain[record.rest : record.end]
+    return varint(len(body)) + body

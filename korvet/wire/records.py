@@ -87,6 +87,19 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("unterminated varint")
 
 
+def varint(value: int) -> bytes:
+    """An int64 as `read_varint` reads it."""
+    value = (value << 1) ^ (value >> 63)
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 def decompressed(codec: int, data: bytes) -> bytes:
     """What a codec of a batch's attributes made of its records.
 

@@ -6,6 +6,7 @@ from korvet.store.contract.function import Function
 
 LOG_KEYS = ("log", "meta", "producers")
 TRANSACTION_LOG_KEYS = (*LOG_KEYS, "open", "aborted", "transactions")
+INLET_KEYS = (*LOG_KEYS, "in", "refused")
 
 LOG_FUNCTIONS = (
     Function(
@@ -205,5 +206,51 @@ LOG_FUNCTIONS = (
         "known is -1 or ''",
         read_only=True,
         allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_append_records",
+        description="append a record batch as an entry for each of its records",
+        keys=TRANSACTION_LOG_KEYS,
+        args=(
+            "topic_id",
+            "run_id",
+            "records",
+            "size",
+            "max_timestamp",
+            "crc",
+            "producer_id",
+            "producer_epoch",
+            "base_sequence",
+            "kind",
+            "is_next",
+            "ordinal",
+            "transactional_id",
+            "record...",
+        ),
+        reply="the text `code base_offset log_start leader_epoch`, as log_append",
+    ),
+    Function(
+        name="korvet_record_append",
+        description="append a record, from Redis",
+        keys=LOG_KEYS,
+        args=("field...",),
+        reply="the record's offset; an error where the topic is not one of records or has a value schema, or the "
+        "arguments are no record that it takes",
+    ),
+    Function(
+        name="korvet_record_configure",
+        description="say what Redis users may add to a partition, and make its inlet",
+        keys=INLET_KEYS,
+        args=("topic_id", "rules"),
+        reply="{code}; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_record_drain",
+        description="move what Redis users put into a partition's inlet into its log",
+        keys=INLET_KEYS,
+        args=("topic_id", "run_id"),
+        reply="{code, taken, refused, more}: how many entries; more is 1 while some may be left: call again. Nothing "
+        "moves in a topic that is not one of records.",
     ),
 )

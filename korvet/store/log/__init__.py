@@ -20,7 +20,7 @@ from ulid import ULID
 
 from korvet.errors import StoreError
 from korvet.store.catalog import Catalog, Topic
-from korvet.store.client import Purpose, Store
+from korvet.store.client import Argument, Purpose, Store
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.keys import Namespace
 from korvet.store.log.append import Appended, Appending, Ending, Membership
@@ -29,6 +29,7 @@ from korvet.store.log.limits import Limits, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.read import Meta, Unreadable, Want, ask_meta, meta_of, read, stands_at_end
 from korvet.store.log.recent import RecentBatches
+from korvet.store.log.rules import rules_of
 from korvet.store.log.times import Timed, offset_for_time
 from korvet.store.wakeup import Wakeups
 from korvet.wire.batch import Batch
@@ -155,13 +156,19 @@ class Log:
     # ------------------------------------------------------------------ data
 
     def append(
-        self, partition: Partition, batch: Batch, data: bytes | memoryview, membership: Membership | None = None
+        self,
+        partition: Partition,
+        batch: Batch,
+        data: bytes | memoryview,
+        membership: Membership | None = None,
+        entries: Sequence[Argument] | None = None,
     ) -> Appending:
         """Append a batch: its commands are queued before this returns, its outcome is awaited. See `Appending`.
 
         :param membership: of a batch that belongs to a transaction.
+        :param entries: of a batch whose records are stored one by one, as `korvet.wire.record_entries.arguments` says.
         """
-        return Appending(self, partition, batch, data, membership)
+        return Appending(self, partition, batch, data, membership, entries)
 
     async def mark(self, partition: Partition, ending: Ending) -> int:
         """End a transaction in a partition; a code, GONE where there is no such topic any more. May be repeated.
@@ -333,6 +340,17 @@ class Log:
         for partition, question in zip(partitions, questions, strict=True):
             if (await question)[0] == GONE and await self._clear_former(partition):
                 await self._ask_to_create(partition, run_id)
+        ruled = [(partition, rules_of(self._catalog, partition.topic)) for partition in partitions]
+        for configuring in [self.configure_records(*pair) for pair in ruled if pair[1]]:
+            await configuring
+
+    def configure_records(self, partition: Partition, rules: str) -> asyncio.Future[Sequence[int]]:
+        """Say in Redis what may be added to a partition from there, as `rules_of` tells; not to a former topic's.
+
+        :raises StoreUnavailable, StoreFull, StoreError: when awaited.
+        """
+        keys = self._namespace.inlet(partition.topic.name, partition.index)
+        return self.store.fcall(Purpose.APPEND, "korvet_record_configure", keys, partition.topic_id, rules)
 
     def _ask_to_create(self, partition: Partition, run_id: str | None) -> asyncio.Future[Sequence[int]]:
         if run_id is None:

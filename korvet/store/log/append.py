@@ -15,6 +15,8 @@ producer without idempotence retries. While a partition is being repaired nothin
 that producer and epoch it is appended. Else the answer is VERIFY: who coordinates the transaction is asked for its
 ordinal (`Membership`), and the batch is sent again with it, in the producer's order as above. Nobody else waits for
 that. Where the coordinator refuses, or cannot be asked, the batch counts as failed for those behind it.
+
+**Records.** Where a topic stores them one by one, the arguments that make entries of them come instead of the batch.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ class Appending:
     __slots__ = (
         "_batch",
         "_data",
+        "_entries",
         "_is_behind",
         "_is_placed",
         "_known_end",
@@ -107,9 +110,16 @@ class Appending:
     )
 
     def __init__(
-        self, log: Log, partition: Partition, batch: Batch, data: bytes | memoryview, membership: Membership | None
+        self,
+        log: Log,
+        partition: Partition,
+        batch: Batch,
+        data: bytes | memoryview,
+        membership: Membership | None,
+        entries: Sequence[Argument] | None,
     ) -> None:
         self._log = log
+        self._entries = entries
         self._membership = membership
         self._ordinal: int | None = None
         self._partition = partition
@@ -125,7 +135,8 @@ class Appending:
     def _send(self) -> asyncio.Future[Any]:
         log, partition, batch, data = self._log, self._partition, self._batch, self._data
         self._repairs = partition.repairs
-        is_placed = self._is_placed = len(data) >= INLINE_LIMIT_BYTES and not log.store.is_open(partition.keys.log)
+        is_large = len(data) >= INLINE_LIMIT_BYTES and self._entries is None
+        is_placed = self._is_placed = is_large and not log.store.is_open(partition.keys.log)
         args: tuple[Argument, ...] = (
             partition.topic_id,
             partition.run_id or log.find_run_id(partition),
@@ -139,6 +150,9 @@ class Appending:
             b"" if is_placed else data,
         )
         keys: Sequence[str]
+        if self._entries is not None:
+            args = (*args[:9], *self._of_records(), *self._entries)
+            return log.store.fcall(Purpose.APPEND, "korvet_log_append_records", partition.transaction_keys, *args)
         if self._membership is None:
             function, keys = "korvet_log_append", partition.keys
             args = (*args, *(_IN_SEQUENCE if self._is_behind else ()))
@@ -150,6 +164,14 @@ class Appending:
             return log.store.fcall(Purpose.APPEND, function, keys, *args)
         keys = (*keys, temporary_batch(partition.keys.log, log.next_token()))
         return log.store.fcall_placed(function, keys, (data,), TEMPORARY_MS, *args)
+
+    def _of_records(self) -> tuple[Argument, ...]:
+        """What `korvet_log_append_records` is told of the batch as a whole, behind its sequence."""
+        is_next = 1 if self._is_behind else ""
+        if self._membership is None:
+            return "", is_next, "", ""
+        ordinal = "" if self._ordinal is None else self._ordinal
+        return "transactional", is_next, ordinal, self._membership.transactional_id
 
     def __await__(self) -> Generator[Any, None, Appended]:
         try:

@@ -23,11 +23,15 @@ class Limits(NamedTuple):
     codec: int | None = None
     """What batches are compressed by, whatever their producer took; None leaves that to it."""
     level: int | None = None
+    is_record: bool = False
+    """Whether records are stored one by one, so that batches come to the log without compression."""
+    is_json: bool = False
+    """Whether their values are laid out in members where they are JSON objects."""
 
     @property
     def opens_batches(self) -> bool:
         """Whether batches are opened before they are appended."""
-        return self.value_schema is not None or self.codec is not None
+        return self.value_schema is not None or self.codec is not None or self.is_record
 
 
 _CODECS = {"uncompressed": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
@@ -36,7 +40,8 @@ _LEVELS = {GZIP: "compression.gzip.level", ZSTD: "compression.zstd.level"}
 
 def limits_of(catalog: Catalog, topic: Topic) -> Limits:
     """The limits as the catalog's cache has them."""
-    codec = _CODECS.get(catalog.setting(topic, "compression.type"))
+    is_record = catalog.setting(topic, "korvet.storage") == "record"
+    codec = 0 if is_record else _CODECS.get(catalog.setting(topic, "compression.type"))
     level = None if codec not in _LEVELS else int(catalog.setting(topic, _LEVELS[codec]))
     return Limits(
         catalog.generation,
@@ -48,4 +53,6 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         value_schema(catalog.setting(topic, "korvet.value.schema")),
         codec,
         level,
+        is_record,
+        is_record and catalog.setting(topic, "korvet.value.format") == "json",
     )

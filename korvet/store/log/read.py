@@ -31,6 +31,7 @@ from korvet.errors import StoreError
 from korvet.store.client import Purpose
 from korvet.store.keys import placed_batch
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
+from korvet.store.log.joined import in_batches
 from korvet.store.log.partition import Partition, RecentBatch
 from korvet.wire.batch import TRANSACTIONAL, placed_in_log
 from korvet.wire.fetch_response import EpochEnd, PartitionRead
@@ -90,7 +91,7 @@ class Meta(NamedTuple):
 
 class Entry(NamedTuple):
     """An entry of the stream; ``records`` is the span of its offsets. ``data`` is None where the batch is placed, at
-    ``place``."""
+    ``place``, and where the entry is one ``record``: its timestamp, and its fields behind the index."""
 
     next_offset: int
     records: int
@@ -98,6 +99,7 @@ class Entry(NamedTuple):
     leader_epoch: int
     data: bytes | None
     place: int | str
+    record: tuple[int, Sequence[bytes]] | None = None
 
 
 class _Asked(NamedTuple):
@@ -309,7 +311,7 @@ async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], r
     until = meta.stable if want.is_committed else meta.end
     if until < meta.end:
         entries = [entry for entry in entries if entry.next_offset <= until]
-    chosen = list(_fitting(entries, room.limit(want), must=room.is_empty))
+    chosen: Sequence[Entry] = list(_fitting(entries, room.limit(want), must=room.is_empty))
     if not chosen:
         if want.offset >= until:
             partition.watched_at = log.now()
@@ -318,13 +320,14 @@ async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], r
         found.aborted = await _aborted(log, want, meta, chosen[-1].next_offset)
         if found.aborted is None:
             return None
+    partition.mean_bytes = max(1, sum(entry.size_bytes for entry in chosen) // len(chosen))
+    chosen = in_batches(chosen)
     batches = await fetch_batches(log, partition, chosen)
     if batches is None:
         return None
     for entry, data in zip(chosen, batches, strict=True):
         found.records += placed_in_log(data, entry.next_offset - entry.records, entry.leader_epoch)
         found.size_bytes += entry.size_bytes
-    partition.mean_bytes = max(1, found.size_bytes // len(chosen))
     room.take(found.size_bytes)
     if chosen[-1].next_offset == meta.end:
         _remember(log, partition, chosen, batches)
@@ -390,7 +393,8 @@ def parsed_entries(reply: Sequence[Any]) -> list[Entry]:
         kind, content = fields[2:4] if len(fields) > 3 else (b"", b"")
         place = content.decode() if kind == b"p" else next_offset
         data = content if kind == b"b" else None
-        entries.append(Entry(next_offset, int(index[0]), int(index[1]), int(index[6]), data, place))
+        record = (int(index[2]), fields[2:]) if kind == b"r" else None
+        entries.append(Entry(next_offset, int(index[0]), int(index[1]), int(index[6]), data, place, record))
     return entries
 
 
@@ -399,6 +403,7 @@ async def fetch_batches(log: Log, partition: Partition, entries: Sequence[Entry]
 
     :raises StoreError: when one has not the size that the index says.
     """
+    entries = in_batches(entries, may_join=False)
     keys = [placed_batch(partition.keys.log, entry.place) for entry in entries if entry.data is None]
     # Not MGET, which a cluster refuses while some of the keys have moved.
     asked = [log.store.call(Purpose.READ, key, "GET", key) for key in keys]

@@ -1,0 +1,173 @@
+"""What Redis users put into the inlets of partitions is moved into the logs; and the rules for what they may put there.
+
+**Rules.** A topic's settings live in the catalog, and its partitions elsewhere; the functions that take records from
+Redis look at ``records`` in the partition's meta hash. Every front-end sees to it that this is what the catalog says:
+when it makes partitions, when the catalog changes, and every few minutes for all, because another may have died before
+it came to that. Until then the rules of before count.
+
+**Inlets.** Every front-end asks each for its length, again and again; who finds something calls the function that moves
+it, which does so exactly once whoever calls. Asking is right on every topology and after every loss, which a blocking
+read of many streams is not: a cluster refuses one for streams of several slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError, StoreError
+from korvet.store.catalog import Catalog
+from korvet.store.client import Purpose
+from korvet.store.contract import GONE
+from korvet.store.keys import InletKeys, Namespace
+from korvet.store.log import Log, Partition
+from korvet.store.log.rules import rules_of
+
+logger = structlog.get_logger()
+
+_Item = TypeVar("_Item")
+
+SHORTEST_S = 0.1
+"""Between two rounds over all inlets, or `PER_INLET_S` for each of them where that is more."""
+PER_INLET_S = 0.0005
+_EVERYTHING_S = 300.0
+_RETRY_S = 1.0
+_PIPELINED = 200
+_MOST_CALLS = 100
+
+
+class RecordInlets:
+    """The inlets of a namespace's topics of records, as one front-end tends them."""
+
+    def __init__(self, namespace: Namespace, catalog: Catalog, log: Log) -> None:
+        self._namespace = namespace
+        self._catalog = catalog
+        self._log = log
+        self._generation = -1
+        self._everything_at = -1e9
+        self._configured: dict[tuple[Any, int], str] = {}
+        """By topic id and partition: the rules that were written last. Those without any are left out."""
+        self._is_failing = False
+        self._broken: set[str] = set()
+        """Logs of partitions that were told of as broken, for some minutes."""
+
+    async def tend(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            try:
+                await self.keep_rules()
+                await self.move()
+                self._is_failing = False
+            except KorvetError as error:
+                if not self._is_failing:
+                    logger.warning("records that were added in redis have to wait", reason=str(error))
+                self._is_failing = True
+                await anyio.sleep(_RETRY_S)
+            await anyio.sleep(max(SHORTEST_S, PER_INLET_S * len(self._configured)))
+
+    # ------------------------------------------------------------------ rules
+
+    async def keep_rules(self) -> None:
+        """Write the rules of partitions whose topics changed since the last call, now and then those of all.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        is_everything = self._log.now() >= self._everything_at
+        if not is_everything and self._generation == self._catalog.generation:
+            return
+        await self._catalog.refresh()
+        generation = self._catalog.generation
+        wanted = {
+            (topic.id, index): (self._log.partition(topic, index), rules_of(self._catalog, topic))
+            for topic in self._catalog.topics()
+            for index in range(topic.partitions)
+        }
+        former = {key: self._configured[key] for key in self._configured.keys() & wanted.keys()}
+        if is_everything:
+            former |= await self._found([partition for partition, _ in wanted.values()])
+        changed = [(key, *pair) for key, pair in wanted.items() if former.get(key, "") != pair[1]]
+        self._configured = former
+        for some in _slices(changed):
+            questions = [self._log.configure_records(partition, rules) for _, partition, rules in some]
+            for (key, partition, rules), question in zip(some, questions, strict=True):
+                if await self._settled(partition, question) is None:
+                    continue
+                self._configured[key] = rules
+        self._configured = {key: rules for key, rules in self._configured.items() if rules}
+        self._generation = generation
+        if is_everything:
+            self._everything_at = self._log.now() + _EVERYTHING_S
+            self._broken.clear()
+
+    async def _found(self, partitions: Sequence[Partition]) -> dict[tuple[Any, int], str]:
+        """The rules that partitions have."""
+        found = {}
+        for some in _slices(partitions):
+            questions = [
+                self._log.store.call(Purpose.READ, one.keys.meta, "HGET", one.keys.meta, "records") for one in some
+            ]
+            for partition, question in zip(some, questions, strict=True):
+                rules = await self._settled(partition, question)
+                found[partition.topic.id, partition.index] = rules.decode() if rules else ""
+        return found
+
+    # ------------------------------------------------------------------ inlets
+
+    async def move(self) -> None:
+        """Move what is in the inlets now into the logs.
+
+        :raises StoreUnavailable, StoreFull:
+        """
+        partitions = [
+            self._log.partition(topic, index)
+            for topic in self._catalog.topics()
+            for index in range(topic.partitions)
+            if (topic.id, index) in self._configured
+        ]
+        for some in _slices(partitions):
+            inlets = [self._namespace.inlet(one.topic.name, one.index) for one in some]
+            lengths = [self._log.store.call(Purpose.READ, keys.inlet, "XLEN", keys.inlet) for keys in inlets]
+            for partition, keys, length in zip(some, inlets, lengths, strict=True):
+                if await self._settled(partition, length):
+                    await self._drain(partition, keys)
+
+    async def _drain(self, partition: Partition, keys: InletKeys) -> None:
+        """Move what is in one inlet."""
+        for _ in range(_MOST_CALLS):
+            run_id = partition.run_id or self._log.find_run_id(partition)
+            reply = await self._settled(
+                partition,
+                self._log.store.fcall(Purpose.APPEND, "korvet_record_drain", keys, partition.topic_id, run_id),
+            )
+            if reply is None:
+                return
+            code, _, refused, more = reply
+            if code == GONE:
+                await self._log.restore(partition)
+                return
+            if refused:
+                logger.warning("records that were added in redis are refused", stream=keys.refused, records=refused)
+            if not more:
+                return
+
+    async def _settled(self, partition: Partition, question: asyncio.Future[Any]) -> Any:
+        """The answer; None where Redis refuses it for what is in this one partition, which is told once.
+
+        :raises StoreUnavailable, StoreFull:
+        """
+        name = partition.keys.log
+        try:
+            return await question
+        except StoreError as error:
+            if name not in self._broken:
+                logger.error("records cannot be added in redis", log=name, reason=str(error))
+            self._broken.add(name)
+            return None
+
+
+def _slices(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    return (items[at : at + _PIPELINED] for at in range(0, len(items), _PIPELINED))

@@ -1,0 +1,83 @@
+"""JSON objects as fields of a stream entry, for who reads a topic from Redis.
+
+An object lies in fields ``value.<name>``, one for each member: text as it is, everything else as JSON. Clients must get
+the very bytes that were produced, so this is done only where the fields give these back: an object without names that
+come twice, written in one of the usual ways (`_WAYS`). Any other value stays as it is.
+
+The layout says how to put it together: the number of its way, and for each member ``s`` for a text or ``j``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import Any, Final, NamedTuple
+
+_VALUE: Final = b"value."
+MOST_MEMBERS: Final = 500
+
+
+class _Way(NamedTuple):
+    """How an object is written: what is behind a member, what behind a name, and whether all but ASCII is escaped."""
+
+    comma: str
+    colon: str
+    is_ascii: bool
+
+    def text(self, content: str) -> str:
+        return encode_basestring_ascii(content) if self.is_ascii else encode_basestring(content)
+
+    def dump(self, content: Any) -> str:
+        return json.dumps(content, ensure_ascii=self.is_ascii, separators=(self.comma, self.colon))
+
+
+_WAYS: Final = tuple(_Way(*marks, is_ascii) for marks in ((",", ":"), (", ", ": ")) for is_ascii in (False, True))
+
+
+class Members(NamedTuple):
+    """An object's layout and its fields, with their values."""
+
+    layout: bytes
+    fields: list[bytes]
+
+
+def flattened(value: bytes) -> Members | None:
+    """The members of a value; None where it must stay as it is."""
+    if not value.startswith(b"{"):
+        return None
+    try:
+        parsed = json.loads(value.decode(), parse_constant=_no_number)
+        if len(parsed) > MOST_MEMBERS:
+            return None
+        for number, way in enumerate(_WAYS):
+            if way.dump(parsed).encode() == value:
+                return _members(number, way, parsed)
+    except (ValueError, RecursionError):
+        # Not JSON, or not UTF-8: with half of a surrogate pair, for one.
+        pass
+    return None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _members(number: int, way: _Way, parsed: dict[str, Any]) -> Members | None:
+    kinds = [str(number)]
+    fields: list[bytes] = []
+    for name, content in parsed.items():
+        is_text = isinstance(content, str)
+        kinds.append("s" if is_text else "j")
+        fields += (_VALUE + name.encode(), (content if is_text else way.dump(content)).encode())
+    return Members("".join(kinds).encode(), fields)
+
+
+def joined(layout: bytes, fields: Sequence[bytes]) -> tuple[bytes, int]:
+    """The value of which the layout tells, and of how many fields and values at the beginning it was made."""
+    way, kinds = _WAYS[int(layout[:1])], layout[1:].decode()
+    members = []
+    for at, kind in enumerate(kinds):
+        name, content = fields[2 * at][len(_VALUE) :].decode(), fields[2 * at + 1].decode()
+        members.append(f"{way.text(name)}{way.colon}{way.text(content) if kind == 's' else content}")
+    return f"{{{way.comma.join(members)}}}".encode(), 2 * len(kinds)

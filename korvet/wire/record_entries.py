@@ -1,0 +1,293 @@
+"""Records as entries of a stream, and batches made of such entries again.
+
+A topic of records has an entry for each record, with these fields in this order (`lua/2a_log_records.lua`):
+
+- ``r``, a text ``attributes producer_id producer_epoch sequence``: what the header of its batch said, and of sequences
+  its own. Behind it, where there is need: ``n0,2`` names the headers whose values are null, ``j…`` says that the value
+  lies in members (`korvet.wire.json_fields`);
+- ``key`` and ``value``, absent where they are null, or ``value.<name>`` for each member;
+- ``header.<name>`` for each header, in their order, which may come again.
+
+Korvet's own names have no dot, so no header's and no member's field can be taken for one of them, or for each other's.
+The time is in the entry's index. A record's own attributes are unused, and written as 0, as Kafka does.
+
+Batches that are made of entries are not compressed. Entries of one producer whose sequences go on as their offsets do
+come in one batch. Source: DefaultRecord, MemoryRecordsBuilder
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+from korvet.wire.batch import (
+    CODEC_MASK,
+    CRC_FROM,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_FROM,
+    LOG_APPEND_TIME,
+    MAGIC,
+    Batch,
+)
+from korvet.wire.json_fields import flattened, joined
+from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
+
+SEQUENCES: Final = 1 << 31
+MOST_RECORDS: Final = 10_000
+"""Of a batch, for Redis does nothing else while they are stored."""
+MOST_ARGUMENTS: Final = 120_000
+"""Of a batch, likewise."""
+MOST_HEADERS: Final = 1000
+"""Of a record, for the arguments of one command are bounded in Lua."""
+_HEADER: Final = b"header."
+_LONGS: Final = 1 << 64
+_NULL: Final = varint(-1)
+_NULLS: Final = b"n"
+_MEMBERS: Final = b"j"
+
+
+class SplitRecord(NamedTuple):
+    """A record as it is to be stored.
+
+    ``size_bytes`` is that of a batch with nothing but this record. ``notes`` is what is behind the numbers in the field
+    ``r``. ``fields`` are all others, with their values.
+    """
+
+    size_bytes: int
+    timestamp: int
+    notes: bytes
+    fields: list[bytes | memoryview]
+
+
+class TooManyRecords(UndecodableRecords):
+    """A batch cannot be stored record by record in one call."""
+
+
+def split(batch: Batch, data: bytes | memoryview, *, is_json: bool) -> list[SplitRecord]:
+    """The records of a batch; with ``is_json`` values are laid out in members where the very same bytes come of them.
+
+    :raises TooManyRecords:
+    :raises UndecodableRecords: where the batch does not hold the records that its header promises, and nothing else.
+    """
+    if batch.records > MOST_RECORDS:
+        raise TooManyRecords(f"{batch.records} records in a batch, and at most {MOST_RECORDS} can be stored one by one")
+    try:
+        plain = decompressed(batch.attributes & CODEC_MASK, bytes(data[HEADER_BYTES:]))
+        records, at, arguments = [], 0, 0
+        for index in range(batch.records):
+            record, at = _split(plain, at, index, batch.base_timestamp, is_json=is_json)
+            arguments += len(record.fields) + 5
+            records.append(record)
+        if at != len(plain):
+            raise ValueError(f"{len(plain) - at} bytes behind the records")
+    except (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError) as error:
+        raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
+    if arguments > MOST_ARGUMENTS:
+        raise TooManyRecords("the batch has too many records, headers or members to be stored one by one")
+    return records
+
+
+def _split(plain: bytes, start: int, index: int, base_timestamp: int, *, is_json: bool) -> tuple[SplitRecord, int]:
+    """The record that starts here, and where the next one does.
+
+    :raises ValueError, IndexError, TooManyRecords:
+    """
+    length, at = read_varint(plain, start)
+    end = at + length
+    timestamp_delta, at = read_varint(plain, at + 1)
+    offset_delta, body = read_varint(plain, at)
+    if offset_delta != index or end > len(plain):
+        raise ValueError(f"record {index} has {length} bytes and offset delta {offset_delta}")
+    fields: list[bytes | memoryview] = []
+    notes = b""
+    key, at = _text(plain, body)
+    if key is not None:
+        fields += (b"key", key)
+    value, at = _text(plain, at)
+    if value is not None:
+        members = flattened(value) if is_json else None
+        if members is None:
+            fields += (b"value", value)
+        else:
+            notes = b" " + _MEMBERS + members.layout
+            fields += members.fields
+    headers, at = read_varint(plain, at)
+    if headers:
+        at, nulls = _headers(plain, at, headers, fields)
+        if nulls:
+            notes = b" " + _NULLS + b",".join(b"%d" % place for place in nulls) + notes
+    if at != end:
+        raise ValueError(f"record {index} has {length} bytes and holds others")
+    inner = end - body + 3
+    size_bytes = HEADER_BYTES + len(varint(inner)) + inner
+    return SplitRecord(size_bytes, _long(base_timestamp + timestamp_delta), notes, fields), end
+
+
+def _long(value: int) -> int:
+    """An int64, as Java's arithmetic makes it."""
+    return (value + _LONGS // 2) % _LONGS - _LONGS // 2
+
+
+def _text(plain: bytes, at: int) -> tuple[bytes | None, int]:
+    """A text behind its length, None where it is null, and where it ends.
+
+    :raises ValueError, IndexError:
+    """
+    length, at = read_varint(plain, at)
+    if length < 0:
+        return None, at
+    if at + length > len(plain):
+        raise ValueError(f"a text of {length} bytes")
+    return plain[at : at + length], at + length
+
+
+def _headers(plain: bytes, at: int, count: int, fields: list[bytes | memoryview]) -> tuple[int, list[int]]:
+    """Add headers to fields. Returns where they end, and the places of those without a value.
+
+    :raises ValueError, IndexError, TooManyRecords:
+    """
+    if count < 0:
+        raise ValueError(f"{count} headers")
+    if count > MOST_HEADERS:
+        raise TooManyRecords(f"{count} headers of a record, and at most {MOST_HEADERS} can be stored")
+    nulls = []
+    for place in range(count):
+        name, at = _text(plain, at)
+        if name is None:
+            raise ValueError("a header without a name")
+        content, at = _text(plain, at)
+        if content is None:
+            nulls.append(place)
+        fields += (_HEADER + name, content or b"")
+    return at, nulls
+
+
+def arguments(batch: Batch, records: Sequence[SplitRecord]) -> list[bytes | memoryview | int]:
+    """What `korvet_log_append_records` is told of records that were split from a batch; ``batch`` is what the log says
+    of it, that is with its own time where that counts."""
+    stamp = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else None
+    attributes = batch.attributes & ~CODEC_MASK
+    producer_id, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence
+    step = 1 if sequence >= 0 else 0
+    told: list[bytes | memoryview | int] = []
+    for record in records:
+        told += (
+            len(record.fields) + 2,
+            record.size_bytes,
+            record.timestamp if stamp is None else stamp,
+            b"r",
+            b"%d %d %d %d%b" % (attributes, producer_id, epoch, sequence, record.notes),
+        )
+        told += record.fields
+        sequence = (sequence + step) % SEQUENCES if step else sequence
+    return told
+
+
+class StoredRecord(NamedTuple):
+    """An entry that is a record. ``rest`` is the record behind its offset delta."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+    attributes: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    rest: bytes
+
+    def goes_on(self, first: StoredRecord) -> bool:
+        """Whether it may be in one batch with another one before it."""
+        if self[2:6] != first[2:6]:
+            return False
+        ahead = self.offset - first.offset
+        if ahead >= SEQUENCES or (self.attributes & LOG_APPEND_TIME and self.timestamp != first.timestamp):
+            return False
+        if first.sequence < 0:
+            return self.sequence == first.sequence
+        return (self.sequence - first.sequence) % SEQUENCES == ahead
+
+
+def stored_record(offset: int, timestamp: int, leader_epoch: int, fields: Sequence[bytes]) -> StoredRecord:
+    """An entry's record; ``fields`` are those behind the index, with their values."""
+    attributes, producer_id, epoch, sequence, *notes = fields[1].split(b" ")
+    nulls: frozenset[int] = frozenset()
+    layout = None
+    for note in notes:
+        if note.startswith(_NULLS):
+            nulls = frozenset(map(int, note[1:].split(b",")))
+        elif note.startswith(_MEMBERS):
+            layout = note[1:]
+    rest = _rest(fields[2:], nulls, layout)
+    return StoredRecord(
+        offset, timestamp, leader_epoch, int(attributes), int(producer_id), int(epoch), int(sequence), rest
+    )
+
+
+def _rest(fields: Sequence[bytes], nulls: frozenset[int], layout: bytes | None) -> bytes:
+    key, value, at = None, None, 0
+    if fields and fields[0] == b"key":
+        key, at = fields[1], 2
+    if layout is not None:
+        value, count = joined(layout, fields[at:])
+        at += count
+    elif len(fields) > at and fields[at] == b"value":
+        value, at = fields[at + 1], at + 2
+    names, contents = fields[at::2], fields[at + 1 :: 2]
+    parts = [_with_length(key), _with_length(value), varint(len(names))]
+    for place, (name, content) in enumerate(zip(names, contents, strict=True)):
+        parts += (_with_length(name[len(_HEADER) :]), _with_length(None if place in nulls else content))
+    return b"".join(parts)
+
+
+def _with_length(text: bytes | None) -> bytes:
+    return _NULL if text is None else varint(len(text)) + text
+
+
+def batches(records: Sequence[StoredRecord]) -> Iterator[tuple[int, bytes]]:
+    """Batches of records that follow each other in a log, each with the number of its records; as few as there may be.
+
+    Its base offset is that of its first record, and not in it, as in batches that producers send.
+    """
+    at = 0
+    while at < len(records):
+        first, end = records[at], at + 1
+        while end < len(records) and records[end].goes_on(first):
+            end += 1
+        yield end - at, _batch(records[at:end])
+        at = end
+
+
+def _batch(records: Sequence[StoredRecord]) -> bytes:
+    first, last = records[0], records[-1]
+    base_timestamp, base_offset = first.timestamp, first.offset
+    parts: list[bytes] = []
+    for record in records:
+        timestamp_delta = varint(_long(record.timestamp - base_timestamp))
+        inner = b"\0" + timestamp_delta + varint(record.offset - base_offset) + record.rest
+        parts += (varint(len(inner)), inner)
+    body = b"".join(parts)
+    batch = Batch(
+        base_offset=0,
+        length=HEADER_BYTES - LENGTH_FROM + len(body),
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=first.attributes,
+        last_offset_delta=last.offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        producer_id=first.producer_id,
+        producer_epoch=first.producer_epoch,
+        base_sequence=first.sequence,
+        records=len(records),
+    )
+    whole = bytearray(HEADER.pack(*batch) + body)
+    batch = batch._replace(crc=crc32c(memoryview(whole)[CRC_FROM:]))
+    HEADER.pack_into(whole, 0, *batch)
+    return bytes(whole)
