@@ -73,6 +73,11 @@ class Records(Log):
                 found += [one.record for one in read(data)]
         return found
 
+    def stored(self) -> list[dict[bytes, bytes]]:
+        """The fields of each entry; of those that come again the last."""
+        entries: Any = self.server.xrange(self.log)
+        return [fields for _, fields in entries]
+
     def refused(self) -> list[dict[bytes, bytes]]:
         entries: Any = self.server.xrange(f"{self.inlet}:refused")
         return [fields for _, fields in entries]
@@ -97,8 +102,12 @@ def test_each_record_is_an_entry_with_an_index_as_of_a_batch(log: Records) -> No
         Entry(place + 1, 1, size, record.timestamp, running, sum(sizes[: place + 1]), place + 1, 0, 0, None)
         for place, (size, record, running) in enumerate(zip(sizes, added, (5, 9, 9), strict=True))
     ]
-    fields: Any = log.server.xrange(log.log)[0][1]
-    assert {name: fields[name] for name in fields if name != b"i"} == {b"r": b"0 -1 -1 -1", b"key": b"k", b"value": b"v"}
+    fields = log.stored()[0]
+    assert {name: fields[name] for name in fields if name != b"i"} == {
+        b"r": b"0 -1 -1 -1",
+        b"key": b"k",
+        b"value": b"v",
+    }
     assert log.meta_fields()["totals"] == f"9 {sum(sizes)} 3"
     assert log.append(4).base_offset == 3
     assert log.add(Whole(b"k")).base_offset == 7
@@ -125,7 +134,7 @@ def test_producers_are_judged_as_those_of_batches(log: Records) -> None:
     assert log.dump() == before
     assert log.add(*three, producer=(7, 1, 0)).base_offset == 6
     assert log.add(*three, producer=(7, 0, 6)).code == FENCED
-    sequences = [fields[b"r"].split()[1:] for _, fields in log.server.xrange(log.log)]  # type: ignore[union-attr]
+    sequences = [fields[b"r"].split()[1:] for fields in log.stored()]
     assert sequences == [[b"7", b"%d" % (place // 6), b"%d" % (place % 6)] for place in range(9)]
     log.topic_id = "b" * 32
     assert log.add(Whole()).code == GONE
@@ -144,7 +153,7 @@ def test_transactions_open_and_end(log: Records) -> None:
     assert log.add(Whole(), producer=(7, 0, 3), ordinal=50).code == INVALID_TXN_STATE
     assert "first_open" not in log.meta_fields()
     assert log.server.zrange(log.transactional[4], 0, -1) == [b"", b"0 3 7 4"]
-    assert [len(fields) for _, fields in log.server.xrange(log.log)] == [3, 3, 3, 2]  # type: ignore[union-attr]
+    assert [len(fields) for fields in log.stored()] == [3, 3, 3, 2]
 
 
 def test_what_reads_and_trims_a_log_takes_records_for_batches_of_one(log: Records) -> None:
@@ -203,7 +212,7 @@ def test_sizes_of_records_from_redis_are_right(log: Records, length: int) -> Non
     log.call("korvet_record_append", "key", "k" * length, "header." + "h" * length, "v" * length)
     log.call("korvet_record_append", "value", "v" * length, *["header.h", "x"] * min(length, 1000))
     assert len(log.records()) == 2
-    assert [fields[b"r"] for _, fields in log.server.xrange(log.log)] == [b"8 -1 -1 -1"] * 2  # type: ignore[union-attr]
+    assert [fields[b"r"] for fields in log.stored()] == [b"8 -1 -1 -1"] * 2
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def entries(batch: Batch, data: bytes, *, is_json: bool = False) -> list[tuple[i
     told, found, at = arguments(batch, split(batch, data, is_json=is_json)), [], 0
     while at < len(told):
         count, size, timestamp = (int(number) for number in told[at : at + 3])
-        fields = [bytes(field) for field in told[at + 3 : at + 3 + count]]  # type: ignore[arg-type]
+        fields = [bytes(field) for field in told[at + 3 : at + 3 + count]]
         found.append((size, timestamp, fields))
         at += 3 + count
     return found
@@ -45,7 +45,8 @@ def stored(batch: Batch, data: bytes, offset: int = 0, *, is_json: bool = False)
 
 def consumed(records: Sequence[StoredRecord]) -> bytes:
     """The batches as a consumer gets them."""
-    at, parts = 0, []
+    at = 0
+    parts: list[bytes | memoryview] = []
     for count, data in batches(records):
         parts += placed_in_log(data, records[at].offset, 0)
         at += count
@@ -84,8 +85,8 @@ def test_json_is_laid_out_only_where_the_same_bytes_come_of_it(value: bytes | No
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"[1]", b" {}", b'{"a":1}x', b'{"a":1.50}', b'{"a":1,"a":1}', b'{"a": 1,"b":2}', b'{"a":NaN}', b'{"a":"\xff"}',
-     b'{"a":"\\ud800"}', b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    [b"", b"[1]", b" {}", b'{"a":1}x', b'{"a":1.50}', b'{"a":1,"a":1}', b'{"a": 1,"b":2}', b'{"a":NaN}',
+     b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
      json.dumps({str(number): 0 for number in range(MOST_MEMBERS + 1)}).encode()],
 )  # fmt: skip
 def test_what_is_no_usual_object_stays_as_it_is(value: bytes) -> None:

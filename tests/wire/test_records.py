@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import cramjam
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.wire import records
@@ -72,6 +72,7 @@ def test_log_append_time_is_that_of_every_record() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
+@settings(deadline=None)
 @given(garbage=st.binary(max_size=80))
 def test_garbage_is_told(codec: str, garbage: bytes) -> None:
     batch, data = built(codec)

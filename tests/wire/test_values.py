@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.wire.batch import HEADER, HEADER_BYTES, Batch
@@ -38,6 +38,7 @@ def test_other_number_of_records_than_promised(wrong: int) -> None:
         list(values(batch._replace(records=wrong), data))
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_damaged_records_are_values_or_undecodable(draw: st.DataObject) -> None:
     batch, data = built(b"v" * 20, draw.draw(st.sampled_from(sorted(COMPRESS))))

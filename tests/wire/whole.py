@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+from collections.abc import Callable
 from typing import NamedTuple
 
 import cramjam
@@ -36,7 +38,7 @@ class Placed(NamedTuple):
     sequence: int
 
 
-COMPRESS = {
+COMPRESS: dict[int, Callable[[bytes], bytes]] = {
     0: bytes,
     1: gzip.compress,
     2: lambda data: bytes(cramjam.snappy.compress_raw(data)),
@@ -120,7 +122,7 @@ _JSON = st.recursive(
     max_leaves=6,
 )
 JSON_TEXTS = st.builds(
-    lambda content, is_ascii, marks, indent: _dumped(content, is_ascii, marks, indent),
+    lambda *args: _dumped(*args),
     st.dictionaries(st.text(max_size=5), _JSON, max_size=5), st.booleans(),
     st.sampled_from([(",", ":"), (", ", ": "), (" ,", ":")]), st.sampled_from([None, None, None, 1]),
 )  # fmt: skip
@@ -132,7 +134,4 @@ WHOLES = st.builds(Whole, TEXTS, VALUES, HEADERS, TIMES)
 
 
 def _dumped(content: object, is_ascii: bool, marks: tuple[str, str], indent: int | None) -> bytes:
-    import json
-
-    text = json.dumps(content, ensure_ascii=is_ascii, separators=marks, indent=indent)
-    return text.encode("utf-8", "surrogatepass")
+    return json.dumps(content, ensure_ascii=is_ascii, separators=marks, indent=indent).encode("utf-8", "surrogatepass")
