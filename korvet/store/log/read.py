@@ -192,7 +192,7 @@ def known_ends(log: Log, partition: Partition) -> Ends:
 def _from_memory(log: Log, want: Want, room: _Room) -> PartitionRead | None:
     partition, offset = want.partition, want.offset
     end, stable = known_ends(log, partition)
-    if end < offset or offset < partition.start or want.last_fetched_epoch >= 0:
+    if not max(0, partition.start) <= offset <= end or want.last_fetched_epoch >= 0:
         return None
     if (code := check_leader_epoch(want.leader_epoch, partition.epoch)) != 0:
         return PartitionRead(partition.index, code)
