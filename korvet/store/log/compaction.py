@@ -239,7 +239,7 @@ class _Run:
     async def work(self) -> bool:
         """Look at keys, decide, copy and swap."""
         aborted = await self._aborted()
-        keys = await self._map(Transactions(aborted))
+        keys = await self._map(Transactions(one for one in aborted if one.last >= self._dirty.first))
         cleaner = Cleaner(keys, Transactions(aborted), self._rules)
         chunks = await self._plan(cleaner, keys.end)
         until = chunks[-1].until if chunks else self._dirty.start
