@@ -4,7 +4,7 @@
 - 9: flexible   - 10: leader hints, which korvet never gives   - 13: topics by id
 
 A request for a topic with a value schema or a compression of its own is not started at once, but handled in its turn:
-its batches are opened first.
+its batches are opened first. So is one for a compacted topic with a batch that is compressed or long.
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
 
 A batch of a transaction joins it with version 12 and newer; older ones must have had AddPartitionsToTxn before. Codes
@@ -31,13 +31,12 @@ from korvet.api.data_failures import (
     UNKNOWN_TOPIC_OR_PARTITION,
     failure_code,
 )
-from korvet.api.record_values import recompressed_for, refused_for_values
+from korvet.api.record_values import is_short, judge_keys, recompressed_for, refused_for_keys, refused_for_values
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
 from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
 from korvet.store.transactions import Member
 from korvet.wire.batch import (
-    INVALID_RECORD,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Batch,
@@ -46,9 +45,7 @@ from korvet.wire.batch import (
     refusal,
     stamped,
 )
-from korvet.wire.compacted import keyless
 from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
-from korvet.wire.records import UndecodableRecords
 
 INVALID_REQUIRED_ACKS: Final = int(ErrorCode.invalid_required_acks)
 INVALID_TIMESTAMP: Final = int(ErrorCode.invalid_timestamp)
@@ -62,7 +59,6 @@ _ABORTABLE_SINCE: Final = 11
 _JOINS_SINCE: Final = 12
 _NO_TRANSACTIONAL_ID: Final = Refusal(int(ErrorCode.transactional_id_authorization_failed), fails_request=True)
 _TIMESTAMP_MESSAGE: Final = "One or more records have been rejected due to invalid timestamp"
-_NO_KEY_MESSAGE: Final = "Compacted topic cannot accept message without key in topic partition"
 _NO_TIMESTAMP: Final = -1
 _VALID_ACKS: Final = (-1, 0, 1)
 
@@ -94,7 +90,7 @@ _Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], Refusal | None
 def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
     """Send all batches to Redis at once; None when the catalog must be read first, or a partition is being repaired."""
     plan = _plan(ctx, request, may_wait=True)
-    return None if plan is None else _begin(ctx, request, plan)
+    return None if plan is None else _begin(ctx, request, plan, is_opened=False)
 
 
 @api(0, 3, 13, start=start, advertised_lowest=0)
@@ -106,7 +102,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         return await _Produced(ctx, request.acks, _all_failed(ctx, request, Refusal(failure_code(error, "produce"))))
     plan = _plan(ctx, request, may_wait=False)
     assert plan is not None
-    return await _begin(ctx, request, await _opened(ctx, request, plan))
+    return await _begin(ctx, request, await _opened(ctx, request, plan), is_opened=True)
 
 
 async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
@@ -123,10 +119,12 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
         outcomes, at, partition, batch, records = job
         records = records[: batch.size_bytes]
         limits = log.limits(partition)
-        if not limits.opens_batches or refusal(batch, records, limits.max_message_bytes) is not None:
+        is_open = limits.opens_batches or limits.is_compacted
+        if not is_open or refusal(batch, records, limits.max_message_bytes) is not None:
             left.append(job)
             continue
-        refused = await refused_for_values(log, partition, batch, records)
+        refused = await refused_for_keys(log, partition, batch, records)
+        refused = refused or await refused_for_values(log, partition, batch, records)
         opened = refused or await recompressed_for(log, partition, batch, records)
         if isinstance(opened, Refusal):
             outcomes[at] = _Pending(partition, None, refusal=opened)
@@ -135,14 +133,14 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
     return topics, left, why
 
 
-def _begin(ctx: Context, request: Any, plan: _Plan) -> _Produced:
+def _begin(ctx: Context, request: Any, plan: _Plan, *, is_opened: bool) -> _Produced:
     topics, jobs, why = plan
     if why is not None:
         return _Produced(ctx, request.acks, _all_failed(ctx, request, why))
     has_valid_acks = request.acks in _VALID_ACKS
     for outcomes, at, partition, batch, records in jobs:
         if has_valid_acks:
-            outcomes[at] = _append(ctx, request, partition, batch, records)
+            outcomes[at] = _append(ctx, request, partition, batch, records, is_opened)
         else:
             outcomes[at] = PartitionAnswer(partition.index, INVALID_REQUIRED_ACKS)
     return _Produced(ctx, request.acks, topics)
@@ -163,7 +161,7 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
             batch = read_batch(part.records, ctx.version)
             why = why or _fails_request(request, batch)
             outcome, partition = _judge(ctx, topic, part.index, batch)
-            if may_wait and (partition is None or partition.repairing or _opens_batches(ctx, partition)):
+            if may_wait and (partition is None or partition.repairing or _must_be_opened(ctx, partition, batch)):
                 return None
             if partition is not None and not isinstance(batch, Refusal):
                 jobs.append((outcomes, len(outcomes), partition, batch, part.records))
@@ -173,8 +171,10 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
     return topics, jobs, why
 
 
-def _opens_batches(ctx: Context, partition: Partition) -> bool:
-    return ctx.frontend.log.limits(partition).opens_batches
+def _must_be_opened(ctx: Context, partition: Partition, batch: Batch | Refusal) -> bool:
+    """Whether a batch must be looked into, and that may take longer than the loop may be held up."""
+    limits = ctx.frontend.log.limits(partition)
+    return limits.opens_batches or (limits.is_compacted and not isinstance(batch, Refusal) and not is_short(batch))
 
 
 _OPEN: Final = PartitionAnswer(-1, 0)
@@ -223,19 +223,19 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
     ]
 
 
-def _append(ctx: Context, request: Any, partition: Partition, batch: Batch, records: bytes | memoryview) -> Outcome:
+def _append(
+    ctx: Context, request: Any, partition: Partition, batch: Batch, records: bytes | memoryview, is_opened: bool
+) -> Outcome:
     """Judge a batch as the log does, and send it to Redis."""
     log = ctx.frontend.log
     limits = log.limits(partition)
     if len(records) != batch.size_bytes:
         records = records[: batch.size_bytes]
-    refused = refusal(batch, records, limits.max_message_bytes)
     append_time = _NO_TIMESTAMP
     now_ms = time.time_ns() // 1_000_000
-    if refused is None and not limits.is_log_append_time:
-        refused = _judge_timestamps(batch, limits, now_ms)
-    if refused is None and limits.is_compacted:
-        refused = _judge_keys(partition, batch, records)
+    refused = refusal(batch, records, limits.max_message_bytes) or _judge_timestamps(batch, limits, now_ms)
+    if refused is None and limits.is_compacted and not is_opened:
+        refused = judge_keys(partition, batch, records)
     if refused is not None:
         if refused.tells_log_start:
             return _Pending(partition, None, refusal=refused)
@@ -256,30 +256,13 @@ def _append(ctx: Context, request: Any, partition: Partition, batch: Batch, reco
 
 def _judge_timestamps(batch: Batch, limits: Limits, now_ms: int) -> Refusal | None:
     """As LogValidator.validateTimestamp, by the header alone: the records that are meant are not listed."""
+    if limits.is_log_append_time:
+        return None
     oldest, newest = batch.base_timestamp, batch.max_timestamp
     is_late = newest != _NO_TIMESTAMP and newest - now_ms > limits.max_ahead_ms
     if is_late or (oldest != _NO_TIMESTAMP and now_ms - oldest > limits.max_behind_ms):
         return Refusal(INVALID_TIMESTAMP, _TIMESTAMP_MESSAGE, tells_log_start=True)
     return None
-
-
-def _judge_keys(partition: Partition, batch: Batch, records: bytes | memoryview) -> Refusal | None:
-    """As LogValidator.validateKey: what a compacted topic takes has a key."""
-    try:
-        places = keyless(batch, bytes(records))
-    except UndecodableRecords as error:
-        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
-    if not places:
-        return None
-    why = f"{_NO_KEY_MESSAGE} {partition.topic.name}-{partition.index}"
-    shown = ", ".join(f"RecordError(batchIndex={place}, message='{why}')" for place in places[:3])
-    return Refusal(
-        INVALID_RECORD,
-        f"One or more records have been rejected due to {len(places)} record errors in total, "
-        f"and only showing the first three errors at most: [{shown}]",
-        tells_log_start=True,
-        record_errors=tuple((place, why) for place in places),
-    )
 
 
 class _Produced:
