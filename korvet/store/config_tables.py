@@ -362,6 +362,14 @@ BROKER_CONFIGS: Final = _table(
             check=between(1, 10_000),
             documentation="Partitions of a topic that is created without a number.",
         ),
+        Config(
+            name="producer.id.expiration.ms",
+            kind=_INT,
+            default=str(_DAY_MS),
+            check=at_least(1),
+            documentation="How long a partition remembers a silent producer at least; a transaction's longest timeout "
+            "where that is longer. It is forgotten before twice that time and two retention checks are over.",
+        ),
         _at_start(
             "connections.max.idle.ms", _LONG, 600_000, at_least(-1), "Time after which an idle connection is closed."
         ),
@@ -403,7 +411,6 @@ BROKER_CONFIGS: Final = _table(
         _fact("log.roll.jitter.hours", _INT, "0", "Spread of that age."),
         _fact("max.incremental.fetch.session.cache.slots", _INT, "0", "Fetch sessions kept. Korvet keeps none."),
         _fact("max.request.partition.size.limit", _INT, "2000", "Partitions in one DescribeTopicPartitions answer."),
-        _fact("producer.id.expiration.ms", _INT, str(_DAY_MS), "How long a silent producer is remembered at least."),
         _fact(
             "transaction.abort.timed.out.transaction.cleanup.interval.ms",
             _INT,

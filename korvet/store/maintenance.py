@@ -14,6 +14,7 @@ from korvet.store.keys import Namespace
 from korvet.store.log import Log
 from korvet.store.log.compaction import compact, compaction_of
 from korvet.store.retention import enforce, retention_of
+from korvet.store.silent_producers import expiration_ms_of, forget_silent_producers
 from korvet.store.topics import finish_deletions
 
 logger = structlog.get_logger()
@@ -51,21 +52,23 @@ def _retention_interval_s(catalog: Catalog) -> float:
 
 
 async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) -> None:
-    """Remove what is older or more than topics keep.
+    """Remove what is older or more than topics keep, and forget producers that were silent for long.
 
     A partition that is corrupt is told of in the log, and does not keep the others.
 
     :raises StoreUnavailable, StoreFull: and StoreError where the time cannot be read.
     """
     seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
+    expiration_ms = expiration_ms_of(catalog)
     for topic in tuple(catalog.topics()):
         limits = retention_of(catalog, topic)
-        if limits is not None:
-            for index in range(topic.partitions):
-                try:
-                    await enforce(log, log.partition(topic, index), limits, int(seconds) * 1000)
-                except StoreError as error:
-                    logger.error("retention failed", topic=topic.name, partition=index, reason=str(error))
+        for partition in [log.partition(topic, index) for index in range(topic.partitions)]:
+            try:
+                if limits is not None:
+                    await enforce(log, partition, limits, int(seconds) * 1000)
+                await forget_silent_producers(log, partition, expiration_ms)
+            except StoreError as error:
+                logger.error("retention failed", topic=topic.name, partition=partition.index, reason=str(error))
 
 
 async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log) -> None:

@@ -206,4 +206,12 @@ LOG_FUNCTIONS = (
         read_only=True,
         allow_oom=True,
     ),
+    Function(
+        name="korvet_log_forget_producers",
+        description="forget producers that were silent for long, some at a time",
+        keys=TRANSACTION_LOG_KEYS,
+        args=("topic_id", "expiration_ms", "is_first"),
+        reply="{code, more}; more is 1 while some are left to be looked at: call again; may be repeated",
+        allow_oom=True,
+    ),
 )
