@@ -35,8 +35,9 @@ local transaction = {
   },
   -- No producer has a greater epoch than the one before the last: with the last one a coordinator fences it.
   LAST_EPOCH = 32767,
-  -- How long who made a decision has to finish it.
+  -- How long who made a decision has to finish it, and how long nobody tries at the longest where that fails.
   GRACE_MS = 1000,
+  MOST_GRACE_MS = 10000,
 }
 
 -- The id's state, read from its hash; without fields.state there is none. Keys of the wrong type fail here, while

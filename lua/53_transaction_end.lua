@@ -159,9 +159,15 @@ function transaction.next_due(t, expiration)
   return t.fields.updated_ms + expiration
 end
 
+-- When a decision is told again that is not finished by then: the longer it has taken, the later.
+function transaction.next_try(t)
+  local age = t.now - t.fields.updated_ms
+  return t.now + math.min(math.max(age / 2, transaction.GRACE_MS), transaction.MOST_GRACE_MS)
+end
+
 -- txn_expire: do what is due of a transactional id
--- A transaction past its timeout is aborted, a decision that was not finished for a second is told, and an id that was
--- not used for the expiration is removed.
+-- A transaction past its timeout is aborted, a decision that was not finished for a second is told, again after a while
+-- that grows to ten seconds, and an id that was not used for the expiration is removed.
 -- KEYS[1] id        hash  state of the transactional id
 -- KEYS[2] deadlines zset  transactional id -> ms at which something of it is due
 -- ARGV[1] transactional_id   ARGV[2] expiration ms of idle transactional ids
@@ -177,7 +183,7 @@ function transaction.expire(keys, args)
     if t.now < tonumber(redis.call('ZSCORE', keys[2], transactional_id) or 0) then
       return { code.NONE }
     end
-    redis.call('ZADD', keys[2], value.integer(t.now + transaction.GRACE_MS), transactional_id) -- first write
+    redis.call('ZADD', keys[2], value.integer(transaction.next_try(t)), transactional_id) -- first write
     return { code.NONE, transaction.decision(t) }
   end
   local due = transaction.next_due(t, expiration)

@@ -494,6 +494,22 @@ def test_decision_is_anybodys_after_a_second(app: Transactional) -> None:
     assert (app.due(), app.expire()) == ([], None)
 
 
+def test_decision_that_fails_is_told_at_growing_intervals(app: Transactional) -> None:
+    _, decision = app.decided()
+    app.pass_time(1)
+    for pause in (1, 1, 1.5, 2.25):
+        assert app.expire() == decision
+        app.pass_time(pause - 0.002)
+        assert (app.due(), app.expire()) == ([], None)
+        app.pass_time(0.002)
+    app.pass_time(3600)
+    assert app.expire() == decision
+    app.pass_time(9.9)
+    assert app.due() == []
+    app.pass_time(0.1)
+    assert (app.due(), app.expire()) == (["app"], decision)
+
+
 @kafka("TransactionCoordinatorTest.shouldAbortExpiredTransactionsInOngoingStateAndBumpEpoch")
 @kafka("TransactionCoordinatorTest.shouldNotAcceptSmallerEpochDuringTransactionExpiration")
 def test_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(app: Transactional) -> None:
