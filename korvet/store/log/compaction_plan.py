@@ -150,6 +150,8 @@ class Chunk:
     dropped: array[int] = field(default_factory=lambda: array("q"))
     rewritten: dict[int, Rewritten] = field(default_factory=dict)
     removed_bytes: int = 0
+    new_bytes: int = 0
+    """What the entries that are left take until the log is exchanged."""
 
     def drop(self, stored: Stored) -> None:
         self.dropped.append(stored.next_offset)
