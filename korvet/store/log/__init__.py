@@ -23,6 +23,7 @@ from korvet.store.catalog import Catalog, Topic
 from korvet.store.client import Purpose, Store
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.keys import Namespace
+from korvet.store.log.ahead import ReadAhead
 from korvet.store.log.append import Appended, Appending, Ending, Membership
 from korvet.store.log.budget import ReplyBudget
 from korvet.store.log.limits import Limits, limits_of
@@ -89,6 +90,7 @@ class Log:
         self.store = store
         self.wakeups = wakeups
         self.recent: RecentBatches = beside.recent if beside else RecentBatches()
+        self.ahead: ReadAhead = beside.ahead if beside else ReadAhead()
         self.reply_budget: ReplyBudget = beside.reply_budget if beside else ReplyBudget()
         self.decoders: anyio.CapacityLimiter = beside.decoders if beside else anyio.CapacityLimiter(_DECODERS)
         self.is_full = False
@@ -143,6 +145,7 @@ class Log:
     def forget(self) -> None:
         """Drop every cache: another server answers, and its history may be another."""
         self.recent.clear()
+        self.ahead.clear()
         for partitions in self._partitions.values():
             for partition in partitions:
                 partition.forget()

@@ -25,7 +25,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.errors import KorvetError, StoreError
 from korvet.store.catalog import Catalog, Topic
-from korvet.store.client import Purpose
+from korvet.store.client import Buffer, Purpose
 from korvet.store.configs import split
 from korvet.store.keys import placed_batch, spare_stream
 from korvet.store.log.append import INLINE_LIMIT_BYTES
@@ -397,6 +397,6 @@ def _slices(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
     return [part for part in parts if part]
 
 
-def _stored(entry: Entry, data: bytes) -> Stored:
+def _stored(entry: Entry, data: Buffer) -> Stored:
     batch = Batch._make(HEADER.unpack_from(data))
-    return Stored(entry.next_offset - entry.records, entry.next_offset, batch, data)
+    return Stored(entry.next_offset - entry.records, entry.next_offset, batch, bytes(data))
