@@ -5,6 +5,7 @@
 
 A request for a topic with a value schema or a compression of its own is not started at once, but handled in its turn:
 its batches are opened first. So is one for a compacted topic with a batch that is compressed or long.
+With acks=all and min.insync.replicas above 1 the answer waits for Redis's replicas (`korvet.store.log.replicas`).
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
 
 A batch of a transaction joins it with version 12 and newer; older ones must have had AddPartitionsToTxn before. Codes
@@ -24,6 +25,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.acks import ALL, ask_for_replicas, lacks_replicas
 from korvet.api.context import Context
 from korvet.api.data_failures import (
     KAFKA_STORAGE_ERROR,
@@ -35,6 +37,7 @@ from korvet.api.record_values import is_short, judge_keys, recompressed_for, ref
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
 from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
+from korvet.store.log.replicas import Held
 from korvet.store.transactions import Member
 from korvet.wire.batch import (
     LOG_APPEND_TIME,
@@ -53,6 +56,7 @@ CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
 INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
 INVALID_TXN_STATE: Final = int(ErrorCode.invalid_txn_state)
 NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.not_enough_replicas)
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = int(ErrorCode.not_enough_replicas_after_append)
 PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
 TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)
 _ABORTABLE_SINCE: Final = 11
@@ -60,13 +64,13 @@ _JOINS_SINCE: Final = 12
 _NO_TRANSACTIONAL_ID: Final = Refusal(int(ErrorCode.transactional_id_authorization_failed), fails_request=True)
 _TIMESTAMP_MESSAGE: Final = "One or more records have been rejected due to invalid timestamp"
 _NO_TIMESTAMP: Final = -1
-_VALID_ACKS: Final = (-1, 0, 1)
+_VALID_ACKS: Final = (ALL, 0, 1)
 
 
 class _Pending:
     """A partition whose answer is waited for: its append, or only its log start where the batch was refused."""
 
-    __slots__ = ("append_time", "appending", "partition", "refusal")
+    __slots__ = ("append_time", "appending", "held", "partition", "refusal", "timeout_s")
 
     def __init__(
         self,
@@ -74,11 +78,16 @@ class _Pending:
         appending: Appending | None,
         *,
         append_time: int = _NO_TIMESTAMP,
+        held: Held | None = None,
+        timeout_s: float = 0.0,
         refusal: Refusal | None = None,
     ) -> None:
         self.partition = partition
         self.appending = appending
         self.append_time = append_time
+        self.held = held
+        """Where replicas must have the batch before it is acknowledged, for ``timeout_s`` at most."""
+        self.timeout_s = timeout_s
         self.refusal = refusal
 
 
@@ -102,6 +111,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
         return await _Produced(ctx, request.acks, _all_failed(ctx, request, Refusal(failure_code(error, "produce"))))
     plan = _plan(ctx, request, may_wait=False)
     assert plan is not None
+    for _, _, partition, _, _ in plan[1]:
+        await ask_for_replicas(ctx, request, partition)
     return await _begin(ctx, request, await _opened(ctx, request, plan), is_opened=True)
 
 
@@ -161,7 +172,12 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
             batch = read_batch(part.records, ctx.version)
             why = why or _fails_request(request, batch)
             outcome, partition = _judge(ctx, topic, part.index, batch)
-            if may_wait and (partition is None or partition.repairing or _must_be_opened(ctx, partition, batch)):
+            if may_wait and (
+                partition is None
+                or partition.repairing
+                or _must_be_opened(ctx, partition, batch)
+                or lacks_replicas(ctx, request, partition) is None
+            ):
                 return None
             if partition is not None and not isinstance(batch, Refusal):
                 jobs.append((outcomes, len(outcomes), partition, batch, part.records))
@@ -251,7 +267,15 @@ def _append(
         member = Member(
             ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins
         )
-    return _Pending(partition, log.append(partition, batch, records, member), append_time=append_time)
+    if limits.copies == 1 or request.acks != ALL:
+        return _Pending(partition, log.append(partition, batch, records, member), append_time=append_time)
+    if lacks_replicas(ctx, request, partition):
+        why = f"Fewer servers are in sync than min.insync.replicas={limits.copies}"
+        partition.in_flight.refuse(batch, why)
+        return PartitionAnswer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
+    appending = log.append(partition, batch, records, member)
+    held = log.replicas.hold(partition, appending.reply, limits.copies)
+    return _Pending(partition, appending, append_time=append_time, held=held, timeout_s=request.timeout.total_seconds())
 
 
 def _judge_timestamps(batch: Batch, limits: Limits, now_ms: int) -> Refusal | None:
@@ -308,14 +332,17 @@ async def _settled(ctx: Context, pending: _Pending) -> PartitionAnswer:
         return await _refused(ctx, pending)
     try:
         code, base_offset, log_start, _ = await pending.appending
+        if pending.held is not None and code == 0:
+            is_confirmed = await log.replicas.confirmed(pending.held, pending.timeout_s)
+            code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
     except KorvetError as error:
         if isinstance(error, StoreFull):
             log.note_full(True)
         return PartitionAnswer(partition.index, failure_code(error, "produce"))
     if log.is_full:
         log.note_full(False)
-    if code == 0:
-        return PartitionAnswer(partition.index, 0, base_offset, pending.append_time, log_start)
+    if code in (0, NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+        return PartitionAnswer(partition.index, code, base_offset, pending.append_time, log_start)
     if code == GONE:
         return PartitionAnswer(partition.index, _unknown(ctx, None))
     if code == RESEND:

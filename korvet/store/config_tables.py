@@ -228,8 +228,7 @@ TOPIC_CONFIGS: Final = _table(
             default="1",
             synonym="min.insync.replicas",
             check=at_least(1),
-            documentation="Copies that must hold a batch before acks=all is answered.",
-            only="1",
+            documentation="Servers that must hold a batch, Redis's primary among them, before acks=all is answered.",
         ),
         Config(
             name="preallocate",

@@ -167,6 +167,32 @@ def _is_whole(cluster: Cluster, node: Server) -> bool:
 
 
 @dataclass(frozen=True)
+class Replicated:
+    """A primary and its replicas, which nobody watches."""
+
+    primary: Server
+    replicas: list[Server]
+
+    def in_sync(self) -> int:
+        """Replicas that follow, as the primary sees it."""
+        with self.primary.client() as client:
+            info = client.info("replication")
+        return sum(isinstance(of, dict) and of["state"] == "online" for of in info.values())
+
+
+@contextmanager
+def running_replicas(kind: Kind, count: int = 1) -> Iterator[Replicated]:
+    """A primary with replicas that have caught up; gone afterwards."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(running_server(kind, tcp=True))
+        options = {"replicaof": f"127.0.0.1 {primary.port}", "repl-diskless-sync-delay": "0"}
+        replicas = [stack.enter_context(running_server(kind, tcp=True, options=options)) for _ in range(count)]
+        replicated = Replicated(primary, replicas)
+        until(lambda: replicated.in_sync() == count, "the replicas have caught up")
+        yield replicated
+
+
+@dataclass(frozen=True)
 class Sentinel:
     """A primary with one replica, and a sentinel that watches them as ``mymaster``."""
 

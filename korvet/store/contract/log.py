@@ -71,6 +71,15 @@ LOG_FUNCTIONS = (
         allow_oom=True,
     ),
     Function(
+        name="korvet_log_touch",
+        description="write to a partition what it holds already, so that WAIT has a write of this connection to "
+        "wait for",
+        keys=("meta",),
+        args=("topic_id",),
+        reply="code; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
         name="korvet_log_attach",
         description="make the Redis group of a Kafka group at its position, or move it there",
         keys=LOG_KEYS,

@@ -30,6 +30,7 @@ from korvet.store.log.limits import Limits, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.read import Meta, Unreadable, Want, ask_meta, meta_of, read, stands_at_end
 from korvet.store.log.recent import RecentBatches
+from korvet.store.log.replicas import Replicas
 from korvet.store.log.times import Timed, offset_for_time
 from korvet.store.wakeup import Wakeups
 from korvet.wire.batch import Batch
@@ -93,6 +94,7 @@ class Log:
         self.ahead: ReadAhead = beside.ahead if beside else ReadAhead()
         self.reply_budget: ReplyBudget = beside.reply_budget if beside else ReplyBudget()
         self.decoders: anyio.CapacityLimiter = beside.decoders if beside else anyio.CapacityLimiter(_DECODERS)
+        self.replicas: Replicas = beside.replicas if beside else Replicas(store)
         self.is_full = False
         """Whether Redis refused the last append for want of memory."""
         self.now = asyncio.get_running_loop().time

@@ -23,6 +23,8 @@ class Limits(NamedTuple):
     codec: int | None = None
     """What batches are compressed by, whatever their producer took; None leaves that to it."""
     level: int | None = None
+    copies: int = 1
+    """min.insync.replicas: how many servers must hold a batch, the primary among them, before acks=all is answered."""
 
     @property
     def opens_batches(self) -> bool:
@@ -48,4 +50,5 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         value_schema(catalog.setting(topic, "korvet.value.schema")),
         codec,
         level,
+        int(catalog.setting(topic, "min.insync.replicas")),
     )
