@@ -174,7 +174,8 @@ class Appending:
 
     def _may_be_repaired(self, appended: Appended) -> bool:
         if appended.code in _OUT_OF_SEQUENCE:
-            return self._partition.repairs != self._repairs
+            # Unless it is known to be behind a failure: a link sends again by itself what found no functions.
+            return self._partition.repairs != self._repairs or not self._is_behind
         return appended.code in (RESEND, GONE)
 
     def _not_placed(self) -> bytes:
