@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import redis
 
@@ -53,10 +54,14 @@ class Cluster:
     def owner(self, slot: int) -> Server:
         """The node that says it has the slot."""
         for node in self.nodes:
-            for first, last, (_, port, *_), *_ in self.ask(node, "CLUSTER", "SLOTS"):  # type: ignore[attr-defined]
-                if first <= slot <= last and port == node.port:
-                    return node
+            if self.has(node, slot):
+                return node
         raise AssertionError(f"nobody has slot {slot}")
+
+    def has(self, node: Server, slot: int) -> bool:
+        """Whether the node says that it has the slot."""
+        spans: Any = self.ask(node, "CLUSTER", "SLOTS")
+        return any(first <= slot <= last and port == node.port for first, last, (_, port, *_), *_ in spans)
 
     def is_replica(self, node: Server) -> bool:
         with node.client() as client:
@@ -80,7 +85,8 @@ class Cluster:
     def migrate_at_once(self, slot: int, source: Server, target: Server) -> None:
         """Move a slot by Valkey 9's atomic migration, and wait until it is there."""
         self.ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.node_id(target))
-        until(lambda: self.owner(slot) is target, f"slot {slot} has moved")
+        # In between neither says so.
+        until(lambda: self.has(target, slot) and not self.has(source, slot), f"slot {slot} has moved")
 
     @contextmanager
     def joined(self) -> Iterator[Server]:
