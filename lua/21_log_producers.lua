@@ -3,10 +3,10 @@
 -- The producers hash: producer id -> `producer_epoch leader_epoch|first,last,base|...`: the epochs of its last append
 -- and, newest first, the sequences and the base offset of its last five batches. Behind the leader epoch is a `*` while
 -- the producer has an open transaction here. A marker of a new producer epoch stands there as a batch whose sequences
--- are -1, so that the next one begins at 0. Kafka forgets a producer that was
--- silent for a day (producer.id.expiration.ms). Here no append asks for the time: now and then the end of the log is
--- noted, and what lies below an end noted a day ago is a day old. The field of the empty name holds these notes:
--- `cursor old_end noted_ms noted_end`, where all below old_end is old enough to be forgotten.
+-- are -1, so that the next one begins at 0. Kafka forgets a producer that was silent for producer.id.expiration.ms, a
+-- day unless set. Here no append asks for the time: now and then the end of the log is noted, and what lies below an
+-- end that was noted so long ago is that old. The field of the empty name holds these notes:
+-- `cursor old_end noted_ms noted_end expiration_ms`, where all below old_end is old enough to be forgotten.
 -- Source: ProducerStateEntry, ProducerAppendInfo, ProducerStateManager.removeExpiredProducers
 local producer = {}
 
@@ -65,24 +65,45 @@ function producer.admit(producers_key, args, leader_epoch, base)
   return code.NONE, nil, string.format('%s %s|%d,%d,%s%s', epoch, leader_epoch, first, last, base, kept), not state
 end
 
--- Forget a few producers that were silent for a day; not those with an open transaction.
-function producer.sweep(producers_key, log_end)
-  local now_ms = value.now_ms()
+-- What is noted: the cursor of the sweep, the end below which all is old enough to be forgotten, an end and when it was
+-- noted, and the expiration.
+function producer.notes(producers_key)
   local notes = redis.call('HGET', producers_key, '') or ''
-  local cursor, old_end, noted_ms, noted_end = string.match(notes, '^(%d+) (%d+) (%d+) (%d+)$')
+  local cursor, old_end, noted_ms, noted_end, expiration_ms = string.match(notes, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
   if not cursor then
     cursor, old_end, noted_ms, noted_end = '0', '0', '0', '0'
   end
-  if now_ms - noted_ms >= producer.EXPIRATION_MS then
-    old_end, noted_ms, noted_end = noted_end, value.integer(now_ms), log_end
+  return {
+    cursor = cursor, old_end = old_end, noted_ms = tonumber(noted_ms), noted_end = noted_end,
+    expiration_ms = tonumber(expiration_ms) or producer.EXPIRATION_MS,
+  }
+end
+
+-- Note the end of the log where the last note is old enough, and forget some producers by these notes; not those with
+-- an open transaction. The cursor comes to be where the sweep is to go on, '0' where it is through.
+function producer.forget(producers_key, notes, log_end, count)
+  local now_ms = value.now_ms()
+  if now_ms - notes.noted_ms >= notes.expiration_ms then
+    notes.old_end, notes.noted_ms, notes.noted_end = notes.noted_end, now_ms, log_end
   end
-  local scanned = redis.call('HSCAN', producers_key, cursor, 'COUNT', producer.SWEEP)
+  local scanned = redis.call('HSCAN', producers_key, notes.cursor, 'COUNT', count)
   local flat = scanned[2]
   for at = 1, #flat, 2 do
     local base = string.match(flat[at + 1], '^%-?%d+ %d+|%-?%d+,%-?%d+,(%d+)')
-    if base and tonumber(base) < tonumber(old_end) then
+    if base and tonumber(base) < tonumber(notes.old_end) then
       redis.call('HDEL', producers_key, flat[at])
     end
   end
-  redis.call('HSET', producers_key, '', scanned[1] .. ' ' .. old_end .. ' ' .. noted_ms .. ' ' .. noted_end)
+  notes.cursor = scanned[1]
+  redis.call(
+    'HSET', producers_key, '',
+    string.format(
+      '%s %s %d %s %d', notes.cursor, notes.old_end, notes.noted_ms, notes.noted_end, notes.expiration_ms
+    )
+  )
+end
+
+-- Forget a few producers that were silent for long.
+function producer.sweep(producers_key, log_end)
+  producer.forget(producers_key, producer.notes(producers_key), log_end, producer.SWEEP)
 end

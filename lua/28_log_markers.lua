@@ -40,9 +40,9 @@ local function admit_marker(marker, keys, args, leader_epoch, base)
   return code.NONE, nil, producer.marked(state, epoch, leader_epoch, base), not state, marker.first_open
 end
 
--- Forget what is known of transactions of a few producers that are forgotten themselves.
-local function sweep_transactions(keys)
-  local scanned = redis.call('HSCAN', keys[6], redis.call('HGET', keys[6], ''), 'COUNT', producer.SWEEP)
+-- Forget what is known of transactions of some producers that are forgotten themselves.
+function log.sweep_transactions(keys, count)
+  local scanned = redis.call('HSCAN', keys[6], redis.call('HGET', keys[6], ''), 'COUNT', count)
   local notes = scanned[2]
   redis.call('HSET', keys[6], '', scanned[1])
   for at = 1, #notes, 2 do
@@ -71,7 +71,7 @@ local function write_marker(marker, keys, args, base)
     redis.call('HSET', keys[2], 'last_aborted', base)
   end
   if marker.is_new then
-    sweep_transactions(keys)
+    log.sweep_transactions(keys, producer.SWEEP)
   end
 end
 

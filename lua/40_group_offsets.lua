@@ -178,13 +178,15 @@ end
 -- KEYS[3] sessions zset  member id -> end of its session
 -- KEYS[4] static   hash  instance id -> member id
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- KEYS[6] pending  hash  (optional) producer id -> its transactions and the offsets of the open one
 -- ARGV[1] outages: `served_until from-to ...` or ''   ARGV[2..] places: `topic:partition`, ...
--- Returns {code, [code, ...]}, one for each place
+-- Returns {code, [code, ...]}, one for each place; where the key pending is given, open transactions forget them as
+-- well
 -- Codes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; of a place GROUP_SUBSCRIBED_TO_TOPIC
 -- Source: OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete
 function group.offset_delete(keys, args)
-  group.expect(keys, args, 'offset_delete', 1, 1)
-  local g = group.open(keys)
+  group.expect(keys, args, 'offset_delete', 1, 1, keys[6] and 1)
+  local g = group.open({ unpack(keys, 1, group.KEYS) })
   group.advance(g, args[1])
   local outcome, codes, removed = code.NONE, {}, {}
   if not group.exists(g) then
@@ -202,6 +204,9 @@ function group.offset_delete(keys, args)
         removed[#removed + 1] = place
       end
     end
+  end
+  if keys[6] and #removed > 0 then
+    group.drop_held(keys[6], removed) -- first write
   end
   group.save(g)
   group.in_batches('HDEL', keys[5], removed)

@@ -61,7 +61,30 @@ function group.unstable(pending_key)
   return places
 end
 
--- Close whatever is open, as where the group is deleted; what was closed is remembered for a while.
+-- Forget what transactions hold of some places, whose offsets are deleted. Source: OffsetMetadataManager.replay
+function group.drop_held(pending_key, places)
+  local dropped, changes, flat = {}, {}, redis.call('HGETALL', pending_key)
+  for _, place in ipairs(places) do
+    dropped[place] = true
+  end
+  for at = 1, #flat, 2 do
+    if string.sub(flat[at], 1, 1) == ':' then
+      local kept, is_less = {}, false
+      for place, held in pairs(cmsgpack.unpack(flat[at + 1])) do
+        kept[place] = not dropped[place] and held or nil
+        is_less = is_less or dropped[place]
+      end
+      if is_less then
+        changes[#changes + 1] = flat[at]
+        changes[#changes + 1] = cmsgpack.pack(kept)
+      end
+    end
+  end
+  group.in_batches('HSET', pending_key, changes) -- first write
+end
+
+-- Forget what open transactions hold, as where the group is deleted. They may commit offsets again, which make the
+-- group anew; what was ended is remembered for a while.
 function group.close_pending(pending_key)
   local flat = redis.call('HGETALL', pending_key)
   for at = 1, #flat, 2 do
@@ -69,7 +92,7 @@ function group.close_pending(pending_key)
       redis.call('HDEL', pending_key, flat[at])
     else
       local known = log.transaction_of(pending_key, flat[at])
-      known.closed, known.open = math.max(known.closed, known.open), -1
+      known.open = -1
       local epoch = string.match(flat[at + 1], '^%-?%d+')
       redis.call('HSET', pending_key, flat[at], log.transaction_entry(epoch, known))
     end
@@ -196,6 +219,16 @@ local function release(g, pending_key, held, is_committed)
   return offsets
 end
 
+-- The places of positions, [place, topic_id, ...].
+local function committed_places(offsets)
+  local places = {}
+  for at = 1, #offsets, 2 do
+    places[at] = offsets[at]
+    places[at + 1] = string.match(offsets[at + 1], '^%S+ %S+ (%S*)') or ''
+  end
+  return places
+end
+
 -- group_txn_end: commit or forget the offsets that a transaction holds
 -- Those of an older transaction that was never ended are forgotten.
 -- KEYS[1] group    hash  state, generation, leader, deadlines
@@ -206,7 +239,8 @@ end
 -- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
 -- KEYS[7] pending  hash  producer id -> its transactions and the offsets of the open one
 -- ARGV[1] producer_id   ARGV[2] ordinal of the transaction   ARGV[3] decision   commit or abort
--- Returns code; may be repeated
+-- Returns {code, [`topic:partition`, topic_id, ...]}, the places whose offsets became committed by this call; may be
+-- repeated
 -- Source: OffsetMetadataManager.replayEndTransactionMarker
 function group.txn_end(keys, args)
   group.expect(keys, args, 'txn_end', 3, nil, 2)
@@ -217,12 +251,12 @@ function group.txn_end(keys, args)
   local pending_key = keys[7]
   local known = log.transaction_of(pending_key, producer_id)
   if ordinal <= known.closed or ordinal < known.open then
-    return code.NONE
+    return { code.NONE, {} }
   end
-  local g, is_new = group.open_beside(keys), known.closed < 0
+  local g, is_new, offsets = group.open_beside(keys), known.closed < 0, {}
   if known.open >= 0 then
     local held = group.held_offsets(pending_key, producer_id)
-    local offsets = release(g, pending_key, held, args[3] == 'commit' and known.open == ordinal)
+    offsets = release(g, pending_key, held, args[3] == 'commit' and known.open == ordinal)
     group.save(g, offsets) -- first write
   end
   local epoch = string.match(redis.call('HGET', pending_key, producer_id) or '-1', '^%-?%d+')
@@ -236,7 +270,7 @@ function group.txn_end(keys, args)
     redis.call('HDEL', pending_key, '=', '#')
     redis.call('PEXPIREAT', pending_key, value.integer(g.now + group.BACKSTOP))
   end
-  return code.NONE
+  return { code.NONE, committed_places(offsets) }
 end
 redis.register_function{
   function_name = 'korvet_group_txn_end',

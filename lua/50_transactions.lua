@@ -3,7 +3,8 @@
 --
 -- The id hash: state; producer_id, producer_epoch; last_producer_id and last_producer_epoch, those before, by which a
 -- repeated call is known; next_producer_id while a decision whose epoch is the last one is finished; timeout_ms;
--- ordinal of the present or last transaction; marker_epoch of the decision; started_ms, updated_ms;
+-- ordinal of the present or last transaction; marker_epoch of the decision; started_ms, updated_ms; run_id of the
+-- server on which the producer id was taken;
 -- `p:topic:partition` -> topic id and `g:group` -> '', what the transaction touches.
 --
 -- The deadlines zset: transactional id -> ms at which something of it is due, all ids of the shard. The member of the
@@ -26,7 +27,7 @@ local transaction = {
   FIELDS = {
     { 'state' }, { 'producer_id', true }, { 'producer_epoch', true }, { 'last_producer_id', true },
     { 'last_producer_epoch', true }, { 'next_producer_id', true }, { 'timeout_ms', true }, { 'ordinal', true },
-    { 'marker_epoch', true }, { 'started_ms', true }, { 'updated_ms', true },
+    { 'marker_epoch', true }, { 'started_ms', true }, { 'updated_ms', true }, { 'run_id' },
   },
   -- The outcome that a state stands for.
   DECISIONS = {
@@ -34,8 +35,9 @@ local transaction = {
   },
   -- No producer has a greater epoch than the one before the last: with the last one a coordinator fences it.
   LAST_EPOCH = 32767,
-  -- How long who made a decision has to finish it.
+  -- How long who made a decision has to finish it, and how long nobody tries at the longest where that fails.
   GRACE_MS = 1000,
+  MOST_GRACE_MS = 10000,
 }
 
 -- The id's state, read from its hash; without fields.state there is none. Keys of the wrong type fail here, while
@@ -64,23 +66,34 @@ function transaction.is_exhausted(epoch)
   return epoch >= transaction.LAST_EPOCH - 1
 end
 
+-- The run id of this server.
+function transaction.server()
+  return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+end
+
+-- Whether the producer id was taken on another server, or before this one began anew. What came after that may be lost
+-- here and kept by partitions on other nodes, so that no higher epoch of that producer id is known to be unused.
+function transaction.is_of_former_server(t)
+  return t.fields.run_id ~= transaction.server()
+end
+
 -- An ordinal above all that were handed out before.
 function transaction.next_ordinal(t)
   local last = tonumber(redis.call('ZSCORE', t.keys[2], '') or -1)
   return math.max(last + 1, t.fields.ordinal and t.fields.ordinal + 1 or 0, clock.now_us())
 end
 
--- The id's state becomes another one, of which something is due at a time; fields are name -> number.
+-- The id's state becomes another one, of which something is due at a time; fields are name -> number, or text.
 function transaction.move(t, transactional_id, state, fields, due)
   local before = t.fields.state
   if before and not transaction.STATES[state][before] then
     error('a transaction cannot become ' .. state .. ' from ' .. before, 0)
   end
   local changes = { 'state', state, 'updated_ms', value.integer(t.now) }
-  for name, number in pairs(fields) do
+  for name, field in pairs(fields) do
     changes[#changes + 1] = name
-    changes[#changes + 1] = value.integer(number)
-    t.fields[name] = number
+    changes[#changes + 1] = type(field) == 'number' and value.integer(field) or field
+    t.fields[name] = field
   end
   t.fields.state, t.fields.updated_ms = state, t.now
   redis.call('HSET', t.keys[1], unpack(changes)) -- first write
@@ -145,6 +158,9 @@ function transaction.prepare(t, transactional_id, decision, raises_epoch, fresh_
   fields.last_producer_id = t.fields.producer_id
   fields.marker_epoch = fields.producer_epoch or epoch
   fields.next_producer_id = fresh_id or -1
+  if fresh_id then
+    fields.run_id = transaction.server()
+  end
   if t.fields.state ~= 'Ongoing' then
     fields.started_ms = t.now
     fields.ordinal = transaction.next_ordinal(t)

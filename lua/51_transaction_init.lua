@@ -3,26 +3,45 @@
 -- Whether a producer that names its producer id and epoch may be the one that holds the id, or was until now.
 -- Source: TransactionCoordinator.prepareInitProducerIdTransit
 function transaction.is_holder(t, producer_id, epoch)
-  return producer_id == -1 or producer_id == t.fields.producer_id
-    or producer_id == t.fields.last_producer_id and transaction.is_exhausted(epoch)
+  local fields = t.fields
+  local was_last = transaction.is_exhausted(epoch) or epoch == fields.last_producer_epoch
+  return producer_id == -1 or producer_id == fields.producer_id or producer_id == fields.last_producer_id and was_last
+end
+
+-- Whether a producer that may hold the id names the present epoch, and else whether the call is a repeated one. The
+-- last epoch is no producer's own, so that who was fenced by it names the one before.
+function transaction.judge_named(t, producer_id, epoch)
+  local known, last = t.fields.producer_epoch, t.fields.last_producer_epoch
+  if producer_id == t.fields.producer_id and (epoch == known or known == transaction.LAST_EPOCH and epoch == last) then
+    return true, false
+  end
+  return false, epoch == last
 end
 
 -- What becomes of a producer that may hold the id: a code and fields to be set, none where the call is a repeated one.
--- The last epoch is no producer's own; who was fenced by it gets a new id, as who has the one before.
+-- Where epochs are used up, or may have been given out by a server that is gone, there is a new producer id.
 -- Source: TransactionMetadata.prepareIncrementProducerEpoch, prepareProducerIdRotation
-function transaction.reinitialized(t, epoch, is_named, fresh_id)
-  local known, last = t.fields.producer_epoch, t.fields.last_producer_epoch
-  local is_fenced_last = known == transaction.LAST_EPOCH and epoch == last
-  if is_named and epoch ~= known and not is_fenced_last then
-    return epoch == last and code.NONE or code.PRODUCER_FENCED, {}
+function transaction.reinitialized(t, producer_id, epoch, fresh_id)
+  local is_named, is_repeated = producer_id ~= -1, false
+  if is_named then
+    local is_present
+    is_present, is_repeated = transaction.judge_named(t, producer_id, epoch)
+    if not is_present and not is_repeated then
+      return code.PRODUCER_FENCED, {}
+    end
   end
-  local fields = { last_producer_id = t.fields.producer_id, last_producer_epoch = is_named and epoch or -1 }
-  if not transaction.is_exhausted(known) then
+  local is_former = transaction.is_of_former_server(t)
+  if is_repeated and not is_former then
+    return code.NONE, {}
+  end
+  local last_id, known = is_named and producer_id or t.fields.producer_id, t.fields.producer_epoch
+  local fields = { last_producer_id = last_id, last_producer_epoch = is_named and epoch or -1 }
+  if not is_former and not transaction.is_exhausted(known) then
     fields.producer_epoch = known + 1
   elseif fresh_id == -1 then
     return code.FRESH_ID, {}
   else
-    fields.producer_id, fields.producer_epoch = fresh_id, 0
+    fields.producer_id, fields.producer_epoch, fields.run_id = fresh_id, 0, transaction.server()
   end
   return code.NONE, fields
 end
@@ -32,7 +51,10 @@ function transaction.initialized(fresh_id)
   if fresh_id == -1 then
     return code.FRESH_ID, {}
   end
-  return code.NONE, { producer_id = fresh_id, producer_epoch = 0, last_producer_id = -1, last_producer_epoch = -1 }
+  return code.NONE, {
+    producer_id = fresh_id, producer_epoch = 0, last_producer_id = -1, last_producer_epoch = -1,
+    run_id = transaction.server(),
+  }
 end
 
 -- txn_init: give the producer of a transactional id its producer id and epoch, and fence the one before
@@ -62,7 +84,7 @@ function transaction.init(keys, args)
   elseif transaction.is_prepared(t) then
     return { code.CONCURRENT_TRANSACTIONS, -1, -1, transaction.decision(t) }
   else
-    outcome, fields = transaction.reinitialized(t, epoch, producer_id ~= -1, fresh_id)
+    outcome, fields = transaction.reinitialized(t, producer_id, epoch, fresh_id)
   end
   if outcome ~= code.NONE then
     return { outcome, -1, -1 }

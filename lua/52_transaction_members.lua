@@ -3,7 +3,9 @@
 -- Why a producer may not add to the transaction, or have something verified.
 -- Source: TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction
 function transaction.member_refusal(t, producer_id, epoch)
-  if t.fields.producer_id ~= producer_id then
+  if transaction.is_prepared(t) and producer_id >= 0 and t.fields.next_producer_id == producer_id then
+    return code.CONCURRENT_TRANSACTIONS
+  elseif t.fields.producer_id ~= producer_id then
     return code.INVALID_PRODUCER_ID_MAPPING
   elseif t.fields.producer_epoch ~= epoch then
     return code.PRODUCER_FENCED

@@ -15,7 +15,7 @@ function transaction.judge_end_v1(t, producer_id, epoch, decision)
   return transaction.is_prepared(t) and code.CONCURRENT_TRANSACTIONS or code.NONE
 end
 
--- Whether an EndTxn of transaction version 2 was made before: each end raises the epoch, the last one gives a new id.
+-- Whether an EndTxn of transaction version 2 was made before: each end raises the epoch or gives a new producer id.
 function transaction.is_repeated_end(t, producer_id, epoch)
   local fields = t.fields
   if not transaction.DECISIONS[fields.state] then
@@ -23,8 +23,23 @@ function transaction.is_repeated_end(t, producer_id, epoch)
   elseif fields.producer_id == producer_id then
     return fields.producer_epoch == epoch + 1
   end
-  return fields.last_producer_id == producer_id and fields.producer_epoch == 0
-    and epoch == transaction.LAST_EPOCH - 1
+  return fields.last_producer_id == producer_id and fields.producer_epoch == 0 and fields.last_producer_epoch == epoch
+end
+
+-- The producer id and epoch with which who repeats its EndTxn goes on; a new id where those that it would be told may
+-- have been in use on a server that is gone; FRESH_ID where one is wanted.
+function transaction.told_again(t, producer_id, epoch, is_v2, fresh_id)
+  if is_v2 and transaction.is_of_former_server(t) then
+    if fresh_id == -1 then
+      return { code.FRESH_ID, -1, -1 }
+    end
+    redis.call(
+      'HSET', t.keys[1], 'producer_id', value.integer(fresh_id), 'producer_epoch', 0, 'run_id', transaction.server(),
+      'last_producer_id', value.integer(producer_id), 'last_producer_epoch', value.integer(epoch)
+    ) -- first write
+    return { code.NONE, fresh_id, 0 }
+  end
+  return { code.NONE, t.fields.producer_id, t.fields.producer_epoch }
 end
 
 -- What becomes of an EndTxn of transaction version 2: a code, and whether to decide. One of the present epoch is that
@@ -73,14 +88,14 @@ function transaction.end_(keys, args)
   if outcome ~= code.NONE then
     return { outcome, -1, -1, outcome == code.CONCURRENT_TRANSACTIONS and transaction.decision(t) or nil }
   elseif not is_to_decide then
-    return { code.NONE, t.fields.producer_id, t.fields.producer_epoch }
+    return transaction.told_again(t, producer_id, epoch, is_v2, fresh_id)
   end
-  local is_last = is_v2 and transaction.is_exhausted(epoch)
-  if is_last and fresh_id == -1 then
+  local is_rotated = is_v2 and (transaction.is_exhausted(epoch) or transaction.is_of_former_server(t))
+  if is_rotated and fresh_id == -1 then
     return { code.FRESH_ID, -1, -1 }
   end
-  transaction.prepare(t, transactional_id, decision, is_v2, is_last and fresh_id or nil)
-  if is_last then
+  transaction.prepare(t, transactional_id, decision, is_v2, is_rotated and fresh_id or nil)
+  if is_rotated then
     return { code.NONE, fresh_id, 0, transaction.decision(t) }
   end
   return { code.NONE, t.fields.producer_id, t.fields.producer_epoch, transaction.decision(t) }
@@ -144,9 +159,15 @@ function transaction.next_due(t, expiration)
   return t.fields.updated_ms + expiration
 end
 
+-- When a decision is told again that is not finished by then: the longer it has taken, the later.
+function transaction.next_try(t)
+  local age = t.now - t.fields.updated_ms
+  return t.now + math.min(math.max(age / 2, transaction.GRACE_MS), transaction.MOST_GRACE_MS)
+end
+
 -- txn_expire: do what is due of a transactional id
--- A transaction past its timeout is aborted, a decision that was not finished for a second is told, and an id that was
--- not used for the expiration is removed.
+-- A transaction past its timeout is aborted, a decision that was not finished for a second is told, again after a while
+-- that grows to ten seconds, and an id that was not used for the expiration is removed.
 -- KEYS[1] id        hash  state of the transactional id
 -- KEYS[2] deadlines zset  transactional id -> ms at which something of it is due
 -- ARGV[1] transactional_id   ARGV[2] expiration ms of idle transactional ids
@@ -162,7 +183,7 @@ function transaction.expire(keys, args)
     if t.now < tonumber(redis.call('ZSCORE', keys[2], transactional_id) or 0) then
       return { code.NONE }
     end
-    redis.call('ZADD', keys[2], value.integer(t.now + transaction.GRACE_MS), transactional_id) -- first write
+    redis.call('ZADD', keys[2], value.integer(transaction.next_try(t)), transactional_id) -- first write
     return { code.NONE, transaction.decision(t) }
   end
   local due = transaction.next_due(t, expiration)

@@ -32,7 +32,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
     ]
     asked = [(name, entry) for name, entries in answered for entry in entries if entry["error_code"] == 0]
     try:
-        places = [(name, entry["partition_index"]) for name, entry in asked]
+        ids = {name: topic.id.hex for name, topic in known.items() if isinstance(topic, Topic)}
+        places = [((name, entry["partition_index"]), ids[name]) for name, entry in asked]
         code, codes = await ctx.frontend.groups.delete_offsets(request.group_id, places)
     except KorvetError as error:
         code, codes = failure_code(error, "offset_delete"), ()

@@ -4,7 +4,9 @@
 - 9: flexible   - 10: leader hints, which korvet never gives   - 13: topics by id
 
 A request for a topic with a value schema, a compression of its own or storage by records is not started at once, but
-handled in its turn: its batches are opened first.
+handled in its turn: its batches are opened first. So is one for a compacted topic with a batch that is compressed or
+long.
+With acks=all and min.insync.replicas above 1 the answer waits for Redis's replicas (`korvet.store.log.replicas`).
 Batches are appended as they came. A batch of a topic with message.timestamp.type=LogAppendTime gets a new header.
 
 A batch of a transaction joins it with version 12 and newer; older ones must have had AddPartitionsToTxn before. Codes
@@ -24,6 +26,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.acks import ALL, ask_for_replicas, lacks_replicas
 from korvet.api.context import Context
 from korvet.api.data_failures import (
     KAFKA_STORAGE_ERROR,
@@ -31,13 +34,13 @@ from korvet.api.data_failures import (
     UNKNOWN_TOPIC_OR_PARTITION,
     failure_code,
 )
-from korvet.api.record_values import recompressed_for, refused_for_values, split_for
+from korvet.api.record_values import is_short, judge_keys, opened_for
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
-from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Log, Partition
+from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
+from korvet.store.log.replicas import Held
 from korvet.store.transactions import Member
 from korvet.wire.batch import (
-    INVALID_RECORD,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Batch,
@@ -46,10 +49,8 @@ from korvet.wire.batch import (
     refusal,
     stamped,
 )
-from korvet.wire.compacted import keyless
 from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
 from korvet.wire.record_entries import SplitRecord, arguments
-from korvet.wire.records import UndecodableRecords
 
 INVALID_REQUIRED_ACKS: Final = int(ErrorCode.invalid_required_acks)
 INVALID_TIMESTAMP: Final = int(ErrorCode.invalid_timestamp)
@@ -57,21 +58,21 @@ CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
 INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
 INVALID_TXN_STATE: Final = int(ErrorCode.invalid_txn_state)
 NOT_ENOUGH_REPLICAS: Final = int(ErrorCode.not_enough_replicas)
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = int(ErrorCode.not_enough_replicas_after_append)
 PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
 TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)
 _ABORTABLE_SINCE: Final = 11
 _JOINS_SINCE: Final = 12
 _NO_TRANSACTIONAL_ID: Final = Refusal(int(ErrorCode.transactional_id_authorization_failed), fails_request=True)
 _TIMESTAMP_MESSAGE: Final = "One or more records have been rejected due to invalid timestamp"
-_NO_KEY_MESSAGE: Final = "Compacted topic cannot accept message without key in topic partition"
 _NO_TIMESTAMP: Final = -1
-_VALID_ACKS: Final = (-1, 0, 1)
+_VALID_ACKS: Final = (ALL, 0, 1)
 
 
 class _Pending:
     """A partition whose answer is waited for: its append, or only its log start where the batch was refused."""
 
-    __slots__ = ("append_time", "appending", "partition", "refusal")
+    __slots__ = ("append_time", "appending", "held", "partition", "refusal", "timeout_s")
 
     def __init__(
         self,
@@ -79,11 +80,16 @@ class _Pending:
         appending: Appending | None,
         *,
         append_time: int = _NO_TIMESTAMP,
+        held: Held | None = None,
+        timeout_s: float = 0.0,
         refusal: Refusal | None = None,
     ) -> None:
         self.partition = partition
         self.appending = appending
         self.append_time = append_time
+        self.held = held
+        """Where replicas must have the batch before it is acknowledged, for ``timeout_s`` at most."""
+        self.timeout_s = timeout_s
         self.refusal = refusal
 
 
@@ -107,7 +113,7 @@ _Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], Refusal | None
 def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
     """Send all batches to Redis at once; None when the catalog must be read first, or a partition is being repaired."""
     plan = _plan(ctx, request, may_wait=True)
-    return None if plan is None else _begin(ctx, request, plan)
+    return None if plan is None else _begin(ctx, request, plan, is_opened=False)
 
 
 @api(0, 3, 13, start=start, advertised_lowest=0)
@@ -119,7 +125,9 @@ async def handle(ctx: Context, request: Any) -> Answer:
         return await _Produced(ctx, request.acks, _all_failed(ctx, request, Refusal(failure_code(error, "produce"))))
     plan = _plan(ctx, request, may_wait=False)
     assert plan is not None
-    return await _begin(ctx, request, await _opened(ctx, request, plan))
+    for job in plan[1]:
+        await ask_for_replicas(ctx, request, job.partition)
+    return await _begin(ctx, request, await _opened(ctx, request, plan), is_opened=True)
 
 
 async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
@@ -135,40 +143,26 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
     for job in jobs:
         records = job.records[: job.batch.size_bytes]
         limits = log.limits(job.partition)
-        if not limits.opens_batches or refusal(job.batch, records, limits.max_message_bytes) is not None:
+        is_open = limits.opens_batches or limits.is_compacted
+        if not is_open or refusal(job.batch, records, limits.max_message_bytes) is not None:
             left.append(job)
             continue
-        opened = await _open(log, job._replace(records=records))
+        opened = await opened_for(log, job.partition, job.batch, records)
         if isinstance(opened, Refusal):
             job.outcomes[job.at] = _Pending(job.partition, None, refusal=opened)
         else:
-            left.append(opened)
+            left.append(_Job(job.outcomes, job.at, job.partition, *opened))
     return topics, left, why
 
 
-async def _open(log: Log, job: _Job) -> _Job | Refusal:
-    """The job with what its topic makes of the batch, or why that is not taken."""
-    partition = job.partition
-    refused = await refused_for_values(log, partition, job.batch, job.records)
-    opened = refused or await recompressed_for(log, partition, job.batch, job.records)
-    if isinstance(opened, Refusal):
-        return opened
-    batch, records = opened
-    # What became too large by that is refused as such.
-    if refusal(batch, records, log.limits(partition).max_message_bytes) is not None:
-        return job._replace(batch=batch, records=records)
-    split = await split_for(log, partition, batch, records)
-    return split if isinstance(split, Refusal) else job._replace(batch=batch, records=records, split=split)
-
-
-def _begin(ctx: Context, request: Any, plan: _Plan) -> _Produced:
+def _begin(ctx: Context, request: Any, plan: _Plan, *, is_opened: bool) -> _Produced:
     topics, jobs, why = plan
     if why is not None:
         return _Produced(ctx, request.acks, _all_failed(ctx, request, why))
     has_valid_acks = request.acks in _VALID_ACKS
     for job in jobs:
         if has_valid_acks:
-            job.outcomes[job.at] = _append(ctx, request, job)
+            job.outcomes[job.at] = _append(ctx, request, job, is_opened=is_opened)
         else:
             job.outcomes[job.at] = PartitionAnswer(job.partition.index, INVALID_REQUIRED_ACKS)
     return _Produced(ctx, request.acks, topics)
@@ -189,7 +183,12 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
             batch = read_batch(part.records, ctx.version)
             why = why or _fails_request(request, batch)
             outcome, partition = _judge(ctx, topic, part.index, batch)
-            if may_wait and (partition is None or partition.repairing or _opens_batches(ctx, partition)):
+            if may_wait and (
+                partition is None
+                or partition.repairing
+                or _must_be_opened(ctx, partition, batch)
+                or lacks_replicas(ctx, request, partition) is None
+            ):
                 return None
             if partition is not None and not isinstance(batch, Refusal):
                 jobs.append(_Job(outcomes, len(outcomes), partition, batch, part.records))
@@ -199,8 +198,10 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
     return topics, jobs, why
 
 
-def _opens_batches(ctx: Context, partition: Partition) -> bool:
-    return ctx.frontend.log.limits(partition).opens_batches
+def _must_be_opened(ctx: Context, partition: Partition, batch: Batch | Refusal) -> bool:
+    """Whether a batch must be looked into, and that may take longer than the loop may be held up."""
+    limits = ctx.frontend.log.limits(partition)
+    return limits.opens_batches or (limits.is_compacted and not isinstance(batch, Refusal) and not is_short(batch))
 
 
 _OPEN: Final = PartitionAnswer(-1, 0)
@@ -249,20 +250,18 @@ def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UU
     ]
 
 
-def _append(ctx: Context, request: Any, job: _Job) -> Outcome:
+def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcome:
     """Judge a batch as the log does, and send it to Redis."""
     log = ctx.frontend.log
     partition, batch, records = job.partition, job.batch, job.records
     limits = log.limits(partition)
     if len(records) != batch.size_bytes:
         records = records[: batch.size_bytes]
-    refused = refusal(batch, records, limits.max_message_bytes)
     append_time = _NO_TIMESTAMP
     now_ms = time.time_ns() // 1_000_000
-    if refused is None and not limits.is_log_append_time:
-        refused = _judge_timestamps(job, limits, now_ms)
-    if refused is None and limits.is_compacted:
-        refused = _judge_keys(partition, batch, records)
+    refused = refusal(batch, records, limits.max_message_bytes) or _judge_timestamps(job, limits, now_ms)
+    if refused is None and limits.is_compacted and not is_opened:
+        refused = judge_keys(partition, batch, records)
     if refused is not None:
         if refused.tells_log_start:
             return _Pending(partition, None, refusal=refused)
@@ -279,11 +278,21 @@ def _append(ctx: Context, request: Any, job: _Job) -> Outcome:
             ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins
         )
     entries = None if job.split is None else arguments(batch, job.split)
-    return _Pending(partition, log.append(partition, batch, records, member, entries), append_time=append_time)
+    if limits.copies == 1 or request.acks != ALL:
+        return _Pending(partition, log.append(partition, batch, records, member, entries), append_time=append_time)
+    if lacks_replicas(ctx, request, partition):
+        why = f"Fewer servers are in sync than min.insync.replicas={limits.copies}"
+        partition.in_flight.refuse(batch, why)
+        return PartitionAnswer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
+    appending = log.append(partition, batch, records, member, entries)
+    held = log.replicas.hold(partition, appending.reply, limits.copies)
+    return _Pending(partition, appending, append_time=append_time, held=held, timeout_s=request.timeout.total_seconds())
 
 
 def _judge_timestamps(job: _Job, limits: Limits, now_ms: int) -> Refusal | None:
-    """As LogValidator.validateTimestamp, by the header alone where it is what counts. Records are not listed."""
+    """As LogValidator.validateTimestamp, by the header alone where that is what counts. Records are not listed."""
+    if limits.is_log_append_time:
+        return None
     oldest, newest = job.batch.base_timestamp, job.batch.max_timestamp
     if job.split:
         times = [record.timestamp for record in job.split]
@@ -292,25 +301,6 @@ def _judge_timestamps(job: _Job, limits: Limits, now_ms: int) -> Refusal | None:
     if is_late or (oldest != _NO_TIMESTAMP and now_ms - oldest > limits.max_behind_ms):
         return Refusal(INVALID_TIMESTAMP, _TIMESTAMP_MESSAGE, tells_log_start=True)
     return None
-
-
-def _judge_keys(partition: Partition, batch: Batch, records: bytes | memoryview) -> Refusal | None:
-    """As LogValidator.validateKey: what a compacted topic takes has a key."""
-    try:
-        places = keyless(batch, bytes(records))
-    except UndecodableRecords as error:
-        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
-    if not places:
-        return None
-    why = f"{_NO_KEY_MESSAGE} {partition.topic.name}-{partition.index}"
-    shown = ", ".join(f"RecordError(batchIndex={place}, message='{why}')" for place in places[:3])
-    return Refusal(
-        INVALID_RECORD,
-        f"One or more records have been rejected due to {len(places)} record errors in total, "
-        f"and only showing the first three errors at most: [{shown}]",
-        tells_log_start=True,
-        record_errors=tuple((place, why) for place in places),
-    )
 
 
 class _Produced:
@@ -356,14 +346,17 @@ async def _settled(ctx: Context, pending: _Pending) -> PartitionAnswer:
         return await _refused(ctx, pending)
     try:
         code, base_offset, log_start, _ = await pending.appending
+        if pending.held is not None and code == 0:
+            is_confirmed = await log.replicas.confirmed(pending.held, pending.timeout_s)
+            code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
     except KorvetError as error:
         if isinstance(error, StoreFull):
             log.note_full(True)
         return PartitionAnswer(partition.index, failure_code(error, "produce"))
     if log.is_full:
         log.note_full(False)
-    if code == 0:
-        return PartitionAnswer(partition.index, 0, base_offset, pending.append_time, log_start)
+    if code in (0, NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+        return PartitionAnswer(partition.index, code, base_offset, pending.append_time, log_start)
     if code == GONE:
         return PartitionAnswer(partition.index, _unknown(ctx, None))
     if code == RESEND:

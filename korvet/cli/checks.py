@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from redis.exceptions import RedisError
@@ -14,10 +16,13 @@ from korvet.cli.redis import ask
 from korvet.cli.rights import missing_rights
 from korvet.store.functions import QUESTION, State, judge, library_version
 from korvet.store.keys import Namespace
+from korvet.store.log.replicas import SILENT_S
 from korvet.store.rights import told
 
 OLDEST_MAJOR = 7
 MIB = 1 << 20
+_COPIES = "min.insync.replicas"
+_REPLICA = re.compile(r"slave\d+")
 
 
 class Verdict(StrEnum):
@@ -37,8 +42,37 @@ class Finding:
     text: str
 
 
-def examine(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:
-    """Everything about one server.
+class Copies(NamedTuple):
+    """The greatest min.insync.replicas that is set in a namespace, and for what."""
+
+    number: int
+    whose: str
+
+
+def wanted_copies(clients: Iterable[redis.Redis], namespace: Namespace) -> Copies | None:
+    """What the topics and the cluster-wide settings ask for, where one of these servers holds the catalog.
+
+    What stands in a front-end's config file is not known here.
+    """
+    keys = namespace.catalog
+    for client in clients:
+        try:
+            topics: Any = client.hgetall(keys.topics)
+            everywhere: Any = client.hget(keys.configs, _COPIES)
+        except RedisError:
+            continue
+        found = [Copies(int(everywhere), "all topics")] if everywhere else []
+        for name, text in topics.items():
+            # The hash has a member of the empty name.
+            own = json.loads(text)["configs"].get(_COPIES) if name else None
+            if own is not None:
+                found.append(Copies(int(own), f"topic {name.decode()}"))
+        return max(found, default=None)
+    return None
+
+
+def examine(client: redis.Redis, namespace: Namespace, copies: Copies | None = None) -> Iterator[Finding]:
+    """Everything about one server; ``copies`` is what topics ask for.
 
     :raises RedisError: when the server cannot be asked at all.
     """
@@ -48,6 +82,7 @@ def examine(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:
     yield _durability(info, settings)
     yield from _memory(info, settings)
     yield from _cluster(client, info)
+    yield from _replicas(info, copies)
     yield _library(client)
     yield _rights(client, namespace, is_cluster=bool(info.get("cluster_enabled")))
 
@@ -157,6 +192,22 @@ def _cluster(client: redis.Redis, info: dict[str, Any]) -> Iterator[Finding]:
     state = dict(line.split(":", 1) for line in lines if ":" in line).get("cluster_state", "unknown")
     verdict = Verdict.OK if state == "ok" else Verdict.MEND
     yield Finding("cluster", verdict, f"a cluster node; the cluster's state is {state}")
+
+
+def _replicas(info: dict[str, Any], copies: Copies | None) -> Iterator[Finding]:
+    if copies is None or copies.number == 1:
+        return
+    replicas = [of for name, of in info.items() if _REPLICA.fullmatch(name) and isinstance(of, dict)]
+    in_sync = sum(of.get("state") == "online" and int(of.get("lag", 0)) <= SILENT_S for of in replicas)
+    text = f"{in_sync or 'none'} in sync, and min.insync.replicas={copies.number} of {copies.whose}"
+    if in_sync + 1 >= copies.number:
+        yield Finding("replicas", Verdict.OK, f"{text} counts the primary too: what acks=all acknowledges has copies")
+    else:
+        yield Finding(
+            "replicas",
+            Verdict.MEND,
+            f"{text} asks for {copies.number - 1}: producers with acks=all are refused; add some, or lower the setting",
+        )
 
 
 def _library(client: redis.Redis) -> Finding:

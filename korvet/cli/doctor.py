@@ -10,7 +10,7 @@ from korvet.cli.options import as_json, redis_target
 from korvet.cli.output import show_json
 
 if TYPE_CHECKING:
-    from korvet.cli.checks import Finding
+    from korvet.cli.checks import Copies, Finding
     from korvet.cli.redis import Node
     from korvet.store.keys import Namespace
 
@@ -22,16 +22,18 @@ _COLOURS = {"ok": "green", "note": "yellow", "mend": "red"}
 @click.option("--namespace", default="default", show_default=True, metavar="NAME", help="Whose keys to try rights on.")
 @as_json
 def doctor(url: str, namespace: str, as_json: bool) -> None:
-    """Look at a Redis: version, what a crash would lose, memory, the library, and every right korvet needs.
+    """Look at a Redis: version, what a crash would lose, memory, replicas, the library, every right korvet needs.
 
     Findings are 'ok', 'note' (it works, and you should know) or 'mend'; with one to mend the exit code is 1.
     """
-    from korvet.cli.checks import Verdict
+    from korvet.cli.checks import Verdict, wanted_copies
     from korvet.cli.redis import open_nodes
     from korvet.store.keys import Namespace
 
     with open_nodes(url) as nodes:
-        found = {str(node.address): _examine(node, Namespace(namespace)) for node in nodes}
+        tenant = Namespace(namespace)
+        copies = wanted_copies([node.client for node in nodes], tenant)
+        found = {str(node.address): _examine(node, tenant, copies) for node in nodes}
     if as_json:
         show_json(
             [
@@ -47,14 +49,14 @@ def doctor(url: str, namespace: str, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _examine(node: Node, namespace: Namespace) -> list[Finding]:
+def _examine(node: Node, namespace: Namespace, copies: Copies | None) -> list[Finding]:
     from redis.exceptions import RedisError
 
     from korvet.cli.checks import examine
     from korvet.errors import KorvetError
 
     try:
-        return list(examine(node.client, namespace))
+        return list(examine(node.client, namespace, copies))
     except RedisError as error:
         raise KorvetError(f"cannot look at {node.address}: {error}") from None
 

@@ -27,17 +27,28 @@ async def room(store: Store) -> Room:
 
     :raises StoreUnavailable, StoreError: when one cannot be asked.
     """
-    total = usable = 0
-    for answer in [_ask(link) for link in store.primaries]:
-        memory = _fields(await answer)
-        limit = int(memory.get("maxmemory", 0))
-        if limit == 0:
-            return Room(UNLIMITED, UNLIMITED)
-        # What is buffered for replicas and the AOF is in use, but does not count against the limit.
-        used = int(memory["used_memory"]) - int(memory.get("mem_not_counted_for_evict", 0))
-        total += limit
-        usable += max(0, limit - used)
-    return Room(total, usable)
+    rooms = [_room(await answer) for answer in [_ask(link) for link in store.primaries]]
+    if any(one.total_bytes == UNLIMITED for one in rooms):
+        return Room(UNLIMITED, UNLIMITED)
+    return Room(sum(one.total_bytes for one in rooms), sum(one.usable_bytes for one in rooms))
+
+
+async def room_at(store: Store, key: str) -> Room:
+    """The room of the server that has a key.
+
+    :raises StoreUnavailable, StoreError:
+    """
+    return _room(await store.call(Purpose.APPEND, key, "INFO", "memory"))
+
+
+def _room(info: bytes) -> Room:
+    memory = _fields(info)
+    limit = int(memory.get("maxmemory", 0))
+    if limit == 0:
+        return Room(UNLIMITED, UNLIMITED)
+    # What is buffered for replicas and the AOF is in use, but does not count against the limit.
+    used = int(memory["used_memory"]) - int(memory.get("mem_not_counted_for_evict", 0))
+    return Room(limit, max(0, limit - used))
 
 
 def _ask(link: Link) -> asyncio.Future[bytes]:

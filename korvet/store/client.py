@@ -112,6 +112,11 @@ class Store:
         """The link that carries the coordination of a key; None while no node is known for it."""
         return self.link(Purpose.COORDINATE, key)
 
+    def confirmation(self, key: str) -> Link | None:
+        """The link for WAIT to the node of a key; None while no node is known for it. It may be on its first way up."""
+        node = next(iter(self._nodes.values()), None) if self._slots is None else self._slots.node(key)
+        return None if node is None else node.confirmation()
+
     # ------------------------------------------------------------------ what is known about the server
 
     def run_id(self, key: str) -> str:
@@ -147,7 +152,7 @@ class Store:
     @property
     def problem(self) -> str:
         """Why there is no connection, in one line."""
-        links = [link for node in self._nodes.values() for link in node.links if not link.is_up]
+        links = [link for node in self._nodes.values() for link in node.links[: Purpose.CONFIRM] if not link.is_up]
         links.sort(key=lambda link: not link.is_turned_away)
         if links:
             return str(links[0].problem)
@@ -239,8 +244,9 @@ class Store:
         link.on_run_id = self._history_changed
         link.on_change = self.note_change
         if self._slots is not None:
-            link.on_redirected = partial(self._slots.redirected, link, purpose)
             link.on_down = self._slots.doubt
+            if purpose is not Purpose.CONFIRM:
+                link.on_redirected = partial(self._slots.redirected, link, purpose)
         return link
 
     def _locator(self, address: Address) -> Callable[[], Awaitable[Address]]:

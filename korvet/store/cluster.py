@@ -76,6 +76,10 @@ class Slots:
         node = self._owners[slot_of(key)]
         return None if node is None else node.links[purpose]
 
+    def node(self, key: str) -> Node | None:
+        """The owner of a key's slot."""
+        return self._owners[slot_of(key)]
+
     def send(self, purpose: Purpose, key: str, future: asyncio.Future[Any], command: bytes | Placed) -> None:
         """Queue a command behind those that were sent for its slot before."""
         slot = slot_of(key)

@@ -244,8 +244,7 @@ TOPIC_CONFIGS: Final = _table(
             default="1",
             synonym="min.insync.replicas",
             check=at_least(1),
-            documentation="Copies that must hold a batch before acks=all is answered.",
-            only="1",
+            documentation="Servers that must hold a batch, Redis's primary among them, before acks=all is answered.",
         ),
         Config(
             name="preallocate",
@@ -378,6 +377,14 @@ BROKER_CONFIGS: Final = _table(
             check=between(1, 10_000),
             documentation="Partitions of a topic that is created without a number.",
         ),
+        Config(
+            name="producer.id.expiration.ms",
+            kind=_INT,
+            default=str(_DAY_MS),
+            check=at_least(1),
+            documentation="How long a partition remembers a silent producer at least; a transaction's longest timeout "
+            "where that is longer. It is forgotten before twice that time and two retention checks are over.",
+        ),
         _at_start(
             "connections.max.idle.ms", _LONG, 600_000, at_least(-1), "Time after which an idle connection is closed."
         ),
@@ -419,7 +426,6 @@ BROKER_CONFIGS: Final = _table(
         _fact("log.roll.jitter.hours", _INT, "0", "Spread of that age."),
         _fact("max.incremental.fetch.session.cache.slots", _INT, "0", "Fetch sessions kept. Korvet keeps none."),
         _fact("max.request.partition.size.limit", _INT, "2000", "Partitions in one DescribeTopicPartitions answer."),
-        _fact("producer.id.expiration.ms", _INT, str(_DAY_MS), "How long a silent producer is remembered at least."),
         _fact(
             "transaction.abort.timed.out.transaction.cleanup.interval.ms",
             _INT,

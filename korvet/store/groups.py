@@ -6,7 +6,6 @@ Replies carry Kafka's error codes as values (``code``, 0 is none). What the stor
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
@@ -63,7 +62,6 @@ _FORGOTTEN_AT_ONCE: Final = 1000
 
 
 _Keys = GroupKeys | TransactionGroupKeys
-_MOST_HELD: Final = 10_000
 
 
 class Neglected(NamedTuple):
@@ -92,8 +90,6 @@ class Groups:
         self._catalog = catalog
         self._outages = outages
         self.redis_groups = RedisGroups(namespace, store)
-        self._held: OrderedDict[tuple[str, int], dict[Place, str]] = OrderedDict()
-        """What transactions commit by this front-end, so that Redis groups follow it at once: by group and producer."""
         self._index = GroupIndex(namespace, store)
         self._joining = Rooms(wakeups, _JOIN_STATUS)
         self._syncing = Rooms(wakeups, _SYNC_STATUS)
@@ -236,21 +232,17 @@ class Groups:
             return self._timely(keys, "korvet_group_txn_commit", id, locator, *head, *transaction, *flat)
 
         code: int = await self._index.making(request.group_id, hold)
-        if code == 0:
-            held = self._held.setdefault((request.group_id, producer_id), {})
-            held.update((place, offset.topic_id.hex) for place, offset in request.offsets)
-            if len(self._held) > _MOST_HELD:
-                self._held.popitem(last=False)
         return code
 
     async def release(self, group_id: str, producer_id: int, ordinal: int, *, is_commit: bool) -> None:
         """Commit what a transaction holds, or forget it. May be repeated."""
         keys = self._all_keys(group_id)
         outcome = "commit" if is_commit else "abort"
-        await self._store.fcall(Purpose.COORDINATE, "korvet_group_txn_end", keys, producer_id, ordinal, outcome)
-        held = self._held.pop((group_id, producer_id), {})
-        if is_commit:
-            self.redis_groups.committed(group_id, held.items())
+        _, flat = await self._store.fcall(
+            Purpose.COORDINATE, "korvet_group_txn_end", keys, producer_id, ordinal, outcome
+        )
+        places = zip(flat[::2], flat[1::2], strict=True)
+        self.redis_groups.committed(group_id, [(replies.place(name), replies.text(id)) for name, id in places])
 
     async def fetch(self, group_id: str, places: Iterable[Place] | None) -> Mapping[Place, Offset]:
         """The committed offsets of some places, or of all; what is not committed is left out."""
@@ -274,10 +266,21 @@ class Groups:
         unstable = {place for place, text in found.items() if text == _UNSTABLE}
         return {place: replies.offset(text) for place, text in found.items() if place not in unstable}, unstable
 
-    async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> tuple[int, Sequence[int]]:
-        """Forget committed offsets: a code for all, and where that is none one for each."""
-        named = [f"{topic}:{partition}" for topic, partition in places]
-        code, codes = await self._call("korvet_group_offset_delete", group_id, *named)
+    async def delete_offsets(self, group_id: str, places: Sequence[tuple[Place, str]]) -> tuple[int, Sequence[int]]:
+        """Forget committed offsets, also those that transactions hold, and the Redis groups that stand for them.
+
+        :param places: each with its topic's id in hex.
+        :returns: a code for all, and where that is none one for each.
+        """
+        keys = self._all_keys(group_id)
+        named = [f"{topic}:{partition}" for (topic, partition), _ in places]
+        outages = self._outages.known_at(keys.group)
+        with_pending = (*self._keys(group_id), keys.pending)
+        code, codes = await self._store.fcall(
+            Purpose.COORDINATE, "korvet_group_offset_delete", with_pending, outages, *named
+        )
+        deleted = [at for at, outcome in enumerate(codes) if outcome == 0]
+        await self.redis_groups.uncommitted(group_id, [places[at] for at in deleted])
         return code, codes
 
     # ------------------------------------------------------------------ administration

@@ -7,19 +7,22 @@ import random
 import anyio
 import structlog
 
-from korvet.errors import KorvetError, StoreError
+from korvet.errors import KorvetError, StoreError, StoreFull
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose
 from korvet.store.keys import Namespace
-from korvet.store.log import Log
+from korvet.store.log import Log, Partition
 from korvet.store.log.compaction import compact, compaction_of
 from korvet.store.retention import enforce, retention_of
+from korvet.store.silent_producers import expiration_ms_of, forget_silent_producers
 from korvet.store.topics import finish_deletions
 
 logger = structlog.get_logger()
 
 _INTERVAL_S = 30.0
 _SHORTEST_S = 0.1
+_FULL_REST_S = 300.0
+"""Before a compaction that found no memory is tried again: until then it has read all of the log for nothing."""
 
 
 async def maintain(namespace: Namespace, catalog: Catalog, log: Log) -> None:
@@ -51,39 +54,46 @@ def _retention_interval_s(catalog: Catalog) -> float:
 
 
 async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) -> None:
-    """Remove what is older or more than topics keep.
+    """Remove what is older or more than topics keep, and forget producers that were silent for long.
 
     A partition that is corrupt is told of in the log, and does not keep the others.
 
     :raises StoreUnavailable, StoreFull: and StoreError where the time cannot be read.
     """
     seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
+    expiration_ms = expiration_ms_of(catalog)
     for topic in tuple(catalog.topics()):
         limits = retention_of(catalog, topic)
-        if limits is not None:
-            for index in range(topic.partitions):
-                try:
-                    await enforce(log, log.partition(topic, index), limits, int(seconds) * 1000)
-                except StoreError as error:
-                    logger.error("retention failed", topic=topic.name, partition=index, reason=str(error))
+        for partition in [log.partition(topic, index) for index in range(topic.partitions)]:
+            try:
+                if limits is not None:
+                    await enforce(log, partition, limits, int(seconds) * 1000)
+                await forget_silent_producers(log, partition, expiration_ms)
+            except StoreError as error:
+                logger.error("retention failed", topic=topic.name, partition=partition.index, reason=str(error))
 
 
 async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log) -> None:
+    resting: dict[Partition, float] = {}
     while True:
         await anyio.sleep(int(catalog.setting(None, "log.cleaner.backoff.ms")) / 1000)
         try:
-            await compact_all(namespace, catalog, log)
+            await compact_all(namespace, catalog, log, resting)
         except KorvetError as error:
             logger.warning("compaction was cut short", reason=str(error))
 
 
-async def compact_all(namespace: Namespace, catalog: Catalog, log: Log) -> None:
+async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting: dict[Partition, float]) -> None:
     """Compact what is due of all topics, in an order of chance, so that front-ends share the work.
 
-    A partition that is corrupt is told of in the log, and does not keep the others.
+    A partition that is corrupt, or that there is no memory for, is told of in the log, and does not keep the others;
+    for the latter one it is looked again a while later, at the time by the loop's clock that ``resting`` keeps.
 
-    :raises StoreUnavailable, StoreFull: and StoreError where the time cannot be read.
+    :raises StoreUnavailable: and StoreError where the time cannot be read.
     """
+    now = anyio.current_time()
+    for partition in [partition for partition, until in resting.items() if until <= now]:
+        del resting[partition]
     due = [
         (topic, index, settings)
         for topic in catalog.topics()
@@ -92,8 +102,14 @@ async def compact_all(namespace: Namespace, catalog: Catalog, log: Log) -> None:
     ]
     random.shuffle(due)
     for topic, index, settings in due:
+        partition = log.partition(topic, index)
+        if partition in resting:
+            continue
         seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
         try:
-            await compact(log, log.partition(topic, index), settings, int(seconds) * 1000)
+            await compact(log, partition, settings, int(seconds) * 1000)
+        except StoreFull as error:
+            resting[partition] = now + _FULL_REST_S
+            logger.warning("not compacted", topic=topic.name, partition=index, reason=str(error))
         except StoreError as error:
             logger.error("compaction failed", topic=topic.name, partition=index, reason=str(error))

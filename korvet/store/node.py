@@ -25,6 +25,8 @@ class Purpose(IntEnum):
     COORDINATE = 2
     SUBSCRIBE = 3
     """For `korvet.store.wakeup` alone."""
+    CONFIRM = 4
+    """For `korvet.store.log.replicas` alone: WAIT holds up what is behind it. Connected when it is first asked for."""
 
 
 COMMANDS = (Purpose.APPEND, Purpose.READ, Purpose.COORDINATE)
@@ -36,16 +38,26 @@ class Node:
     def __init__(self, links: list[Link]) -> None:
         self.links = links
         self.scope = anyio.CancelScope()
+        self._confirms: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Keep the links up until ``scope`` is cancelled."""
         with self.scope:
             async with anyio.create_task_group() as tasks:
-                for link in self.links:
+                for link in self.links[: Purpose.CONFIRM]:
                     tasks.start_soon(link.run)
+                await self._confirms
+                await self.links[Purpose.CONFIRM].run()
+
+    def confirmation(self) -> Link:
+        """The link for WAIT, which is kept up from the first call on."""
+        if not self._confirms.done():
+            self._confirms.set_result(None)
+        return self.links[Purpose.CONFIRM]
 
     def is_up(self) -> bool:
-        return all(link.is_up for link in self.links)
+        """Whether every link is, but the one for WAIT, without which all but some producers are served."""
+        return all(link.is_up for link in self.links[: Purpose.CONFIRM])
 
     def is_silent(self) -> bool:
         """Whether replies have been owed for so long that another server may have taken its place."""

@@ -164,6 +164,14 @@ class RedisGroups:
         for place, topic_id in places:
             self._await_following(group_id, place, topic_id)
 
+    async def uncommitted(self, group_id: str, places: Sequence[tuple[Place, str]]) -> None:
+        """Destroy Redis groups of offsets that were deleted. Never raises.
+
+        Where one was committed again meanwhile its Redis group is made again.
+        """
+        if places:
+            await self._detach_gone([Unit(group_id, [(name_of(place), topic_id) for place, topic_id in places])])
+
     def _await_following(self, group_id: str, place: Place, topic_id: str) -> None:
         self._pending[group_id, place] = topic_id
         if len(self._pending) > MOST_PENDING:

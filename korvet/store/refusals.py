@@ -8,7 +8,10 @@ from korvet.errors import KorvetError, SlotMoving, StoreError, StoreFull, StoreU
 from korvet.store.address import Address
 from korvet.store.resp import Connection
 
-_UNAVAILABLE = ("LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "BUSY", "MISCONF", "NOREPLICAS")
+_UNAVAILABLE = (
+    "LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "BUSY", "MISCONF", "NOREPLICAS",
+    "UNBLOCKED", "ERR WAIT cannot be used with replica",
+)  # fmt: skip
 _NON_LOCAL = "attempted to access a non local key"
 """How a function is refused a key that it derived, where that has left the node or is to be made elsewhere."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")

@@ -3,6 +3,10 @@
 Commands are queued by plain calls and leave in one write per turn of the loop; replies come back in the order of the
 commands, so that matching them is a deque. There is no task and no coroutine per command: what waits for a reply is an
 ``asyncio.Future``. Which errors mean what is the business of the owner (`korvet.store.link`).
+
+Replies are hiredis's to read, but for large strings that answer a GET: these are received where they stay
+(`korvet.store.bulk`), and are read-only views. Where one begins is only known between replies, so a GET's string that
+came in one read with the end of the reply before it may be bytes all the same.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from typing import Any, NamedTuple, cast
 
 import hiredis
 
+from korvet.store.bulk import Bulk, begun
+
 Argument = str | bytes | memoryview | int | float
 Buffer = bytes | memoryview
 pack_command: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
@@ -21,6 +27,8 @@ ReplyError = hiredis.ReplyError
 
 _NOTHING = Ellipsis
 _UNSENT_LIMIT_BYTES = 256 << 20
+_SCRATCH_BYTES = 128 << 10
+_GET = b"*2\r\n$3\r\nGET\r\n"
 _PING = pack_command(("PING",))
 
 
@@ -52,7 +60,7 @@ class Owner:
         """More than 256 MiB wait to be taken by Redis, or no longer do."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One connection. Once ``subscriber`` is set, every reply is a message for `Owner.pushed`."""
 
     def __init__(self, owner: Owner) -> None:
@@ -60,6 +68,11 @@ class Connection(asyncio.Protocol):
         self.subscriber = False
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        # Any buffer will do, though the types do not say so.
+        self._feed = cast(Callable[[memoryview], None], self._reader.feed)
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._is_between_replies = True
+        self._bulk: Bulk | None = None
         self._waiting: deque[Sent] = deque()
         self._out: list[Buffer] = []
         self._transport: asyncio.Transport | None = None
@@ -142,29 +155,65 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and out:
             self._transport.writelines(out)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch if self._bulk is None else self._bulk.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.heard_at, self._pinged = self._loop.time(), False
-        next_reply = self._reader.gets
         try:
-            self._reader.feed(data)
-            if self.subscriber:
-                while (reply := next_reply()) is not _NOTHING:
-                    if reply != b"PONG":
-                        self._owner.pushed(reply)
-                return
-            popleft = self._waiting.popleft
-            while (reply := next_reply()) is not _NOTHING:
-                sent = popleft()
-                future = sent[0]
-                if future is None:
-                    continue
-                if isinstance(reply, ReplyError):
-                    self._owner.refused(sent, reply)
-                elif not future.done():
-                    future.set_result(reply)
-        except (hiredis.ProtocolError, IndexError) as error:
+            if self._bulk is None:
+                self._received(self._scratch[:nbytes])
+            elif self._bulk.received(nbytes):
+                self._end_bulk(self._bulk)
+        except (hiredis.ProtocolError, IndexError, ValueError) as error:
             self.error = error
             self.abort()
+
+    def _received(self, data: memoryview) -> None:
+        if self.subscriber:
+            self._feed(data)
+            while (message := self._reader.gets()) is not _NOTHING:
+                if message != b"PONG":
+                    self._owner.pushed(message)
+            return
+        waiting = self._waiting
+        while self._is_between_replies and waiting and waiting[0][1][: len(_GET)] == _GET:
+            found = begun(data)
+            if found is None:
+                break
+            bulk, head_bytes = found
+            data = data[head_bytes:]
+            data = data[bulk.take(data) :]
+            if not bulk.is_whole:
+                self._bulk = bulk
+                return
+            self._end_bulk(bulk)
+            if not data:
+                return
+        self._read_replies(data)
+
+    def _end_bulk(self, bulk: Bulk) -> None:
+        self._bulk = None
+        future = self._waiting.popleft()[0]
+        if future is not None and not future.done():
+            future.set_result(bulk.value())
+
+    def _read_replies(self, data: memoryview) -> None:
+        reader, popleft = self._reader, self._waiting.popleft
+        next_reply, has_more = reader.gets, reader.has_data
+        self._feed(data)
+        is_between = False
+        while not is_between and (reply := next_reply()) is not _NOTHING:
+            is_between = not has_more()
+            sent = popleft()
+            future = sent[0]
+            if future is None:
+                continue
+            if isinstance(reply, ReplyError):
+                self._owner.refused(sent, reply)
+            elif not future.done():
+                future.set_result(reply)
+        self._is_between_replies = is_between
 
     def abort(self) -> None:
         """Give the connection up at once; what it owes is lost."""

@@ -55,6 +55,7 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
         ("PING",),
         ("INFO", "server"),
         ("TIME",),
+        ("WAIT", 0, 1),
         ("CLIENT", "SETNAME", "korvet-rights"),
         ("FUNCTION", "LIST", "LIBRARYNAME", "korvet"),
         # Refused as no library where loading is allowed.

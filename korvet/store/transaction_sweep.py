@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 import structlog
 
-from korvet.errors import KorvetError
+from korvet.errors import KorvetError, StoreError
 from korvet.store.keys import TRANSACTION_SHARDS
 from korvet.store.transactions import Transactions
 
@@ -24,13 +24,17 @@ HANGING_INTERVAL_S: Final = 60.0
 
 
 async def keep_swept(transactions: Transactions) -> None:
-    """Sweep every second, until cancelled."""
+    """Sweep every second, until cancelled. What goes wrong again and again is said once."""
+    said = ""
     while True:
         await anyio.sleep(INTERVAL_S)
         try:
             await sweep(transactions)
+            said = ""
         except KorvetError as error:
-            log.warning("the sweep of transactions was cut short", reason=str(error))
+            if said != str(error):
+                log.warning("the sweep of transactions was cut short", reason=str(error))
+            said = str(error)
 
 
 async def keep_closed(transactions: Transactions) -> None:
@@ -46,14 +50,24 @@ async def keep_closed(transactions: Transactions) -> None:
 async def sweep(transactions: Transactions) -> None:
     """Act on all that is due now.
 
-    A transaction that cannot be brought to its end is told of in the log, and does not keep the others.
+    A transaction that cannot be brought to its end is told of in the log, once, and does not keep the others: its shard
+    lets pass a while that grows to ten seconds before it is due again. A shard that cannot be read keeps no other one.
 
-    :raises StoreUnavailable, StoreFull, StoreError: where a shard cannot be read.
+    :raises StoreUnavailable, StoreFull: where a shard cannot be asked.
+    :raises StoreError: at the end, where one cannot be read.
     """
     first = randrange(TRANSACTION_SHARDS)
+    unreadable: StoreError | None = None
     for step in range(TRANSACTION_SHARDS):
-        for transactional_id in await transactions.due((first + step) % TRANSACTION_SHARDS):
+        try:
+            due = await transactions.due((first + step) % TRANSACTION_SHARDS)
+        except StoreError as error:
+            unreadable = error
+            continue
+        for transactional_id in due:
             try:
                 await transactions.tend(transactional_id)
             except KorvetError as error:
-                log.warning("a transaction cannot be ended", transactional_id=transactional_id, reason=str(error))
+                transactions.note_failure(transactional_id, error)
+    if unreadable is not None:
+        raise unreadable

@@ -10,15 +10,17 @@ decided carries it out before the client is answered; what fails or is cut short
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import anyio
 import structlog
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import KorvetError
+from korvet.errors import KorvetError, StoreError
 from korvet.store import transaction_types as types
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose, Store
@@ -42,6 +44,7 @@ _PAUSES_S: Final = (0.02,) * 5
 """As add.partitions.to.txn.retry.backoff.ms, up to add.partitions.to.txn.retry.backoff.max.ms."""
 _KEYS_KEPT: Final = 10_000
 _AT_ONCE: Final = 500
+_FAILURES_KEPT: Final = 1000
 _MOST_DUE: Final = 100
 _IDS_AT_ONCE: Final = 1000
 
@@ -87,6 +90,8 @@ class Transactions:
         self._log = log
         self._groups = groups
         self._keys = lru_cache(_KEYS_KEPT)(namespace.transaction)
+        self._failures: OrderedDict[str, str] = OrderedDict()
+        """Why transactional ids could not be tended last, the oldest first."""
 
     def _call(self, function: str, transactional_id: str, *args: str | int) -> Awaitable[Any]:
         return self._store.fcall(Purpose.COORDINATE, function, self._keys(transactional_id), transactional_id, *args)
@@ -189,27 +194,39 @@ class Transactions:
         try:
             await self.finish(transactional_id, decision)
         except KorvetError as error:
-            log.warning("a transaction is left to the sweep", transactional_id=transactional_id, reason=str(error))
+            self.note_failure(transactional_id, error)
             return False
         return True
+
+    def note_failure(self, transactional_id: str, error: KorvetError) -> None:
+        """Say in the log that a transaction could not be ended; not again for the same reason."""
+        reason = str(error)
+        if self._failures.get(transactional_id) != reason:
+            log.warning("a transaction cannot be ended yet", transactional_id=transactional_id, reason=reason)
+        self._failures[transactional_id] = reason
+        if len(self._failures) > _FAILURES_KEPT:
+            self._failures.popitem(last=False)
 
     async def finish(self, transactional_id: str, decision: Decision) -> None:
         """Carry out a decision: control batches, offsets, completion. May be repeated at any point, by anybody.
 
-        :raises StoreUnavailable, StoreFull, StoreError: as soon as a step does; the decision stands.
-        """
-        await self._mark(decision)
-        await self._end_groups(decision)
-        await self._call("korvet_txn_complete", transactional_id, decision.ordinal, self._expiration_ms)
+        What can be ended is, whatever becomes of the rest: a partition that cannot be written holds up no other.
 
-    async def _mark(self, decision: Decision) -> None:
+        :raises StoreUnavailable, StoreFull, StoreError: where a step did; the decision stands.
+        """
+        marked = await self._mark(decision)
+        ended = await self._end_groups(decision)
+        for failure in (*marked, *ended):
+            raise failure
+        await self._call("korvet_txn_complete", transactional_id, decision.ordinal, self._expiration_ms)
+        self._failures.pop(transactional_id, None)
+
+    async def _mark(self, decision: Decision) -> Sequence[KorvetError]:
         ending = Ending(decision.ordinal, decision.producer_id, decision.producer_epoch, decision.is_commit)
         present = await self._present(decision.places)
-        for at in range(0, len(present), _AT_ONCE):
-            await _all(
-                partial(self._log.mark, self._log.partition(topic, index), ending)
-                for topic, index in present[at : at + _AT_ONCE]
-            )
+        return await _failures(
+            partial(self._log.mark, self._log.partition(topic, index), ending) for topic, index in present
+        )
 
     async def _present(self, places: Sequence[tuple[Place, str]]) -> list[tuple[Any, int]]:
         """The partitions whose topics are still there; the catalog is read where its cache lacks one."""
@@ -224,14 +241,13 @@ class Transactions:
             await self._catalog.refresh()
         return present
 
-    async def _end_groups(self, decision: Decision) -> None:
-        for at in range(0, len(decision.groups), _AT_ONCE):
-            await _all(
-                partial(
-                    self._groups.release, group_id, decision.producer_id, decision.ordinal, is_commit=decision.is_commit
-                )
-                for group_id in decision.groups[at : at + _AT_ONCE]
+    async def _end_groups(self, decision: Decision) -> Sequence[KorvetError]:
+        return await _failures(
+            partial(
+                self._groups.release, group_id, decision.producer_id, decision.ordinal, is_commit=decision.is_commit
             )
+            for group_id in decision.groups
+        )
 
     async def tend(self, transactional_id: str) -> None:
         """Do what is due of a transactional id: abort what lasted too long, carry out what was decided, forget it.
@@ -251,15 +267,33 @@ class Transactions:
     async def close_hanging(self) -> None:
         """Close what is open in partitions and over for its coordinator, as where a history went back.
 
-        By what the coordinator says of that very transaction, aborted where it knows nothing of it.
+        By what the coordinator says of that very transaction, aborted where it knows nothing of it. Partitions that
+        cannot be read or written are left out, with a line in the log for the first.
 
-        :raises StoreUnavailable, StoreFull, StoreError:
+        :raises StoreUnavailable, StoreFull:
         """
+        unreadable: list[StoreError] = []
         for topic in tuple(self._catalog.topics()):
             partitions = [self._log.partition(topic, index) for index in range(topic.partitions)]
-            for partition, meta in zip(partitions, await self._log.metas(partitions), strict=True):
-                if meta is not None and meta.stable < meta.end:
+            for partition in await self._hanging(partitions, unreadable):
+                try:
                     await self._close_hanging_at(partition)
+                except StoreError as error:
+                    unreadable.append(error)
+        if unreadable:
+            log.error("open transactions cannot be looked for", partitions=len(unreadable), reason=str(unreadable[0]))
+
+    async def _hanging(self, partitions: Sequence[Partition], unreadable: list[StoreError]) -> Sequence[Partition]:
+        """Those whose last stable offset is below the end; why some cannot be read is added to ``unreadable``."""
+        try:
+            metas = await self._log.metas(partitions)
+        except StoreError as error:
+            if len(partitions) > 1:
+                return [one for partition in partitions for one in await self._hanging([partition], unreadable)]
+            unreadable.append(error)
+            return ()
+        known = zip(partitions, metas, strict=True)
+        return [partition for partition, meta in known if meta is not None and meta.stable < meta.end]
 
     async def _close_hanging_at(self, partition: Partition) -> None:
         for producer in await self._log.producers(partition) or ():
@@ -283,14 +317,20 @@ class Transactions:
         return None if reply[0] == NOT_FOUND else types.described(transactional_id, named(reply))
 
     async def all(self) -> Sequence[TransactionDescription]:
-        """Every transactional id."""
+        """Every transactional id, but those whose keys cannot be read."""
         found: list[TransactionDescription] = []
         for shard in range(TRANSACTION_SHARDS):
             name = self._namespace.transaction_deadlines(shard)
             ids = await self._store.call(Purpose.COORDINATE, name, "ZRANGE", name, 0, -1)
             for at in range(0, len(ids), _IDS_AT_ONCE):
-                described = await _all(partial(self.describe, text(one)) for one in ids[at : at + _IDS_AT_ONCE])
-                found += [one for one in described if one is not None]
+                described = await _outcomes(partial(self.describe, text(one)) for one in ids[at : at + _IDS_AT_ONCE])
+                for one, outcome in zip(ids[at:], described, strict=False):
+                    if isinstance(outcome, StoreError):
+                        self.note_failure(text(one), outcome)
+                    elif isinstance(outcome, KorvetError):
+                        raise outcome
+                    elif outcome is not None:
+                        found.append(outcome)
         return found
 
     async def now_ms(self) -> int:
@@ -300,10 +340,21 @@ class Transactions:
         return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-async def _all(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
-    """All outcomes, pipelined; the first failure is raised when every call has ended."""
+async def _outcomes(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[Any]:
+    """What each of the pipelined calls came to: what it returns, or the store's failure.
+
+    :raises BaseException: what is none of the store's, when every call has ended.
+    """
     outcomes = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
     for outcome in outcomes:
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, KorvetError):
             raise outcome
     return outcomes
+
+
+async def _failures(calls: Iterable[Callable[[], Awaitable[Any]]]) -> list[KorvetError]:
+    """Make all calls, some at once; what failed of them."""
+    left, failures = iter(calls), []
+    while some := list(islice(left, _AT_ONCE)):
+        failures += [outcome for outcome in await _outcomes(some) if isinstance(outcome, KorvetError)]
+    return failures

@@ -2,15 +2,19 @@
 
 References are followed inside of the schema only, so that nobody makes a front-end read from elsewhere. A schema's
 dialect is what its ``$schema`` says, else draft 2020-12; formats are not judged, as is that dialect's default.
+
+Values come from strangers: how long it takes to judge one is bounded by `schema_keywords`, what it takes of memory by
+its length, and a name that occurs twice in an object is refused, for its readers may take either (RFC 7493).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from korvet.store.schema_keywords import PATIENCE, OutOfPatience, bounded, pattern, spend
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -19,7 +23,12 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 32_767
 """What a text may have in those versions of DescribeConfigs that are not flexible."""
+MOST_VALUE_BYTES: Final = 8 << 20
+"""Of one record's value: parsed, it takes some twenty times as much."""
 _MOST_SHOWN: Final = 200
+_LONG_VALUE_BYTES: Final = 4096
+_MOST_KEYWORDS: Final = 10_000
+"""Keywords that a schema may look at for a value of a few bytes: with references, they may double at each turn."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _TOO_DEEP: Final = "it is nested too deeply"
 
@@ -31,13 +40,28 @@ class ValueSchema:
         """:raises ValueError: with the reason, where it is no schema."""
         if len(text.encode()) > MOST_BYTES:
             raise ValueError(f"a schema has at most {MOST_BYTES} bytes")
-        self._validator = _validator(_parsed(text))
+        try:
+            self._validator = _validator(_parsed(text))
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
         self._failures = _failures()
-        # Finds references that lead nowhere but to themselves.
-        self._judged(None)
+        # Finds references that lead nowhere but to themselves, or to too many others.
+        PATIENCE.begin(most_keywords=_MOST_KEYWORDS)
+        try:
+            self._judged(None)
+        except OutOfPatience:
+            raise ValueError(f"it takes more than {_MOST_KEYWORDS} keywords to judge null") from None
 
     def problem(self, value: bytes | memoryview) -> str | None:
-        """Why this is not a record's value, in one short line, or None where it is."""
+        """Why this is not a record's value, in one short line, or None where it is.
+
+        :raises OutOfPatience: by what the thread was given in `PATIENCE`.
+        """
+        spend()
+        if len(value) > _LONG_VALUE_BYTES:
+            PATIENCE.check()
+            if len(value) > MOST_VALUE_BYTES:
+                return f"longer than {MOST_VALUE_BYTES} bytes"
         try:
             parsed = _parsed(str(value, "utf-8"))
         except UnicodeDecodeError:
@@ -56,22 +80,35 @@ class ValueSchema:
         """
         try:
             error = next(self._validator.iter_errors(parsed), None)
+            return None if error is None else _short(f"{error.json_path}: {error.message}")
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
+        except UnicodeEncodeError:
+            raise ValueError("a text holds half of a surrogate pair") from None
         except self._failures as error_of_schema:
             raise ValueError(f"it cannot be judged: {error_of_schema}") from None
-        return None if error is None else _short(f"{error.json_path}: {error.message}")
 
 
 def _parsed(text: str) -> Any:
-    """JSON as RFC 8259 has it, without Python's NaN and Infinity.
+    """JSON as RFC 8259 has it, without Python's NaN and Infinity, and with each name of an object once.
 
     :raises ValueError:
     """
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the name {name!r} occurs twice in an object")
+            seen.add(name)
+    return members
 
 
 def _no_number(name: str) -> None:
@@ -79,51 +116,72 @@ def _no_number(name: str) -> None:
 
 
 def _validator(schema: Any) -> Validator:
-    """:raises ValueError: where it is no schema, or refers to what is not in it."""
+    """:raises ValueError, RecursionError: where it is no schema, or refers to what is not in it."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
-    from referencing import Registry, Resource
+    from referencing import Registry
     from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
+    from referencing.jsonschema import specification_with
 
-    if not isinstance(schema, dict):
-        raise ValueError("the schema is not a JSON object")
-    kind = validator_for(schema, default=Draft202012Validator)
+    if not isinstance(schema, dict) or not isinstance(schema.get("$schema", ""), str):
+        raise ValueError("the schema is not a JSON object whose $schema is a text")
+    kind: Any = validator_for(schema, default=Draft202012Validator)
     try:
-        kind.check_schema(schema)
+        # Patterns are judged by what they are used by.
+        kind.check_schema(schema, format_checker=None)
     except SchemaError as error:
         raise ValueError(_short(f"not a JSON Schema: {error.json_path}: {error.message}")) from None
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+    # Else the validator would be replaced by the dialect's own one, wherever a reference leads to the root.
+    schema = {name: item for name, item in schema.items() if name != "$schema"}
+    _check_keywords(schema)
     registry: Registry[Any] = Registry()
-    resolver = registry.resolver_with_root(Resource.from_contents(schema, default_specification=DRAFT202012))
-    for reference in _references(schema):
+    resolver = registry.resolver_with_root(specification_with(kind.ID_OF(kind.META_SCHEMA)).create_resource(schema))
+    for reference in _texts(schema, _REFERENCES):
         try:
             resolver.lookup(reference)
         except Unresolvable:
             raise ValueError(_short(f"the reference {reference} leads to nothing in the schema")) from None
-    validator: Validator = kind(schema, registry=registry)
+    validator: Validator = bounded(kind)(schema, registry=registry)
     return validator
+
+
+def _check_keywords(schema: Any) -> None:
+    """:raises ValueError: for what would escape from the bounds of `schema_keywords`."""
+    if next(_texts(schema, ("$schema",)), None) is not None:
+        raise ValueError("a part of the schema has a $schema of its own")
+    by_pattern = [names for names in _members(schema, "patternProperties") if isinstance(names, dict)]
+    for text in (*_texts(schema, ("pattern",)), *(text for names in by_pattern for text in names)):
+        try:
+            pattern(text)
+        except ValueError as error:
+            raise ValueError(_short(str(error))) from None
+    if by_pattern and next(_members(schema, "unevaluatedProperties"), None) is not None:
+        raise ValueError("patternProperties and unevaluatedProperties cannot be used in one schema")
 
 
 def _failures() -> tuple[type[Exception], ...]:
     """What a validator raises where a schema asks for what cannot be done."""
     from referencing.exceptions import Unresolvable
 
-    return Unresolvable, ArithmeticError, re.error
+    return Unresolvable, ArithmeticError
 
 
-def _references(schema: Any) -> Iterator[str]:
+def _texts(schema: Any, names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        yield from (item for item in _members(schema, name) if isinstance(item, str))
+
+
+def _members(schema: Any, wanted: str) -> Iterator[Any]:
+    """Everything in the schema that is called by a name, at any depth."""
     if isinstance(schema, list):
         for item in schema:
-            yield from _references(item)
+            yield from _members(item, wanted)
     elif isinstance(schema, dict):
-        for name, item in schema.items():
-            if name in _REFERENCES and isinstance(item, str):
-                yield item
-            else:
-                yield from _references(item)
+        if wanted in schema:
+            yield schema[wanted]
+        for item in schema.values():
+            yield from _members(item, wanted)
 
 
 def _short(reason: str) -> str:
@@ -131,7 +189,7 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= _MOST_SHOWN else f"{reason[: _MOST_SHOWN - 1]}…"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def value_schema(text: str) -> ValueSchema | None:
     """The schema of a config's value, made once for each text; None where there is none.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import cramjam
@@ -28,6 +28,8 @@ from korvet.wire.batch import (
 )
 from korvet.wire.compress import compressed
 from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
+
+_UNDECODABLE = (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError)
 
 
 class Record(NamedTuple):
@@ -60,7 +62,7 @@ def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
             at, last = record.end, record.offset_delta
         if at != len(plain):
             raise ValueError(f"{len(plain) - at} bytes behind the records")
-    except (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError) as error:
+    except _UNDECODABLE as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
     return plain, records
 
@@ -82,12 +84,25 @@ def _record(plain: bytes, start: int) -> Record:
     return Record(offset_delta, timestamp_delta, key, value_length >= 0, attributes, start, rest, end)
 
 
-def keyless(batch: Batch, data: bytes) -> list[int]:
-    """The places in a batch of the records without keys.
+def keyless(batch: Batch, data: bytes | memoryview) -> Iterator[int]:
+    """The places in a batch of the records without keys; what is held is the decompressed batch alone.
 
-    :raises UndecodableRecords:
+    :raises UndecodableRecords: while they are gone through.
     """
-    return [place for place, record in enumerate(opened(batch, data)[1]) if record.key is None]
+    try:
+        plain = decompressed(batch.attributes & CODEC_MASK, bytes(data[HEADER_BYTES:]))
+        at = 0
+        for place in range(batch.records):
+            record = _record(plain, at)
+            if record.offset_delta != place:
+                raise ValueError(f"record {place} has offset delta {record.offset_delta}")
+            at = record.end
+            if record.key is None:
+                yield place
+        if at != len(plain):
+            raise ValueError(f"{len(plain) - at} bytes behind the records")
+    except _UNDECODABLE as error:
+        raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
 
 
 def delete_horizon_ms(batch: Batch) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -43,6 +44,7 @@ class ProduceRequest(NamedTuple):
 
     transactional_id: str | None
     acks: int
+    timeout: timedelta
     topic_data: list[TopicData]
 
 
@@ -54,12 +56,12 @@ def decode(version: int, body: memoryview) -> ProduceRequest:
     reader = _Reader(body, version >= FLEXIBLE_SINCE)
     try:
         transactional_id = reader.string()
-        acks, _ = reader.unpack(_HEAD)
+        acks, timeout_ms = reader.unpack(_HEAD)
         topics = [_topic(reader, version) for _ in range(reader.count())]
         reader.skip_tags()
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedRequest(f"body does not fit the schema: {error}") from None
-    return ProduceRequest(transactional_id, acks, topics)
+    return ProduceRequest(transactional_id, acks, timedelta(milliseconds=timeout_ms), topics)
 
 
 def _topic(reader: _Reader, version: int) -> TopicData:

@@ -16,9 +16,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from scripts.chaosrun.bank.run import CLAIMS as BANK_CLAIMS
+from scripts.chaosrun.bank.run import Kept, keep
 from scripts.chaosrun.faults import FAULTS, Fault
 from scripts.chaosrun.run import CLAIMS, Shown, staged
 from scripts.chaosrun.stage import TOPOLOGIES
+from tests.support.redis import Kind
 
 NAMES = [fault.name for fault in FAULTS]
 
@@ -49,35 +52,69 @@ def table(shown: Sequence[Shown]) -> Table:
     return found
 
 
+def bank_table(kept: Kept) -> Table:
+    """What happened in the bank, a row for each."""
+    found = Table(title="The bank", title_justify="left", show_header=False)
+    found.add_column()
+    found.add_column(justify="right")
+    counts = {
+        "orders": kept.orders, "transfers": kept.transfers, "transactions committed": kept.committed,
+        "transactions aborted": kept.aborted, "committed, though no client was told": kept.unknown,
+        **dict(sorted(kept.happened.items())), "audits": kept.audits,
+        "violations": sum(len(violations) for violations in kept.violations.values()),
+    }  # fmt: skip
+    found.add_row("seconds", f"{kept.seconds:.0f}")
+    for name, count in counts.items():
+        found.add_row(name, f"{count:,}")
+    return found
+
+
+def _keep_bank(console: Console, seconds: float, seed: int, kind: Kind, directory: Path | None) -> bool:
+    if directory is not None:
+        directory.mkdir(parents=True)
+    kept = keep(
+        seconds=seconds, seed=seed, kind=kind, directory=directory, tell=lambda text: click.echo(text, err=True)
+    )
+    console.print(bank_table(kept))
+    for claim, violations in kept.violations.items():
+        for violation in violations:
+            console.print(f"[red]bank[/]: {BANK_CLAIMS[claim]}: {violation}", highlight=False)
+    return kept.stands
+
+
 def _chosen(names: Sequence[str]) -> list[Fault]:
     return [fault for fault in FAULTS if not names or fault.name in names]
 
 
 @click.command(help=re.sub(r"\n +", " ", __doc__ or ""))
 @click.option("--fault", "names", multiple=True, type=click.Choice(NAMES), help="Only this one; may be repeated.")
-@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long a fault lasts.")
+@click.option("--bank", is_flag=True, help="Transactions under kill -9, and no other fault.")
+@click.option(
+    "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long a fault, or the bank, lasts."
+)
 @click.option("--seed", default=1, show_default=True, help="Of what is left to chance.")
 @click.option("--redis", "kind", default="valkey", show_default=True, type=click.Choice(["valkey", "redis"]))
 @click.option(
     "--session-ms", default=10_000, show_default=True, type=click.IntRange(6_000), help="Session timeout of members."
 )
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave journals and logs there.")
+@click.option(
+    "--keep", "directory", type=click.Path(path_type=Path, file_okay=False), help="Leave journals and logs there."
+)
 def main(
-    names: tuple[str, ...], seconds: float, seed: int, kind: str, session_ms: int, keep: Path | None
-) -> None:  # fmt: skip
+    names: tuple[str, ...], bank: bool, seconds: float, seed: int, kind: Kind, session_ms: int, directory: Path | None
+) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
+    if bank:
+        raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory))
     shown: list[Shown] = []
     for topology in TOPOLOGIES:
         faults = [fault for fault in _chosen(names) if fault.topology == topology]
         if not faults:
             continue
-        directory = keep / topology if keep else None
-        if directory is not None:
-            directory.mkdir(parents=True)
-        with staged(
-            topology, kind="redis" if kind == "redis" else "valkey", seed=seed, session_timeout_ms=session_ms,
-            keep=directory,
-        ) as play:  # fmt: skip
+        place = directory / topology if directory else None
+        if place is not None:
+            place.mkdir(parents=True)
+        with staged(topology, kind=kind, seed=seed, session_timeout_ms=session_ms, keep=place) as play:
             for fault in faults:
                 click.echo(f"{fault.name}: {(fault.act.__doc__ or '').strip()}", err=True)
                 shown.append(play(fault, seconds))

@@ -30,7 +30,7 @@ def _is_owed(event: Acknowledged | Committed, forgiven: Forgiven) -> bool:
     return not any(since <= event.at_us <= until for since, until in forgiven)
 
 
-def _few(found: Iterable[str]) -> list[str]:
+def few(found: Iterable[str]) -> list[str]:
     """So many as anyone reads."""
     every = list(found)
     return every[:SHOWN] + ([f"and {len(every) - SHOWN} more"] if len(every) > SHOWN else [])
@@ -43,7 +43,7 @@ def lost_commits(events: Iterable[Event], states: Mapping[str, GroupState], forg
         if isinstance(event, Committed) and _is_owed(event, forgiven):
             for place, offset in event.offsets:
                 highest[event.group, place] = max(highest.get((event.group, place), (-1, "")), (offset, event.client))
-    return _few(
+    return few(
         f"{group} {topic}:{partition}: {client}'s commit of {offset} was acknowledged, the broker has {found}"
         for (group, (topic, partition)), (offset, client) in sorted(highest.items())
         if (found := states[group].committed.get((topic, partition), -1)) < offset
@@ -66,7 +66,7 @@ def forgotten_positions(events: Iterable[Event], forgiven: Forgiven = ()) -> lis
             least = owed.pop((event.client, event.group, event.place), 0)
             if event.offset < least:
                 found.append(f"{event.client} began {event.place} at {event.offset}, {least} had been committed")
-    return _few(found)
+    return few(found)
 
 
 def went_back(samples: Iterable[tuple[int, Mapping[str, GroupState]]], forgiven: Forgiven = ()) -> list[str]:
@@ -80,7 +80,7 @@ def went_back(samples: Iterable[tuple[int, Mapping[str, GroupState]]], forgiven:
                 if offset < before and not any(since <= at_us <= until for since, until in forgiven):
                     found.append(f"{group}: {place} went back from {before} to {offset}")
                 highest[group, place] = offset
-    return _few(found)
+    return few(found)
 
 
 def shared_partitions(events: Iterable[Event]) -> list[str]:
@@ -95,7 +95,7 @@ def shared_partitions(events: Iterable[Event]) -> list[str]:
                 owners[event.group, event.generation, place].add(event.client)
         elif isinstance(event, Consumed) and event.generation >= 0:
             owners[event.group, event.generation, event.place].add(event.client)
-    return _few(
+    return few(
         f"{group}, generation {generation}: {place} belongs to {' and '.join(sorted(clients))}"
         for (group, generation, place), clients in sorted(owners.items())
         if len(clients) > 1
@@ -130,7 +130,7 @@ def disordered(events: Iterable[Event], forgiven: Forgiven = ()) -> list[str]:
             if key in last and event.offset != last[key] + 1 and not forgiven:
                 found.append(f"{event.client} got {event.place} {event.offset} after {last[key]}")
             last[key] = event.offset
-    return _few(found)
+    return few(found)
 
 
 def repeated(events: Iterable[Event]) -> list[str]:
@@ -139,12 +139,12 @@ def repeated(events: Iterable[Event]) -> list[str]:
     for event in events:
         if isinstance(event, Acknowledged | Consumed):
             places[event.value].add((event.place, event.offset))
-    return _few(f"{value} lies at {sorted(where)}" for value, where in sorted(places.items()) if len(where) > 1)
+    return few(f"{value} lies at {sorted(where)}" for value, where in sorted(places.items()) if len(where) > 1)
 
 
 def gave_up(events: Iterable[Event]) -> list[str]:
     """Clients that do not go on."""
-    return _few(f"{event.client}: {event.text}" for event in events if isinstance(event, Troubled) and event.fatal)
+    return few(f"{event.client}: {event.text}" for event in events if isinstance(event, Troubled) and event.fatal)
 
 
 def rebalanced(before: Mapping[str, GroupState], after: Mapping[str, GroupState], most: int = 0) -> list[str]:

@@ -14,7 +14,10 @@ RECONNECT_MAX_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Members of a group, or producers where there is no group. `names` are their client ids, one client for each."""
+    """Members of a group, or producers where there is no group. `names` are their client ids, one client for each.
+
+    `incarnation` counts the processes that had the names; `timeout_ms` is that of their transactions.
+    """
 
     bootstrap: str
     journal: str
@@ -26,6 +29,8 @@ class Job:
     is_static: bool = False
     session_timeout_ms: int = 0
     records_per_s: float = 0.0
+    incarnation: int = 0
+    timeout_ms: int = 0
 
     @property
     def heartbeat_ms(self) -> int:

@@ -85,9 +85,19 @@ class Troubled:
     fatal: bool
 
 
-Event = Assigned | Revoked | Consumed | Committed | Acknowledged | Troubled
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transacted:
+    """A transaction whose end the broker acknowledged. Of one that nothing is written down of the end is not known."""
+
+    at_us: int
+    client: str
+    transaction: str
+    is_commit: bool
+
+
+Event = Assigned | Revoked | Consumed | Committed | Acknowledged | Transacted | Troubled
 _KINDS: Final = {
-    kind.__name__.lower(): kind for kind in (Assigned, Revoked, Consumed, Committed, Acknowledged, Troubled)
+    kind.__name__.lower(): kind for kind in (Assigned, Revoked, Consumed, Committed, Acknowledged, Transacted, Troubled)
 }
 
 

@@ -204,7 +204,7 @@ class Load:
     def until(self, condition: Callable[[], bool], what: Callable[[], str], poll_s: float = POLL_S) -> None:
         """Poll a condition. Raises LoadError: with `what` where it takes too long, or where a process ended."""
         deadline = time.monotonic() + WITHIN_S
-        while not _holds(condition):
+        while not holds(condition):
             self._expect_running()
             if time.monotonic() > deadline:
                 raise LoadError(what())
@@ -233,7 +233,8 @@ class Load:
             process.kill()
 
 
-def _holds(condition: Callable[[], bool]) -> bool:
+def holds(condition: Callable[[], bool]) -> bool:
+    """Whether a condition holds; while Redis does not answer none does."""
     try:
         return condition()
     except redis.RedisError:

@@ -1,5 +1,6 @@
 """One process of clients: started with a job, ended by the end of its stdin, or killed."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,29 @@ from typing import Final, Literal
 from scripts.chaosrun.jobs import Job
 from tests.kafka.builds import java_command
 
-Program = Literal["confluent", "aiokafka", "java", "producers"]
+Program = Literal[
+    "confluent",
+    "aiokafka",
+    "java",
+    "producers",
+    "bank-orders",
+    "bank-teller",
+    "bank-clerk",
+    "bank-java",
+    "bank-balances",
+]
 ROOT: Final = Path(__file__).resolve().parents[2]
 LEAVE_WITHIN_S: Final = 40.0
-_MODULES: Final = {"confluent": "confluent_members", "aiokafka": "aiokafka_members", "producers": "producers"}
+_MODULES: Final = {
+    "confluent": "confluent_members",
+    "aiokafka": "aiokafka_members",
+    "producers": "producers",
+    "bank-orders": "bank.orders",
+    "bank-teller": "bank.teller",
+    "bank-clerk": "bank.clerk",
+    "bank-balances": "bank.balances",
+}
+_CLASSES: Final = {"java": "korvet.driver.Chaos", "bank-java": "korvet.driver.Clerk"}
 
 
 class Process:
@@ -21,8 +41,8 @@ class Process:
         self.names = job.names
         self.output = output
         command = (
-            java_command("korvet.driver.Chaos")
-            if program == "java"
+            java_command(_CLASSES[program])
+            if program in _CLASSES
             else [sys.executable, "-m", f"scripts.chaosrun.{_MODULES[program]}"]
         )
         with open(output, "ab") as sink:
@@ -33,6 +53,18 @@ class Process:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+    def pause(self) -> None:
+        """It does nothing until it is told to go on."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def ask_to_leave(self) -> None:
         """The clients close, as at the end of an application."""

@@ -214,9 +214,10 @@ def test_lists_are_appended_to_and_subtracted_from(broker: KorvetServer) -> None
         ),
         ([("retention.ms", 9, "5")], "INVALID_REQUEST", "Unknown operations type 9"),
         (
-            [("min.insync.replicas", SET, "2")],
+            [("flush.messages", SET, "1")],
             "INVALID_CONFIG",
-            "Invalid value 2 for configuration min.insync.replicas: korvet does not support it yet, only '1'",
+            "Invalid value 1 for configuration flush.messages: korvet does not support it yet, only "
+            "'9223372036854775807'",
         ),
     ],
 )
@@ -305,8 +306,9 @@ def test_the_clusters_configs_stand_in_for_topics(own: KorvetServer) -> None:
         ("", ("foo", SET, "5"), "Unknown broker config name: foo"),
         (
             "",
-            ("min.insync.replicas", SET, "2"),
-            "Invalid value 2 for configuration min.insync.replicas: korvet does not support it yet, only '1'",
+            ("unclean.leader.election.enable", SET, "true"),
+            "Invalid value true for configuration unclean.leader.election.enable: korvet does not support it yet, only "
+            "'false'",
         ),
         (
             "1",

@@ -8,6 +8,7 @@ import pytest
 
 from tests.api.raw import ask, unique
 from tests.support.broker import KorvetServer
+from tests.support.ported import kafka
 
 VERSIONS = range(6)
 
@@ -18,6 +19,7 @@ def init(broker: KorvetServer, version: int = 5, **values: Any) -> tuple[str, in
     return answer["error_code"], answer["producer_id"], answer["producer_epoch"]
 
 
+@kafka("TransactionCoordinatorTest.shouldAcceptInitPidAndReturnNextPidWhenTransactionalIdIsNull")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_producer_gets_an_id_of_its_own(broker: KorvetServer, version: int) -> None:
     answers = [init(broker, version) for _ in range(20)]
@@ -39,6 +41,7 @@ def test_an_id_without_an_epoch_is_invalid(broker: KorvetServer, version: int) -
     assert init(broker, version, producer_epoch=5) == ("INVALID_REQUEST", -1, -1)
 
 
+@kafka("TransactionCoordinatorTest.shouldReturnInvalidRequestWhenTransactionalIdIsEmpty")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_transactional_id_keeps_its_producer_id(broker: KorvetServer, version: int) -> None:
     name = unique("txn")

@@ -21,6 +21,7 @@ from tests.api.data import (
 from tests.api.raw import ask, created, unique
 from tests.api.transactions import Producer, committed, described, producer
 from tests.support.broker import KorvetServer
+from tests.support.ported import kafka
 
 READ_COMMITTED = 1
 CONTROL = 0x20
@@ -53,6 +54,7 @@ def ends(port: int, topic: str) -> tuple[int, int]:
 # ---------------------------------------------------------------------- commit and abort
 
 
+@kafka("TransactionsTest.testReadCommittedConsumerShouldNotSeeUndecidedData")
 @FLOWS
 def test_committed_records_are_read_when_they_are_committed(broker: KorvetServer, flow: int) -> None:
     topic, mine = created(broker.port), producer(broker.port, flow)
@@ -69,6 +71,7 @@ def test_committed_records_are_read_when_they_are_committed(broker: KorvetServer
     assert ends(broker.port, topic) == (4, 4)
 
 
+@kafka("TransactionsTest.testBasicTransactions")
 @FLOWS
 def test_aborted_records_are_named(broker: KorvetServer, flow: int) -> None:
     topic, mine = created(broker.port), producer(broker.port, flow)
@@ -124,6 +127,7 @@ def test_a_committed_reader_is_woken_by_the_marker(broker: KorvetServer, flow: i
                 assert mine.sent(topic) == 3
 
 
+@kafka("TransactionsTest.testMultipleMarkersOneLeader")
 @FLOWS
 def test_several_partitions_end_together(broker: KorvetServer, flow: int) -> None:
     topic, mine = created(broker.port, partitions=3), producer(broker.port, flow)
@@ -153,6 +157,7 @@ def produce_request_of(mine: Producer, topic: str, data: bytes) -> dict[str, Any
     }  # fmt: skip
 
 
+@kafka("TransactionMarkerChannelManagerTest.shouldSkipSendMarkersWhenLeaderNotFound")
 def test_a_deleted_topic_does_not_hold_up_the_end(broker: KorvetServer) -> None:
     kept, gone, mine = created(broker.port), created(broker.port), producer(broker.port)
     mine.sent(kept)
@@ -166,6 +171,10 @@ def test_a_deleted_topic_does_not_hold_up_the_end(broker: KorvetServer) -> None:
 # ---------------------------------------------------------------------- fencing
 
 
+@kafka("TransactionsTest.testFencingOnCommit")
+@kafka("TransactionsTest.testFencingOnSend")
+@kafka("TransactionsTest.testFencingOnSendOffsets")
+@kafka("TransactionsTest.testFencingOnAddPartitions")
 @FLOWS
 def test_a_second_producer_fences_the_first_and_aborts_its_transaction(broker: KorvetServer, flow: int) -> None:
     topic, first = created(broker.port), producer(broker.port, flow)
@@ -180,6 +189,7 @@ def test_a_second_producer_fences_the_first_and_aborts_its_transaction(broker: K
     assert first.add(topic) == ["PRODUCER_FENCED"]
     assert first.add(topic, version=1) == ["INVALID_PRODUCER_EPOCH"]
     assert first.add_offsets(unique("g")) == "PRODUCER_FENCED"
+    assert first.commit_offsets(unique("g"), {(topic, 0): 5}) == ["INVALID_PRODUCER_EPOCH"]
     assert first.init(keep=True) == "PRODUCER_FENCED"
     assert first.init(keep=True, version=3) == "INVALID_PRODUCER_EPOCH"
     second.sent(topic)
@@ -223,6 +233,7 @@ def test_the_epoch_runs_out_and_a_new_producer_id_comes(broker: KorvetServer) ->
 # ---------------------------------------------------------------------- what is refused
 
 
+@kafka("AddPartitionsToTxnManagerTest.testAddPartitionsToTxnHandlerErrorHandling")
 def test_batches_outside_of_a_transaction_are_refused(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port, 1)
     assert mine.send(topic, version=11)["error_code"] == "TRANSACTION_ABORTABLE"
@@ -234,6 +245,8 @@ def test_batches_outside_of_a_transaction_are_refused(broker: KorvetServer) -> N
     assert unknown["error_code"] == "INVALID_PRODUCER_ID_MAPPING"
 
 
+@kafka("TransactionCoordinatorTest.shouldRespondWithInvalidRequestAddPartitionsToTransactionWhenTransactionalIdIsEmpty")
+@kafka("TransactionCoordinatorTest.shouldRespondWithInvalidRequestOnEndTxnWhenTransactionalIdIsEmpty")
 def test_ids_that_are_not_known(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port)
     nobody = Producer(broker.port, unique("nobody"), 2, mine.producer_id, 0)
@@ -247,6 +260,7 @@ def test_ids_that_are_not_known(broker: KorvetServer) -> None:
     assert (empty.add(topic), empty.add_offsets("g"), empty.end()) == (["INVALID_REQUEST"], *["INVALID_REQUEST"] * 2)
 
 
+@kafka("AddPartitionsToTxnRequestServerTest.shouldReceiveOperationNotAttemptedWhenOtherPartitionHasError")
 def test_a_partition_that_does_not_exist_fails_all(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port)
     assert mine.add(topic, 0, 1) == ["OPERATION_NOT_ATTEMPTED", "UNKNOWN_TOPIC_OR_PARTITION"]
@@ -254,6 +268,7 @@ def test_a_partition_that_does_not_exist_fails_all(broker: KorvetServer) -> None
     assert described(broker.port, mine.transactional_id)["transaction_state"] == "Empty"
 
 
+@kafka("TransactionStateManagerTest.testValidateTransactionTimeout")
 def test_a_timeout_must_be_possible(broker: KorvetServer) -> None:
     mine = Producer(broker.port, unique("txn"))
     for timeout_ms in (0, -1, 900_001):
@@ -294,6 +309,8 @@ def test_offsets_of_a_member_that_is_none_are_refused(broker: KorvetServer) -> N
 # ---------------------------------------------------------------------- time
 
 
+@kafka("TransactionsTest.testFencingOnTransactionExpiration")
+@kafka("TransactionsTest.testDelayedFetchIncludesAbortedTransaction")
 def test_a_transaction_that_lasts_too_long_is_aborted(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), Producer(broker.port, unique("txn"))
     assert mine.init(1000) == "NONE"
@@ -307,6 +324,10 @@ def test_a_transaction_that_lasts_too_long_is_aborted(broker: KorvetServer) -> N
 # ---------------------------------------------------------------------- what operators ask
 
 
+@kafka("TransactionCoordinatorTest.testDescribeTransactions")
+@kafka("TransactionCoordinatorTest.testDescribeTransactionsWithEmptyTransactionalId")
+@kafka("TransactionStateManagerTest.testListTransactionsFiltering")
+@kafka("TransactionStateManagerTest.testListTransactionsFilteringWithInvalidPattern")
 def test_transactions_are_described_and_listed(broker: KorvetServer) -> None:
     topic, mine = created(broker.port, partitions=2), producer(broker.port)
     empty = described(broker.port, mine.transactional_id)
@@ -333,6 +354,7 @@ def test_transactions_are_described_and_listed(broker: KorvetServer) -> None:
         "unknown_state_filters"
     ] == ["Odd"]
     assert described(broker.port, unique("nobody"))["error_code"] == "TRANSACTIONAL_ID_NOT_FOUND"
+    assert described(broker.port, "")["error_code"] == "INVALID_REQUEST"
     mine.end()
     assert listed(broker, mine) == "CompleteCommit"
 
@@ -371,6 +393,7 @@ def test_the_feature_is_announced(broker: KorvetServer) -> None:
     assert answer["finalized_features_epoch"] >= 0
 
 
+@kafka("AddPartitionsToTxnRequestServerTest.testVerifyOnly")
 def test_partitions_are_verified_for_others(broker: KorvetServer) -> None:
     topic, mine = created(broker.port, partitions=2), producer(broker.port)
     mine.sent(topic)

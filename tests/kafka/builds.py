@@ -9,11 +9,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.kafka import fetch_jars
 from tests.support.tools import find_tool
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "kafka-drivers"
 BUILD_WITHIN_S = 600.0
+
+# The drivers are short-lived and wait most of the time: start-up is what counts.
+SHORT_LIVED_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m")
 
 PYTHON_DRIVERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
 
@@ -31,20 +35,30 @@ def driver_command(name: str, bootstrap: str) -> list[str]:
     return [sys.executable, "-m", f"tests.kafka.drivers.{PYTHON_DRIVERS[name]}", bootstrap]
 
 
-def java_command(main: str) -> list[str]:
-    """The command that runs a class of the Java driver, which the first use compiles. Raises BuildError."""
+def java_command(main: str, project: str = "java") -> list[str]:
+    """The command that runs a class of a Java project here, which the first use compiles. Raises BuildError."""
     java, maven = find_tool("java"), find_tool("mvn")
-    project = HERE / "java"
-    sources = [project / "pom.xml", *sorted(project.glob("src/**/*.java"))]
+    directory = HERE / project
+    sources = [directory / "pom.xml", *sorted(directory.glob("src/**/*.java"))]
 
     def build(target: Path) -> None:
         goals = ["compiler:compile", "dependency:copy-dependencies"]
-        _run([maven, "-q", "-B", "-f", str(project / "pom.xml"), *goals, f"-Dkorvet.build={target}"], project)
+        _run([maven, "-q", "-B", "-f", str(directory / "pom.xml"), *goals, f"-Dkorvet.build={target}"], directory)
 
-    built = _built_once("java", sources, build)
-    # The drivers are short-lived and wait most of the time: start-up is what counts.
-    tuning = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m"]
-    return [java, *tuning, "-cp", f"{built}/classes:{built}/lib/*", main]
+    built = _built_once(project, sources, build)
+    return [java, *SHORT_LIVED_JVM, "-cp", f"{built}/classes:{built}/lib/*", main]
+
+
+def tools_command() -> list[str]:
+    """The command that runs Kafka's command line tools in one process. Raises BuildError, KafkaUnavailable."""
+    java, javac = find_tool("java"), find_tool("javac")
+    source, jars = HERE / "tools" / "Tools.java", f"{fetch_jars()}/*"
+
+    def build(target: Path) -> None:
+        _run([javac, "-d", str(target), "-cp", jars, str(source)], HERE)
+
+    built = _built_once("tools", [source], build)
+    return [java, *SHORT_LIVED_JVM, "-Dlog4j2.level=OFF", "-cp", f"{built}:{jars}", "Tools"]
 
 
 def _node_command() -> list[str]:

@@ -59,7 +59,8 @@ class TransactionGroup(Group):
     def end(self, outcome: str = "commit", ordinal: int = FIRST, producer_id: int = PRODUCER[0]) -> int:
         keys = (*self.keys, *self.beside)
         reply: Any = self.server.fcall("korvet_group_txn_end", len(keys), *keys, producer_id, ordinal, outcome)
-        return int(reply)
+        code, self.released = reply[0], [plain(value) for value in reply[1]]
+        return int(code)
 
     def committed(self, *places: str) -> dict[str, str]:
         """Offsets as who does not mind open transactions reads them; '' where there is none."""
@@ -69,6 +70,10 @@ class TransactionGroup(Group):
         """Offsets as who requires them to be stable reads them."""
         flat = [plain(value) for value in self.read("fetch", *places, keys=(self.pending,))]
         return {place: found.partition(" ")[0] for place, found in zip(flat[::2], flat[1::2], strict=True)}
+
+    def delete_offsets(self, *places: str) -> tuple[int, list[int]]:
+        code, codes = self.call("offset_delete", *places, keys=(self.pending,))
+        return code, codes
 
     def remove(self) -> int:
         return int(self.call("delete", "any", keys=self.beside))
@@ -92,6 +97,7 @@ def test_offsets_count_when_the_transaction_is_committed(group: TransactionGroup
     assert group.committed("t:0", "t:1") == {"t:0": "", "t:1": ""}
     assert group.end(outcome) == NONE
     is_committed = outcome == "commit"
+    assert sorted(group.released[::2]) == (["t:0", "t:1"] if is_committed else [])
     assert group.committed("t:0", "t:1") == ({"t:0": "5", "t:1": "6"} if is_committed else {"t:0": "", "t:1": ""})
     before = group.dump()
     assert [group.end(again) for again in (outcome, *OUTCOMES)] == [NONE] * 3
@@ -316,12 +322,62 @@ def test_deleted_group_takes_its_open_transactions_along(group: TransactionGroup
     assert group.remove() == NONE
     assert group.remove() == GROUP_ID_NOT_FOUND
     assert (group.state, group.stable_offsets()) == ("Dead", {})
-    assert group.hold({"t:0": 6}) == INVALID_TXN_STATE
     assert group.end() == NONE
-    assert (group.state, group.committed()) == ("Dead", {})
+    assert (group.state, group.committed(), group.released) == ("Dead", {}, [])
+    assert group.hold({"t:0": 6}) == INVALID_TXN_STATE
     assert group.hold({"t:0": 7}, FIRST + 1) == NONE
     group.end("commit", FIRST + 1)
     assert group.committed() == {"t:0": "7"}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_transaction_goes_on_in_a_group_that_is_deleted_meanwhile(group: TransactionGroup, outcome: str) -> None:
+    group.commit({"t:0": position(1)})
+    group.hold({"t:0": 5, "t:1": 6})
+    assert group.remove() == NONE
+    assert group.hold({"t:1": 7}) == NONE
+    assert group.stable_offsets() == {"t:1": "unstable"}
+    assert group.server.pttl(group.pending) == -1
+    group.end(outcome)
+    assert group.committed() == ({"t:1": "7"} if outcome == "commit" else {})
+    assert group.field("transactions") == "0"
+    assert group.hold({"t:1": 8}) == INVALID_TXN_STATE
+
+
+# ---------------------------------------------------------------------- deleted offsets
+
+
+@kafka("OffsetMetadataManagerTest.testGenericGroupOffsetDeleteWithPendingTransactionalOffsets")
+@kafka("OffsetMetadataManagerTest.testReplayWithTombstoneAndPendingTransactionalOffsets")
+def test_deleted_offset_is_dropped_by_the_transactions_that_hold_it(group: TransactionGroup) -> None:
+    group.commit({"t:0": position(1)})
+    group.hold({"t:0": 5, "t:1": 6})
+    group.hold({"t:0": 7}, producer=(8, 0))
+    assert group.delete_offsets("t:0", "u:0") == (NONE, [NONE, NONE])
+    assert group.stable_offsets() == {"t:1": "unstable"}
+    group.end("commit", producer_id=8)
+    group.end("commit")
+    assert group.released == ["t:1", "a" * 32]
+    assert group.committed() == {"t:1": "6"}
+
+
+def test_offset_that_is_committed_after_its_deletion_counts(group: TransactionGroup) -> None:
+    group.commit({"t:0": position(1)})
+    group.hold({"t:0": 5}, producer=(8, 0))
+    group.hold({"t:0": 6})
+    group.end("commit", producer_id=8)
+    group.delete_offsets("t:0")
+    assert group.hold({"t:0": 7}) == NONE
+    group.end("commit")
+    assert group.committed() == {"t:0": "7"}
+
+
+def test_pending_ones_of_the_wrong_type_keep_offsets_from_being_deleted(group: TransactionGroup) -> None:
+    group.commit({"t:0": position(5)})
+    group.server.set(group.pending, "text")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        group.delete_offsets("t:0")
+    assert group.committed() == {"t:0": "5"}
 
 
 def test_group_deleted_without_the_key_of_transactions_can_be_used_again(group: TransactionGroup) -> None:

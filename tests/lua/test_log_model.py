@@ -1,200 +1,333 @@
-"""One partition against a model of it in Python: any order of appends, duplicates, gaps, restarts, trims and reads."""
+"""One partition against a model of it: appends of several producers, duplicates, gaps, epochs, transactions, markers,
+trims, compaction, servers that take over, time that passes, and reads of both kinds, in any order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
 
+import pytest
 import redis
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from tests.lua.log import RESEND, Appended, Log
+from korvet.store.log.compaction import Compaction
+from tests.lua.log import RESEND, Appended
+from tests.lua.partition import LEASE_MS, Loop, OnServer, committed_of, horizon_of, looping, records_of
+from tests.lua.partition_model import SEQUENCES, Kind, Model, Outcome, Sent, last_values
+from tests.lua.transaction import NONE
+from tests.support.redis import Server
 
-SEQUENCES = 2**31
-PRODUCERS = st.integers(1, 2)
-
-
-@dataclass
-class Producer:
-    """What Kafka remembers of a producer: the epoch and (first, last, base offset) of five batches."""
-
-    epoch: int
-    leader_epoch: int
-    batches: list[tuple[int, int, int]] = field(default_factory=list)
-
-    @property
-    def next_sequence(self) -> int:
-        return (self.batches[-1][1] + 1) % SEQUENCES
+START_S = 1_700_000_000
+DAY_MS = 86_400_000
+OUT_OF_RANGE = 1
+PRODUCERS = st.integers(1, 3)
+KEYS = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([1, 1, 1, 0])), min_size=1, max_size=3)
+SKEWS_MS = st.sampled_from([0, 0, 0, -5000, 5000])
+ORDINALS = st.sampled_from(["", "", "open", "open", "open", "new", "late"])
+EXAMPLES, STEPS = 60, 40
 
 
-@dataclass
-class Model:
-    """What a partition must look like from outside."""
-
-    start: int = 0
-    end: int = 0
-    epoch: int = 0
-    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """Base offset, offset past it, bytes."""
-    producers: dict[int, Producer] = field(default_factory=dict)
-
-    def judge(self, producer_id: int, epoch: int, first: int, last: int, leader_epoch: int) -> tuple[int, int]:
-        """Code, and the base offset of a duplicate or -1."""
-        known = self.producers.get(producer_id)
-        if known is None:
-            return 0, -1
-        if epoch != known.epoch:
-            return (47, -1) if epoch < known.epoch else (0 if first == 0 else 45, -1)
-        for batch_first, batch_last, base in known.batches:
-            if (batch_first, batch_last) == (first, last):
-                return 0, base
-        gap = (first - known.next_sequence) % SEQUENCES
-        if gap == 0:
-            return 0, -1
-        return (0 if gap < SEQUENCES // 2 and known.leader_epoch != leader_epoch else 45), -1
-
-    def append(self, records: int, data: bytes) -> int:
-        base, self.end = self.end, self.end + records
-        self.batches.append((base, self.end, data))
-        return base
-
-    def remember(self, producer_id: int, epoch: int, first: int, last: int, base: int) -> None:
-        known = self.producers.get(producer_id)
-        if known is None or known.epoch != epoch:
-            known = self.producers[producer_id] = Producer(epoch, self.epoch)
-        known.leader_epoch = self.epoch
-        known.batches = [*known.batches, (first, last, base)][-5:]
-
-    def trim(self, offset: int) -> None:
-        self.start = max(self.start, offset)
-        self.batches = [batch for batch in self.batches if batch[1] > self.start]
-
-
-class Partition(RuleBasedStateMachine):
+class PartitionMachine(RuleBasedStateMachine):
     """The same steps on the server and on the model."""
 
     server: redis.Redis
+    loop: Loop
+    set_clock: Callable[[float], None]
 
     def __init__(self) -> None:
         super().__init__()
-        self.server.flushall()
-        self.log = Log(self.server)
-        self.log.create()
-        self.model = Model()
-        self.servers = 1
-        self.bytes = 0
+        self.model = Model(START_S * 1000)
+        self.real = OnServer(self.server, self.loop)
+        type(self).set_clock(START_S)
+        self.runs = 1
+        self.written = 0
+        self.ordinal = 100
+        self.leased_until_ms = 0
 
-    def _data(self) -> bytes:
-        self.bytes += 1
-        return b"batch %d" % self.bytes
+    def teardown(self) -> None:
+        self.real.delete()
+        assert self.real.key_names() == set()
 
-    def _is_new_history(self) -> bool:
-        return self.log.meta_fields()["run_id"] != self.log.run_id
+    # ------------------------------------------------------------------ append
 
-    @rule(records=st.integers(1, 5), placed=st.booleans())
-    def append(self, records: int, placed: bool) -> None:
-        data, is_new = self._data(), self._is_new_history()
-        appended = (self.log.place if placed else self.log.append)(records, batch=data)
-        self._began(is_new, appended)
-        assert appended == (0, self.model.append(records, data), self.model.start, self.model.epoch)
+    def _pairs(self, keys: list[tuple[bytes, int]]) -> tuple[tuple[bytes, bytes | None], ...]:
+        self.written += 1
+        return tuple((key, b"%08d" % self.written if has_value else None) for key, has_value in keys)
 
-    @rule(records=st.integers(1, 5))
-    def append_whose_temporary_key_is_gone(self, records: int) -> None:
-        assert self.log.place(records, is_sent=False) == (RESEND, -1, self.model.start, self.model.epoch)
+    def _sent(self, keys: list[tuple[bytes, int]], skew_ms: int, **of: int | bool | None) -> Sent:
+        return Sent(records=self._pairs(keys), timestamp=self.model.now_ms + skew_ms, **of)  # type: ignore[arg-type]
+
+    def _append(self, sent: Sent, *, placed: bool) -> None:
+        known = set(self.model.producers)
+        expected = self.model.append(sent, self.runs)
+        self._answered(expected, self.real.append(sent, placed=placed))
+        self._forgotten(set(self.model.producers) - known)
+
+    def _answered(self, expected: Outcome, appended: Appended) -> None:
+        assert appended == (*expected, self.model.start, self.model.epoch)
+
+    @rule(keys=KEYS, placed=st.booleans(), skew_ms=SKEWS_MS)
+    def append(self, keys: list[tuple[bytes, int]], placed: bool, skew_ms: int) -> None:
+        self._append(self._sent(keys, skew_ms), placed=placed)
+
+    @rule(keys=KEYS)
+    def append_whose_temporary_key_is_gone(self, keys: list[tuple[bytes, int]]) -> None:
+        self._answered(Outcome(RESEND), self.real.append(self._sent(keys, 0), placed=True, is_there=False))
 
     @rule(
-        producer_id=PRODUCERS,
-        records=st.integers(1, 3),
-        ahead=st.sampled_from([0, 0, 0, 0, 1, 9]),
-        placed=st.booleans(),
-    )
-    def produce(self, producer_id: int, records: int, ahead: int, placed: bool) -> None:
+        producer_id=PRODUCERS, keys=KEYS, ahead=st.sampled_from([0] * 8 + [1, 9]), placed=st.booleans(),
+        skew_ms=SKEWS_MS, is_next=st.sampled_from([False, False, False, True]), ordinal=ORDINALS,
+        is_transactional=st.booleans(),
+    )  # fmt: skip
+    def produce(
+        self, producer_id: int, keys: list[tuple[bytes, int]], ahead: int, placed: bool, skew_ms: int, is_next: bool,
+        ordinal: str, is_transactional: bool,
+    ) -> None:  # fmt: skip
         """The next batch of a producer, or one with a gap before it."""
         known = self.model.producers.get(producer_id)
-        first = (known.next_sequence if known else SEQUENCES - 4) + ahead
-        self._produce(producer_id, known.epoch if known else 0, first % SEQUENCES, records, placed)
+        first = ((known.next_sequence if known else SEQUENCES - 4) + ahead) % SEQUENCES
+        sent = self._sent(
+            keys, skew_ms, producer_id=producer_id, epoch=known.epoch if known else 0, first=first, is_next=is_next,
+            is_transactional=is_transactional, ordinal=self._ordinal(producer_id, ordinal),
+        )  # fmt: skip
+        self._append(sent, placed=placed)
 
-    @rule(producer_id=PRODUCERS, back=st.integers(1, 6), more=st.sampled_from([0, 0, 1]), placed=st.booleans())
-    def produce_again(self, producer_id: int, back: int, more: int, placed: bool) -> None:
+    @rule(
+        producer_id=PRODUCERS, back=st.integers(1, 6), more=st.sampled_from([0, 0, 1]), placed=st.booleans(),
+        ordinal=ORDINALS, is_transactional=st.booleans(), is_next=st.booleans(),
+    )  # fmt: skip
+    def produce_again(
+        self, producer_id: int, back: int, more: int, placed: bool, ordinal: str, is_transactional: bool, is_next: bool
+    ) -> None:
         """A batch that was sent before, or something that overlaps it."""
         known = self.model.producers.get(producer_id)
-        if known is not None:
-            first, last, _ = known.batches[max(0, len(known.batches) - back)]
-            self._produce(producer_id, known.epoch, first, (last - first) % SEQUENCES + 1 + more, placed)
+        if known is None or not known.batches:
+            return
+        first, last, _ = known.batches[max(0, len(known.batches) - back)]
+        keys = [(b"a", 1)] * ((last - first) % SEQUENCES + 1 + more)
+        sent = self._sent(
+            keys, 0, producer_id=producer_id, epoch=known.epoch, first=first, is_next=is_next,
+            is_transactional=is_transactional, ordinal=self._ordinal(producer_id, ordinal),
+        )  # fmt: skip
+        self._append(sent, placed=placed)
 
-    @rule(producer_id=PRODUCERS, step=st.sampled_from([-1, 1]), first=st.sampled_from([0, 0, 3]))
-    def produce_in_another_epoch(self, producer_id: int, step: int, first: int) -> None:
+    @rule(
+        producer_id=PRODUCERS, keys=KEYS, step=st.sampled_from([-1, 1, 1]), first=st.sampled_from([0, 0, 3]),
+        ordinal=ORDINALS, is_transactional=st.booleans(),
+    )  # fmt: skip
+    def produce_in_another_epoch(
+        self, producer_id: int, keys: list[tuple[bytes, int]], step: int, first: int, ordinal: str,
+        is_transactional: bool,
+    ) -> None:  # fmt: skip
         known = self.model.producers.get(producer_id)
-        if known is not None and known.epoch + step >= 0:
-            self._produce(producer_id, known.epoch + step, first, 2, placed=False)
+        if known is None or known.epoch + step < 0:
+            return
+        sent = self._sent(
+            keys, 0, producer_id=producer_id, epoch=known.epoch + step, first=first,
+            is_transactional=is_transactional, ordinal=self._ordinal(producer_id, ordinal),
+        )  # fmt: skip
+        self._append(sent, placed=False)
 
-    def _produce(self, producer_id: int, epoch: int, first: int, records: int, placed: bool) -> None:
-        last, data, is_new = (first + records - 1) % SEQUENCES, self._data(), self._is_new_history()
-        # Of the epoch that this append would begin nothing matters here but that it is another one.
-        code, base = self.model.judge(producer_id, epoch, first, last, -1 if is_new else self.model.epoch)
-        is_appended = code == 0 and base < 0
-        producer = (producer_id, epoch, first)
-        appended = (self.log.place if placed else self.log.append)(records, batch=data, producer=producer)
-        if is_appended:
-            self._began(is_new, appended)
-            base = self.model.append(records, data)
-            self.model.remember(producer_id, epoch, first, last, base)
-        assert appended == (code, base, self.model.start, self.model.epoch)
+    # ------------------------------------------------------------------ transactions
 
-    def _began(self, is_new: bool, appended: Appended) -> None:
-        if is_new:
-            assert appended.leader_epoch > self.model.epoch
-            self.model.epoch = appended.leader_epoch
+    def _ordinal(self, producer_id: int, kind: str) -> int | None:
+        """None where nobody was asked for it; else that of the open transaction, a new one, or one of before."""
+        if not kind:
+            return None
+        current = self.model.open.get(producer_id)
+        if kind == "open" and current:
+            return current.ordinal
+        if kind == "late":
+            return current.ordinal - 1 if current else self.model.closed.get(producer_id, 1)
+        self.ordinal += 2
+        return self.ordinal
+
+    @rule(
+        producer_id=PRODUCERS, kind=st.sampled_from(["commit", "abort"]), skew_ms=SKEWS_MS,
+        step=st.sampled_from([0, 0, 1, 1, -1]), ordinal=st.sampled_from(["open"] * 6 + ["new", "late"]),
+    )  # fmt: skip
+    def mark(self, producer_id: int, kind: Kind, skew_ms: int, step: int, ordinal: str) -> None:
+        known = self.model.producers.get(producer_id)
+        epoch = max(0, (known.epoch if known else 0) + step)
+        timestamp, number = self.model.now_ms + skew_ms, self._ordinal(producer_id, ordinal)
+        assert number is not None
+        before = set(self.model.producers)
+        expected = self.model.mark(producer_id, epoch, number, kind, timestamp, self.runs)
+        self._answered(expected, self.real.mark(producer_id, epoch, number, kind, timestamp))
+        self._forgotten(set(self.model.producers) - before)
+
+    @rule(producer_id=PRODUCERS, keys=KEYS, kind=st.sampled_from(["commit", "abort"]), count=st.integers(1, 3))
+    def whole_transaction(self, producer_id: int, keys: list[tuple[bytes, int]], kind: Kind, count: int) -> None:
+        """As most of them are."""
+        for _ in range(count):
+            self.produce(producer_id, keys, 0, False, 0, False, "open", True)
+        self.mark(producer_id, kind, 0, 1, "open")
+
+    def _forgotten(self, new: set[int]) -> None:
+        """Producers may be forgotten where a new one comes, of those that were silent for a day."""
+        gone = set(self.model.producers) - set(self.real.producers())
+        assert new or not gone
+        for producer_id in gone:
+            assert self.model.may_be_forgotten(producer_id, DAY_MS)
+            del self.model.producers[producer_id]
+        known = self.real.known_transactions()
+        for producer_id in set(self.model.closed) - set(known):
+            assert producer_id not in self.model.open and producer_id not in self.model.producers
+            del self.model.closed[producer_id]
+
+    # ------------------------------------------------------------------ servers, time, trims
 
     @rule()
     def another_server_takes_over(self) -> None:
-        self.servers += 1
-        self.log.run_id = f"{self.servers:040d}"
+        """The next append tells of it, or the next reader."""
+        self.runs += 1
+        self.real.begin_run(self.runs)
 
-    @rule(beyond=st.integers(-10, 3))
+    @rule(seconds=st.sampled_from([1, 10, 31, 3600, 50_000, 90_000]))
+    def time_passes(self, seconds: int) -> None:
+        self.model.now_ms += seconds * 1000
+        type(self).set_clock(self.model.now_ms / 1000)
+
+    @rule(beyond=st.integers(-20, 2))
     def trim(self, beyond: int) -> None:
         offset = self.model.end + beyond
-        if offset > self.model.end:
-            assert self.log.trim(offset) == [1, self.model.start, 0]
-        elif offset >= 0:
-            self.model.trim(offset)
-            assert self.log.trim(offset) == [0, self.model.start, 0]
+        if offset >= 0:
+            code, start = self.model.trim(offset)
+            assert self.real.trim(offset) == [code, start if code == NONE else self.model.start]
 
-    @rule(offset=st.integers(0, 60))
-    def fetch(self, offset: int) -> None:
-        read = [
-            self._batch_of(entry.next_offset, entry.batch) for entry in self.log.entries() if entry.next_offset > offset
-        ]
-        assert read == [data for _, past, data in self.model.batches if past > offset]
+    # ------------------------------------------------------------------ compaction
 
-    def _batch_of(self, next_offset: int, inline: bytes | None) -> bytes | None:
-        placed: Any = self.server.get(f"{self.log.log}:{next_offset}")
-        return inline if inline is not None else placed
+    @precondition(lambda self: self.model.batches)
+    @rule(min_lag_ms=st.sampled_from([0, 0, 0, 20_000]), retention_ms=st.sampled_from([0, 5000, 3_600_000]))
+    def compact(self, min_lag_ms: int, retention_ms: int) -> None:
+        compaction = Compaction(
+            min_lag_ms=min_lag_ms, max_lag_ms=2**62, min_dirty_ratio=0, delete_retention_ms=retention_ms
+        )
+        self._reader_comes()
+        before, end = last_values(self.model.committed(0)), self.model.end
+        is_free = self.model.now_ms >= self.leased_until_ms
+        expected = is_free and self.model.compact(min_lag_ms, retention_ms)
+        assert self.real.compact(compaction, self.model.now_ms) == expected
+        if expected:
+            self.leased_until_ms = 0
+        assert (self.model.end, last_values(self.model.committed(0))) == (end, before)
+
+    @precondition(lambda self: self.model.batches)
+    @rule(swaps=st.booleans())
+    def compaction_is_broken_off(self, swaps: bool) -> None:
+        self.written += 1
+        if self.real.break_off(f"token-{self.written}", self.model.cleaned, swaps=swaps):
+            self.leased_until_ms = self.model.now_ms + LEASE_MS
+
+    # ------------------------------------------------------------------ reads
+
+    def _reader_comes(self) -> None:
+        """Who reads begins the epoch of a server that took over."""
+        self.model.take_over(self.runs)
+        assert self.real.take_over() == self.model.epoch
+
+    @rule(back=st.integers(-1, 30))
+    def fetch(self, back: int) -> None:
+        self._reader_comes()
+        offset = self.model.end - back
+        for is_committed in (False, True):
+            found = self.real.read(offset, is_committed=is_committed)
+            if not self.model.start <= offset <= self.model.end:
+                assert found.code == OUT_OF_RANGE
+                continue
+            model = self.model
+            told = (found.code, found.log_start, found.high_watermark, found.last_stable)
+            assert told == (NONE, model.start, model.end, model.stable)
+            if is_committed:
+                assert committed_of(found, offset) == model.committed(offset)
+            else:
+                assert records_of(found, offset) == model.records(offset)
+
+    @rule(back_ms=st.integers(-6000, 100_000))
+    def look_up_a_time(self, back_ms: int) -> None:
+        self._reader_comes()
+        timestamp = self.model.now_ms - back_ms
+        assert self.real.first_at(timestamp) == self.model.first_at(timestamp)
+
+    # ------------------------------------------------------------------ what always holds
 
     @invariant()
-    def log_looks_like_the_model(self) -> None:
-        meta, entries = self.log.meta_fields(), self.log.entries()
-        assert (int(meta["start"]), int(meta["end"]), int(meta["epoch"])) == (
-            self.model.start,
-            self.model.end,
-            self.model.epoch,
-        )
-        assert [(entry.base_offset, entry.next_offset) for entry in entries] == [
-            (base, past) for base, past, _ in self.model.batches
-        ]
-        placed = {f"{self.log.log}:{entry.next_offset}".encode() for entry in entries if entry.batch is None}
-        assert set(self.server.keys()) == {key.encode() for key in self.log.keys} | placed
+    def offsets_and_transactions_are_the_models(self) -> None:
+        meta, model = self.real.meta(), self.model
+        assert [int(meta[name]) for name in ("start", "end", "epoch")] == [model.start, model.end, model.epoch]
+        first_open = meta.get("first_open")
+        assert (None if first_open is None else int(first_open)) == model.first_open
+        assert model.start <= model.stable <= model.end
         starts = [int(pair.partition(":")[2]) for pair in meta["epochs"].split(",")]
         assert starts == sorted(set(starts))
+        opened = {int(member): first for member, first in self.real.members(self.real.keys.open)}
+        assert opened == {producer_id: one.first for producer_id, one in model.open.items()}
+        aborted = [(*map(int, member.split()[:3]), last) for member, last in self.real.members(self.real.keys.aborted)]
+        assert aborted == [(one.first, one.last, one.producer_id, one.last) for one in model.aborted]
+        known = self.real.known_transactions()
+        assert {of: closed for of, (closed, _) in known.items() if closed >= 0} == model.closed
+        assert {of: ordinal for of, (_, ordinal) in known.items() if ordinal >= 0} == {
+            producer_id: one.ordinal for producer_id, one in model.open.items()
+        }
+
+    @invariant()
+    def producers_are_the_models(self) -> None:
+        states = {}
+        for producer_id, producer in self.model.producers.items():
+            newest = "|".join(",".join(map(str, of)) for of in reversed(producer.batches))
+            mark = "*" if producer_id in self.model.open else ""
+            states[producer_id] = (f"{producer.epoch} {producer.leader_epoch}{mark}", newest)
+        real = {of: tuple(state.split("|", 1)) for of, state in self.real.producers().items()}
+        # A marker of a newer epoch stands there as a batch without sequences, until five others came.
+        real = {of: (head, "|".join(p for p in rest.split("|") if p[:3] != "-1,")) for of, (head, rest) in real.items()}
+        assert real == states
+
+    @invariant()
+    def index_fits_the_batches(self) -> None:
+        entries, meta = self.real.index(), self.real.meta()
+        found = [(one.next_offset - one.records, one.next_offset, one.leader_epoch) for one in entries]
+        assert found == [(one.base, one.past, one.leader_epoch) for one in self.model.batches]
+        for entry, batch in zip(entries, self.model.batches, strict=True):
+            assert (entry.size, entry.max_timestamp) == (len(entry.data), batch.max_timestamp)
+            assert entry.crc == int.from_bytes(entry.data[17:21], "big")
+            assert horizon_of(entry.data) == batch.horizon_ms
+        running = [
+            (0, 0, -1),
+            *((one.running_bytes, one.running_batches, one.running_max_timestamp) for one in entries),
+        ]
+        for entry, before in zip(entries[1:], running[1:], strict=False):
+            assert (entry.running_bytes - entry.size, entry.running_batches - 1) == before[:2]
+            assert entry.running_max_timestamp >= max(before[2], entry.max_timestamp)
+        if entries:
+            newest, bytes_, count = map(int, meta["totals"].split())
+            assert (bytes_, count, newest) == running[-1]
+
+    @invariant()
+    def nothing_is_left_over(self) -> None:
+        """Placed batches that are there are the log's; while a compaction is under way it has some of its own."""
+        names = self.real.key_names()
+        placed = {f"log:{entry.place}" for entry in self.real.index() if entry.place}
+        assert names >= placed
+        if self.leased_until_ms == 0:
+            assert names == {"log", "meta", "producers", "open", "aborted", "transactions"} | placed
 
 
-def test_partition_behaves_as_its_model(server: redis.Redis) -> None:
-    bound = type("BoundPartition", (Partition,), {"server": server})
+@pytest.fixture
+def loop(server: redis.Redis, redis_server: Server) -> Iterator[Loop]:
+    with looping(redis_server.url) as loop:
+        yield loop
+
+
+def test_partition_behaves_as_its_model(server: redis.Redis, loop: Loop, set_clock: Callable[[float], None]) -> None:
+    class OnBoth(PartitionMachine):
+        pass
+
+    OnBoth.server, OnBoth.loop, OnBoth.set_clock = server, loop, staticmethod(set_clock)
     run_state_machine_as_test(
-        bound,
+        OnBoth,
         settings=settings(
-            max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, database=None,
+            suppress_health_check=list(HealthCheck),
         ),
-    )
+    )  # fmt: skip

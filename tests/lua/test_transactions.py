@@ -32,6 +32,7 @@ def app(server: redis.Redis, set_clock: Callable[[float], None]) -> Transactiona
     return Transactional(server, set_clock)
 
 
+@kafka("TransactionCoordinatorTest.shouldNotBumpEpochWhenAbortingExpiredTransactionIfAppendToLogFails")
 @pytest.mark.parametrize("call", ["add", "end", "complete", "expire", "init"])
 def test_deadlines_of_the_wrong_type_are_found_before_anything_is_written(app: Transactional, call: str) -> None:
     (mine, ordinal) = app.begun("t:0")
@@ -53,6 +54,7 @@ def test_deadlines_of_the_wrong_type_are_found_before_anything_is_written(app: T
 # ---------------------------------------------------------------------- InitProducerId
 
 
+@kafka("TransactionMetadataTest.testInitializeEpoch")
 @kafka("TransactionCoordinatorTest.shouldInitPidWithEpochZeroForNewTransactionalId")
 def test_first_producer_has_epoch_zero(app: Transactional) -> None:
     assert app.server.fcall("korvet_txn_init", 2, *app.keys, "app", 60_000, -1, -1, -1) == [FRESH_ID, -1, -1]
@@ -61,11 +63,13 @@ def test_first_producer_has_epoch_zero(app: Transactional) -> None:
     assert (app.state, app.due()) == ("Empty", [])
 
 
+@kafka("TransactionMetadataTest.testAttemptedEpochBumpWithNewlyCreatedMetadata")
 @kafka("TransactionCoordinatorTest.shouldGenerateNewProducerIdIfNoStateAndProducerIdAndEpochProvided")
 def test_producer_of_an_unknown_id_gets_a_new_one_whatever_it_names(app: Transactional) -> None:
     assert app.init((10, 1)) == (NONE, 1001, 0, None)
 
 
+@kafka("TransactionMetadataTest.testNormalEpochBump")
 @kafka("TransactionCoordinatorTest.shouldIncrementEpochAndUpdateMetadataOnHandleInitPidWhenExistingEmptyTransaction")
 def test_next_producer_has_the_next_epoch(app: Transactional) -> None:
     producer_id, _ = app.init().producer
@@ -99,6 +103,7 @@ def test_next_producer_behind_a_complete_transaction_has_the_next_epoch(
     assert app.state == "Empty"
 
 
+@kafka("TransactionCoordinatorTest.shouldNotBumpEpochWithPendingTransaction")
 @pytest.mark.parametrize(
     "outcome",
     [
@@ -118,9 +123,11 @@ def test_next_producer_behind_a_complete_transaction_has_the_next_epoch(
 )
 def test_next_producer_waits_for_the_decision_that_it_is_told(app: Transactional, outcome: str) -> None:
     _, decision = app.decided(outcome)
-    assert app.init() == (CONCURRENT_TRANSACTIONS, -1, -1, decision)
+    before = app.describe()
+    assert [app.init(), app.init()] == [(CONCURRENT_TRANSACTIONS, -1, -1, decision)] * 2
+    assert app.describe() == before
     app.complete(decision.ordinal)
-    assert app.init().code == NONE
+    assert app.init() == (NONE, decision.producer_id, decision.marker_epoch + 1, None)
 
 
 @kafka("TransactionCoordinatorTest.shouldAbortTransactionOnHandleInitPidWhenExistingTransactionInOngoingState")
@@ -147,6 +154,8 @@ def test_producer_of_another_id_is_fenced(app: Transactional) -> None:
     assert app.state == "Ongoing"
 
 
+@kafka("TransactionMetadataTest.testEpochBumpWithCurrentEpochProvided")
+@kafka("TransactionMetadataTest.testAttemptedEpochBumpWithLastEpoch")
 @kafka("TransactionCoordinatorTest.testInitProducerIdWithCurrentEpochProvided")
 def test_producer_that_goes_on_gets_the_next_epoch_and_again_the_same(app: Transactional) -> None:
     producer = app.init().producer
@@ -155,6 +164,7 @@ def test_producer_that_goes_on_gets_the_next_epoch_and_again_the_same(app: Trans
     assert [app.init(producer), app.init(producer)] == [goes_on] * 2
 
 
+@kafka("TransactionMetadataTest.testAttemptedEpochBumpWithFencedEpoch")
 @kafka("TransactionCoordinatorTest.testInitProducerIdStaleCurrentEpochProvided")
 @kafka("TransactionCoordinatorTest.testInitProducerIdWithNoLastProducerData")
 def test_producer_cannot_go_on_behind_a_new_one(app: Transactional) -> None:
@@ -163,6 +173,8 @@ def test_producer_cannot_go_on_behind_a_new_one(app: Transactional) -> None:
     assert app.init(producer) == (PRODUCER_FENCED, -1, -1, None)
 
 
+@kafka("TransactionMetadataTest.testBumpEpochNotAllowedIfEpochsExhausted")
+@kafka("TransactionMetadataTest.testRotateProducerId")
 @kafka("TransactionCoordinatorTest.shouldGenerateNewProducerIdIfEpochsExhausted")
 def test_epochs_that_are_used_up_give_a_new_producer_id(app: Transactional) -> None:
     producer_id, _ = app.init().producer
@@ -182,6 +194,9 @@ def test_new_producer_id_is_told_again(app: Transactional) -> None:
     assert app.init((producer_id, LAST_EPOCH - 2)).code == PRODUCER_FENCED
 
 
+@kafka("TransactionCoordinatorTest.shouldGenerateNewProducerIdIfEpochsExhaustedV2")
+@kafka("TransactionCoordinatorTest.shouldNotCauseEpochOverflowWhenInitPidDuringOngoingTxnV2")
+@kafka("TransactionMetadataTest.testFenceProducerAfterEpochsExhausted")
 @kafka("TransactionCoordinatorTest.shouldUseLastEpochToFenceWhenEpochsAreExhausted")
 @pytest.mark.parametrize("is_same", [False, True])
 def test_last_epoch_fences_and_is_nobodys(app: Transactional, is_same: bool) -> None:
@@ -242,6 +257,8 @@ def test_another_epoch_adds_nothing(app: Transactional) -> None:
     assert app.state == "Empty"
 
 
+@kafka("TransactionStateManagerTest.testAddGetPids")
+@kafka("TransactionStateManagerTest.testCompleteTransitionWhenAppendSucceeded")
 @kafka("TransactionCoordinatorTest.shouldAppendNewMetadataToLogOnAddPartitionsWhenPartitionsAdded")
 @kafka("TransactionCoordinatorTest.shouldRespondWithSuccessOnAddPartitionsWhenStateIsOngoing")
 @kafka("TransactionCoordinatorTest.shouldRespondWithErrorsNoneOnAddPartitionWhenNoErrorsAndPartitionsTheSame")
@@ -300,6 +317,9 @@ def test_ordinals_grow_over_all_ids_of_a_shard_though_the_clock_goes_back(
     assert all(ordinal < 2**53 for ordinal in ordinals)
 
 
+@kafka("TransactionCoordinatorTest.shouldRespondWithErrorsNoneOnAddPartitionWhenOngoingVerifyOnlyAndPartitionsTheSame")
+@kafka("TransactionCoordinatorTest.shouldRespondWithInvalidTxnStateWhenVerifyOnlyAndPartitionNotPresent")
+@kafka("TransactionCoordinatorTest.testVerifyPartitionHandling")
 def test_member_is_verified_where_it_is_in_the_open_transaction(app: Transactional) -> None:
     producer, ordinal = app.begun("t:0", groups=["g"])
     verified = app.add(producer, {"t:0": TOPIC_ID, "t:1": TOPIC_ID}, ["g", "h"], mode="verify")
@@ -318,7 +338,7 @@ def test_nothing_is_verified_where_no_transaction_is_open(app: Transactional) ->
 
 
 @kafka("TransactionCoordinatorTest.shouldReplyWithInvalidPidMappingOnEndTxnWhenTxnIdDoesntExist")
-@kafka("TransactionCoordinatorTest.shouldReplyWithInvalidPidMappingOnEndTxnWhenPidDosentMatchMapped")
+@kafka("TransactionCoordinatorTest.shouldReplyWithInvalidPidMappingOnEndTxnWhenPidDoesntMatchMapped")
 @pytest.mark.parametrize("version", [1, 2])
 def test_unknown_producer_ends_nothing(app: Transactional, version: int) -> None:
     assert app.end((0, 0), version=version).code == INVALID_PRODUCER_ID_MAPPING
@@ -345,6 +365,7 @@ def test_another_epoch_is_told_nothing_of_what_is_complete(app: Transactional, s
     assert app.end((producer_id, epoch + step), version=1).code == PRODUCER_FENCED
 
 
+@kafka("TransactionMetadataTest.testEpochBumpOnEndTxn")
 @kafka("TransactionCoordinatorTest.shouldAppendPrepareCommitToLogOnEndTxnWhenStatusIsOngoingAndResultIsCommit")
 @kafka("TransactionCoordinatorTest.shouldAppendPrepareAbortToLogOnEndTxnWhenStatusIsOngoingAndResultIsAbort")
 @pytest.mark.parametrize("outcome", OUTCOMES)
@@ -365,7 +386,7 @@ def test_decision_names_all_that_it_is_for(app: Transactional, outcome: str, ver
         pytest.param(
             "commit",
             marks=kafka(
-                "TransactionCoordinatorTest.shouldReturnConcurrentTxnRequestOnEndTxnRequestWhenStatusIsPrepareCommit"
+                "TransactionCoordinatorTest.shouldReturnConcurrentTransactionsOnEndTxnRequestWhenStatusIsPrepareCommit"
             ),
         ),
         pytest.param(
@@ -383,6 +404,12 @@ def test_end_is_told_to_wait_for_itself_and_another_is_refused(app: Transactiona
     assert app.end(producer, other, version) == (INVALID_TXN_STATE, -1, -1, None)
 
 
+@kafka("TransactionCoordinatorTest.testEndTxnWhenStatusIsCompleteAbortAndResultIsAbortInV1")
+@kafka("TransactionCoordinatorTest.testEndTxnWhenStatusIsCompleteCommitAndResultIsCommitInV1")
+@kafka("TransactionCoordinatorTest.testEndTxnWhenStatusIsCompleteCommitAndResultIsCommitInV2")
+@kafka("TransactionCoordinatorTest.shouldReturnOkOnEndTxnWhenStatusIsCompleteAbortAndResultIsAbortInV2")
+@kafka("TransactionCoordinatorTest.testEndTxnRequestWhenStatusIsCompleteCommitAndResultIsAbortInV1")
+@kafka("TransactionCoordinatorTest.testEndTxnRequestWhenStatusIsCompleteCommitAndResultIsAbortInV2")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
     "outcome",
@@ -414,6 +441,10 @@ def test_end_is_told_again_what_became_of_it(app: Transactional, outcome: str, v
     assert app.end((producer_id, epoch), other, version).code == INVALID_TXN_STATE
 
 
+@kafka("TransactionCoordinatorTest.TestEndTxnRequestWhenEmptyTransactionStateForAbortInV2")
+@kafka("TransactionCoordinatorTest.TestEndTxnRequestWhenEmptyTransactionStateForCommitInV2")
+@kafka("TransactionMetadataTest.testTransitFromEmptyToPrepareAbortInV2")
+@kafka("TransactionMetadataTest.testTransitFromCompleteAbortToPrepareAbortInV2")
 def test_transaction_that_touched_nothing_is_aborted_with_the_epoch_raised(app: Transactional) -> None:
     producer = app.init().producer
     assert app.end(producer).code == INVALID_TXN_STATE
@@ -428,11 +459,15 @@ def test_transaction_that_touched_nothing_is_aborted_with_the_epoch_raised(app: 
     assert again.ordinal > told.decision.ordinal
 
 
+@kafka("TransactionCoordinatorTest.TestEndTxnRequestWhenEmptyTransactionStateForAbortInV1")
 def test_nothing_is_ended_of_version_1_where_nothing_is_open(app: Transactional) -> None:
     producer = app.init().producer
     assert [app.end(producer, outcome, version=1).code for outcome in OUTCOMES] == [INVALID_TXN_STATE] * 2
 
 
+@kafka("TransactionCoordinatorTest.shouldReturnConcurrentTxnOnAddPartitionsIfEndTxnV2EpochOverflowAndNotComplete")
+@kafka("TransactionCoordinatorTest.shouldReturnOkOnEndTxnV2IfEndTxnV2RetryEpochOverflow")
+@kafka("TransactionMetadataTest.testEpochBumpOnEndTxnOverflow")
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_end_with_the_last_epoch_goes_on_with_a_new_producer_id(app: Transactional, outcome: str) -> None:
     producer = app.init().producer[0], LAST_EPOCH - 1
@@ -444,7 +479,8 @@ def test_end_with_the_last_epoch_goes_on_with_a_new_producer_id(app: Transaction
     assert told.decision is not None
     assert told.decision[1:3] == (producer[0], LAST_EPOCH)
     assert app.end(producer, outcome).code == CONCURRENT_TRANSACTIONS
-    assert app.add(told.producer, PLACE).code == INVALID_PRODUCER_ID_MAPPING
+    assert app.add(told.producer, PLACE).code == CONCURRENT_TRANSACTIONS
+    assert app.add((told.producer_id + 1, 0), PLACE).code == INVALID_PRODUCER_ID_MAPPING
     app.complete(told.decision.ordinal)
     assert app.end(producer, outcome) == (NONE, *told.producer, None)
     assert app.end(producer, OUTCOMES[outcome == "commit"]).code == INVALID_TXN_STATE
@@ -455,6 +491,7 @@ def test_end_with_the_last_epoch_goes_on_with_a_new_producer_id(app: Transaction
 # ---------------------------------------------------------------------- complete
 
 
+@kafka("TransactionMarkerChannelManagerTest.shouldOnlyWriteTxnCompletionOnce")
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_complete_forgets_the_members_and_may_be_repeated(app: Transactional, outcome: str) -> None:
     _, decision = app.decided(outcome)
@@ -481,6 +518,7 @@ def test_late_complete_leaves_the_next_transaction_alone(app: Transactional) -> 
 # ---------------------------------------------------------------------- what is due
 
 
+@kafka("TransactionMarkerChannelManagerTest.shouldNotLoseTxnCompletionAfterLoad")
 def test_decision_is_anybodys_after_a_second(app: Transactional) -> None:
     _, decision = app.decided()
     assert (app.due(), app.expire()) == ([], None)
@@ -492,6 +530,22 @@ def test_decision_is_anybodys_after_a_second(app: Transactional) -> None:
     app.complete(decision.ordinal)
     app.pass_time(2)
     assert (app.due(), app.expire()) == ([], None)
+
+
+def test_decision_that_fails_is_told_at_growing_intervals(app: Transactional) -> None:
+    _, decision = app.decided()
+    app.pass_time(1)
+    for pause in (1, 1, 1.5, 2.25):
+        assert app.expire() == decision
+        app.pass_time(pause - 0.002)
+        assert (app.due(), app.expire()) == ([], None)
+        app.pass_time(0.002)
+    app.pass_time(3600)
+    assert app.expire() == decision
+    app.pass_time(9.9)
+    assert app.due() == []
+    app.pass_time(0.1)
+    assert (app.due(), app.expire()) == (["app"], decision)
 
 
 @kafka("TransactionCoordinatorTest.shouldAbortExpiredTransactionsInOngoingStateAndBumpEpoch")
@@ -512,6 +566,7 @@ def test_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(app: Tr
     assert app.init((producer_id, epoch)) == (NONE, producer_id, epoch + 1, None)
 
 
+@kafka("TransactionStateManagerTest.shouldNotRemovePrepareCommitTransactionalIds")
 @kafka("TransactionCoordinatorTest.shouldNotAbortExpiredTransactionsThatHaveAPendingStateTransition")
 def test_decision_is_not_changed_by_the_timeout(app: Transactional) -> None:
     _, decision = app.decided("commit")
@@ -520,6 +575,10 @@ def test_decision_is_not_changed_by_the_timeout(app: Transactional) -> None:
     assert app.state == "PrepareCommit"
 
 
+@kafka("TransactionCoordinatorTest.testDescribeTransactionsWithExpiringTransactionalId")
+@kafka("TransactionStateManagerTest.shouldRemoveEmptyExpiredTransactionalIds")
+@kafka("TransactionStateManagerTest.shouldRemoveCompleteCommitExpiredTransactionalIds")
+@kafka("TransactionMetadataTest.testInvalidTransitionFromCompleteCommitToFence")
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_id_that_is_not_used_is_removed(app: Transactional, version: int) -> None:
     producer = app.ended(version=version) if version else app.init().producer
@@ -535,6 +594,7 @@ def test_id_that_is_not_used_is_removed(app: Transactional, version: int) -> Non
     assert app.init().code == NONE
 
 
+@kafka("TransactionStateManagerTest.testTransactionExpirationShouldNotFailWithUninitializedTransactionMetadata")
 def test_deadline_of_an_id_that_is_gone_goes(app: Transactional) -> None:
     app.init()
     app.server.delete(app.keys[0])
@@ -542,6 +602,7 @@ def test_deadline_of_an_id_that_is_gone_goes(app: Transactional) -> None:
     assert (app.due(), app.expire(), app.due()) == (["app"], None, [])
 
 
+@kafka("TransactionStateManagerTest.testTransactionExpirationShouldRespectBatchSize")
 def test_only_as_many_are_told_as_are_asked_for(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
     ids = [Transactional(server, set_clock, name) for name in ("a", "b", "c")]
     for one in ids:

@@ -12,6 +12,7 @@ from korvet.store.client import Purpose
 from korvet.store.log import Partition
 from korvet.store.log.compaction import Compaction, compact
 from korvet.store.retention import Retention, enforce
+from korvet.wire.batch import ZSTD
 from korvet.wire.compacted import delete_horizon_ms
 from korvet.wire.records import first_at_or_after
 from tests.store.keyed import Pair, Read, all_values, batches, keyed, records
@@ -278,3 +279,14 @@ async def test_batch_that_nobody_can_read_stays(one: Front) -> None:
     data = b"".join(bytes(part) for part in (await one.read(partition, 0)).records)
     assert bytes(broken)[16:] in data
     assert b"1" not in data[61:70]
+
+
+async def test_tombstone_stays_behind_a_batch_that_nobody_can_read(one: Front) -> None:
+    """It may hold an older value of the key: korvet reads no more than 64 MiB of a batch, its clients do."""
+    partition = await one.partition()
+    assert await one.append(partition, keyed((b"a", b"kept"), attributes=ZSTD)) == (0, 0)
+    await fill(one, partition, [(b"a", None)])
+    for late_ms in (0, 1000, 2000):
+        await end_with(one, partition)
+        assert await compact(one.log, partition, ALWAYS, NOW_MS + late_ms)
+    assert [batch.base_offset for batch, _ in batches(await one.read(partition, 0))][:2] == [0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from korvet.errors import StoreUnavailable
 from korvet.store.client import Purpose
 from korvet.store.log import Partition, compaction
 from korvet.store.log.compaction import Compaction, compact
 from korvet.wire.fetch_response import PartitionRead
 from tests.store.keyed import Read, all_values, keyed, records
-from tests.store.logs import LARGE, Front
+from tests.store.logs import LARGE, Front, front
+from tests.support.redis import KINDS, Kind, Server, running_server
 
 pytestmark = pytest.mark.anyio
 NOW_MS = 1_700_000_000_000
@@ -191,6 +194,79 @@ async def test_topic_that_is_deleted_meanwhile_leaves_nothing(one: Front, monkey
     await one.log.delete_partitions(partition.topic)
     assert await left_over(one, partition) == []
     assert await one.store.call(Purpose.READ, partition.keys.log, "EXISTS", *partition.keys) == 0
+
+
+# ---------------------------------------------------------------------- servers that die
+
+
+def torn(server: Server) -> None:
+    """Take from the server's file the end of what it did last, which is then lost as a whole."""
+    (path,) = (server.directory / "appendonlydir").glob("*.incr.aof")
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_server_that_dies_anywhere_and_forgets_its_last_step(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that crashed, and as a replica that takes over without it."""
+    options = {"appendonly": "yes", "appendfsync": "no"}
+    with running_server(kind, options=options) as server:
+        async with front(server.url) as one:
+            for after in range(1, 40):
+                partition, values = await filled(one, 130)
+                await one.store.fcall(
+                    Purpose.APPEND, "korvet_log_attach", partition.keys, partition.topic_id, "group", 9, "keep"
+                )
+                with monkeypatch.context() as patched:
+                    is_dead = killed_before(one, server, after, patched)
+                    with suppress(StoreUnavailable):
+                        await compact(one.log, partition, SETTINGS, NOW_MS)
+                if not is_dead():
+                    assert after > 5
+                    return
+                torn(server)
+                server.start()
+                await check_and_repair(one, partition, values)
+    raise AssertionError("no end of calls")
+
+
+def killed_before(front: Front, server: Server, number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Have the server killed before a call of a run behind its first; what is returned tells whether it was."""
+    call, made = front.store.fcall, 0
+
+    def fcall(purpose: Purpose, function: str, *args: Any) -> Any:
+        nonlocal made
+        if "compaction" in function:
+            made += 1
+            if made == number + 1:
+                server.kill()
+        return call(purpose, function, *args)
+
+    monkeypatch.setattr(front.store, "fcall", fcall)
+    return lambda: not server.is_running
+
+
+async def check_and_repair(one: Front, partition: Partition, values: dict[bytes | None, bytes | None]) -> None:
+    with anyio.fail_after(30):
+        while True:
+            try:
+                assert all_values(await read_all(one, partition)) == values
+                break
+            except StoreUnavailable:
+                await anyio.sleep(0.01)
+    await one.append(partition, keyed((b"0", b"new")))
+    await one.append(partition, keyed((b"end", b"")))
+    await one.store.call(Purpose.APPEND, partition.keys.meta, "HDEL", partition.keys.meta, "compaction")
+    assert await compact(one.log, partition, SETTINGS, NOW_MS)
+    now = await read_all(one, partition)
+    assert all_values(now) == {**values, b"0": b"new", b"end": b""}
+    assert len(now) == len({key for _, key, _ in now})
+    assert await left_over(one, partition) == []
+    name = partition.keys.log
+    (group,) = await one.store.call(Purpose.READ, name, "XINFO", "GROUPS", name)
+    told = dict(zip(group[::2], group[1::2], strict=True))
+    behind = await one.store.call(Purpose.READ, name, "XRANGE", name, "(9-0", "+")
+    assert (told[b"last-delivered-id"], told[b"lag"]) == (b"9-0", len(behind))
 
 
 # ---------------------------------------------------------------------- a model

@@ -193,3 +193,19 @@ async def test_open_transactions_are_out_of_reach(scene: Scene) -> None:
     await scene.end(2, commit=False)
     await scene.clean()
     assert await scene.keys() == [3, 2, 5]
+
+
+async def test_transaction_that_was_aborted_before_what_is_dirty_hides_no_key_of_its_producers_next(
+    scene: Scene,
+) -> None:
+    """Else the older value would stay, and come back when the newer one is a tombstone that goes."""
+    await scene.write(1, 1, 2)
+    await scene.end(1, commit=True)
+    await scene.write(1, 2)
+    await scene.end(1, commit=False)
+    await scene.clean()
+    assert (await scene.keys(), await scene.aborted()) == ([1, 2], [(3, 4)])
+    await scene.write(1, 1)
+    await scene.end(1, commit=True)
+    await scene.clean()
+    assert await scene.keys() == [2, 1]

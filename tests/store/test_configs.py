@@ -91,7 +91,7 @@ def test_what_kafka_accepts_and_korvet_does_is_accepted(name: str, value: str) -
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("min.insync.replicas", "2"),
+        ("flush.ms", "1000"),
         ("flush.messages", "1"),
         ("unclean.leader.election.enable", "true"),
     ],

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from kio.schema.errors import ErrorCode
 
+from korvet.store import functions
 from korvet.store.catalog import Topic
 from korvet.store.client import Purpose
 from korvet.store.log import GONE, Partition
@@ -244,3 +245,19 @@ def failed() -> asyncio.Future[Any]:
     reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     reply.cancel()
     return reply
+
+
+# ---------------------------------------------------------------------- functions come and go
+
+
+async def test_batch_that_passes_one_that_found_no_functions_is_not_refused(one: Front) -> None:
+    """Another front-end's link loads them between the two; librdkafka takes the refusal for fatal."""
+    partition = await one.partition()
+    assert await one.append(partition, batch(1, producer=7, sequence=0)) == (0, 0)
+    flushed = one.store.call(Purpose.APPEND, partition.keys.log, "FUNCTION", "FLUSH")
+    first = one.log.append(partition, header(data := batch(1, producer=7, sequence=1)), data)
+    loaded = one.store.call(Purpose.APPEND, partition.keys.log, "FUNCTION", "LOAD", functions.library_source())
+    second = one.log.append(partition, header(data := batch(1, producer=7, sequence=2)), data)
+    await flushed
+    await loaded
+    assert [(await appending)[:2] for appending in (first, second)] == [(0, 1), (0, 2)]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import redis
 
@@ -53,10 +54,14 @@ class Cluster:
     def owner(self, slot: int) -> Server:
         """The node that says it has the slot."""
         for node in self.nodes:
-            for first, last, (_, port, *_), *_ in self.ask(node, "CLUSTER", "SLOTS"):  # type: ignore[attr-defined]
-                if first <= slot <= last and port == node.port:
-                    return node
+            if self.has(node, slot):
+                return node
         raise AssertionError(f"nobody has slot {slot}")
+
+    def has(self, node: Server, slot: int) -> bool:
+        """Whether the node says that it has the slot."""
+        spans: Any = self.ask(node, "CLUSTER", "SLOTS")
+        return any(first <= slot <= last and port == node.port for first, last, (_, port, *_), *_ in spans)
 
     def is_replica(self, node: Server) -> bool:
         with node.client() as client:
@@ -80,7 +85,8 @@ class Cluster:
     def migrate_at_once(self, slot: int, source: Server, target: Server) -> None:
         """Move a slot by Valkey 9's atomic migration, and wait until it is there."""
         self.ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.node_id(target))
-        until(lambda: self.owner(slot) is target, f"slot {slot} has moved")
+        # In between neither says so.
+        until(lambda: self.has(target, slot) and not self.has(source, slot), f"slot {slot} has moved")
 
     @contextmanager
     def joined(self) -> Iterator[Server]:
@@ -164,6 +170,32 @@ def _is_whole(cluster: Cluster, node: Server) -> bool:
         info = client.execute_command("CLUSTER INFO")
         slots = client.execute_command("CLUSTER SLOTS")
     return info["cluster_state"] == "ok" and len(slots) == len(cluster.nodes)
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """A primary and its replicas, which nobody watches."""
+
+    primary: Server
+    replicas: list[Server]
+
+    def in_sync(self) -> int:
+        """Replicas that follow, as the primary sees it."""
+        with self.primary.client() as client:
+            info = client.info("replication")
+        return sum(isinstance(of, dict) and of["state"] == "online" for of in info.values())
+
+
+@contextmanager
+def running_replicas(kind: Kind, count: int = 1) -> Iterator[Replicated]:
+    """A primary with replicas that have caught up; gone afterwards."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(running_server(kind, tcp=True))
+        options = {"replicaof": f"127.0.0.1 {primary.port}", "repl-diskless-sync-delay": "0"}
+        replicas = [stack.enter_context(running_server(kind, tcp=True, options=options)) for _ in range(count)]
+        replicated = Replicated(primary, replicas)
+        until(lambda: replicated.in_sync() == count, "the replicas have caught up")
+        yield replicated
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,12 @@ TOPICS = st.lists(
     max_size=4,
 )
 REQUESTS = st.fixed_dictionaries(
-    {"transactional_id": st.one_of(st.none(), st.text(max_size=20)), "acks": st.integers(-1, 1), "topic_data": TOPICS}
+    {
+        "transactional_id": st.one_of(st.none(), st.text(max_size=20)),
+        "acks": st.integers(-1, 1),
+        "timeout": st.integers(0, 2**31 - 1),
+        "topic_data": TOPICS,
+    }
 )
 
 
@@ -48,7 +53,7 @@ def plain(request: Any, version: int) -> Any:
         )
         for topic in request.topic_data
     ]
-    return request.transactional_id, request.acks, topics
+    return request.transactional_id, request.acks, request.timeout, topics
 
 
 @pytest.mark.parametrize("version", VERSIONS)

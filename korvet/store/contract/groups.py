@@ -127,9 +127,10 @@ GROUP_FUNCTIONS = (
     Function(
         name="korvet_group_offset_delete",
         description="forget committed offsets of topics that no member subscribes to",
-        keys=GROUP_KEYS,
+        keys=(*GROUP_KEYS, "pending?"),
         args=("outages", "places..."),
-        reply="{code, [code, ...]}, one for each place",
+        reply="{code, [code, ...]}, one for each place; where the key pending is given, open transactions forget them "
+        "as well",
         allow_oom=True,
     ),
     Function(
@@ -218,7 +219,8 @@ GROUP_FUNCTIONS = (
         description="commit or forget the offsets that a transaction holds",
         keys=TRANSACTION_GROUP_KEYS,
         args=("producer_id", "ordinal", "decision"),
-        reply="code; may be repeated",
+        reply="{code, [`topic:partition`, topic_id, ...]}, the places whose offsets became committed by this call; may "
+        "be repeated",
         allow_oom=True,
     ),
 )

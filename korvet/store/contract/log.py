@@ -72,6 +72,15 @@ LOG_FUNCTIONS = (
         allow_oom=True,
     ),
     Function(
+        name="korvet_log_touch",
+        description="write to a partition what it holds already, so that WAIT has a write of this connection to "
+        "wait for",
+        keys=("meta",),
+        args=("topic_id",),
+        reply="code; may be repeated",
+        allow_oom=True,
+    ),
+    Function(
         name="korvet_log_attach",
         description="make the Redis group of a Kafka group at its position, or move it there",
         keys=LOG_KEYS,
@@ -205,6 +214,14 @@ LOG_FUNCTIONS = (
         "transaction, ordinal of it, transactional_id], ...]}; call again with the cursor until it is '0'; what is not "
         "known is -1 or ''",
         read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_log_forget_producers",
+        description="forget producers that were silent for long, some at a time",
+        keys=TRANSACTION_LOG_KEYS,
+        args=("topic_id", "expiration_ms", "is_first"),
+        reply="{code, more}; more is 1 while some are left to be looked at: call again; may be repeated",
         allow_oom=True,
     ),
     Function(

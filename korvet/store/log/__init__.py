@@ -23,12 +23,14 @@ from korvet.store.catalog import Catalog, Topic
 from korvet.store.client import Argument, Purpose, Store
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.keys import Namespace
+from korvet.store.log.ahead import ReadAhead
 from korvet.store.log.append import Appended, Appending, Ending, Membership
 from korvet.store.log.budget import ReplyBudget
 from korvet.store.log.limits import Limits, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.read import Meta, Unreadable, Want, ask_meta, meta_of, read, stands_at_end
 from korvet.store.log.recent import RecentBatches
+from korvet.store.log.replicas import Replicas
 from korvet.store.log.rules import rules_of
 from korvet.store.log.times import Timed, offset_for_time
 from korvet.store.wakeup import Wakeups
@@ -90,8 +92,10 @@ class Log:
         self.store = store
         self.wakeups = wakeups
         self.recent: RecentBatches = beside.recent if beside else RecentBatches()
+        self.ahead: ReadAhead = beside.ahead if beside else ReadAhead()
         self.reply_budget: ReplyBudget = beside.reply_budget if beside else ReplyBudget()
         self.decoders: anyio.CapacityLimiter = beside.decoders if beside else anyio.CapacityLimiter(_DECODERS)
+        self.replicas: Replicas = beside.replicas if beside else Replicas(store)
         self.is_full = False
         """Whether Redis refused the last append for want of memory."""
         self.now = asyncio.get_running_loop().time
@@ -144,6 +148,7 @@ class Log:
     def forget(self) -> None:
         """Drop every cache: another server answers, and its history may be another."""
         self.recent.clear()
+        self.ahead.clear()
         for partitions in self._partitions.values():
             for partition in partitions:
                 partition.forget()

@@ -132,6 +132,11 @@ class Appending:
         if batch.producer_id >= 0:
             partition.in_flight.add(batch, self._reply)
 
+    @property
+    def reply(self) -> asyncio.Future[Any]:
+        """The function's answer to what was sent last."""
+        return self._reply
+
     def _send(self) -> asyncio.Future[Any]:
         log, partition, batch, data = self._log, self._partition, self._batch, self._data
         self._repairs = partition.repairs
@@ -191,7 +196,8 @@ class Appending:
 
     def _may_be_repaired(self, appended: Appended) -> bool:
         if appended.code in _OUT_OF_SEQUENCE:
-            return self._partition.repairs != self._repairs
+            # Unless it is known to be behind a failure: a link sends again by itself what found no functions.
+            return self._partition.repairs != self._repairs or not self._is_behind
         return appended.code in (RESEND, GONE)
 
     def _not_placed(self) -> bytes:
@@ -254,12 +260,8 @@ class Appending:
 
     def _fail(self, error: KorvetError) -> None:
         """Let those behind this batch not be taken for the first of their producer."""
-        if self._batch.producer_id < 0:
-            return
-        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        failed.set_exception(error)
-        failed.exception()
-        self._partition.in_flight.add(self._batch, failed)
+        if self._batch.producer_id >= 0:
+            self._partition.in_flight.add_failed(self._batch, error)
 
     async def _repair(self, appended: Appended) -> Appended:
         """Send again until the answer is a final one; GONE is final when the catalog does not have the topic.

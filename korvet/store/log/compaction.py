@@ -25,11 +25,12 @@ from kio.schema.errors import ErrorCode
 
 from korvet.errors import KorvetError, StoreError
 from korvet.store.catalog import Catalog, Topic
-from korvet.store.client import Purpose
+from korvet.store.client import Buffer, Purpose
 from korvet.store.configs import split
 from korvet.store.keys import placed_batch, spare_stream
 from korvet.store.log.append import INLINE_LIMIT_BYTES
 from korvet.store.log.compaction_plan import MOST_KEYS, Aborted, Chunk, Cleaner, Keys, Rules, Stored, Transactions
+from korvet.store.log.compaction_room import check_room, count_new_bytes
 from korvet.store.log.partition import Partition
 from korvet.store.log.read import Entry, fetch_batches, parsed_entries
 from korvet.wire.batch import CONTROL, HEADER, Batch
@@ -97,7 +98,8 @@ async def compact(log: Log, partition: Partition, settings: Compaction, now_ms: 
     """Compact a partition where it is due; false where it is not, or somebody else is at it, or it changed meanwhile.
 
     :param now_ms: the time by Redis.
-    :raises StoreUnavailable, StoreFull, StoreError:
+    :raises StoreFull: also where it would take more memory than there is, before it takes any.
+    :raises StoreUnavailable, StoreError:
     """
     dirty = await _due(log, partition, settings, now_ms)
     if dirty is None:
@@ -239,7 +241,7 @@ class _Run:
     async def work(self) -> bool:
         """Look at keys, decide, copy and swap."""
         aborted = await self._aborted()
-        keys = await self._map(Transactions(aborted))
+        keys = await self._map(Transactions(one for one in aborted if one.last >= self._dirty.first))
         cleaner = Cleaner(keys, Transactions(aborted), self._rules)
         chunks = await self._plan(cleaner, keys.end)
         until = chunks[-1].until if chunks else self._dirty.start
@@ -252,6 +254,7 @@ class _Run:
         if not any(chunk.dropped or chunk.rewritten for chunk in chunks):
             await self.end(self._dirty.run_id, self._dirty.epoch, cleaned)
             return cleaned > self._dirty.first
+        await check_room(self._log, self._partition, chunks)
         removed_bytes = sum(chunk.removed_bytes for chunk in chunks)
         grown_bytes = max(0, -removed_bytes)
         await self._copy(chunks, removed_bytes + grown_bytes)
@@ -295,6 +298,7 @@ class _Run:
             chunk = Chunk(cursor, entries[-1].next_offset)
             for stored in group:
                 await self._beside(stored, cleaner.clean, stored, chunk)
+            count_new_bytes(entries, chunk)
             chunks.append(chunk)
             held_bytes += chunk.dropped.itemsize * len(chunk.dropped)
             held_bytes += sum(len(one.data) + _CHANGE_BYTES for one in chunk.rewritten.values())
@@ -393,6 +397,6 @@ def _slices(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
     return [part for part in parts if part]
 
 
-def _stored(entry: Entry, data: bytes) -> Stored:
+def _stored(entry: Entry, data: Buffer) -> Stored:
     batch = Batch._make(HEADER.unpack_from(data))
-    return Stored(entry.next_offset - entry.records, entry.next_offset, batch, data)
+    return Stored(entry.next_offset - entry.records, entry.next_offset, batch, bytes(data))

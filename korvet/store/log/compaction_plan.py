@@ -43,7 +43,8 @@ class Stored(NamedTuple):
 
 
 class Transactions:
-    """Which transactions are under way, as the log is walked through from a place on."""
+    """Which transactions are under way, as the log is walked through from a place on; of the aborted ones, those that
+    end behind it."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._to_come = sorted(aborted, reverse=True)
@@ -149,6 +150,8 @@ class Chunk:
     dropped: array[int] = field(default_factory=lambda: array("q"))
     rewritten: dict[int, Rewritten] = field(default_factory=dict)
     removed_bytes: int = 0
+    new_bytes: int = 0
+    """What the entries that are left take until the log is exchanged."""
 
     def drop(self, stored: Stored) -> None:
         self.dropped.append(stored.next_offset)
@@ -197,7 +200,8 @@ class Cleaner:
     def _clean_records(self, stored: Stored, chunk: Chunk) -> None:
         plain, records = opened(stored.batch, stored.data)
         horizon_ms = delete_horizon_ms(stored.batch)
-        may_drop_tombstones = horizon_ms is not None and horizon_ms <= self._rules.now_ms
+        # What cannot be read may hold older values of any key.
+        may_drop_tombstones = horizon_ms is not None and horizon_ms <= self._rules.now_ms and not self.bad
         is_last, base = self._keys.is_last, stored.base_offset
         kept = [
             record

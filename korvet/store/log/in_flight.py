@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from typing import Any, NamedTuple
 
+from korvet.errors import StoreUnavailable
 from korvet.wire.batch import Batch
 
 SEQUENCES = 1 << 31
@@ -82,6 +83,19 @@ class InFlight:
             sent.pop()
         if len(sent) < _MOST_BATCHES:
             sent.append(_Sent(batch.producer_epoch, batch.base_sequence, reply))
+
+    def refuse(self, batch: Batch, why: str) -> None:
+        """Note a batch that is not even sent, and will come again."""
+        if batch.producer_id >= 0:
+            self.is_behind_a_failure(batch)
+            self.add_failed(batch, StoreUnavailable(why))
+
+    def add_failed(self, batch: Batch, error: Exception) -> None:
+        """Note a batch that was not appended and will come again."""
+        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        failed.set_exception(error)
+        failed.exception()
+        self.add(batch, failed)
 
     def _sweep(self) -> None:
         """Forget producers whose batches were all answered, and all if that does not help."""

@@ -27,6 +27,8 @@ class Limits(NamedTuple):
     """Whether records are stored one by one, so that batches come to the log without compression."""
     is_json: bool = False
     """Whether their values are laid out in members where they are JSON objects."""
+    copies: int = 1
+    """min.insync.replicas: how many servers must hold a batch, the primary among them, before acks=all is answered."""
 
     @property
     def opens_batches(self) -> bool:
@@ -55,4 +57,5 @@ def limits_of(catalog: Catalog, topic: Topic) -> Limits:
         level,
         is_record,
         is_record and catalog.setting(topic, "korvet.value.format") == "json",
+        int(catalog.setting(topic, "min.insync.replicas")),
     )

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from korvet.errors import StoreError
-from korvet.store.client import Purpose
+from korvet.store.client import Buffer, Purpose
 from korvet.store.keys import placed_batch
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.joined import in_batches
@@ -194,7 +194,7 @@ def known_ends(log: Log, partition: Partition) -> Ends:
 def _from_memory(log: Log, want: Want, room: _Room) -> PartitionRead | None:
     partition, offset = want.partition, want.offset
     end, stable = known_ends(log, partition)
-    if end < offset or offset < partition.start or want.last_fetched_epoch >= 0:
+    if not max(0, partition.start) <= offset <= end or want.last_fetched_epoch >= 0:
         return None
     if (code := check_leader_epoch(want.leader_epoch, partition.epoch)) != 0:
         return PartitionRead(partition.index, code)
@@ -321,7 +321,7 @@ async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], r
         if found.aborted is None:
             return None
     partition.mean_bytes = max(1, sum(entry.size_bytes for entry in chosen) // len(chosen))
-    chosen = in_batches(chosen)
+    rest, chosen = entries[len(chosen) :], in_batches(chosen)
     batches = await fetch_batches(log, partition, chosen)
     if batches is None:
         return None
@@ -331,6 +331,8 @@ async def _collect(log: Log, want: Want, meta: Meta, entries: Sequence[Entry], r
     room.take(found.size_bytes)
     if chosen[-1].next_offset == meta.end:
         _remember(log, partition, chosen, batches)
+    elif rest:
+        _read_ahead(log, want, rest)
     return found
 
 
@@ -366,12 +368,19 @@ async def _aborted(log: Log, want: Want, meta: Meta, next_offset: int) -> list[t
     return found
 
 
-def _remember(log: Log, partition: Partition, entries: Sequence[Entry], batches: Sequence[bytes]) -> None:
+def _remember(log: Log, partition: Partition, entries: Sequence[Entry], batches: Sequence[Buffer]) -> None:
     """Keep what was read at the end: others will read it too. Whoever reads on from here will wait at the end."""
     partition.watched_at = log.now()
     for entry, data in zip(entries, batches, strict=True):
         batch = RecentBatch(entry.next_offset, entry.leader_epoch, data)
         log.recent.add(partition, entry.next_offset - entry.records, batch)
+
+
+def _read_ahead(log: Log, want: Want, rest: Sequence[Entry]) -> None:
+    """Ask for the placed batches that the reader's next Fetch will take."""
+    for entry in _fitting(rest, want.max_bytes, must=True):
+        if entry.record is None and log.ahead.wants(want.partition, entry):
+            log.ahead.add(want.partition, entry, _ask_batch(log, want.partition, entry))
 
 
 def _fitting(entries: Sequence[Entry], limit: int, *, must: bool) -> Iterator[Entry]:
@@ -398,23 +407,29 @@ def parsed_entries(reply: Sequence[Any]) -> list[Entry]:
     return entries
 
 
-async def fetch_batches(log: Log, partition: Partition, entries: Sequence[Entry]) -> list[bytes] | None:
+async def fetch_batches(log: Log, partition: Partition, entries: Sequence[Entry]) -> list[Buffer] | None:
     """The bytes of each entry's batch; None when a placed one is gone.
 
     :raises StoreError: when one has not the size that the index says.
     """
     entries = in_batches(entries, may_join=False)
-    keys = [placed_batch(partition.keys.log, entry.place) for entry in entries if entry.data is None]
-    # Not MGET, which a cluster refuses while some of the keys have moved.
-    asked = [log.store.call(Purpose.READ, key, "GET", key) for key in keys]
-    placed = [await question for question in asked]
-    if None in placed:
-        return None
-    rest = iter(placed)
-    batches = [next(rest) if entry.data is None else entry.data for entry in entries]
-    if any(len(data) != entry.size_bytes for entry, data in zip(entries, batches, strict=True)):
-        raise StoreError(f"a batch of {partition.keys.log} has not the size that its index says")
+    asked = [
+        log.ahead.take(partition, entry) or _ask_batch(log, partition, entry) if entry.data is None else entry.data
+        for entry in entries
+    ]
+    batches = [data if isinstance(data, bytes) else await data for data in asked]
+    for entry, data in zip(entries, batches, strict=True):
+        if data is None:
+            return None
+        if len(data) != entry.size_bytes:
+            raise StoreError(f"a batch of {partition.keys.log} has not the size that its index says")
     return batches
+
+
+def _ask_batch(log: Log, partition: Partition, entry: Entry) -> asyncio.Future[Any]:
+    # Not MGET, which a cluster refuses while some of the keys have moved.
+    key = placed_batch(partition.keys.log, entry.place)
+    return log.store.call(Purpose.READ, key, "GET", key)
 
 
 async def read_entry(log: Log, partition: Partition, next_offset: int) -> tuple[Entry, bytes] | None:
@@ -424,4 +439,4 @@ async def read_entry(log: Log, partition: Partition, next_offset: int) -> tuple[
         await log.store.call(Purpose.READ, partition.keys.log, "XRANGE", partition.keys.log, name, name)
     )
     batches = await fetch_batches(log, partition, entries) if entries else None
-    return (entries[0], batches[0]) if batches else None
+    return (entries[0], bytes(batches[0])) if batches else None

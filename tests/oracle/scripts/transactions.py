@@ -384,4 +384,19 @@ DESCRIBE: Final = (
                 errors=("UNKNOWN_TOPIC_OR_PARTITION",))),
 )  # fmt: skip
 
-SCRIPTS: Final = (*INIT, *ADD, *END, *PRODUCE, *OFFSETS, *DESCRIBE)
+
+def marked(*errors: str, partitions: tuple[int, ...] = (0,), **values: Any) -> Step:
+    """WriteTxnMarkers, which aborts what is open unless it says otherwise."""
+    usual = {"producer_id": "$pid", "producer_epoch": "$epoch", "transaction_result": False, "coordinator_epoch": 0}
+    topics = [{"name": "$t", "partition_indexes": list(partitions)}]
+    return Step(api="write_txn_markers", body={"markers": [{**usual, **values, "topics": topics}]}, errors=errors)
+
+
+MARKERS: Final = (
+    script("markers of an administrator", "write_txn_markers", *new_topic(), READY, init(), init(), add(), send(),
+           marked("INVALID_PRODUCER_EPOCH", producer_epoch=BEFORE), *SEEN, marked(), *SEEN,
+           marked("UNKNOWN_TOPIC_OR_PARTITION", partitions=(7,)), end(), state("CompleteCommit")),
+    script("a commit of an administrator", "write_txn_markers", *OPEN, marked(transaction_result=True), *SEEN),
+)  # fmt: skip
+
+SCRIPTS: Final = (*INIT, *ADD, *END, *PRODUCE, *OFFSETS, *DESCRIBE, *MARKERS)

@@ -1,0 +1,32 @@
+"""What acks=all asks of a partition before its batches are sent.
+
+Source: Partition.appendRecordsToLeader
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final
+
+from korvet.api.context import Context
+from korvet.errors import KorvetError
+from korvet.store.log import Partition
+
+ALL: Final = -1
+
+
+def lacks_replicas(ctx: Context, request: Any, partition: Partition) -> bool | None:
+    """Whether too few servers are in sync for a Produce request's acks; None where that is not known."""
+    log = ctx.frontend.log
+    copies = log.limits(partition).copies
+    if copies == 1 or request.acks != ALL:
+        return False
+    in_sync = log.replicas.known(partition)
+    return None if in_sync is None else in_sync + 1 < copies
+
+
+async def ask_for_replicas(ctx: Context, request: Any, partition: Partition) -> None:
+    """Find out what `lacks_replicas` does not know. Where that fails, the wait after the append will show it."""
+    if lacks_replicas(ctx, request, partition) is None:
+        with suppress(KorvetError):
+            await ctx.frontend.log.replicas.ask(partition)

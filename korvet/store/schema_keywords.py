@@ -1,0 +1,173 @@
+"""JSON Schema's keywords with an end to the time that they take, whatever a schema asks for and whoever wrote a value.
+
+Of jsonschema's own, those that hold a text against a pattern do so with RE2, whose time grows with the text alone;
+items are told apart by what they hold, not each by each; and each keyword that is looked at counts as a step of the
+thread's `Patience`. Two that compare each member of a value with all others take a bounded number of members.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import re2
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+MOST_MEMBERS: Final = 4096
+"""Of an object or an array that unevaluatedProperties or unevaluatedItems look at: their time grows by its square."""
+_BETWEEN_CHECKS: Final = 64
+_PATTERN_BYTES: Final = 1 << 20
+_Keyword = Callable[["Validator", Any, Any, Mapping[str, Any]], Iterable[Any] | None]
+
+
+class OutOfPatience(Exception):
+    """What was asked for takes longer than it may."""
+
+
+class Patience(threading.local):
+    """How much each thread may still spend: seconds of its own CPU time, and how often it may come to be asked."""
+
+    checks = 0
+    most_checks: float = float("inf")
+    until_s = float("inf")
+
+    def begin(self, *, most_keywords: float = float("inf"), cpu_s: float = float("inf")) -> None:
+        """From now on the thread may look at so many keywords, more or less, and take so long."""
+        self.checks = 0
+        self.most_checks = most_keywords / _BETWEEN_CHECKS
+        self.until_s = time.thread_time() + cpu_s
+
+    def check(self) -> None:
+        """:raises OutOfPatience:"""
+        self.checks += 1
+        if self.checks > self.most_checks or time.thread_time() > self.until_s:
+            raise OutOfPatience
+
+
+PATIENCE: Final = Patience()
+_step: Final = itertools.count(1).__next__
+"""Counts for all threads, so that it costs next to nothing; who comes to a round number checks."""
+
+
+def spend() -> None:
+    """Take a step.
+
+    :raises OutOfPatience:
+    """
+    if not _step() % _BETWEEN_CHECKS:
+        PATIENCE.check()
+
+
+@lru_cache(maxsize=4096)
+def pattern(text: str) -> Any:
+    """A regular expression as RE2 knows it.
+
+    :raises ValueError: with the reason, where it knows none.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _PATTERN_BYTES
+    try:
+        return re2.compile(text, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        why = error.args[0]
+        shown = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise ValueError(f"{text!r} is not a pattern of RE2: {shown}") from None
+
+
+@lru_cache(maxsize=16)
+def bounded(kind: Any) -> Any:
+    """A dialect's class of validators, with keywords that end."""
+    from jsonschema.validators import extend
+
+    own: dict[str, _Keyword] = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "uniqueItems": _unique_items,
+    }
+    keywords = {name: own.get(name, keyword) for name, keyword in kind.VALIDATORS.items()}
+    if "additionalProperties" in keywords:
+        keywords["additionalProperties"] = _additional_properties(keywords["additionalProperties"])
+    for name in ("unevaluatedItems", "unevaluatedProperties"):
+        if name in keywords:
+            keywords[name] = _of_few(name, keywords[name])
+    extended: Any = extend
+    return extended(kind, {name: _counted(keyword) for name, keyword in keywords.items()})
+
+
+def _counted(keyword: _Keyword) -> _Keyword:
+    def counted(validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterable[Any] | None:
+        if not _step() % _BETWEEN_CHECKS:
+            PATIENCE.check()
+        return keyword(validator, value, instance, schema)
+
+    return counted
+
+
+def _pattern(validator: Validator, value: str, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if validator.is_type(instance, "string") and not pattern(value).search(instance):
+        yield ValidationError(f"{instance!r} does not match {value!r}")
+
+
+def _pattern_properties(validator: Any, value: Mapping[str, Any], instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    if not validator.is_type(instance, "object"):
+        return
+    for text, subschema in value.items():
+        search = pattern(text).search
+        for name, member in instance.items():
+            spend()
+            if search(name):
+                yield from validator.descend(member, subschema, path=name, schema_path=text)
+
+
+def _additional_properties(usual: _Keyword) -> _Keyword:
+    """The usual one, which is only asked about members whose names no pattern of the schema fits."""
+
+    def additional(validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterable[Any] | None:
+        patterns = schema.get("patternProperties")
+        if not patterns or not validator.is_type(instance, "object"):
+            return usual(validator, value, instance, schema)
+        searches = [pattern(text).search for text in patterns]
+        left = {name: member for name, member in instance.items() if not any(search(name) for search in searches)}
+        return usual(validator, value, left, {"properties": schema.get("properties", {})})
+
+    return additional
+
+
+def _unique_items(validator: Validator, value: Any, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if value and validator.is_type(instance, "array"):
+        # Of text, since an author may choose numbers whose hashes are the same.
+        different = {json.dumps(_with_whole_numbers(item), sort_keys=True) for item in instance}
+        if len(different) < len(instance):
+            yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _with_whole_numbers(item: Any) -> Any:
+    """The same to JSON Schema, with one way of writing each number."""
+    if isinstance(item, float) and item.is_integer():
+        return int(item)
+    if isinstance(item, list):
+        return [_with_whole_numbers(one) for one in item]
+    if isinstance(item, dict):
+        return {name: _with_whole_numbers(one) for name, one in item.items()}
+    return item
+
+
+def _of_few(name: str, keyword: _Keyword) -> _Keyword:
+    def of_few(validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterable[Any] | None:
+        if isinstance(instance, list | dict) and len(instance) > MOST_MEMBERS:
+            raise ValueError(f"{name} is judged of at most {MOST_MEMBERS} members, here are {len(instance)}")
+        return keyword(validator, value, instance, schema)
+
+    return of_few

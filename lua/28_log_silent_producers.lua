@@ -1,0 +1,43 @@
+-- log_forget_producers: forget producers that were silent for long, some at a time
+-- How long is remembered for the appends of new producers, which forget a few as well.
+-- KEYS[1] log          stream  record batches
+-- KEYS[2] meta         hash    identity, offsets, epochs, totals
+-- KEYS[3] producers    hash    producer id -> last batches
+-- KEYS[4] open         zset    producer id -> first offset of its open transaction
+-- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
+-- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+-- ARGV[1] topic_id   ARGV[2] expiration_ms   at least so long is a producer remembered, and less than twice as long
+-- where this is called often enough
+-- ARGV[3] is_first  1 where all are to be looked at, '' in the calls that go on with that
+-- Returns {code, more}; more is 1 while some are left to be looked at: call again; may be repeated
+-- Codes: GONE
+-- Source: ProducerStateManager.removeExpiredProducers
+function log.forget_producers(keys, args)
+  local expiration_ms = value.number(args[2], 'expiration_ms')
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'end')
+  if meta[1] ~= args[1] then
+    return { code.GONE, 0 }
+  end
+  local notes = producer.notes(keys[3])
+  redis.call('HLEN', keys[6])
+  redis.call('ZCARD', keys[4])
+  redis.call('ZCARD', keys[5])
+  if expiration_ms > notes.expiration_ms then
+    -- What is below this end is only so old as was asked for until now.
+    notes.old_end = '0'
+  end
+  notes.expiration_ms = expiration_ms
+  if args[3] ~= '' then
+    notes.cursor = '0'
+  end
+  producer.forget(keys[3], notes, meta[2], log.STEP) -- first write
+  log.make_transaction_keys(keys)
+  log.sweep_transactions(keys, log.STEP)
+  return { code.NONE, notes.cursor == '0' and 0 or 1 }
+end
+redis.register_function{
+  function_name = 'korvet_log_forget_producers',
+  callback = log.forget_producers,
+  flags = { 'allow-oom' },
+  description = 'forget producers that were silent for long, some at a time',
+}

@@ -1,0 +1,193 @@
+"""What the bank's topics hold: read by fresh readers, by one that watches all the time, and asked of Redis."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from korvet.store.keys import TRANSACTION_SHARDS, Namespace
+from scripts.chaosrun.bank.books import (
+    ACCOUNTANTS,
+    BALANCES,
+    CLERKS,
+    LEDGER,
+    ORDERS,
+    PARTITIONS,
+    TOPICS,
+    Entry,
+    Order,
+    Posted,
+)
+from scripts.chaosrun.groups import described
+from scripts.chaosrun.journal import Place
+from scripts.chaosrun.load import WITHIN_S, LoadError
+from scripts.chaosrun.stage import Stage
+
+ENDED: Final = (b"Empty", b"CompleteCommit", b"CompleteAbort")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """All that is there, read by a read_committed reader: the positions are of before the rest."""
+
+    clerks: dict[Place, int]
+    accountants: dict[Place, int]
+    balances: dict[int, int]
+    transactions: set[str]
+    posted: list[Posted]
+    orders: dict[tuple[Place, int], Order]
+
+
+class Auditor:
+    """Reads the books through the front-ends, and asks Redis for what no reader sees."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._admin: Any = AdminClient({"bootstrap.servers": stage.bootstrap})
+
+    def make_topics(self) -> None:
+        """The bank's topics; balances are compacted."""
+        topics = [NewTopic(topic, PARTITIONS, 1) for topic in (ORDERS, LEDGER)]
+        compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+        topics.append(NewTopic(BALANCES, PARTITIONS, 1, config=compacted))
+        for made in self._admin.create_topics(topics).values():
+            made.result(30)
+
+    def ends(self, *topics: str, is_committed: bool = False) -> dict[Place, int]:
+        """The ends of the topics' partitions, or their last stable offsets."""
+        latest: Any = OffsetSpec
+        places = {
+            TopicPartition(topic, partition): latest.latest() for topic in topics for partition in range(PARTITIONS)
+        }  # fmt: skip
+        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            try:
+                found = self._admin.list_offsets(places, isolation_level=level)
+                return {(place.topic, place.partition): answer.result(30).offset for place, answer in found.items()}
+            except KafkaException as error:
+                # librdkafka asks with the leader epoch that it knows, and does not look for the new one by itself.
+                if time.monotonic() > deadline:
+                    raise LoadError(f"the ends of {topics} are not told: {error}") from error
+                self._admin.list_topics(timeout=10)
+
+    def _all_of(self, topic: str) -> list[Any]:
+        """Every committed message, up to each partition's last stable offset as it is now. Raises LoadError.
+
+        A partition that is always written to has no end for librdkafka, which finds one by an empty answer.
+        """
+        stable = self.ends(topic, is_committed=True)
+        consumer, found = _consumer(self._stage.bootstrap, topic), []
+        reached: set[int] = set()
+        deadline = time.monotonic() + WITHIN_S
+        while len(reached) < PARTITIONS:
+            for message in consumer.consume(1000, 0.1):
+                end, error = stable[topic, message.partition()], message.error()
+                if error is None and message.offset() < end:
+                    found.append(message)
+                if error.code() == KafkaError._PARTITION_EOF if error else message.offset() >= end - 1:
+                    reached.add(message.partition())
+            if time.monotonic() > deadline:
+                raise LoadError(f"{topic}: the ends of {sorted(reached)} were reached, of others not")
+        consumer.close()
+        return found
+
+    def ledger(self) -> list[Posted]:
+        """All committed entries; of each partition in their order. Raises LoadError."""
+        return [_posted(message) for message in self._all_of(LEDGER)]
+
+    def read(self) -> Books:
+        """The books as they are now. Raises LoadError."""
+        clerks, accountants = self.positions(CLERKS), self.positions(ACCOUNTANTS)
+        balances = [(int(message.key()), json.loads(message.value())) for message in self._all_of(BALANCES)]
+        posted = self.ledger()
+        return Books(
+            clerks=clerks,
+            accountants=accountants,
+            balances={account: value["balance"] for account, value in balances},
+            transactions={value["transaction"] for _, value in balances} | {each.entry.transaction for each in posted},
+            posted=posted,
+            orders={
+                ((ORDERS, message.partition()), message.offset()): Order.parse(message.value())
+                for message in self._all_of(ORDERS)
+            },
+        )
+
+    def positions(self, group: str) -> dict[Place, int]:
+        """What the group has committed."""
+        with self._stage.redis() as client:
+            return dict(described(client, group).committed)
+
+    def left_open(self) -> list[str]:
+        """Transactions that are not ended, and partitions whose last stable offset is not their end."""
+        with self._stage.redis() as client:
+            states = [
+                f"{name.decode()} is {state.decode()}"
+                for shard in range(TRANSACTION_SHARDS)
+                for name in client.zrange(Namespace("default").transaction_deadlines(shard), 0, -1)
+                if (state := _state(client, name)) not in ENDED
+            ]
+        stable, last = self.ends(*TOPICS, is_committed=True), self.ends(*TOPICS)
+        behind = [
+            f"{place} is stable to {stable[place]} of {end}" for place, end in last.items() if stable[place] < end
+        ]
+        return states + behind
+
+
+def _consumer(bootstrap: str, topic: str) -> Any:
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "auditors", "isolation.level": "read_committed",
+        "enable.auto.commit": False, "enable.partition.eof": True,
+    })  # fmt: skip
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    return consumer
+
+
+def _posted(message: Any) -> Posted:
+    return Posted(
+        place=(message.topic(), message.partition()), offset=message.offset(), entry=Entry.parse(message.value())
+    )  # fmt: skip
+
+
+def _state(redis: Any, name: bytes) -> bytes:
+    """The state of a transactional id; Empty where there is none, as for the empty name beside the ids."""
+    key = Namespace("default").transaction(name.decode()).id
+    reply = redis.execute_command("FCALL_RO", "korvet_txn_describe", 1, key)
+    if reply[0] != 0:
+        return b"Empty"
+    state: bytes = dict(zip(reply[1::2], reply[2::2], strict=True))[b"state"]
+    return state
+
+
+class Watch:
+    """A read_committed reader of the ledger, from the beginning on and as long as the context lasts."""
+
+    def __init__(self) -> None:
+        self.posted: list[Posted] = []
+
+
+@contextmanager
+def watching(bootstrap: str) -> Iterator[Watch]:
+    """Everything that is read meanwhile, in the order of each partition."""
+    watch, stopped = Watch(), threading.Event()
+    consumer = _consumer(bootstrap, LEDGER)
+
+    def work() -> None:
+        while not stopped.is_set():
+            watch.posted += [_posted(message) for message in consumer.consume(100, 0.2) if message.error() is None]
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        stopped.set()
+        thread.join()
+        consumer.close()

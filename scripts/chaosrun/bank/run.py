@@ -1,0 +1,260 @@
+"""A bank whose books are transactions, kept while everything under it is killed.
+
+Money moves between accounts, in the topics of `books.py`:
+
+    orders ──▶ clerks ──▶ ledger ──▶ accountants ──▶ balances
+               tellers ──▶
+
+Clerks are one consumer group (librdkafka, the Java client): they read `orders`, write two entries of each into
+`ledger` and commit their positions, all in one transaction. Tellers (librdkafka) write both entries of transfers of
+their own. Accountants (aiokafka, fixed partitions) read the ledger's committed entries and write each account's balance
+into a compacted topic. A part of all transactions is aborted on purpose, and what they did is done again.
+
+Each round everything is killed at random for a while, and then all workers at once: when their transactions are over,
+the books must be right in every particular. After the last round they work off what is left, and the books are read
+once more.
+"""
+
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scripts.chaosrun import checks as common
+from scripts.chaosrun.bank import checks
+from scripts.chaosrun.bank.books import ACCOUNTANTS, CLERKS, ORDERS
+from scripts.chaosrun.bank.reading import Auditor, Books, Watch, watching
+from scripts.chaosrun.bank.staff import WORKERS, Post, Staff
+from scripts.chaosrun.journal import Event, Journals, Place, Transacted
+from scripts.chaosrun.load import WITHIN_S, LoadError, holds
+from scripts.chaosrun.stage import Stage, kill_and_start, running_stage
+from tests.support.redis import Kind
+
+ROUND_S: Final = 60.0
+TIMEOUT_MS: Final = 5000
+DECK: Final = ("front-end",) * 3 + ("worker",) * 3 + ("Redis", "hang")
+CLAIMS: Final = {
+    "money": "no money comes from nowhere or goes there",
+    "whole": "a transaction is there wholly or not at all",
+    "once": "every transfer is there once, with both its halves",
+    "order": "entries are in their client's order",
+    "committed": "what was acknowledged as committed is there",
+    "aborted": "what was acknowledged as aborted is not",
+    "counted": "an order is in the ledger where it is below the group's committed position, and else not",
+    "balances": "the second stage counted every entry once",
+    "reader": "who reads all the time reads what a later reader does",
+    "orders": "every acknowledged order is there once",
+    "end": "nothing hangs, and nobody gives up",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What happened in the bank. `violations`: claim -> what contradicts it."""
+
+    seconds: float
+    happened: Counter[str]
+    orders: int
+    transfers: int
+    committed: int
+    aborted: int
+    unknown: int
+    audits: int
+    violations: dict[str, list[str]]
+
+    @property
+    def did(self) -> str:
+        return ", ".join(f"{what} {count}" for what, count in sorted(self.happened.items()))
+
+    @property
+    def stands(self) -> bool:
+        return not any(self.violations.values())
+
+
+class Bank:
+    """The bank on its stage."""
+
+    def __init__(self, stage: Stage, staff: Staff, auditor: Auditor, watch: Watch, journals: Journals) -> None:
+        self._stage, self.staff, self._auditor, self._watch = stage, staff, auditor, watch
+        self._journals = journals
+        self.happened: Counter[str] = Counter()
+        self.violations: dict[str, list[str]] = {claim: [] for claim in CLAIMS}
+        self.audits = 0
+        self.books: Books | None = None
+
+    def open(self) -> None:
+        """Wait until everybody has done something once."""
+        absent: set[str] = set()
+
+        def is_open() -> bool:
+            nonlocal absent
+            self._journals.read()
+            seen = {event.client for event in self._journals.events if isinstance(event, Transacted)}
+            absent = self.staff.workers - seen
+            return not absent
+
+        self._until(is_open, lambda: f"{sorted(absent)} did nothing")
+
+    def work(self, seconds: float) -> None:
+        """Until so many seconds are over, something is killed each second, about."""
+        ends, deck = time.monotonic() + seconds, list[str]()
+        while (now := time.monotonic()) < ends:
+            deck = deck or self.staff.chance.sample(DECK, len(DECK))
+            self._strike(deck.pop())
+            due = now + self.staff.chance.uniform(0.5, 1.5)
+            while time.monotonic() < due:
+                self.staff.mind()
+                time.sleep(0.05)
+
+    def _strike(self, what: str) -> None:
+        if what == "front-end":
+            if len(up := self._stage.up()) > 1:
+                kill_and_start(self.staff.chance.choice(up))
+                self.happened["front-ends killed"] += 1
+        elif what == "worker":
+            self.staff.kill_one()
+        elif what == "hang":
+            self.staff.hang_one()
+        else:
+            assert self._stage.server is not None
+            self._stage.server.kill()
+            time.sleep(self.staff.chance.uniform(0, 1))
+            self._stage.server.start()
+            self.happened["Redis killed"] += 1
+
+    def audit(self) -> None:
+        """Kill all workers, let their transactions end by time, and look at the books as they are then."""
+        self.staff.shut()
+        self._stage.balancer.wait_until_up()
+        self._await_closed()
+        self._judge()
+        self.staff.open()
+
+    def close(self) -> None:
+        """Work off what is left without further harm, and look at the books for the last time."""
+        self.staff.leave(lambda post: post.group == "")
+        ordered = self._auditor.ends(ORDERS)
+        self._until(lambda: self._is_through(CLERKS, ordered), lambda: f"orders up to {ordered} are not carried out")
+        self.staff.leave(lambda post: post.group == CLERKS)
+        entered = {each.place: each.offset + 1 for each in self._auditor.ledger()}
+        self._until(lambda: self._is_through(ACCOUNTANTS, entered), lambda: f"entries up to {entered} are not balanced")
+        self.staff.leave(lambda post: True)
+        self._await_closed()
+        posted = self._judge().posted
+        self._until(lambda: len(self._watch.posted) >= len(posted), lambda: "the watching reader reads no more")
+
+    def _is_through(self, group: str, positions: Mapping[Place, int]) -> bool:
+        committed = self._auditor.positions(group)
+        return all(committed.get(place, 0) >= position for place, position in positions.items())
+
+    def _await_closed(self) -> None:
+        """Wait until no transaction is open anywhere."""
+        found: list[str] = []
+
+        def is_closed() -> bool:
+            nonlocal found
+            found = self._auditor.left_open()
+            return not found
+
+        self._until(is_closed, lambda: f"open: {found}")
+
+    def _until(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not holds(condition):
+            self.staff.mind()
+            if time.monotonic() > deadline:
+                raise LoadError(what())
+            time.sleep(0.1)
+
+    def _judge(self) -> Books:
+        """Look at the books while nothing is open."""
+        self._journals.read()
+        events = list(self._journals.events)
+        books = self._auditor.read()
+        self.books, self.audits = books, self.audits + 1
+        for claim, found in judged(books, events).items():
+            self.violations[claim] += found
+        self.violations["reader"] += checks.rewritten(self._watch.posted, books.posted)
+        return books
+
+    def kept(self, seconds: float) -> Kept:
+        """What came of it."""
+        self._journals.read()
+        ended = Counter(event.is_commit for event in self._journals.events if isinstance(event, Transacted))
+        known = {event.transaction for event in self._journals.events if isinstance(event, Transacted)}
+        books, staff = self.books, self.staff
+        happened = self.happened + Counter({
+            "workers killed": staff.killed, "workers hung": staff.hung, "workers fenced": staff.fenced,
+            "workers began anew": staff.anew,
+        })  # fmt: skip
+        return Kept(
+            seconds=seconds,
+            happened=happened,
+            orders=len(books.orders) if books else 0,
+            transfers=len({each.entry.transfer for each in books.posted}) if books else 0,
+            committed=ended[True],
+            aborted=ended[False],
+            unknown=len(books.transactions - known) if books else 0,
+            audits=self.audits,
+            violations=self.violations,
+        )
+
+
+def judged(books: Books, events: Sequence[Event]) -> dict[str, list[str]]:
+    """What contradicts the claims in the books, by what clients were told."""
+    of_ledger = [event for event in events if not event.client.startswith("accountant-")]
+    return {
+        "money": checks.leaks(books.posted),
+        "whole": checks.torn(books.posted),
+        "once": checks.miscounted(books.posted),
+        "order": checks.disordered(books.posted),
+        "committed": checks.forgotten({each.entry.transaction for each in books.posted}, of_ledger),
+        "aborted": checks.undead(books.transactions, events),
+        "counted": checks.uncounted(books.orders, books.posted, books.clerks),
+        "balances": checks.unbalanced(books.balances, books.posted, books.accountants),
+        "orders": checks.misplaced(books.orders, events),
+        "end": common.gave_up(events),
+    }
+
+
+def keep(
+    *,
+    seconds: float,
+    seed: int,
+    kind: Kind,
+    workers: Sequence[Post] = WORKERS,
+    directory: Path | None = None,
+    tell: Callable[[str], None] = print,
+) -> Kept:
+    """Keep the bank for about so many seconds, and tell of each round.
+
+    :param directory: where journals and logs stay, else they go.
+    """
+    with ExitStack() as stack:
+        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        stage = stack.enter_context(running_stage("single", kind, place))
+        auditor = Auditor(stage)
+        auditor.make_topics()
+        watch = stack.enter_context(watching(stage.bootstrap))
+        staff = Staff(stage.bootstrap, place, TIMEOUT_MS, random.Random(seed), workers)
+        stack.callback(staff.kill)
+        bank = Bank(stage, staff, auditor, watch, Journals(place))
+        began = time.monotonic()
+        rounds = max(1, round(seconds / ROUND_S))
+        try:
+            bank.open()
+            for number in range(rounds):
+                bank.work(seconds / rounds)
+                bank.audit()
+                kept = bank.kept(time.monotonic() - began)
+                found = sum(len(violations) for violations in kept.violations.values())
+                tell(f"round {number + 1} of {rounds}: {kept.transfers} transfers, {kept.did}; {found} violations")
+            bank.close()
+        except LoadError as error:
+            bank.violations["end"].append(str(error))
+        return bank.kept(time.monotonic() - began)

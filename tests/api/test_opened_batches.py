@@ -1,0 +1,79 @@
+"""Batches that a front-end opens before it stores them: it goes on with others meanwhile, and bounds what it opens."""
+
+from __future__ import annotations
+
+import json
+import select
+import struct
+from typing import Any
+
+import crc32c
+import pytest
+
+from korvet.wire.batch import ZSTD
+from korvet.wire.compress import compressed
+from tests.api.data import connected, fetch, fetch_request, offsets, produce, produce_request, wanted
+from tests.api.raw import created
+from tests.oracle.batches import varint
+from tests.support.broker import KorvetServer
+
+SCHEMA = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
+COUNT = 50_000
+ATTEMPTS = 5
+"""This process may be held up just then."""
+
+
+def batch(count: int, key: bytes | None, value: bytes, last_key: bytes | None = b"k") -> bytes:
+    """Many records in few bytes."""
+    records = bytearray()
+    for index in range(count):
+        name = last_key if index == count - 1 else key
+        parts = (varint(-1) if part is None else varint(len(part)) + part for part in (name, value))
+        body = b"\0\0" + varint(index) + b"".join(parts) + b"\0"
+        records += varint(len(body)) + body
+    covered = struct.pack(">hiqqqhii", ZSTD, count - 1, -1, -1, -1, -1, -1, count) + compressed(ZSTD, bytes(records))
+    return struct.pack(">qiibI", 0, 9 + len(covered), -1, 2, crc32c.crc32c(covered)) + covered
+
+
+@pytest.mark.parametrize(
+    ("configs", "count", "value", "last_key", "code"),
+    [
+        ({"cleanup_policy": "compact"}, COUNT, b"", None, "INVALID_RECORD"),
+        ({"korvet_value_schema": SCHEMA}, COUNT // 4, b'{"id": 1}', b"k", "NONE"),
+        ({"compression_type": "gzip", "compression_gzip_level": "9"}, COUNT, b"{}" * 100, b"k", "NONE"),
+    ],
+    ids=["compacted", "schema", "gzip"],
+)
+def test_others_are_served_while_a_long_batch_is_opened(
+    broker: KorvetServer, configs: dict[str, Any], count: int, value: bytes, last_key: bytes | None, code: str
+) -> None:
+    data = batch(count, b"k", value, last_key)
+    topic, other = created(broker.port, **configs), created(broker.port)
+    request = fetch_request(other, wanted(0))
+    were_served = False
+    with connected(broker.port) as slow, connected(broker.port) as quick:
+        quick.ask("fetch", 12, **request)
+        for _ in range(ATTEMPTS):
+            slow.send("produce", 12, **produce_request(topic, data))
+            # What comes behind it waits, and finds its place behind it.
+            slow.send("produce", 12, **produce_request(other, batch(1, b"k", b"{}")))
+            for _ in range(3):
+                quick.ask("fetch", 12, **request)
+            were_served = were_served or not select.select([slow.socket], [], [], 0)[0]
+            (answer, second) = (slow.receive()["responses"][0]["partition_responses"][0] for _ in range(2))
+            assert (answer["error_code"], second["error_code"]) == (code, "NONE")
+            if code != "NONE":
+                assert [error["batch_index"] for error in answer["record_errors"]] == [count - 1]
+            if were_served:
+                return
+    raise AssertionError("nobody else was served meanwhile")
+
+
+def test_errors_that_are_named_are_few(broker: KorvetServer) -> None:
+    topic = created(broker.port, cleanup_policy="compact")
+    answer = produce(broker.port, topic, batch(5000, None, b""))
+    assert answer["error_code"] == "INVALID_RECORD"
+    assert answer["error_message"].startswith("One or more records have been rejected due to 4999 record errors in")
+    assert [error["batch_index"] for error in answer["record_errors"]] == list(range(100))
+    (read,) = fetch(broker.port, topic, wanted(0))
+    assert offsets(read) == []

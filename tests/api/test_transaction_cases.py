@@ -1,0 +1,213 @@
+"""Cases of Kafka's TransactionsTest and of its neighbours, by raw requests, and clients of both flows in turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.data import batches_of, fetch, wanted
+from tests.api.raw import ask, created, unique
+from tests.api.transactions import Producer, committed, described, producer
+from tests.support.broker import KorvetServer
+from tests.support.ported import kafka
+
+FLOWS = pytest.mark.parametrize("flow", [1, 2])
+TOO_LARGE = 2_000_000
+
+
+def shape(port: int, topic: str) -> list[tuple[int, int]]:
+    """Base offset and attributes of what a committed reader finds in partition 0."""
+    (part,) = fetch(port, topic, wanted(0), isolation_level=1)
+    return [(batch["base_offset"], batch["attributes"]) for batch in batches_of(part)]
+
+
+def aborted(port: int, topic: str) -> list[int]:
+    """First offsets of the aborted transactions in partition 0."""
+    (part,) = fetch(port, topic, wanted(0), isolation_level=1)
+    return [one["first_offset"] for one in part["aborted_transactions"]]
+
+
+def last_epoch(port: int, topic: str, producer_id: int) -> int:
+    """The epoch that a partition knows of a producer."""
+    answer = ask(port, "describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0]}])
+    (part,) = answer["topics"][0]["partitions"]
+    (found,) = (one for one in part["active_producers"] if one["producer_id"] == producer_id)
+    return int(found["producer_epoch"])
+
+
+# ---------------------------------------------------------------------- epochs
+
+
+@kafka("TransactionsTest.testBumpTransactionalEpochWithTV2Enabled")
+def test_each_end_raises_the_epoch_that_partitions_see(broker: KorvetServer) -> None:
+    topic, mine = created(broker.port), producer(broker.port)
+    seen = []
+    for commit in (True, False, True):
+        mine.sent(topic)
+        seen.append(last_epoch(broker.port, topic, mine.producer_id))
+        assert mine.end(commit=commit) == "NONE"
+        seen.append(last_epoch(broker.port, topic, mine.producer_id))
+    assert seen == [0, 1, 1, 2, 2, 3]
+    assert (mine.epoch, aborted(broker.port, topic)) == (3, [2])
+
+
+@kafka("TransactionsTest.testBumpTransactionalEpochWithTV2Disabled")
+def test_epoch_of_the_old_flow_is_raised_by_who_asks(broker: KorvetServer) -> None:
+    topic, mine = created(broker.port), producer(broker.port, 1)
+    mine.sent(topic)
+    assert mine.end() == "NONE"
+    assert last_epoch(broker.port, topic, mine.producer_id) == 0
+    mine.sent(topic)
+    assert mine.end(commit=False) == "NONE"
+    assert mine.init(keep=True) == "NONE"
+    assert mine.epoch == 1
+    mine.sent(topic)
+    assert mine.end() == "NONE"
+    assert last_epoch(broker.port, topic, mine.producer_id) == 1
+    assert aborted(broker.port, topic) == [2]
+
+
+@kafka("TransactionsTest.testFailureToFenceEpoch")
+@FLOWS
+def test_fencing_of_a_former_producer_is_repeated_until_it_is_done(broker: KorvetServer, flow: int) -> None:
+    topic, first = created(broker.port), producer(broker.port, flow)
+    first.sent(topic)
+    assert first.end() == "NONE"
+    first.sent(topic)
+    others = [producer(broker.port, flow, first.transactional_id) for _ in range(3)]
+    assert len({one.epoch for one in others}) == 3
+    assert [one.end() for one in (first, *others[:2])] == ["PRODUCER_FENCED"] * 3
+    others[-1].sent(topic)
+    assert others[-1].end() == "NONE"
+    assert shape(broker.port, topic) == [(0, 0x10), (1, 0x30), (2, 0x10), (3, 0x30), (4, 0x10), (5, 0x30)]
+    assert aborted(broker.port, topic) == [2]
+
+
+# ---------------------------------------------------------------------- transactions of little
+
+
+@kafka("TransactionsTest.testEmptyAbortAfterCommit")
+def test_transaction_of_nothing_is_aborted_behind_a_committed_one(broker: KorvetServer) -> None:
+    topic, mine = created(broker.port), producer(broker.port)
+    mine.sent(topic)
+    assert [mine.end(), mine.end(commit=False)] == ["NONE", "NONE"]
+    mine.sent(topic)
+    assert mine.end() == "NONE"
+    assert (shape(broker.port, topic)[-1], aborted(broker.port, topic)) == ((3, 0x30), [])
+
+
+@kafka("ProducerIntegrationTest.testTransactionWithAndWithoutSend")
+def test_transactions_with_and_without_records_in_turn(broker: KorvetServer) -> None:
+    topic, mine = created(broker.port), producer(broker.port)
+    for number in range(6):
+        if number % 2:
+            mine.sent(topic)
+        assert mine.end(commit=False) == "NONE"
+    assert (mine.epoch, aborted(broker.port, topic)) == (6, [0, 2, 4])
+
+
+@kafka("ProducerIntegrationTest.testTransactionWithInvalidSendAndEndTxnRequestSent")
+def test_transaction_whose_only_batch_was_refused_is_aborted(broker: KorvetServer) -> None:
+    topic, mine = created(broker.port), producer(broker.port)
+    assert mine.send(topic, size=TOO_LARGE)["error_code"] == "MESSAGE_TOO_LARGE"
+    assert mine.end(commit=False) == "NONE"
+    mine.sent(topic)
+    assert mine.end() == "NONE"
+    assert shape(broker.port, topic) == [(0, 0x10), (1, 0x30)]
+
+
+@kafka("ProducerIntegrationTest.testTransactionWithSendOffset")
+@kafka("TransactionsTest.testOffsetMetadataInSendOffsetsToTransaction")
+@FLOWS
+def test_transaction_of_offsets_alone_commits_them_with_their_metadata(broker: KorvetServer, flow: int) -> None:
+    topic, group, mine = created(broker.port), unique("g"), producer(broker.port, flow)
+    if flow == 1:
+        assert mine.add_offsets(group) == "NONE"
+    part = {"partition_index": 0, "committed_offset": 7, "committed_leader_epoch": 2, "committed_metadata": "some"}
+    answer = ask(
+        broker.port, "txn_offset_commit", 3 + flow, transactional_id=mine.transactional_id, group_id=group,
+        producer_id=mine.producer_id, producer_epoch=mine.epoch, generation_id=-1, member_id="",
+        group_instance_id=None, topics=[{"name": topic, "partitions": [part]}],
+    )  # fmt: skip
+    assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+    assert mine.end() == "NONE"
+    groups = [{"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}], "member_epoch": -1}]
+    (found,) = ask(broker.port, "offset_fetch", 9, groups=groups, require_stable=True)["groups"][0]["topics"]
+    (place,) = found["partitions"]
+    assert (place["committed_offset"], place["committed_leader_epoch"], place["metadata"]) == (7, 2, "some")
+
+
+# ---------------------------------------------------------------------- requests for several
+
+
+@kafka("AddPartitionsToTxnRequestServerTest.testOneSuccessOneErrorInBatchedRequest")
+def test_each_transaction_of_a_request_has_its_own_outcome(broker: KorvetServer) -> None:
+    topic, mine, other = created(broker.port), producer(broker.port), producer(broker.port)
+    asked = [
+        {
+            "transactional_id": one.transactional_id, "producer_id": one.producer_id, "producer_epoch": epoch,
+            "topics": [{"name": topic, "partitions": [0]}], "verify_only": False,
+        }
+        for one, epoch in ((mine, mine.epoch), (other, other.epoch + 1))
+    ]  # fmt: skip
+    answer = ask(broker.port, "add_partitions_to_txn", 5, transactions=asked)
+    codes = {
+        result["transactional_id"]: result["topic_results"][0]["results_by_partition"][0]["partition_error_code"]
+        for result in answer["results_by_transaction"]
+    }
+    assert codes == {mine.transactional_id: "NONE", other.transactional_id: "PRODUCER_FENCED"}
+    states = [described(broker.port, one.transactional_id)["transaction_state"] for one in (mine, other)]
+    assert states == ["Ongoing", "Empty"]
+
+
+# ---------------------------------------------------------------------- clients of both flows
+
+
+@pytest.mark.parametrize("left_open", [False, True], ids=["ended", "left open"])
+def test_clients_of_both_flows_take_turns_with_a_transactional_id(broker: KorvetServer, left_open: bool) -> None:
+    """As where clients are upgraded, and go back."""
+    topic, group, name = created(broker.port), unique("g"), unique("txn")
+    expected: list[tuple[int, str]] = [(-1, "NONE")]
+    before: list[Producer] = []
+    for number, flow in enumerate((1, 2, 1, 2, 2, 1)):
+        mine = producer(broker.port, flow, name)
+        assert all(mine.epoch > one.epoch for one in before)
+        for one in before:
+            assert one.end() in ("PRODUCER_FENCED", "INVALID_TXN_STATE")
+            assert one.send(topic)["error_code"] == "INVALID_PRODUCER_EPOCH"
+        mine.sent(topic)
+        if flow == 1:
+            assert mine.add_offsets(group) == "NONE"
+        assert mine.commit_offsets(group, {(topic, 0): number}) == ["NONE"]
+        commit = number % 2 == 0
+        if not left_open:
+            assert mine.end(commit=commit) == "NONE"
+            expected = [(number, "NONE")] if commit else expected
+            assert committed(broker.port, group, (topic, 0), stable=True) == expected
+        before.append(mine)
+    producer(broker.port, 2, name)
+    assert len(shape(broker.port, topic)) == 12
+    assert len(aborted(broker.port, topic)) == (6 if left_open else 3)
+    assert committed(broker.port, group, (topic, 0), stable=True) == expected
+
+
+def test_transaction_that_an_old_request_began_is_ended_by_a_new_one(broker: KorvetServer) -> None:
+    """As where a client learns of version 2 in the midst of a transaction, and where it forgets it again."""
+    topic, mine = created(broker.port, partitions=2), producer(broker.port, 1)
+    mine.sent(topic)
+    assert mine.end(version=5) == "NONE"
+    assert mine.epoch == 1
+    mine.flow = 2
+    mine.sent(topic)
+    assert mine.send(topic, 1, version=11)["error_code"] == "TRANSACTION_ABORTABLE"
+    mine.sequences.pop((topic, 1))
+    assert mine.end(version=4) == "NONE"
+    assert described(broker.port, mine.transactional_id)["producer_epoch"] == 1
+    assert mine.end(version=4) == "NONE"
+    assert mine.end(version=5) == "INVALID_TXN_STATE"
+    mine.sent(topic, 1)
+    assert mine.end() == "NONE"
+    assert mine.epoch == 2
+    assert (shape(broker.port, topic), aborted(broker.port, topic)) == (
+        [(0, 0x10), (1, 0x30), (2, 0x10), (3, 0x30)],
+        [],
+    )

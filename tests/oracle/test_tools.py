@@ -1,0 +1,293 @@
+"""Kafka's own command line tools, from its jars: what they print of korvet is what they print of Kafka.
+
+Each command runs on both brokers, with topics, groups and transactional ids of a name of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from tests.api.raw import unique
+from tests.kafka.builds import tools_command
+from tests.kafka.process import Driver
+from tests.support.kafka import KafkaUnavailable
+from tests.support.tools import cannot_run
+
+TOPICS, OFFSETS = "org.apache.kafka.tools.TopicCommand", "org.apache.kafka.tools.GetOffsetShell"
+CONFIGS, LOG_DIRS = "kafka.admin.ConfigCommand", "org.apache.kafka.tools.LogDirsCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+ANY_GROUPS = "org.apache.kafka.tools.GroupsCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+WITHIN_S = 30.0
+
+# What is each broker's own, or the clock's.
+MASKED = (
+    (re.compile(r"127\.0\.0\.1:\d+"), "HOST"),
+    (re.compile(r"(?<=TopicId: )[\w-]{22}"), "ID"),
+    (re.compile(r"(?<=-)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "MEMBER"),
+    (re.compile(r"(?<=\"logDir\":)\"[^\"]*\""), "DIRECTORY"),
+    (re.compile(r"(?m)^\s+at .*\n"), ""),
+    (re.compile(r"(?m)^.*\bkorvet\..*\n"), ""),
+    (re.compile(r"[ \t]+"), " "),
+)
+# Columns of which only it is compared whether there is something.
+NUMBERS = {
+    "ProducerId", "CurrentTransactionStartTimeMs", "TransactionDurationMs", "LastTimestamp", "CoordinatorId",
+    "Coordinator", "CoordinatorEpoch",
+}  # fmt: skip
+
+
+class Tools:
+    """Runs tools on both brokers."""
+
+    def __init__(self, driver: Driver, kafka: str, korvet: str) -> None:
+        self.brokers = (kafka, korvet)
+        self._driver = driver
+
+    def run(self, broker: str, tool: str, *arguments: str) -> tuple[int, str]:
+        """The exit code and what was printed."""
+        told = self._driver.call("run", tool=tool, arguments=["--bootstrap-server", broker, *arguments])
+        return told["exit"], told["output"]
+
+    def both(self, tool: str, *arguments: str, mine: str = "") -> list[tuple[int, str]]:
+        """Exit code and masked output of Kafka and korvet; with ``mine`` only the lines that hold it."""
+        found = []
+        for broker in self.brokers:
+            code, output = self.run(broker, tool, *arguments)
+            for pattern, instead in MASKED:
+                output = pattern.sub(instead, output)
+            found.append((code, "".join(line for line in output.splitlines(keepends=True) if mine in line)))
+        return found
+
+    def same(self, tool: str, *arguments: str, mine: str = "", code: int = 0) -> str:
+        """Assert that a command ends alike on both, and with this code; what it printed, masked."""
+        kafka, korvet = self.both(tool, *arguments, mine=mine)
+        assert korvet == kafka
+        assert korvet[0] == code, korvet[1]
+        return korvet[1]
+
+    def same_table(self, *arguments: str, mine: str = "\t") -> list[Mapping[str, str]]:
+        """The rows that TransactionsCommand prints, but for numbers that are each broker's own."""
+        tables = [_table(self.run(broker, TRANSACTIONS, *arguments), mine) for broker in self.brokers]
+        assert tables[0] == tables[1]
+        return tables[1]
+
+
+def _table(printed: tuple[int, str], mine: str) -> list[Mapping[str, str]]:
+    code, output = printed
+    assert code == 0, output
+    header, *lines = [[cell.strip() for cell in line.split("\t")[:-1]] for line in output.splitlines() if "\t" in line]
+    rows = [dict(zip(header, line, strict=True)) for line in lines if mine in "\t".join(line) + "\t"]
+    return [
+        {name: "(some)" if name in NUMBERS and cell.isdigit() else cell for name, cell in row.items()} for row in rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def tools(kafka_address: str, korvet_address: str) -> Iterator[Tools]:
+    try:
+        driver = Driver(tools_command())
+    except KafkaUnavailable as error:
+        cannot_run(str(error))
+    with ExitStack() as stack:
+        stack.callback(driver.stop)
+        yield Tools(driver, kafka_address, korvet_address)
+
+
+@pytest.fixture
+def topic(tools: Tools) -> str:
+    name = unique("tool")
+    tools.same(TOPICS, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=100000000")
+    return name
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(count):
+        producer.produce(topic, b"value %d" % number, b"key", partition=0, timestamp=1_700_000_000_000 + number)
+    assert producer.flush(WITHIN_S) == 0
+
+
+def test_topics(tools: Tools, topic: str) -> None:
+    one = ("--topic", topic)
+    tools.same(TOPICS, "--create", *one, "--partitions", "1", code=1)
+    tools.same(TOPICS, "--create", "--topic", f"{topic}-2", "--config", "retention.ms=long", code=1)
+    assert tools.same(TOPICS, "--list", mine=topic) == f"{topic}\n"
+    tools.same(TOPICS, "--describe", *one)
+    tools.same(TOPICS, "--alter", *one, "--partitions", "3")
+    tools.same(TOPICS, "--alter", *one, "--partitions", "2", code=1)
+    assert "PartitionCount: 3 ReplicationFactor: 1 Configs: retention.ms=100000000" in tools.same(
+        TOPICS, "--describe", *one
+    )
+    tools.same(TOPICS, "--describe", "--topics-with-overrides", mine=topic)
+    tools.same(TOPICS, "--describe", "--under-replicated-partitions", mine=topic)
+    tools.same(TOPICS, "--describe", "--unavailable-partitions", mine=topic)
+    tools.same(TOPICS, "--describe", "--at-min-isr-partitions", mine=topic)
+    tools.same(TOPICS, "--describe", "--topic", f"{topic}-2", code=1)
+    tools.same(TOPICS, "--delete", *one)
+    tools.same(TOPICS, "--delete", *one, "--if-exists")
+
+
+def test_offsets_and_what_they_take(tools: Tools, topic: str, tmp_path: Path) -> None:
+    for broker in tools.brokers:
+        produce(broker, topic, 10)
+    for when in ("latest", "earliest", "max-timestamp", "1700000000004"):
+        tools.same(OFFSETS, "--topic-partitions", f"{topic}:0-2", "--time", when)
+    tools.same(OFFSETS, "--topic", f"{topic}-2", code=1)
+    plan = tmp_path / "offsets.json"
+    for offset in (4, 400):
+        parts = [{"topic": topic, "partition": 0, "offset": offset}]
+        plan.write_text(json.dumps({"version": 1, "partitions": parts}))
+        tools.same(DELETE_RECORDS, "--offset-json-file", str(plan))
+    assert tools.same(OFFSETS, "--topic", topic, "--time", "-2") == f"{topic}:0:4\n{topic}:1:0\n"
+    empty = unique("tool")
+    tools.same(TOPICS, "--create", "--topic", empty, "--config", "cleanup.policy=compact")
+    told = json.loads(tools.same(LOG_DIRS, "--describe", "--topic-list", empty, mine="{").replace("DIRECTORY", '""'))
+    assert told["brokers"][0]["logDirs"][0]["partitions"][0]["size"] == 0
+    tools.same(LOG_DIRS, "--describe", "--broker-list", "1234567", code=1)
+
+
+def test_configs_of_topics(tools: Tools, topic: str) -> None:
+    one = ("--entity-type", "topics", "--entity-name", topic)
+    assert tools.same(CONFIGS, "--describe", *one, "--all").count("synonyms={") > 25
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "cleanup.policy=[compact,delete],segment.ms=600000")
+    tools.same(CONFIGS, "--describe", *one)
+    tools.same(CONFIGS, "--describe", "--entity-type", "topics", mine="Dynamic configs for topic " + topic)
+    tools.same(CONFIGS, "--alter", *one, "--delete-config", "segment.ms")
+    tools.same(CONFIGS, "--alter", *one, "--delete-config", "segment.ms", code=1)
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "no.such=1", code=1)
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "retention.ms=long", code=1)
+    tools.same(CONFIGS, "--describe", *one)
+
+
+def test_configs_of_brokers(tools: Tools, topic: str) -> None:
+    everywhere = ("--entity-type", "brokers", "--entity-default")
+    tools.same(CONFIGS, "--alter", *everywhere, "--add-config", "log.retention.ms=200000000,message.max.bytes=2000000")
+    try:
+        tools.same(CONFIGS, "--describe", *everywhere)
+        # A topic shows both, its own value and those behind it.
+        shown = tools.same(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", topic, "--all")
+        assert (
+            "retention.ms=100000000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=100000000, "
+            "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=200000000, "
+        ) in shown
+        kafka, korvet = tools.both(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all")
+    finally:
+        tools.same(CONFIGS, "--alter", *everywhere, "--delete-config", "log.retention.ms,message.max.bytes")
+    # Kafka's brokers have more: files, threads, controllers, security. What korvet shows is as there, but for these.
+    assert {line.split("=")[0].strip() for line in set(korvet[1].splitlines()) - set(kafka[1].splitlines())} == {
+        "max.incremental.fetch.session.cache.slots",
+        "offsets.topic.replication.factor",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+    }
+
+
+@pytest.fixture
+def members(tools: Tools, topic: str) -> Iterator[str]:
+    """A group of one member on each broker, which has read and committed five of six records."""
+    group, consumers = unique("group"), []
+    for broker in tools.brokers:
+        produce(broker, topic, 5)
+        consumers.append(
+            confluent_kafka.Consumer(
+                {
+                    "bootstrap.servers": broker,
+                    "group.id": group,
+                    "client.id": "me",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                }
+            )
+        )
+        consumers[-1].subscribe([topic])
+        assert len(consumers[-1].consume(5, WITHIN_S)) == 5
+        consumers[-1].commit(asynchronous=False)
+        produce(broker, topic, 1)
+    yield group
+    for consumer in consumers:
+        consumer.close()
+
+
+def test_groups_with_members(tools: Tools, topic: str, members: str) -> None:
+    one = ("--group", members)
+    for more in ("--state", "--type"):
+        assert members in tools.same(GROUPS, "--list", more, mine=members)
+    assert tools.same(GROUPS, "--list", mine=members) == f"{members}\n"
+    assert f"{members} {topic} 0 5 6 1 me-MEMBER /127.0.0.1 me" in tools.same(GROUPS, "--describe", *one)
+    for what in ("--members", "--state", "--offsets"):
+        tools.same(GROUPS, "--describe", *one, what, "--verbose")
+    tools.same(GROUPS, "--delete", *one)
+    tools.same(GROUPS, "--reset-offsets", *one, "--topic", topic, "--to-earliest", "--execute")
+    tools.same(ANY_GROUPS, "--list", mine=members)
+
+
+def test_groups_without_members(tools: Tools, topic: str) -> None:
+    group = unique("group")
+    one = ("--group", group)
+    for broker in tools.brokers:
+        produce(broker, topic, 6)
+    tools.same(GROUPS, "--reset-offsets", *one, "--topic", topic, "--to-latest", "--execute")
+    tools.same(GROUPS, "--reset-offsets", *one, "--all-topics", "--shift-by", "-2", "--execute")
+    tools.same(GROUPS, "--reset-offsets", *one, "--topic", f"{topic}:0", "--to-earliest", "--dry-run")
+    tools.same(GROUPS, "--reset-offsets", *one, "--topic", f"{topic}:0", "--to-datetime", "2023-11-14T22:13:20.003",
+               "--export", "--dry-run")  # fmt: skip
+    assert f"{group} {topic} 0 4 6 2 - - -" in tools.same(GROUPS, "--describe", *one)
+    tools.same(GROUPS, "--delete-offsets", *one, "--topic", topic)
+    tools.same(GROUPS, "--delete", *one)
+    tools.same(GROUPS, "--delete", *one)
+    tools.same(GROUPS, "--describe", *one)
+
+
+def test_transactions(tools: Tools, topic: str) -> None:
+    mine = unique("txn")
+    producers: list[Any] = []
+    for broker in tools.brokers:
+        producers.append(confluent_kafka.Producer({"bootstrap.servers": broker, "transactional.id": mine}))
+        producers[-1].init_transactions(WITHIN_S)
+        producers[-1].begin_transaction()
+        producers[-1].produce(topic, b"value", partition=0)
+        assert producers[-1].flush(WITHIN_S) == 0
+    assert [row["TransactionState"] for row in tools.same_table("list", mine=mine)] == ["Ongoing"]
+    tools.same_table("list", "--transactional-id-pattern", f"{mine}.*")
+    (described,) = tools.same_table("describe", "--transactional-id", mine)
+    assert described["TopicPartitions"] == f"{topic}-0"
+    tools.same(TRANSACTIONS, "describe", "--transactional-id", f"{mine}-2", code=1)
+    place = ("--topic", topic, "--partition", "0")
+    kafka, korvet = (open_since(tools, broker, place) for broker in tools.brokers)
+    assert korvet == kafka == "0"
+    tools.same_table("find-hanging", "--topic", topic, "--max-transaction-timeout", "0")
+    tools.same(TRANSACTIONS, "abort", *place, "--start-offset", "7", code=1)
+    tools.same(TRANSACTIONS, "abort", *place, "--start-offset", "0")
+    assert [open_since(tools, broker, place) for broker in tools.brokers] == ["None", "None"]
+    assert tools.same(OFFSETS, "--topic", topic) == f"{topic}:0:2\n{topic}:1:0\n"
+    tools.same(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", mine)
+    tools.same(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", f"{mine}-2")
+    for producer in producers:
+        with pytest.raises(confluent_kafka.KafkaException):
+            producer.commit_transaction(WITHIN_S)
+
+
+def open_since(tools: Tools, broker: str, place: tuple[str, ...]) -> str:
+    """The start of the one producer's transaction, as describe-producers prints it."""
+    (row,) = _table(tools.run(broker, TRANSACTIONS, "describe-producers", *place), "")
+    return row["CurrentTransactionStartOffset"]
+
+
+def test_features(tools: Tools) -> None:
+    shown = "Feature: transaction.version SupportedMinVersion: 0 SupportedMaxVersion: 2 FinalizedVersionLevel: 2"
+    for code, output in tools.both(FEATURES, "describe", mine="transaction.version"):
+        assert code == 0
+        assert output.startswith(shown)

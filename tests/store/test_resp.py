@@ -1,0 +1,107 @@
+"""Replies out of a byte stream that is cut anywhere, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from korvet.store.bulk import LEAST_BYTES
+from korvet.store.resp import Connection, Owner, ReplyError, Sent, pack_command
+
+GET = pack_command(("GET", "key"))
+PING = pack_command(("PING",))
+
+
+def string(size: int) -> bytes:
+    return b"$%d\r\n%b\r\n" % (size, b"x" * size)
+
+
+REPLIES = st.sampled_from(
+    [
+        (PING, b"+PONG\r\n", b"PONG"),
+        (PING, b"*2\r\n:1\r\n*2\r\n$2\r\nab\r\n$-1\r\n", [1, [b"ab", None]]),
+        # Not asked for by GET, so read by hiredis even where it is large.
+        (PING, b"*1\r\n" + string(LEAST_BYTES), [b"x" * LEAST_BYTES]),
+        (PING, string(LEAST_BYTES), b"x" * LEAST_BYTES),
+        (GET, b"$-1\r\n", None),
+        (GET, b"$0\r\n\r\n", b""),
+        (GET, string(10), b"x" * 10),
+        (GET, string(LEAST_BYTES - 1), b"x" * (LEAST_BYTES - 1)),
+        (GET, string(LEAST_BYTES), b"x" * LEAST_BYTES),
+        (GET, string(200_000), b"x" * 200_000),
+        (GET, b"-WRONGTYPE of a list\r\n", "WRONGTYPE of a list"),
+    ]
+)
+
+
+class _Refusals(Owner):
+    """Gives error replies to who asked, as text."""
+
+    def refused(self, sent: Sent, error: ReplyError) -> None:
+        assert sent[0] is not None
+        sent[0].set_result(str(error))
+
+
+def receive(connection: Connection, data: bytes, cuts: Sequence[int]) -> None:
+    """Have a connection read, in as many reads as there are cuts and as its buffers need."""
+    at = 0
+    for end in (*sorted(cuts), len(data)):
+        while at < end:
+            room = connection.get_buffer(-1)
+            size = min(len(room), end - at)
+            room[:size] = data[at : at + size]
+            connection.buffer_updated(size)
+            at += size
+
+
+async def answers(replies: Sequence[tuple[bytes, bytes, Any]], cuts: Sequence[int]) -> list[Any]:
+    loop = asyncio.get_running_loop()
+    connection = Connection(_Refusals())
+    futures: list[asyncio.Future[Any]] = []
+    for command, _, _ in replies:
+        futures.append(loop.create_future())
+        connection.send(futures[-1], command)
+    receive(connection, b"".join(reply for _, reply, _ in replies), cuts)
+    assert connection.error is None
+    assert all(future.done() for future in futures)
+    return [future.result() for future in futures]
+
+
+@given(replies=st.lists(REPLIES, max_size=12), data=st.data())
+def test_replies_are_the_same_wherever_reads_are_cut(
+    replies: list[tuple[bytes, bytes, Any]], data: st.DataObject
+) -> None:
+    size = sum(len(reply) for _, reply, _ in replies)
+    cuts = data.draw(st.lists(st.integers(0, size), max_size=20))
+    assert asyncio.run(answers(replies, cuts)) == [expected for _, _, expected in replies]
+
+
+@pytest.mark.anyio
+async def test_a_large_string_is_received_where_it_stays() -> None:
+    (found,) = await answers([(GET, string(200_000), None)], [])
+    assert isinstance(found, memoryview) and found.readonly
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_get_does_not_shift_the_replies() -> None:
+    loop = asyncio.get_running_loop()
+    connection = Connection(_Refusals())
+    gone, kept = loop.create_future(), loop.create_future()
+    connection.send(gone, GET)
+    connection.send(kept, GET)
+    gone.cancel()
+    receive(connection, string(50_000) + string(60_000), [30_000])
+    assert len(await kept) == 60_000
+
+
+@pytest.mark.anyio
+async def test_a_string_that_does_not_end_where_it_should_is_an_error() -> None:
+    connection = Connection(_Refusals())
+    connection.send(asyncio.get_running_loop().create_future(), GET)
+    receive(connection, string(50_000)[:-2] + b"zz", [])
+    assert isinstance(connection.error, ValueError)
