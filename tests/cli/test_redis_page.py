@@ -6,10 +6,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
+import redis
 
+from tests.api.raw import created
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.tools import find_tool
 
@@ -37,6 +40,24 @@ def broker() -> Iterator[KorvetServer]:
     """One that no other test made topics and groups on."""
     with running_broker() as server:
         yield server
+
+
+@pytest.fixture
+def orders(broker: KorvetServer) -> None:
+    """A topic of records, with one in it."""
+    created(broker.port, "orders", korvet_storage="record", korvet_value_format="json")
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("orders", b'{"city": "Bonn", "tons": 7}', b"41", headers=[("source", b"kafka")])
+    assert producer.flush(WITHIN_S) == 0
+
+
+def values_of(broker: KorvetServer, count: int) -> list[tuple[Any, Any, Any]]:
+    """Key, value and headers of records of `orders`, as a Kafka client gets them."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
+    consumer.assign([confluent_kafka.TopicPartition("orders", 0, 0)])
+    found = consumer.consume(count, WITHIN_S)
+    consumer.close()
+    return [(one.key(), one.value(), one.headers()) for one in found]
 
 
 @pytest.fixture
@@ -98,7 +119,7 @@ def ends_with(shown: dict[str, list[str]], end: str) -> list[str]:
     return found
 
 
-def test_the_page_works_as_written(broker: KorvetServer, member: confluent_kafka.Consumer) -> None:
+def test_the_page_works_as_written(broker: KorvetServer, member: confluent_kafka.Consumer, orders: None) -> None:
     followed(broker)
     first, second = commands()
     shown = replies(broker, first)
@@ -118,3 +139,25 @@ def test_the_page_works_as_written(broker: KorvetServer, member: confluent_kafka
     shown = replies(broker, second)
     assert ends_with(shown, '"0 -1 $topic_id "') == ["0"]
     assert ends_with(shown, "korvet_group_fetch 5 $(group readers) greetings:0")[1].startswith("0 -1 ")
+
+    stream = ends_with(shown, "- + COUNT 10")
+    fields = [after(stream, name) for name in ("key", "value.city", "value.tons", "header.source")]
+    assert fields == ["41", "Bonn", "7", "kafka"]
+    assert ends_with(shown, "header.source redis") == ["1"]
+    assert ends_with(shown, "$rights") == ["OK"]
+    with redis.Redis(unix_socket_path=str(broker.embedded_socket), username="orders", password="secret") as client:
+        unit = "korvet:{default:orders:0}"
+        client.xadd(f"{unit}:in", {"value": "third"})
+        names = [f"{unit}:{name}" for name in ("log", "meta", "producers")]
+        found: Any = client.fcall("korvet_record_append", 3, *names, "key", "44")
+        assert found in (2, 3, 4)
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.xdel(names[0], "1-0")
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.xlen("korvet:{default:greetings:0}:log")
+    read = values_of(broker, 5)
+    assert read[:2] == [
+        (b"41", b'{"city": "Bonn", "tons": 7}', [("source", b"kafka")]),
+        (b"42", b'{"city":"Bonn"}', [("source", b"redis")]),
+    ]
+    assert sorted(read[2:], key=str) == [(None, b"third", None), (b"43", b'{"city":"Ulm"}', None), (b"44", None, None)]
