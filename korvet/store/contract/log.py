@@ -181,6 +181,7 @@ LOG_FUNCTIONS = (
             "is_next",
             "ordinal",
             "transactional_id",
+            "joins?",
         ),
         reply="the text `code base_offset log_start leader_epoch`, as log_append",
     ),
