@@ -33,6 +33,12 @@ function log.ordinal_refusal(known, ordinal)
   return nil
 end
 
+-- Judge the first batch of a producer that is not known.
+local function begin_unknown(batch, first)
+  local is_refused = batch.is_next or batch.joins and first ~= 0
+  return is_refused and code.OUT_OF_ORDER_SEQUENCE_NUMBER or code.NONE
+end
+
 -- The outcome of a batch as log.append_batch wants it, by the state of its producer and the transaction that it is of.
 -- A producer that is to be verified is told so before its sequence is looked at: the batch before this one may be on
 -- its way to be verified as well. Where history went back in the midst of a transaction, no gap is let pass: what is
@@ -42,11 +48,11 @@ local function admit_transactional(batch, keys, args, leader_epoch, base, first_
   local last = (first + args[3] - 1) % producer.SEQUENCES
   local state = redis.call('HGET', keys[3], producer_id)
   local is_open = state and string.match(state, '^(%-?%d+) %d+%*') == epoch
-  local outcome, first_base, kept = code.NONE, nil, ''
+  local outcome, first_base, kept
   if state then
     outcome, first_base, kept = producer.judge(state, epoch, first, last, leader_epoch, batch.is_next or is_open)
-  elseif batch.is_next then
-    outcome = code.OUT_OF_ORDER_SEQUENCE_NUMBER
+  else
+    outcome, kept = begin_unknown(batch, first), ''
   end
   if outcome == code.INVALID_PRODUCER_EPOCH or first_base then
     return outcome, first_base
@@ -94,6 +100,7 @@ function log.transaction_with(args)
     is_next = args[11] ~= '' or nil,
     ordinal = args[12] ~= '' and value.number(args[12], 'ordinal') or nil,
     transactional_id = args[13],
+    joins = args[14] == '1',
   }
 end
 
@@ -109,11 +116,13 @@ end
 -- ARGV[7] producer_id   ARGV[8] producer_epoch   ARGV[9] base_sequence   ARGV[10] batch, or '' with KEYS[7]
 -- ARGV[11] is_next   '' or, where an earlier batch of the producer failed, 1: no gap is let pass
 -- ARGV[12] ordinal of the transaction where the coordinator was asked, else ''   ARGV[13] transactional_id
+-- ARGV[14] joins   (optional) 1 where partitions come into transactions by their batches: each has an epoch of its own
+-- then, so a producer that is not known begins with sequence 0, or batches of the transaction were lost
 -- Returns the text `code base_offset log_start leader_epoch`, as log_append
 -- Codes: GONE, RESEND, VERIFY, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING (none
 -- is given), INVALID_TXN_STATE (the ordinal is that of a transaction that was ended here), CONCURRENT_TRANSACTIONS (one
 -- before it is open, of which its coordinator does not know: it is to be aborted first)
--- Source: UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.appendDataBatch
+-- Source: UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.appendDataBatch, checkSequence
 function log.append_transactional(keys, args)
   if value.number(args[7], 'producer_id') < 0 then
     return log.not_appended(keys[7], code.INVALID_PRODUCER_ID_MAPPING, -1, -1, -1)

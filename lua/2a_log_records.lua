@@ -72,12 +72,13 @@ end
 -- ARGV[10] kind   `transactional` where the batch is one of a transaction, else ''
 -- ARGV[11] is_next   '' or, where an earlier batch of the producer failed, 1: no gap is let pass
 -- ARGV[12] ordinal of the transaction where the coordinator was asked, else ''   ARGV[13] transactional_id or ''
--- ARGV[14..] record   for each the number of its fields' arguments, its size, its timestamp, and the fields
+-- ARGV[14] joins   1 as for log_append_transactional, else ''
+-- ARGV[15..] record   for each the number of its fields' arguments, its size, its timestamp, and the fields
 -- Returns the text `code base_offset log_start leader_epoch`, as log_append
 -- Codes: as log_append_transactional, without RESEND
 -- Source: as log_append_transactional
 function log.append_records(keys, args)
-  local added = log.records_of(args, 14, value.number(args[3], 'records'))
+  local added = log.records_of(args, 15, value.number(args[3], 'records'))
   local transaction = nil
   if args[10] == 'transactional' then
     if value.number(args[7], 'producer_id') < 0 then

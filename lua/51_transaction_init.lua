@@ -64,14 +64,18 @@ end
 -- ARGV[1] transactional_id   ARGV[2] timeout ms of transactions
 -- ARGV[3] producer_id or -1   ARGV[4] producer_epoch or -1   as the producer knows them
 -- ARGV[5] fresh_id   a producer id that was never used, or -1 while none is wanted
+-- ARGV[6] outages   (optional) `served_until from-to ...` or ''
 -- Returns {code, producer_id, epoch}; with CONCURRENT_TRANSACTIONS {code, -1, -1, decision}: call again when that is
 -- finished
--- Codes: FRESH_ID, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS
+-- Codes: LATE, FRESH_ID, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS
 -- Source: TransactionCoordinator.handleInitProducerId
 function transaction.init(keys, args)
   local transactional_id, timeout = args[1], value.number(args[2], 'timeout')
   local producer_id, epoch = value.number(args[3], 'producer_id'), value.number(args[4], 'producer_epoch')
   local fresh_id = value.number(args[5], 'fresh_id')
+  if group.is_late(args[6] or '') then
+    return { code.LATE, -1, -1 }
+  end
   local t = transaction.open(keys)
   local outcome, fields
   if not t.fields.state then

@@ -50,17 +50,21 @@ end
 -- KEYS[1] id        hash  state of the transactional id
 -- KEYS[2] deadlines zset  transactional id -> ms at which something of it is due
 -- ARGV[1] transactional_id   ARGV[2] producer_id   ARGV[3] producer_epoch   ARGV[4] mode   add or verify
--- ARGV[5..] members: `topic:partition`, topic_id, ... of partitions and group, '', ... of groups
+-- ARGV[5] outages: `served_until from-to ...` or ''
+-- ARGV[6..] members: `topic:partition`, topic_id, ... of partitions and group, '', ... of groups
 -- Returns {code, ordinal or -1, [code, ...]}, one for each member; with CONCURRENT_TRANSACTIONS {code, -1, [],
 -- decision}
--- Codes: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; of a member that is to be verified
--- TRANSACTION_ABORTABLE
+-- Codes: LATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; of a member that is to be
+-- verified TRANSACTION_ABORTABLE
 -- Source: TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction
 function transaction.add(keys, args)
   local transactional_id = args[1]
   local producer_id, epoch = value.number(args[2], 'producer_id'), value.number(args[3], 'producer_epoch')
   local mode = transaction.one_of(args[4], 'add', 'verify', 'mode')
-  local members = transaction.members(args, 5)
+  local members = transaction.members(args, 6)
+  if group.is_late(args[5]) then
+    return { code.LATE, -1, {} }
+  end
   local t = transaction.open(keys)
   local refusal = transaction.member_refusal(t, producer_id, epoch)
   if refusal then

@@ -69,9 +69,10 @@ end
 -- ARGV[1] transactional_id   ARGV[2] producer_id   ARGV[3] producer_epoch   ARGV[4] decision   commit or abort
 -- ARGV[5] version   of transactions, as the producer has it: 1, or 2 where each end raises its epoch
 -- ARGV[6] fresh_id   a producer id that was never used, or -1 while none is wanted
+-- ARGV[7] outages   (optional) `served_until from-to ...` or ''
 -- Returns {code, producer_id, epoch}, or {code, producer_id, epoch, decision} where there is one to be finished, also
 -- with CONCURRENT_TRANSACTIONS
--- Codes: FRESH_ID, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS
+-- Codes: LATE, FRESH_ID, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS
 -- Source: TransactionCoordinator.endTransaction, TransactionMetadata.prepareAbortOrCommit
 function transaction.end_(keys, args)
   local transactional_id = args[1]
@@ -79,6 +80,9 @@ function transaction.end_(keys, args)
   local decision = transaction.one_of(args[4], 'commit', 'abort', 'decision')
   local is_v2 = transaction.one_of(args[5], '1', '2', 'version') == '2'
   local fresh_id = value.number(args[6], 'fresh_id')
+  if group.is_late(args[7] or '') then
+    return { code.LATE, -1, -1 }
+  end
   local t = transaction.open(keys)
   if not t.fields.state then
     return { code.INVALID_PRODUCER_ID_MAPPING, -1, -1 }

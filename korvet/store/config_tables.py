@@ -69,7 +69,7 @@ TOPIC_CONFIGS: Final = _table(
             default="9",
             synonym="compression.lz4.level",
             check=between(1, 17),
-            documentation="The level for compression.type lz4. Korvet takes the codec's own.",
+            documentation="The level for compression.type lz4; 9 is its fast way, all others its thorough one.",
         ),
         Config(
             name="compression.type",

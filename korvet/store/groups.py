@@ -88,7 +88,7 @@ class Groups:
         self._namespace = namespace
         self._store = store
         self._catalog = catalog
-        self._outages = outages
+        self.outages = outages
         self.redis_groups = RedisGroups(namespace, store)
         self._index = GroupIndex(namespace, store)
         self._joining = Rooms(wakeups, _JOIN_STATUS)
@@ -101,7 +101,7 @@ class Groups:
         return self._call_with(self._keys(group_id), function, *args)
 
     def _call_with(self, keys: _Keys, function: str, *args: str | int | bytes) -> Awaitable[Any]:
-        return self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys.group), *args)
+        return self._store.fcall(Purpose.COORDINATE, function, keys, self.outages.known_at(keys.group), *args)
 
     async def _timely(self, keys: _Keys, function: str, *args: str | int | bytes) -> Any:
         """A call that does nothing where it waited while Redis or this front-end stood still.
@@ -113,7 +113,7 @@ class Groups:
             reply = await self._call_with(keys, function, *args)
             if (reply[0] if isinstance(reply, list) else reply) != LATE:
                 return reply
-            await self._outages.catch_up(keys.group)
+            await self.outages.catch_up(keys.group)
         raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
 
     def _setting(self, name: str) -> int:
@@ -274,7 +274,7 @@ class Groups:
         """
         keys = self._all_keys(group_id)
         named = [f"{topic}:{partition}" for (topic, partition), _ in places]
-        outages = self._outages.known_at(keys.group)
+        outages = self.outages.known_at(keys.group)
         with_pending = (*self._keys(group_id), keys.pending)
         code, codes = await self._store.fcall(
             Purpose.COORDINATE, "korvet_group_offset_delete", with_pending, outages, *named
@@ -325,7 +325,7 @@ class Groups:
         return await self._delete(group_ids)
 
     async def _delete(self, group_ids: Sequence[str], *, only_expired: bool = False) -> Sequence[int | KorvetError]:
-        outcomes = await self.redis_groups.delete(group_ids, self._outages.known_at, only_expired=only_expired)
+        outcomes = await self.redis_groups.delete(group_ids, self.outages.known_at, only_expired=only_expired)
 
         async def take_out(at: int) -> None:
             try:

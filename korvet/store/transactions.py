@@ -20,11 +20,11 @@ import anyio
 import structlog
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import KorvetError, StoreError
+from korvet.errors import KorvetError, StoreError, StoreUnavailable
 from korvet.store import transaction_types as types
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose, Store
-from korvet.store.contract import FRESH_ID
+from korvet.store.contract import FRESH_ID, LATE
 from korvet.store.group_replies import named, text
 from korvet.store.group_types import CommitRequest, Place
 from korvet.store.groups import Groups
@@ -43,6 +43,7 @@ _ATTEMPTS: Final = 4
 _PAUSES_S: Final = (0.02,) * 5
 """As add.partitions.to.txn.retry.backoff.ms, up to add.partitions.to.txn.retry.backoff.max.ms."""
 _KEYS_KEPT: Final = 10_000
+_LATE_CALLS: Final = 5
 _AT_ONCE: Final = 500
 _FAILURES_KEPT: Final = 1000
 _MOST_DUE: Final = 100
@@ -96,6 +97,21 @@ class Transactions:
     def _call(self, function: str, transactional_id: str, *args: str | int) -> Awaitable[Any]:
         return self._store.fcall(Purpose.COORDINATE, function, self._keys(transactional_id), transactional_id, *args)
 
+    async def _timely(
+        self, function: str, transactional_id: str, args: Sequence[str | int], members: Sequence[str] = ()
+    ) -> Any:
+        """A call that does nothing where it waited while Redis or this front-end stood still, made again until it did
+        not; see `Groups`, where it is the same.
+        """
+        key = self._keys(transactional_id).id
+        for _ in range(_LATE_CALLS):
+            known = self._groups.outages.known_at(key)
+            reply = await self._call(function, transactional_id, *args, known, *members)
+            if reply[0] != LATE:
+                return reply
+            await self._groups.outages.catch_up(key)
+        raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
+
     @property
     def _expiration_ms(self) -> int:
         return int(self._catalog.setting(None, "transactional.id.expiration.ms"))
@@ -114,7 +130,9 @@ class Transactions:
         """
 
         def init(fresh_id: int) -> Awaitable[Any]:
-            return self._call("korvet_txn_init", transactional_id, timeout_ms, producer_id, producer_epoch, fresh_id)
+            return self._timely(
+                "korvet_txn_init", transactional_id, (timeout_ms, producer_id, producer_epoch, fresh_id)
+            )
 
         return await self._ended(transactional_id, init)
 
@@ -125,8 +143,8 @@ class Transactions:
 
         def end(fresh_id: int) -> Awaitable[Any]:
             outcome = "commit" if is_commit else "abort"
-            return self._call(
-                "korvet_txn_end", transactional_id, producer_id, producer_epoch, outcome, version, fresh_id
+            return self._timely(
+                "korvet_txn_end", transactional_id, (producer_id, producer_epoch, outcome, version, fresh_id)
             )
 
         return await self._ended(transactional_id, end)
@@ -164,8 +182,8 @@ class Transactions:
         mode = "verify" if is_verified else "add"
         answer = Added(CONCURRENT)
         for _ in range(_ATTEMPTS):
-            code, ordinal, codes, *decided = await self._call(
-                "korvet_txn_add", transactional_id, producer_id, producer_epoch, mode, *flat
+            code, ordinal, codes, *decided = await self._timely(
+                "korvet_txn_add", transactional_id, (producer_id, producer_epoch, mode), flat
             )
             answer = Added(code, int(ordinal), codes)
             if not decided or not await self._try_to_finish(transactional_id, types.decision(decided[0])):

@@ -1,7 +1,7 @@
 """Records as the codecs of a batch's attributes compress them, in the forms that every Kafka client reads.
 
 Kafka reads LZ4 frames only where their blocks do not depend on each other, and writes Snappy in the chunks of
-xerial's snappy-java. Source: Lz4BlockOutputStream, SnappyOutputStream
+xerial's snappy-java. Source: Lz4Compression, Lz4BlockOutputStream, SnappyOutputStream
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ _LZ4_HEADER = bytes.fromhex("04224d18604082")
 """Version 1, independent blocks of at most 64 KiB, no checksums but the header's own."""
 _LZ4_PLAIN = 1 << 31
 _LZ4_SIZE = struct.Struct("<I")
+LZ4_FAST_LEVEL = 9
+"""Kafka's default, by which it means the fast way; all other levels are of the thorough one (LZ4 HC)."""
+_LZ4_LEAST_LEVEL, _LZ4_MOST_LEVEL = 3, 12
+"""Of the thorough way as the library has it; what is beyond compresses no better in Kafka either."""
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_CHUNK_BYTES = 32 << 10
 _SIZE = struct.Struct(">I")
@@ -26,14 +30,17 @@ _GZIP_WINDOW = 31
 
 
 def compressed(codec: int, data: bytes, level: int | None = None) -> bytes:
-    """The records of a batch in the codec of its attributes; codec 0 is none. Gzip and zstd have levels."""
+    """The records of a batch in the codec of its attributes; codec 0 is none.
+
+    :param level: of gzip, lz4 or zstd, as Kafka knows them; None is the codec's own.
+    """
     if codec == GZIP:
         packer = zlib.compressobj(-1 if level is None else level, wbits=_GZIP_WINDOW)
         return packer.compress(data) + packer.flush()
     if codec == SNAPPY:
         return _XERIAL_HEADER + b"".join(_snappy_chunks(data))
     if codec == LZ4:
-        return _LZ4_HEADER + b"".join(_lz4_blocks(data)) + _LZ4_SIZE.pack(0)
+        return _lz4_frame(data, LZ4_FAST_LEVEL if level is None else level)
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level))
     return data
@@ -44,6 +51,15 @@ def _snappy_chunks(data: bytes) -> Iterator[bytes]:
         chunk = bytes(cramjam.snappy.compress_raw(data[at : at + _XERIAL_CHUNK_BYTES]))
         yield _SIZE.pack(len(chunk))
         yield chunk
+
+
+def _lz4_frame(data: bytes, level: int) -> bytes:
+    if level == LZ4_FAST_LEVEL:
+        return _LZ4_HEADER + b"".join(_lz4_blocks(data)) + _LZ4_SIZE.pack(0)
+    level = min(max(level, _LZ4_LEAST_LEVEL), _LZ4_MOST_LEVEL)
+    packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    packer.compress(data)
+    return bytes(packer.finish())
 
 
 def _lz4_blocks(data: bytes) -> Iterator[bytes]:

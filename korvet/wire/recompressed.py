@@ -22,7 +22,7 @@ from korvet.wire.records import UndecodableRecords, decompressed
 def recompressed(batch: Batch, data: bytes | memoryview, codec: int, level: int | None) -> tuple[Batch, bytes]:
     """The batch in another codec.
 
-    :param level: of gzip or zstd; None is the codec's own.
+    :param level: of gzip, lz4 or zstd; None is the codec's own.
     :raises UndecodableRecords:
     """
     try:

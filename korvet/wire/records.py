@@ -25,6 +25,8 @@ _GZIP_WINDOW = 31  # the largest one, with gzip's header and trailer
 MOST_BYTES = 64 << 20
 """Of one batch's records: a few kilobytes can be made to hold gigabytes."""
 _GUESSED_RATIO = 16
+_NO_ROOM = "failed to write whole buffer"
+"""What a decompressor says where more comes out than there is room for; all else is wrong with what goes in."""
 _Into = Callable[[bytes, bytearray], int]
 
 
@@ -121,8 +123,8 @@ def _bounded(decompress_into: _Into, data: bytes) -> bytes:
     while True:
         try:
             return _filled(decompress_into, data, room_bytes)
-        except cramjam.DecompressionError:
-            if room_bytes == MOST_BYTES:
+        except cramjam.DecompressionError as error:
+            if room_bytes == MOST_BYTES or _NO_ROOM not in str(error):
                 raise
         room_bytes = min(MOST_BYTES, _GUESSED_RATIO * room_bytes)
 

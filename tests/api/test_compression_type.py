@@ -61,3 +61,42 @@ def test_batch_that_grows_over_the_bound_is_too_large(broker: KorvetServer) -> N
 def test_undecodable_batch_is_refused(broker: KorvetServer) -> None:
     topic = created(broker.port, compression_type="lz4")
     assert produce(broker.port, topic, encode(Batch(attributes=4)))["error_code"] == "INVALID_RECORD"
+
+
+LEVELS = {"gzip": ("1", "9"), "lz4": ("9", "12"), "zstd": ("-50", "19")}
+
+
+@pytest.mark.parametrize("codec", LEVELS)
+def test_level_is_the_topics(broker: KorvetServer, codec: str) -> None:
+    """The better one takes less, and every client reads it: LZ4's thorough way makes another kind of frame."""
+    words = [b"%x" % (number * 2654435761 % 2**32) for number in range(300)]
+    value = b" ".join(words[number * number % 300] for number in range(3000))
+    sizes = []
+    for level in LEVELS[codec]:
+        topic = created(broker.port, **{"compression_type": codec, f"compression_{codec}_level": level})  # type: ignore[arg-type]
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce(topic, value)
+        assert producer.flush(WITHIN_S) == 0
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        (found,) = consumer.consume(1, WITHIN_S)
+        consumer.close()
+        assert found.value() == value
+        (read,) = fetch(broker.port, topic, wanted(0))
+        sizes.append(len(read["records"]))
+    assert sizes[1] < sizes[0] < len(value)
+
+
+@pytest.mark.parametrize("kept", ["uncompressed", "gzip", "lz4"])
+def test_broker_sets_the_time_of_a_batch_that_it_compresses_anew(broker: KorvetServer, kept: str) -> None:
+    topic = created(broker.port, compression_type=kept, message_timestamp_type="LogAppendTime")
+    before = int(time.time() * 1000)
+    sent = encode(Batch(count=3, value=b"v" * 100, key=b"k", attributes=1, producer_id=7, producer_epoch=0, sequence=0))
+    answer = produce(broker.port, topic, sent)
+    assert (answer["error_code"], answer["base_offset"]) == ("NONE", 0)
+    assert before <= answer["log_append_time"] <= int(time.time() * 1000)
+    # The producer is known by what it sent, also where that is not what is stored.
+    assert produce(broker.port, topic, sent)["base_offset"] == 0
+    (batch,) = batches_of(fetch(broker.port, topic, wanted(0))[0])
+    assert (batch["attributes"], batch["max_time"]) == (8 | CODECS[kept], answer["log_append_time"])
+    assert (batch["producer_id"], batch["producer_epoch"], batch["base_sequence"]) == (7, 0, 0)

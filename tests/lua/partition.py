@@ -129,7 +129,7 @@ class OnServer:
         ]  # fmt: skip
         if sent.is_transactional:
             ordinal = "" if sent.ordinal is None else sent.ordinal
-            args += [1 if sent.is_next else "", ordinal, f"id-{sent.producer_id}"]
+            args += [1 if sent.is_next else "", ordinal, f"id-{sent.producer_id}", 1 if sent.joins else ""]
             return _appended(self.call("korvet_log_append_transactional", *args, keys=keys))
         return _appended(self.call("korvet_log_append", *args, *[1] * sent.is_next, keys=keys))
 

@@ -105,6 +105,8 @@ class Sent:
     is_next: bool = False
     is_transactional: bool = False
     ordinal: int | None = None
+    joins: bool = False
+    """Whether partitions come into its transactions by batches, each with an epoch of its own."""
 
     @property
     def last(self) -> int:
@@ -153,7 +155,8 @@ class Model:
         known = self.producers.get(sent.producer_id)
         is_open = known is not None and sent.producer_id in self.open and known.epoch == sent.epoch
         if known is None:
-            return Outcome(OUT_OF_ORDER_SEQUENCE_NUMBER if sent.is_next else NONE)
+            has_lost = sent.is_transactional and sent.joins and sent.first != 0
+            return Outcome(OUT_OF_ORDER_SEQUENCE_NUMBER if sent.is_next or has_lost else NONE)
         if sent.epoch < known.epoch:
             return Outcome(INVALID_PRODUCER_EPOCH)
         if sent.epoch > known.epoch:

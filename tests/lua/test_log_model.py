@@ -25,7 +25,7 @@ PRODUCERS = st.integers(1, 3)
 KEYS = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([1, 1, 1, 0])), min_size=1, max_size=3)
 SKEWS_MS = st.sampled_from([0, 0, 0, -5000, 5000])
 ORDINALS = st.sampled_from(["", "", "open", "open", "open", "new", "late"])
-EXAMPLES, STEPS = 60, 40
+EXAMPLES, STEPS = 40, 30
 
 
 class PartitionMachine(RuleBasedStateMachine):
@@ -78,18 +78,18 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(
         producer_id=PRODUCERS, keys=KEYS, ahead=st.sampled_from([0] * 8 + [1, 9]), placed=st.booleans(),
         skew_ms=SKEWS_MS, is_next=st.sampled_from([False, False, False, True]), ordinal=ORDINALS,
-        is_transactional=st.booleans(),
+        is_transactional=st.booleans(), joins=st.booleans(),
     )  # fmt: skip
     def produce(
         self, producer_id: int, keys: list[tuple[bytes, int]], ahead: int, placed: bool, skew_ms: int, is_next: bool,
-        ordinal: str, is_transactional: bool,
+        ordinal: str, is_transactional: bool, joins: bool,
     ) -> None:  # fmt: skip
         """The next batch of a producer, or one with a gap before it."""
         known = self.model.producers.get(producer_id)
-        first = ((known.next_sequence if known else SEQUENCES - 4) + ahead) % SEQUENCES
+        first = ((known.next_sequence if known else 0 if joins else SEQUENCES - 4) + ahead) % SEQUENCES
         sent = self._sent(
             keys, skew_ms, producer_id=producer_id, epoch=known.epoch if known else 0, first=first, is_next=is_next,
-            is_transactional=is_transactional, ordinal=self._ordinal(producer_id, ordinal),
+            is_transactional=is_transactional, ordinal=self._ordinal(producer_id, ordinal), joins=joins,
         )  # fmt: skip
         self._append(sent, placed=placed)
 
@@ -161,7 +161,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def whole_transaction(self, producer_id: int, keys: list[tuple[bytes, int]], kind: Kind, count: int) -> None:
         """As most of them are."""
         for _ in range(count):
-            self.produce(producer_id, keys, 0, False, 0, False, "open", True)
+            self.produce(producer_id, keys, 0, False, 0, False, "open", True, True)
         self.mark(producer_id, kind, 0, 1, "open")
 
     def _forgotten(self, new: set[int]) -> None:

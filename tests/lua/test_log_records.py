@@ -42,7 +42,7 @@ class Records(Log):
         kind = "" if ordinal is None else "transactional"
         reply: bytes = self.call(
             "korvet_log_append_records", self.topic_id, self.run_id, len(records), len(data), batch.max_timestamp,
-            batch.crc, *producer, kind, 1 if is_next else "", "" if ordinal is None else ordinal, "id",
+            batch.crc, *producer, kind, 1 if is_next else "", "" if ordinal is None else ordinal, "id", "",
             *_plain(arguments(batch, split(batch, data, is_json=False))), keys=self.transactional,
         )  # fmt: skip
         return Appended(*map(int, reply.split()))
@@ -184,7 +184,7 @@ def test_arguments_that_are_no_records_write_nothing(log: Records, args: tuple[A
     before = log.dump()
     with pytest.raises(redis.ResponseError, match="record"):
         log.call(
-            "korvet_log_append_records", TOPIC_ID, RUN_ID, 1, 70, 1, 0, *NONE, "", "", "", "", *args,
+            "korvet_log_append_records", TOPIC_ID, RUN_ID, 1, 70, 1, 0, *NONE, "", "", "", "", "", *args,
             keys=log.transactional,
         )  # fmt: skip
     assert log.dump() == before

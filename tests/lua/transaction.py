@@ -75,6 +75,7 @@ class Transactional:
         self.name = name
         self.keys = (f"korvet:{{default:txn:00}}:id:{name}", "korvet:{default:txn:00}:deadlines")
         self.now = START_S
+        self.outages = ""
         self._set_clock = set_clock
         self._ids = 1000
         set_clock(self.now)
@@ -87,10 +88,10 @@ class Transactional:
         return self.server.fcall(f"korvet_txn_{function}", 2, *self.keys, *args)
 
     def _told(self, function: str, *args: str | int) -> Told:
-        reply = self._call(function, *args, -1)
+        reply = self._call(function, *args, -1, self.outages)
         if reply[0] == FRESH_ID:
             self._ids += 1
-            reply = self._call(function, *args, self._ids)
+            reply = self._call(function, *args, self._ids, self.outages)
         return Told(*reply[:3], *map(decision_of, reply[3:]))
 
     def init(self, producer: tuple[int, int] = (-1, -1), *, timeout_ms: int = 60_000) -> Told:
@@ -106,7 +107,7 @@ class Transactional:
     ) -> Added:
         flat = [part for pair in (places or {}).items() for part in pair]
         flat += [part for group in groups for part in (group, "")]
-        reply = self._call("add", self.name, *producer, mode, *flat)
+        reply = self._call("add", self.name, *producer, mode, self.outages, *flat)
         return Added(*reply[:3], *map(decision_of, reply[3:]))
 
     def end(self, producer: tuple[int, int], outcome: str = "commit", version: int = 2) -> Told:
@@ -187,6 +188,7 @@ class TransactionLog(Log):
         is_next: bool = False,
         placed: bytes | None = None,
         inline: bytes = b"batch",
+        joins: bool = False,
     ) -> Appended:
         """A batch of a transaction, inline or placed; ``producer`` is id, epoch and base sequence."""
         temporary = [self.temporary()] if placed is not None else []
@@ -195,7 +197,7 @@ class TransactionLog(Log):
         batch = inline if placed is None else b""
         size = len(batch if placed is None else placed)
         args = (self.topic_id, self.run_id, records, size, 1000, 4_000_000_000, *producer, batch)
-        rest = (1 if is_next else "", ordinal, "app" if ordinal else "")
+        rest = (1 if is_next else "", ordinal, "app" if ordinal else "", *([1] if joins else []))
         keys = (*self.keys, *temporary)
         reply: bytes = self.call("korvet_log_append_transactional", *args, *rest, keys=keys)
         return Appended(*map(int, reply.split()))

@@ -37,6 +37,7 @@ class Coordinator:
     code: int = 0
     failures: int = 0
     transactional_id: str = "id"
+    joins: bool = True
     asked: list[str] = field(default_factory=list)
 
     async def ordinal(self, partition: Partition) -> tuple[int, int]:
@@ -224,3 +225,10 @@ async def test_last_stable_offset_is_not_below_the_start(one: Front) -> None:
     await until(lambda: not one.log.stands_at_end(Want(partition, 2, EVERYTHING, is_committed=True)))
     found = await committed(one, partition, 2)
     assert (offsets(found), found.last_stable) == ([1, 3, 4], 5)
+
+
+@pytest.mark.parametrize(("joins", "code"), [(True, OUT_OF_ORDER), (False, 0)])
+async def test_transaction_whose_first_batches_are_lost_is_not_gone_on_with(one: Front, joins: bool, code: int) -> None:
+    """Only where each transaction has an epoch of its own: else its producer may be one that was forgotten."""
+    coordinator = Coordinator(joins=joins)
+    assert (await append(one, await one.partition(), transactional(3), coordinator))[0] == code

@@ -92,6 +92,13 @@ def test_a_batch_that_holds_more_than_memory_should_is_not_opened(codec: str, mo
         first_at_or_after(batch, data, TIME + 490)
 
 
+@pytest.mark.parametrize("codec", [codec for codec in COMPRESS if codec != "none"])
+def test_few_bytes_may_hold_many(codec: str) -> None:
+    number, compress = COMPRESS[codec]
+    plain = bytes(3_000_000)
+    assert records.decompressed(number, compress(plain)) == plain
+
+
 @pytest.mark.parametrize("hostile", [b"\xff" * 1_000_000, b"\x01" + bytes(1_000_000)])
 def test_hostile_records_take_no_time(hostile: bytes) -> None:
     """A number without an end, and a record of a negative length, which would be read again and again."""

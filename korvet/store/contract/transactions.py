@@ -11,7 +11,7 @@ TRANSACTION_FUNCTIONS = (
         name="korvet_txn_init",
         description="give the producer of a transactional id its producer id and epoch, and fence the one before",
         keys=TRANSACTION_KEYS,
-        args=("transactional_id", "timeout", "producer_id", "producer_epoch", "fresh_id"),
+        args=("transactional_id", "timeout", "producer_id", "producer_epoch", "fresh_id", "outages?"),
         reply="{code, producer_id, epoch}; with CONCURRENT_TRANSACTIONS {code, -1, -1, decision}: call again when that "
         "is finished",
     ),
@@ -19,7 +19,7 @@ TRANSACTION_FUNCTIONS = (
         name="korvet_txn_add",
         description="take partitions and groups into a transaction, or verify that they are in it",
         keys=TRANSACTION_KEYS,
-        args=("transactional_id", "producer_id", "producer_epoch", "mode", "members..."),
+        args=("transactional_id", "producer_id", "producer_epoch", "mode", "outages", "members..."),
         reply="{code, ordinal or -1, [code, ...]}, one for each member; with CONCURRENT_TRANSACTIONS {code, -1, [], "
         "decision}",
     ),
@@ -27,7 +27,7 @@ TRANSACTION_FUNCTIONS = (
         name="korvet_txn_end",
         description="decide that a transaction is committed or aborted",
         keys=TRANSACTION_KEYS,
-        args=("transactional_id", "producer_id", "producer_epoch", "decision", "version", "fresh_id"),
+        args=("transactional_id", "producer_id", "producer_epoch", "decision", "version", "fresh_id", "outages?"),
         reply="{code, producer_id, epoch}, or {code, producer_id, epoch, decision} where there is one to be finished, "
         "also with CONCURRENT_TRANSACTIONS",
         allow_oom=True,

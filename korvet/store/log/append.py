@@ -81,6 +81,10 @@ class Membership(Protocol):
     def transactional_id(self) -> str:
         """Whose transaction it is."""
 
+    @property
+    def joins(self) -> bool:
+        """Whether partitions come into the transaction by its batches."""
+
     async def ordinal(self, partition: Partition) -> tuple[int, int]:
         """A code, and where that is 0 the ordinal of the open transaction, which the partition is in.
 
@@ -164,7 +168,8 @@ class Appending:
         else:
             function, keys = "korvet_log_append_transactional", partition.transaction_keys
             ordinal = "" if self._ordinal is None else self._ordinal
-            args = (*args, 1 if self._is_behind else "", ordinal, self._membership.transactional_id)
+            joins = 1 if self._membership.joins else ""
+            args = (*args, 1 if self._is_behind else "", ordinal, self._membership.transactional_id, joins)
         if not is_placed:
             return log.store.fcall(Purpose.APPEND, function, keys, *args)
         keys = (*keys, temporary_batch(partition.keys.log, log.next_token()))
@@ -174,9 +179,10 @@ class Appending:
         """What `korvet_log_append_records` is told of the batch as a whole, behind its sequence."""
         is_next = 1 if self._is_behind else ""
         if self._membership is None:
-            return "", is_next, "", ""
+            return "", is_next, "", "", ""
         ordinal = "" if self._ordinal is None else self._ordinal
-        return "transactional", is_next, ordinal, self._membership.transactional_id
+        joins = 1 if self._membership.joins else ""
+        return "transactional", is_next, ordinal, self._membership.transactional_id, joins
 
     def __await__(self) -> Generator[Any, None, Appended]:
         try:

@@ -37,7 +37,7 @@ class Limits(NamedTuple):
 
 
 _CODECS = {"uncompressed": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
-_LEVELS = {GZIP: "compression.gzip.level", ZSTD: "compression.zstd.level"}
+_LEVELS = {GZIP: "compression.gzip.level", LZ4: "compression.lz4.level", ZSTD: "compression.zstd.level"}
 
 
 def limits_of(catalog: Catalog, topic: Topic) -> Limits:

@@ -177,9 +177,10 @@ class Bank:
         events = list(self._journals.events)
         books = self._auditor.read()
         self.books, self.audits = books, self.audits + 1
-        for claim, found in judged(books, events).items():
-            self.violations[claim] += found
-        self.violations["reader"] += checks.rewritten(self._watch.posted, books.posted)
+        found = judged(books, events)
+        found["reader"] = checks.rewritten(self._watch.posted, books.posted)
+        for claim, violations in found.items():
+            self.violations[claim] += [each for each in violations if each not in self.violations[claim]]
         return books
 
     def kept(self, seconds: float) -> Kept:

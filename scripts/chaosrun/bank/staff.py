@@ -94,6 +94,8 @@ class Staff:
                 process.go_on()
 
     def _take_leave(self, process: Process) -> None:
+        """Of one that ended by itself."""
+        process.kill()
         if process.exit_code != BEGIN_ANEW:
             raise LoadError(f"{process.names} ended with {process.exit_code}:\n{process.last_words()}")
 

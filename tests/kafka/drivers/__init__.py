@@ -20,7 +20,7 @@ ends the driver.
 | `topics` | none | names |
 | `set_offsets` | group, topic, offsets `{partition: offset}` | null |
 | `begin` | transactional_id, timeout_ms | null, once the id's former producer is fenced and this one has its epoch |
-| `transact` | topic, values, outcome, group, offset | null; its outcome is `commit`, `abort` or `open` |
+| `transact` | topic, values, outcome, group, offset, Java: keys | null; its outcome is `commit`, `abort` or `open` |
 | `end` | none | null; closes the transactional producer |
 | `read_committed` | topic, count, timeout_ms | values of partition 0, at least `count` unless the time is over |
 | `topic_id`, `serves`, `delete_records` | see there | of the confluent driver only: the suite's own administration |

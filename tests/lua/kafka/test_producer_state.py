@@ -276,6 +276,25 @@ def test_server_that_takes_over_knows_producers_of_ended_transactions(log: Trans
     assert log.described() == {1: [0, 1, 1000, -1, -1, "app"], 2: [0, -1, 1000, -1, -1, ""]}
 
 
+@kafka("ProducerStateManagerTest.testRejectNonZeroSequenceForTransactionsV2WithEmptyState")
+def test_unknown_producer_of_version_2_begins_with_sequence_zero(log: TransactionLog) -> None:
+    """Each of its transactions has an epoch of its own: what is missing is lost, and must not be committed without."""
+    before = log.dump()
+    assert log.write(1, (1, 0, 5), joins=True).code == VERIFY
+    assert log.write(1, (1, 0, 5), FIRST, joins=True).code == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.write(1, (1, 0, 5), FIRST, placed=b"placed", joins=True).code == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.dump() == before
+    assert log.write(1, (1, 0, 0), FIRST, joins=True).code == NONE
+    assert log.write(1, (1, 0, 1), joins=True).code == NONE
+
+
+@kafka("ProducerStateManagerTest.testAllowNonZeroSequenceForTransactionsV1WithEmptyState")
+@kafka("UnifiedLogTest.testAllowNonZeroSequenceOnFirstAppendNonZeroEpoch")
+def test_unknown_producer_of_version_1_begins_with_any_sequence(log: TransactionLog) -> None:
+    assert log.write(2, (2, 0, 5), FIRST).code == NONE
+    assert log.write(2, (23, 1, 3), FIRST).code == NONE
+
+
 # ---------------------------------------------------------------------- verification, late coordinators
 
 

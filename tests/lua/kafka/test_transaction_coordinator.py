@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
+from tests.lua.group import LATE
 from tests.lua.log import TOPIC_ID
 from tests.lua.transaction import (
     CONCURRENT_TRANSACTIONS,
@@ -208,3 +209,29 @@ def test_only_open_transactions_are_aborted_by_time(server: redis.Redis, set_clo
     assert aborted is not None
     assert (aborted.outcome, told) == ("abort", {"decided": decision, "empty": None})
     assert [one.state for one in ids.values()] == ["Empty", "PrepareAbort", "PrepareCommit", "CompleteCommit"]
+
+
+# ---------------------------------------------------------------------- calls that come late
+
+
+@pytest.mark.parametrize("call", ["init", "add", "verify", "end"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_call_of_a_front_end_that_stood_still_does_nothing(app: Transactional, call: str, version: int) -> None:
+    """By version 1 it would end the next transaction."""
+    producer = app.init().producer
+    app.add(producer, PLACE)
+    app.outages = f"{round(app.now * 1000)}"
+    app.pass_time(2.4)
+    assert app.add(producer, PLACE).code == NONE
+    app.pass_time(0.2)
+    calls: dict[str, Callable[[], tuple[object, ...]]] = {
+        "init": app.init,
+        "add": lambda: app.add(producer, {"u:0": TOPIC_ID}),
+        "verify": lambda: app.add(producer, PLACE, mode="verify"),
+        "end": lambda: app.end(producer, "commit", version),
+    }
+    before = app.describe()
+    assert calls[call]()[0] == LATE
+    assert app.describe() == before
+    app.outages = f"{round(app.now * 1000)}"
+    assert calls[call]()[0] in (NONE, CONCURRENT_TRANSACTIONS)

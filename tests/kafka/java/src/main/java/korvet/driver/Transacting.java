@@ -37,9 +37,12 @@ final class Transacting {
 
     JsonNode transact(JsonNode command) {
         String topic = command.get("topic").asText();
+        JsonNode values = command.get("values");
+        JsonNode keys = command.get("keys");
         producer.beginTransaction();
-        for (JsonNode value : command.get("values")) {
-            producer.send(new ProducerRecord<>(topic, 0, null, value.asText()));
+        for (int at = 0; at < values.size(); at++) {
+            String key = keys == null ? null : keys.get(at).asText();
+            producer.send(new ProducerRecord<>(topic, 0, key, values.get(at).asText()));
         }
         if (!command.get("group").isNull()) {
             OffsetAndMetadata offset = new OffsetAndMetadata(command.get("offset").asLong());
