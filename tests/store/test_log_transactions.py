@@ -290,6 +290,7 @@ async def test_last_stable_offset_is_not_below_the_start(one: Front) -> None:
     (meta,) = await one.log.metas([partition])
     assert meta is not None and meta.stable == 2
     assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
+    await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 5"))
     found = await committed(one, partition, 2)
     assert (offsets(found), found.last_stable) == ([1, 3, 4], 5)
 
