@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -37,6 +38,7 @@ class _Head(NamedTuple):
 
     transactional_id: str | None
     acks: int
+    timeout: timedelta
     name: str
     topic_id: UUID | None
     partition: int
@@ -63,9 +65,9 @@ class Alikes:
         for size, heads in self._heads.items():
             head = heads.get(frame[at : at + size])
             if head is not None and (records := self._records(frame, at + size)) is not None:
-                transactional_id, acks, name, topic_id, partition = head
+                transactional_id, acks, timeout, name, topic_id, partition = head
                 data = [TopicData(name, topic_id, [ProduceData(partition, records)])]
-                return ProduceRequest(transactional_id, acks, data)
+                return ProduceRequest(transactional_id, acks, timeout, data)
         request = decode_request(header, memoryview(frame))
         if len(frame) < LARGE_BYTES:
             self._learn(request, frame, at)
@@ -111,5 +113,5 @@ class Alikes:
         name, topic_id = ("", topic.topic_id) if self._has_topic_ids else (topic.name, None)
         self.heads += 1
         self._heads.setdefault(end - at, {})[frame[at:end]] = _Head(
-            request.transactional_id, request.acks, name, topic_id, part.index
+            request.transactional_id, request.acks, request.timeout, name, topic_id, part.index
         )
