@@ -4,6 +4,11 @@ import signal
 
 import hypothesis
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's business.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and processes inherit that; tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,7 @@ import anyio.to_thread
 from kio.schema.errors import ErrorCode
 
 from korvet.store.log import Limits, Log, Partition
-from korvet.store.schema_keywords import PATIENCE, OutOfPatience
+from korvet.store.schema_keywords import PATIENCE, OutOfPatience, spend
 from korvet.store.value_schema import ValueSchema
 from korvet.wire.batch import CODEC_MASK, MESSAGE_TOO_LARGE, Batch, Refusal, refusal
 from korvet.wire.compacted import keyless
@@ -114,6 +114,7 @@ def _refusal(schema: ValueSchema, batch: Batch, data: bytes | memoryview, cpu_s:
     PATIENCE.begin(cpu_s=cpu_s)
     try:
         for index, value in enumerate(values(batch, data)):
+            spend()
             problem = None if value is None else schema.problem(value)
             if problem is not None:
                 wrong.append((index, problem))

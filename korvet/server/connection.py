@@ -31,6 +31,7 @@ from korvet.api.context import Context, Frontend, Listener
 from korvet.errors import MalformedRequest, StoreFull, StoreUnavailable
 from korvet.wire.codec import (
     API_VERSIONS_KEY,
+    PRODUCE_KEY,
     RequestHeader,
     decode_header,
     decode_request,
@@ -41,6 +42,7 @@ from korvet.wire.codec import (
     is_known,
 )
 from korvet.wire.frames import FrameSplitter
+from korvet.wire.produce_alike import Alikes
 from korvet.wire.proxy_header import ProxyHeader
 
 if TYPE_CHECKING:
@@ -78,10 +80,11 @@ class _Seen(NamedTuple):
     header: RequestHeader
     api: Api | None
     context: Context | None
+    alikes: Alikes | None
 
 
 _NO_HEADER = ProxyHeader(size_bytes=0)
-_NOTHING_SEEN = _Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None)
+_NOTHING_SEEN = _Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None, None)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -104,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._seen = _NOTHING_SEEN
+        self._alikes: Alikes | None = None
         self._contexts: dict[tuple[int, int, str | None], Context] = {}
         self._transport: asyncio.Transport | None = None
         self._scope = anyio.CancelScope()
@@ -166,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------ arrival
 
-    def _arrived(self, frame: memoryview) -> None:
+    def _arrived(self, frame: bytes | memoryview) -> None:
         if self._is_closing or self._draining:
             return
         seen = self._seen
@@ -179,7 +183,10 @@ class Connection(asyncio.BufferedProtocol):
         else:
             queued.api = api
             queued.context = seen.context
-            queued.request = decode_request(seen.header, frame)
+            if seen.alikes is not None and isinstance(frame, bytes):
+                queued.request = seen.alikes.decode(seen.header, frame)
+            else:
+                queued.request = decode_request(seen.header, memoryview(frame))
             if api.start is not None and (self._held_back or not self._start(queued)):
                 self._held_back += 1
         self._queue.append(queued)
@@ -187,9 +194,9 @@ class Connection(asyncio.BufferedProtocol):
         self._server.charged_bytes += queued.charge
         self._wake()
 
-    def _see(self, frame: memoryview) -> _Seen:
+    def _see(self, frame: bytes | memoryview) -> _Seen:
         """Read a header; the next frame's is mostly the same."""
-        header = decode_header(frame)
+        header = decode_header(memoryview(frame))
         api = self._server.apis.get(header.api_key)
         if api is not None and not api.lowest <= header.version <= api.highest:
             api = None
@@ -199,9 +206,15 @@ class Connection(asyncio.BufferedProtocol):
             header=header,
             api=api,
             context=None if api is None else self._context(header),
+            alikes=self._alikes_of(header.version) if header.api_key == PRODUCE_KEY else None,
         )
         self._seen = seen
         return seen
+
+    def _alikes_of(self, version: int) -> Alikes:
+        if self._alikes is None or self._alikes.version != version:
+            self._alikes = Alikes(version)
+        return self._alikes
 
     def _context(self, header: RequestHeader) -> Context:
         key = (header.api_key, header.version, header.client_id)

@@ -60,25 +60,21 @@ class Member(NamedTuple):
     joins: bool
     """Whether partitions come into the transaction by its batches."""
 
-    async def ordinal(self, partition: Partition) -> tuple[int, int]:
-        """The ordinal of the transaction that the partition is in; a code where it is in none.
+    async def ordinals(self, partitions: Sequence[Partition]) -> Sequence[tuple[int, int]]:
+        """The ordinal of the transaction that the partitions are in, for each; a code where one is in none.
 
         As Kafka, this waits a while for the end of the transaction before.
         """
-        name = f"{partition.topic.name}:{partition.index}"
+        members = [(f"{one.topic.name}:{one.index}", one.topic_id) for one in partitions]
         for pause_s in (*_PAUSES_S, None):
             added = await self.transactions.add(
-                self.transactional_id,
-                self.producer_id,
-                self.producer_epoch,
-                [(name, partition.topic_id)],
-                is_verified=not self.joins,
+                self.transactional_id, self.producer_id, self.producer_epoch, members, is_verified=not self.joins
             )
-            code = added.code or added.codes[0]
-            if code != CONCURRENT or pause_s is None:
+            if added.code != CONCURRENT or pause_s is None:
                 break
             await anyio.sleep(pause_s)
-        return code, added.ordinal
+        codes = added.codes if added.code == 0 else [added.code] * len(members)
+        return [(code, added.ordinal) for code in codes]
 
 
 class Transactions:

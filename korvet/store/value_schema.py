@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from korvet.store.schema_keywords import PATIENCE, OutOfPatience, bounded, pattern, spend
+from korvet.store.schema_keywords import PATIENCE, OutOfPatience, bounded, pattern
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -57,7 +57,6 @@ class ValueSchema:
 
         :raises OutOfPatience: by what the thread was given in `PATIENCE`.
         """
-        spend()
         if len(value) > _LONG_VALUE_BYTES:
             PATIENCE.check()
             if len(value) > MOST_VALUE_BYTES:

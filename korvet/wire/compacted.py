@@ -29,6 +29,8 @@ from korvet.wire.batch import (
 from korvet.wire.compress import compressed
 from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
 
+MOST_RECORDS = 500_000
+"""Of one batch: what is known of each while it is open takes some 300 bytes, and a few kilobytes may hold millions."""
 _UNDECODABLE = (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError)
 
 
@@ -49,8 +51,9 @@ class Record(NamedTuple):
 def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
     """The decompressed records of a stored batch, and what they are.
 
-    :raises UndecodableRecords: also where the batch holds something else than its header says.
+    :raises UndecodableRecords: also where the batch holds something else than its header says, or too many.
     """
+    _check_count(batch)
     try:
         plain = decompressed(batch.attributes & CODEC_MASK, data[HEADER_BYTES:])
         records, at, last = [], 0, -1
@@ -65,6 +68,13 @@ def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
     except _UNDECODABLE as error:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
     return plain, records
+
+
+def _check_count(batch: Batch) -> None:
+    if batch.records > MOST_RECORDS:
+        raise UndecodableRecords(
+            f"a batch of {batch.records} records, which are at most {MOST_RECORDS} where one compacts"
+        )
 
 
 def _record(plain: bytes, start: int) -> Record:
@@ -87,8 +97,9 @@ def _record(plain: bytes, start: int) -> Record:
 def keyless(batch: Batch, data: bytes | memoryview) -> Iterator[int]:
     """The places in a batch of the records without keys; what is held is the decompressed batch alone.
 
-    :raises UndecodableRecords: while they are gone through.
+    :raises UndecodableRecords: while they are gone through; also where `opened` would not open the batch.
     """
+    _check_count(batch)
     try:
         plain = decompressed(batch.attributes & CODEC_MASK, bytes(data[HEADER_BYTES:]))
         at = 0

@@ -1,11 +1,12 @@
 """Kafka's frames out of a byte stream, without I/O: a size as int32, then that many bytes.
 
 Made for ``asyncio.BufferedProtocol``: the transport writes into what `get_buffer` returns, `received` is told how much.
-Small frames pass through a scratch buffer that is reused, and are copied out of it. A frame that is larger than half of
-it gets a buffer of its own as soon as its size is known, and the transport receives straight into that; its bytes are
-never copied again. A size that is refused is refused before anything is allocated for it. What is announced is not
-believed: beyond `TRUSTED_BYTES` a buffer grows, by doubling, only as the bytes arrive. Who has sent a large frame is
-believed that much at the next one, up to `MOST_TRUSTED_BYTES`, so that steady producers pay for no growth.
+Small frames pass through a scratch buffer that is reused, and are copied out of it as bytes. A frame that is larger
+than half of it gets a buffer of its own as soon as its size is known, and the transport receives straight into that;
+its bytes are never copied again. A size that is refused is refused before anything is allocated for it. What is
+announced is not believed: beyond `TRUSTED_BYTES` a buffer grows, by doubling, only as the bytes arrive. Who has sent a
+large frame is believed that much at the next one, up to `MOST_TRUSTED_BYTES`, so that steady producers pay for no
+growth.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ _OTHER_PROTOCOLS = {
 """What else a connection may begin with, by its first bytes."""
 
 
-def _nobody(_frame: memoryview) -> None:
+def _nobody(_frame: bytes | memoryview) -> None:
     """Take a frame for a connection that is gone."""
 
 
 class FrameSplitter:
-    """Splits one connection's bytes; read-only views of whole frames (without their size) go to ``deliver``."""
+    """Splits one connection's bytes; whole frames (without their size) go to ``deliver``: small ones as bytes, large
+    ones as read-only views."""
 
     __slots__ = (
         "_deliver", "_got", "_have", "_large", "_large_bytes", "_max_frame_bytes", "_scratch", "_trusted_bytes", "_view"
     )  # fmt: skip
 
     def __init__(
-        self, deliver: Callable[[memoryview], None], *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+        self, deliver: Callable[[bytes | memoryview], None], *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     ) -> None:
         self._deliver = deliver
         self._max_frame_bytes = max_frame_bytes
@@ -119,7 +121,7 @@ class FrameSplitter:
                     self._begin_large(size, view[at + 4 : have])
                     return
                 break
-            self._deliver(memoryview(bytes(view[at + 4 : end])))
+            self._deliver(bytes(view[at + 4 : end]))
             at = end
         if at:
             view[: have - at] = view[at:have]

@@ -10,7 +10,8 @@ from typing import Any
 import crc32c
 import pytest
 
-from korvet.wire.batch import ZSTD
+from korvet.wire.batch import HEADER, ZSTD
+from korvet.wire.compacted import MOST_RECORDS
 from korvet.wire.compress import compressed
 from tests.api.data import connected, fetch, fetch_request, offsets, produce, produce_request, wanted
 from tests.api.raw import created
@@ -77,3 +78,15 @@ def test_errors_that_are_named_are_few(broker: KorvetServer) -> None:
     assert [error["batch_index"] for error in answer["record_errors"]] == list(range(100))
     (read,) = fetch(broker.port, topic, wanted(0))
     assert offsets(read) == []
+
+
+def test_compacted_topic_takes_no_batch_of_too_many_records(broker: KorvetServer) -> None:
+    """Some kilobytes that would take hundreds of megabytes while they are open, whenever the topic is compacted."""
+    topic = created(broker.port, cleanup_policy="compact")
+    data = batch(1, b"k", b"")
+    header = HEADER.unpack_from(data)
+    data = HEADER.pack(*header[:6], MOST_RECORDS, *header[7:12], MOST_RECORDS + 1) + data[HEADER.size :]
+    data = data[:17] + struct.pack(">I", crc32c.crc32c(data[21:])) + data[21:]
+    answer = produce(broker.port, topic, data)
+    assert answer["error_code"] == "INVALID_RECORD"
+    assert answer["error_message"].startswith(f"a batch of {MOST_RECORDS + 1} records, ")

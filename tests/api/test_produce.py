@@ -152,6 +152,7 @@ def test_a_request_without_topics_or_partitions_has_an_empty_answer(broker: Korv
         assert connection.ask("produce", 12, acks=-1, timeout=1000, topic_data=nothing)["responses"] == []
 
 
+@kafka("UnifiedLogTest.testMessageSizeCheck")
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_batch_above_the_topics_limit_is_too_large_and_the_connection_lives(broker: KorvetServer, size: int) -> None:
     data = records(3, size)

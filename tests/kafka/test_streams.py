@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Res
 from confluent_kafka.cimpl import NewTopic
 
 from tests.api.raw import ask
-from tests.kafka.builds import java_command
+from tests.kafka.builds import java_command, tools_command
 from tests.kafka.process import Driver
 from tests.kafka.test_many_frontends import Fleet
 from tests.kafka.waiting import TIMEOUT_S, poll_until
@@ -120,6 +120,12 @@ class WordCount:
     def total(self) -> int:
         return self.latest().total()
 
+    def starts(self, topic: str) -> list[int]:
+        """The offsets at which its partitions begin."""
+        places = [confluent_kafka.TopicPartition(topic, index) for index in range(PARTITIONS)]
+        bounds = [self._consumer.get_watermark_offsets(place, TIMEOUT_S) for place in places]
+        return [bound[0] for bound in bounds if bound is not None]
+
     def configs_of(self, topic: str) -> dict[str, str]:
         """What is set for a topic."""
         (found,) = self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
@@ -133,10 +139,10 @@ def stack() -> Iterator[ExitStack]:
         yield entered
 
 
-def test_word_count_at_its_defaults(stack: ExitStack, bootstrap: str, tmp_path: Path) -> None:
+def test_word_count_at_its_defaults_and_again_after_a_reset(stack: ExitStack, bootstrap: str, tmp_path: Path) -> None:
     application = WordCount(stack, bootstrap, tmp_path)
     application.give(300)
-    instance = application.start("only")
+    instance = application.start("first")
     application.read_all()
     assert all(counts == sorted(set(counts)) for counts in application.counted.values())
     application.give(300)
@@ -152,6 +158,25 @@ def test_word_count_at_its_defaults(stack: ExitStack, bootstrap: str, tmp_path: 
         "message.timestamp.type": "CreateTime",
         "retention.ms": "-1",
         "segment.bytes": "52428800",
+    }
+    reset(stack, bootstrap, application)
+    application.counted.clear()
+    application.start("second")
+    application.read_all()
+
+
+def reset(stack: ExitStack, bootstrap: str, application: WordCount) -> None:
+    """Have Kafka's tool put an application to its beginning; what it had made for itself is gone then."""
+    tools = Driver(tools_command())
+    stack.callback(tools.stop)
+    # By force, since Streams does not leave its group when it ends.
+    arguments = ["--bootstrap-server", bootstrap, "--application-id", application.name, "--force"]
+    arguments += ["--input-topics", application.topic(LINES)]
+    told = tools.call("run", tool="org.apache.kafka.tools.StreamsResetter", arguments=arguments)
+    assert told["exit"] == 0, told["output"]
+    topics = application.admin.list_topics(timeout=TIMEOUT_S).topics
+    assert {name for name in topics if application.name in name} == {
+        application.topic(name) for name in (LINES, COUNTS)
     }
 
 
@@ -177,6 +202,7 @@ def test_every_count_once_though_an_instance_and_a_front_end_die(
     application.read_all()
     for word, counts in application.counted.items():
         assert counts == list(range(1, application.given[word] + 1)), word
+    assert any(start > 0 for start in application.starts(f"{application.name}-{STORE}-repartition"))
 
 
 def coordinator_of(fleet: Fleet, group: str) -> KorvetServer:

@@ -1,7 +1,7 @@
-"""A front-end dies or stands still in the midst of ending a transaction; another one brings it to its end.
+"""A front-end dies in the midst of ending a transaction; another one brings it to its end.
 
-Where it stands is seen by MONITOR: at the first call of a function, the process gets its signal. What it wakes up with
-later belongs to a transaction that is over, and touches none that began since.
+Where it stands is seen by MONITOR: at the first call of a function, the process is killed. One that stands still and
+goes on later: `test_transactions_stopped`.
 """
 
 from __future__ import annotations
@@ -37,26 +37,20 @@ def front_ends(valkey_server: Server) -> Iterator[Callable[[], KorvetServer]]:
         def start() -> KorvetServer:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
             server = KorvetServer(directory, redis_url=valkey_server.url, namespace=namespace)
-            stack.callback(_end, server)
+            stack.callback(server.kill)
             return server.start()
 
         yield start
 
 
-def _end(server: KorvetServer) -> None:
-    if server.is_running:
-        os.kill(server.pid, signal.SIGCONT)
-    server.kill()
-
-
-def signalled_at(server: Server, function: str, victim: KorvetServer, number: signal.Signals, work: Any) -> None:
-    """Do work in a thread, and signal a front-end when the function is called first."""
+def killed_at(server: Server, function: str, victim: KorvetServer, work: Any) -> None:
+    """Do work in a thread, and kill a front-end when the function is called first."""
     doing = threading.Thread(target=_try, args=(work,), daemon=True)
     with server.client() as client, client.monitor() as monitor:
         doing.start()
         for command in monitor.listen():
             if f" {function} " in f" {command['command']} ":
-                os.kill(victim.pid, number)
+                os.kill(victim.pid, signal.SIGKILL)
                 break
 
 
@@ -89,7 +83,7 @@ def test_what_a_killed_front_end_left_is_finished_by_another(
     mine = producer(dying.port)
     opened(dying.port, topic, group, mine)
     again = Producer(other.port, mine.transactional_id, 2, mine.producer_id, mine.epoch)
-    signalled_at(valkey_server, step, dying, signal.SIGKILL, lambda: mine.end(commit=commit))
+    killed_at(valkey_server, step, dying, lambda: mine.end(commit=commit))
     expected = "CompleteCommit" if commit else "CompleteAbort"
     poll_until(lambda: described(other.port, again.transactional_id)["transaction_state"] == expected, expected)
     assert again.end(commit=commit) == "NONE"
@@ -99,30 +93,6 @@ def test_what_a_killed_front_end_left_is_finished_by_another(
     assert committed(other.port, group, (topic, 0), stable=True) == [(1 if commit else -1, "NONE")]
     opened(other.port, topic, group, again)
     assert again.end() == "NONE"
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_front_end_that_wakes_up_late_touches_no_later_transaction(
-    valkey_server: Server, front_ends: Callable[[], KorvetServer], step: str
-) -> None:
-    sleeping, other = front_ends(), front_ends()
-    topic, group = created(sleeping.port, partitions=PARTITIONS), unique("g")
-    mine = producer(sleeping.port)
-    opened(sleeping.port, topic, group, mine)
-    again = Producer(other.port, mine.transactional_id, 2, mine.producer_id, mine.epoch)
-    signalled_at(valkey_server, step, sleeping, signal.SIGSTOP, lambda: mine.end(commit=False))
-    poll_until(lambda: described(other.port, again.transactional_id)["transaction_state"] == "CompleteAbort", "the end")
-    assert again.end(commit=False) == "NONE"
-    opened(other.port, topic, group, again)
-    os.kill(sleeping.pid, signal.SIGCONT)
-    # The sleeper answers again when its late calls are behind it.
-    assert described(sleeping.port, again.transactional_id)["transaction_state"] == "Ongoing"
-    assert [read(sleeping.port, topic, partition) for partition in range(PARTITIONS)] == (
-        [[(0, 0x10), (1, 0x30)]] * PARTITIONS
-    )
-    assert again.end() == "NONE"
-    assert [len(read(other.port, topic, partition)) for partition in range(PARTITIONS)] == [4] * PARTITIONS
-    assert committed(other.port, group, (topic, 0), stable=True) == [(1, "NONE")]
 
 
 def test_a_producer_goes_on_at_another_front_end(front_ends: Callable[[], KorvetServer]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from korvet.errors import StoreError, StoreUnavailable
 from korvet.store.groups import Groups
 from korvet.store.log import Ending, Log, Partition, Want
-from korvet.store.log.append import Membership
+from korvet.store.log.append import Membership, verify_together
 from korvet.store.outages import Outages
 from korvet.store.transactions import Member, Transactions
 from korvet.wire.fetch_response import PartitionRead
@@ -29,7 +30,7 @@ OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
 OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
 
 
-@dataclass
+@dataclass(eq=False)
 class Coordinator:
     """Answers with what it is given, and counts how often it was asked."""
 
@@ -40,12 +41,12 @@ class Coordinator:
     joins: bool = True
     asked: list[str] = field(default_factory=list)
 
-    async def ordinal(self, partition: Partition) -> tuple[int, int]:
-        self.asked.append(partition.topic.name)
+    async def ordinals(self, partitions: Sequence[Partition]) -> Sequence[tuple[int, int]]:
+        self.asked.append(",".join(f"{one.topic.name}:{one.index}" for one in partitions))
         if self.failures:
             self.failures -= 1
             raise StoreUnavailable("away", outcome_unknown=False)
-        return self.code, self.ordinal_
+        return [(self.code, self.ordinal_)] * len(partitions)
 
 
 def transactional(sequence: int, epoch: int = 0, size: int = 10, count: int = 1) -> bytes:
@@ -100,6 +101,74 @@ async def test_a_batch_that_fails_when_it_is_sent_again_holds_up_those_behind_it
     assert (await appends[1]).code == OUT_OF_ORDER
     assert await append(one, partition, first, coordinator) == (0, 0)
     assert await append(one, partition, second, coordinator) == (0, 1)
+
+
+async def test_what_is_sent_together_is_verified_together(one: Front) -> None:
+    topic, coordinator = await one.topic(4), Coordinator()
+    partitions = [one.log.partition(topic, index) for index in range(4)]
+    # The transaction is open in the first one.
+    assert await append(one, partitions[0], transactional(0), coordinator) == (0, 0)
+    coordinator.asked.clear()
+    sent = [transactional(int(number == 0), size=LARGE if number == 2 else 10) for number in range(4)]
+    calls = zip(partitions, sent, strict=True)
+    appends = [one.log.append(partition, header(data), data, coordinator) for partition, data in calls]
+    await verify_together(appends)
+    assert coordinator.asked == [",".join(f"{topic.name}:{index}" for index in (1, 2, 3))]
+    assert [(await each).base_offset for each in appends] == [1, 0, 0, 0]
+    assert len(coordinator.asked) == 1
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_what_is_refused_together_holds_up_what_is_behind_it(one: Front, is_away: bool) -> None:
+    topic, coordinator = await one.topic(2), Coordinator(failures=int(is_away), code=0 if is_away else ABORTABLE)
+    partitions = [one.log.partition(topic, index) for index in range(2)]
+    first, second = transactional(0), transactional(1)
+    appends = [one.log.append(partition, header(first), first, coordinator) for partition in partitions]
+    later = [one.log.append(partition, header(second), second, coordinator) for partition in partitions]
+    await verify_together(appends)
+    coordinator.code = 0
+    for each in appends:
+        if is_away:
+            with pytest.raises(StoreUnavailable):
+                await each
+        else:
+            assert (await each).code == ABORTABLE
+    assert [(await each).code for each in later] == [OUT_OF_ORDER] * 2
+    for partition in partitions:
+        assert await append(one, partition, first, coordinator) == (0, 0)
+        assert await append(one, partition, second, coordinator) == (0, 1)
+
+
+async def test_what_older_histories_left_open_is_aborted_before_what_is_verified_together(one: Front) -> None:
+    topic = await one.topic(2)
+    partitions = [one.log.partition(topic, index) for index in range(2)]
+    for partition in partitions:
+        assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
+    data, coordinator = transactional(0, epoch=1), Coordinator(9)
+    appends = [one.log.append(partition, header(data), data, coordinator) for partition in partitions]
+    await verify_together(appends)
+    assert [(await each).base_offset for each in appends] == [2, 2]
+
+
+async def test_abort_that_fails_holds_up_what_is_behind_it(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await one.partition()
+    assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
+
+    abort, failures = Log.abort_older, [StoreUnavailable("away", outcome_unknown=True)]
+
+    async def fail_once(self: Log, partition: Partition, than: Ending) -> None:
+        if failures:
+            raise failures.pop()
+        await abort(self, partition, than)
+
+    monkeypatch.setattr(Log, "abort_older", fail_once)
+    first, second = transactional(0, epoch=1), transactional(1, epoch=1)
+    appends = [one.log.append(partition, header(data), data, Coordinator(9)) for data in (first, second)]
+    with pytest.raises(StoreUnavailable):
+        await appends[0]
+    assert (await appends[1]).code == OUT_OF_ORDER
+    assert await append(one, partition, first, Coordinator(9)) == (0, 2)
+    assert await append(one, partition, second, Coordinator(9)) == (0, 3)
 
 
 async def test_a_coordinators_code_is_the_outcome(one: Front) -> None:
@@ -221,8 +290,7 @@ async def test_last_stable_offset_is_not_below_the_start(one: Front) -> None:
     (meta,) = await one.log.metas([partition])
     assert meta is not None and meta.stable == 2
     assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
-    # What its channel told of the end before may be taken for the truth until it tells of this.
-    await until(lambda: not one.log.stands_at_end(Want(partition, 2, EVERYTHING, is_committed=True)))
+    await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 5"))
     found = await committed(one, partition, 2)
     assert (offsets(found), found.last_stable) == ([1, 3, 4], 5)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.store.bulk import LEAST_BYTES
@@ -72,6 +72,7 @@ async def answers(replies: Sequence[tuple[bytes, bytes, Any]], cuts: Sequence[in
     return [future.result() for future in futures]
 
 
+@settings(max_examples=60)
 @given(replies=st.lists(REPLIES, max_size=12), data=st.data())
 def test_replies_are_the_same_wherever_reads_are_cut(
     replies: list[tuple[bytes, bytes, Any]], data: st.DataObject

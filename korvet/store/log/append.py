@@ -14,9 +14,14 @@ producer without idempotence retries. While a partition is being repaired nothin
 **Transactions.** A batch of a transaction is sent without its ordinal. Where the partition has an open transaction of
 that producer and epoch it is appended. Else the answer is VERIFY: who coordinates the transaction is asked for its
 ordinal (`Membership`), and the batch is sent again with it, in the producer's order as above. Nobody else waits for
+<<<<<<< HEAD
 that. Where the coordinator refuses, or cannot be asked, the batch counts as failed for those behind it.
 
 **Records.** Where a topic stores them one by one, the arguments that make entries of them come instead of the batch.
+=======
+that. The batches of one request ask together, and are sent again together (`verify_together`). Where the coordinator
+refuses, or cannot be asked, the batch counts as failed for those behind it.
+>>>>>>> main
 """
 
 from __future__ import annotations
@@ -31,7 +36,8 @@ from korvet.errors import KorvetError, SlotMoving, StoreError
 from korvet.store.client import Argument, Purpose
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.keys import temporary_batch
-from korvet.store.log.partition import Partition, RecentBatch
+from korvet.store.log.partition import AppendHead, Partition, RecentBatch
+from korvet.store.resp import pack_command
 
 if TYPE_CHECKING:
     from korvet.store.log import Log
@@ -85,8 +91,8 @@ class Membership(Protocol):
     def joins(self) -> bool:
         """Whether partitions come into the transaction by its batches."""
 
-    async def ordinal(self, partition: Partition) -> tuple[int, int]:
-        """A code, and where that is 0 the ordinal of the open transaction, which the partition is in.
+    async def ordinals(self, partitions: Sequence[Partition]) -> Sequence[tuple[int, int]]:
+        """For each partition a code, and where that is 0 the ordinal of the open transaction, which it is in.
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
@@ -111,6 +117,7 @@ class Appending:
         "_partition",
         "_repairs",
         "_reply",
+        "_was_sent_again",
     )
 
     def __init__(
@@ -126,6 +133,7 @@ class Appending:
         self._entries = entries
         self._membership = membership
         self._ordinal: int | None = None
+        self._was_sent_again = False
         self._partition = partition
         self._batch = batch
         self._data = data
@@ -137,6 +145,11 @@ class Appending:
             partition.in_flight.add(batch, self._reply)
 
     @property
+    def partition(self) -> Partition:
+        """Where it is appended."""
+        return self._partition
+
+    @property
     def reply(self) -> asyncio.Future[Any]:
         """The function's answer to what was sent last."""
         return self._reply
@@ -146,9 +159,12 @@ class Appending:
         self._repairs = partition.repairs
         is_large = len(data) >= INLINE_LIMIT_BYTES and self._entries is None
         is_placed = self._is_placed = is_large and not log.store.is_open(partition.keys.log)
+        run_id = partition.run_id or log.find_run_id(partition)
+        if not (is_placed or self._is_behind or self._membership or self._entries):
+            return log.store.send(Purpose.APPEND, partition.keys.log, packed_append(partition, run_id, batch, data))
         args: tuple[Argument, ...] = (
             partition.topic_id,
-            partition.run_id or log.find_run_id(partition),
+            run_id,
             batch.records,
             len(data),
             batch.max_timestamp,
@@ -189,9 +205,13 @@ class Appending:
             reply = yield from self._reply.__await__()
         except SlotMoving:
             reply = self._not_placed()
+        except KorvetError as error:
+            if self._was_sent_again:
+                self._fail(error)
+            raise
         appended = _parsed(reply)
         if appended.code != 0:
-            if appended.code == VERIFY:
+            if appended.code == VERIFY or (appended.code == _CONCURRENT and self._was_sent_again):
                 appended = yield from self._verify(appended).__await__()
             if self._may_be_repaired(appended):
                 appended = yield from self._repair(appended).__await__()
@@ -199,6 +219,37 @@ class Appending:
                 return appended if self._membership is None or appended.code != _FENCED else _NOT_JUDGED
         self._note(appended)
         return appended
+
+    @property
+    def membership_to_ask(self) -> Membership | None:
+        """Whom to ask for the ordinal, where the answer to the first try is that somebody is to be asked.
+
+        Where a batch before this one was sent again meanwhile, it is to be sent again first.
+        """
+        if self._membership is None or self._reply.cancelled() or self._reply.exception() is not None:
+            return None
+        is_first = self._partition.repairs == self._repairs and not self._was_sent_again
+        return self._membership if is_first and _parsed(self._reply.result()).code == VERIFY else None
+
+    def send_verified(self, code: int, ordinal: int) -> None:
+        """Send again with the ordinal that was asked for, or take the code for the outcome."""
+        if code != 0:
+            self.refuse(b"%d -1 -1 -1" % code, StoreError("not in a transaction"))
+            return
+        self._ordinal, self._was_sent_again = ordinal, True
+        self._is_behind = self._partition.in_flight.is_behind_a_failure(self._batch)
+        self._partition.repairs += 1
+        self._reply = self._send()
+
+    def refuse(self, outcome: bytes | KorvetError, why: KorvetError) -> None:
+        """Let this be the answer, a text or a failure, and the batch count as failed."""
+        self._fail(why)
+        self._reply = asyncio.get_running_loop().create_future()
+        if isinstance(outcome, bytes):
+            self._reply.set_result(outcome)
+        else:
+            self._reply.set_exception(outcome)
+            self._reply.exception()
 
     def _may_be_repaired(self, appended: Appended) -> bool:
         if appended.code in _OUT_OF_SEQUENCE:
@@ -231,7 +282,11 @@ class Appending:
                 # Left open by a history of which the coordinator does not know.
                 batch = self._batch
                 later = Ending(self._ordinal, batch.producer_id, batch.producer_epoch, is_commit=False)
-                await self._log.abort_older(partition, later)
+                try:
+                    await self._log.abort_older(partition, later)
+                except KorvetError as error:
+                    self._fail(error)
+                    raise
                 appended = await self._send_again()
             if appended.code != VERIFY:
                 break
@@ -256,7 +311,7 @@ class Appending:
         if self._membership is None:
             raise StoreError(f"{self._partition.keys.log} asks for the transaction of a batch that has none")
         try:
-            code, self._ordinal = await self._membership.ordinal(self._partition)
+            ((code, self._ordinal),) = await self._membership.ordinals([self._partition])
         except KorvetError as error:
             self._fail(error)
             raise
@@ -302,10 +357,57 @@ class Appending:
             log.recent.add(partition, appended.base_offset, batch)
 
 
+async def verify_together(appendings: Sequence[Appending]) -> None:
+    """Have the batches of one request that are to be verified ask once for all, and send them again in one turn.
+
+    Raises nothing: what fails is the outcome of its batch. What is refused again asks by itself.
+    """
+    if len(appendings) < 2:
+        return
+    await asyncio.wait([one.reply for one in appendings])
+    asking: dict[Membership, list[Appending]] = {}
+    for one in appendings:
+        if (membership := one.membership_to_ask) is not None:
+            asking.setdefault(membership, []).append(one)
+    for membership, some in asking.items():
+        try:
+            told = await membership.ordinals([one.partition for one in some])
+        except KorvetError as error:
+            for one in some:
+                one.refuse(error, error)
+            continue
+        for one, (code, ordinal) in zip(some, told, strict=True):
+            one.send_verified(code, ordinal)
+
+
 def _alone(data: bytes | memoryview) -> bytes | memoryview:
     if isinstance(data, memoryview) and data.obj is not None and len(data.obj) > 2 * len(data):  # type: ignore[arg-type]
         return bytes(data)
     return data
+
+
+def packed_append(partition: Partition, run_id: str, batch: Batch, data: bytes | memoryview) -> bytes:
+    """The call of korvet_log_append for a batch that goes through it, as bytes.
+
+    Packed by hand, for most of it is the same for every batch of a partition; packing it anew each time would be a
+    tenth of all that a front-end does for a small request.
+    """
+    if partition.append_head.run_id != run_id:
+        partition.append_head = AppendHead(run_id, _append_head(partition, run_id))
+    size = str(len(data))
+    numbers = (
+        str(batch.records), size, str(batch.max_timestamp), str(batch.crc),
+        str(batch.producer_id) if batch.producer_id >= 0 else "-1", str(batch.producer_epoch), str(batch.base_sequence),
+    )  # fmt: skip
+    middle = "".join([f"${len(number)}\r\n{number}\r\n" for number in numbers])
+    return b"".join((partition.append_head.packed, f"{middle}${size}\r\n".encode(), data, b"\r\n"))
+
+
+def _append_head(partition: Partition, run_id: str) -> bytes:
+    function, keys = "korvet_log_append", partition.keys
+    packed = pack_command(("FCALL", function, len(keys), *keys, partition.topic_id, run_id))
+    # The count in front, of these and of the eight that follow.
+    return b"*%d" % (len(keys) + 13) + packed[packed.index(b"\r\n") :]
 
 
 def _parsed(reply: bytes) -> Appended:
