@@ -37,6 +37,7 @@ from korvet.api.record_values import is_short, judge_keys, recompressed_for, ref
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
 from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
+from korvet.store.log.append import verify_together
 from korvet.store.log.replicas import Held
 from korvet.store.transactions import Member
 from korvet.wire.batch import (
@@ -303,6 +304,8 @@ class _Produced:
         return self._answer().__await__()
 
     async def _answer(self) -> Answer:
+        pending = [one for _, outcomes in self._topics for one in outcomes if isinstance(one, _Pending)]
+        await verify_together([one.appending for one in pending if one.appending is not None])
         topics = [
             (name, [p if isinstance(p, PartitionAnswer) else await _settled(self._ctx, p) for p in outcomes])
             for name, outcomes in self._topics
