@@ -25,7 +25,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.acks import ALL, ask_for_replicas, lacks_replicas
+from korvet.api.acks import ALL, ask_for_replicas, ask_for_room, lacks_replicas
 from korvet.api.context import Context
 from korvet.api.data_failures import (
     KAFKA_STORAGE_ERROR,
@@ -113,6 +113,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     plan = _plan(ctx, request, may_wait=False)
     assert plan is not None
     for _, _, partition, _, _ in plan[1]:
+        await ask_for_room(ctx, partition)
         await ask_for_replicas(ctx, request, partition)
     return await _begin(ctx, request, await _opened(ctx, request, plan), is_opened=True)
 
@@ -177,6 +178,7 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
                 partition is None
                 or partition.repairing
                 or _must_be_opened(ctx, partition, batch)
+                or ctx.frontend.log.reserve.is_used_up(partition.keys.log)
                 or lacks_replicas(ctx, request, partition) is None
             ):
                 return None
@@ -262,21 +264,36 @@ def _append(
         batch, records = stamped(batch, records, batch.attributes | LOG_APPEND_TIME, now_ms)
     elif batch.attributes & LOG_APPEND_TIME:
         batch, records = stamped(batch, records, batch.attributes & ~LOG_APPEND_TIME, batch.max_timestamp)
-    member = None
-    if batch.attributes & TRANSACTIONAL and batch.producer_id >= 0:
-        joins = ctx.version >= _JOINS_SINCE
-        member = Member(
-            ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins
-        )
-    if limits.copies == 1 or request.acks != ALL:
-        return _Pending(partition, log.append(partition, batch, records, member), append_time=append_time)
-    if lacks_replicas(ctx, request, partition):
-        why = f"Fewer servers are in sync than min.insync.replicas={limits.copies}"
+    return _send(ctx, request, partition, batch, records, append_time)
+
+
+def _send(
+    ctx: Context, request: Any, partition: Partition, batch: Batch, records: bytes | memoryview, append_time: int
+) -> Outcome:
+    """Send a batch to Redis, where there is room for it, and replicas if it is to wait for them."""
+    log = ctx.frontend.log
+    if log.reserve.is_used_up(partition.keys.log):
+        log.reserve.note_full(True)
+        partition.in_flight.refuse(batch, "redis is nearly at maxmemory")
+        return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
+    copies = log.limits(partition).copies if request.acks == ALL else 1
+    if copies > 1 and lacks_replicas(ctx, request, partition):
+        why = f"Fewer servers are in sync than min.insync.replicas={copies}"
         partition.in_flight.refuse(batch, why)
         return PartitionAnswer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
-    appending = log.append(partition, batch, records, member)
-    held = log.replicas.hold(partition, appending.reply, limits.copies)
+    log.reserve.take(partition.keys.log, len(records))
+    appending = log.append(partition, batch, records, _membership(ctx, request, batch))
+    if copies == 1:
+        return _Pending(partition, appending, append_time=append_time)
+    held = log.replicas.hold(partition, appending.reply, copies)
     return _Pending(partition, appending, append_time=append_time, held=held, timeout_s=request.timeout.total_seconds())
+
+
+def _membership(ctx: Context, request: Any, batch: Batch) -> Member | None:
+    if not batch.attributes & TRANSACTIONAL or batch.producer_id < 0:
+        return None
+    joins = ctx.version >= _JOINS_SINCE
+    return Member(ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins)
 
 
 def _judge_timestamps(batch: Batch, limits: Limits, now_ms: int) -> Refusal | None:
@@ -340,10 +357,10 @@ async def _settled(ctx: Context, pending: _Pending) -> PartitionAnswer:
             code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
     except KorvetError as error:
         if isinstance(error, StoreFull):
-            log.note_full(True)
+            log.reserve.note_full(True)
         return PartitionAnswer(partition.index, failure_code(error, "produce"))
-    if log.is_full:
-        log.note_full(False)
+    if log.reserve.is_full:
+        log.reserve.note_full(False)
     if code in (0, NOT_ENOUGH_REPLICAS_AFTER_APPEND):
         return PartitionAnswer(partition.index, code, base_offset, pending.append_time, log_start)
     if code == GONE:
