@@ -111,6 +111,7 @@ end
 redis.register_function{
   function_name = 'korvet_catalog_configure',
   callback = catalog.configure,
+  flags = { 'allow-oom' },
   description = 'change cluster-wide dynamic settings',
 }
 

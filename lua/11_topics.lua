@@ -97,6 +97,7 @@ end
 redis.register_function{
   function_name = 'korvet_topic_configure',
   callback = topic.configure,
+  flags = { 'allow-oom' },
   description = 'change what is set for a topic',
 }
 

@@ -1,4 +1,4 @@
-"""What acks=all asks of a partition before its batches are sent.
+"""What there must be before a batch is sent: room for it and, where acks is all, replicas.
 
 Source: Partition.appendRecordsToLeader
 """
@@ -30,3 +30,11 @@ async def ask_for_replicas(ctx: Context, request: Any, partition: Partition) -> 
     if lacks_replicas(ctx, request, partition) is None:
         with suppress(KorvetError):
             await ctx.frontend.log.replicas.ask(partition)
+
+
+async def ask_for_room(ctx: Context, partition: Partition) -> None:
+    """Where a partition's server had hardly any memory left, see whether that is still so."""
+    reserve = ctx.frontend.log.reserve
+    if reserve.is_used_up(partition.keys.log):
+        with suppress(KorvetError):
+            await reserve.ask(partition.keys.log)

@@ -7,6 +7,9 @@ What is not committed is -1 without an error, also where the group or the topic 
 belongs to a former topic of the same name. With require_stable, what an open transaction may change is
 UNSTABLE_OFFSET_COMMIT.
 
+Where the group cannot be read, its partitions up to version 7 carry NOT_COORDINATOR beside the error for all, which
+Kafka has alone: aiokafka 0.14 does not look at that one, and would begin anew where nothing seems to be committed.
+
 Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets
 """
 
@@ -19,14 +22,14 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.context import Context
-from korvet.api.group_failures import failure_code
+from korvet.api.group_failures import COORDINATOR_NOT_AVAILABLE, failure_code
 from korvet.errors import KorvetError
 from korvet.store.catalog import Catalog
 from korvet.store.group_types import Offset, Place
 
-_TOP_LEVEL_ERROR_SINCE: Final = 2
 _BATCHED_SINCE: Final = 8
 _UNSTABLE_OFFSET_COMMIT: Final = ErrorCode.unstable_offset_commit
+_NOT_COORDINATOR: Final = int(ErrorCode.not_coordinator)
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
@@ -38,11 +41,11 @@ async def handle(ctx: Context, request: Any) -> Answer:
         answers = [(asked.group_id, await _answer(ctx, asked, is_stable)) for asked in request.groups]
         return {"groups": [{"group_id": group_id, **answer} for group_id, answer in answers]}
     answer = await _answer(ctx, request, is_stable)
-    code = answer["error_code"]
-    if code != 0 and ctx.version < _TOP_LEVEL_ERROR_SINCE:
-        for topic in answer["topics"]:
-            for entry in topic["partitions"]:
-                entry["error_code"] = code
+    if (code := answer["error_code"]) != 0:
+        answer["topics"] = [
+            {"name": topic.name, "partitions": [_unread(index, code) for index in topic.partition_indexes]}
+            for topic in request.topics or ()
+        ]
     return answer
 
 
@@ -58,9 +61,8 @@ async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
         else:
             found = await groups.fetch(asked.group_id, places)
         committed = await _of_present_topics(ctx.frontend.catalog, found)
-        code = 0
     except KorvetError as error:
-        committed, code = {}, failure_code(error, "offset_fetch")
+        return {"error_code": failure_code(error, "offset_fetch"), "topics": []}
     if places is None:
         by_topic: dict[str, list[int]] = {}
         for name, index in sorted({*committed, *unstable}):
@@ -68,10 +70,8 @@ async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
         topics: Iterable[tuple[str, Iterable[int]]] = by_topic.items()
     else:
         topics = [(topic.name, topic.partition_indexes) for topic in asked.topics]
-    if code != 0 and ctx.version >= _TOP_LEVEL_ERROR_SINCE:
-        topics = ()
     return {
-        "error_code": code,
+        "error_code": 0,
         "topics": [
             {"name": name, "partitions": [_entry((name, index), committed, unstable) for index in indexes]}
             for name, indexes in topics
@@ -91,6 +91,12 @@ async def _of_present_topics(catalog: Catalog, found: Mapping[Place, Offset]) ->
 def _present(catalog: Catalog, found: Mapping[Place, Offset]) -> Mapping[Place, Offset]:
     ids = {name: topic.id for name in {name for name, _ in found} if (topic := catalog.topic(name)) is not None}
     return {place: offset for place, offset in found.items() if ids.get(place[0]) == offset.topic_id}
+
+
+def _unread(index: int, code: int) -> dict[str, Any]:
+    if code == COORDINATOR_NOT_AVAILABLE:
+        code = _NOT_COORDINATOR
+    return {"partition_index": index, "error_code": code, **_NOTHING}
 
 
 def _entry(place: Place, committed: Mapping[Place, Offset], unstable: Set[Place]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.acks import ALL, ask_for_replicas, lacks_replicas
+from korvet.api.acks import ALL, ask_for_replicas, ask_for_room, lacks_replicas
 from korvet.api.context import Context
 from korvet.api.data_failures import (
     KAFKA_STORAGE_ERROR,
@@ -38,6 +38,7 @@ from korvet.api.record_values import is_short, judge_keys, opened_for
 from korvet.errors import Disconnect, KorvetError, StoreFull
 from korvet.store.catalog import Topic
 from korvet.store.log import GONE, RESEND, VERIFY, Appending, Limits, Partition
+from korvet.store.log.append import verify_together
 from korvet.store.log.replicas import Held
 from korvet.store.transactions import Member
 from korvet.wire.batch import (
@@ -126,6 +127,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     plan = _plan(ctx, request, may_wait=False)
     assert plan is not None
     for job in plan[1]:
+        await ask_for_room(ctx, job.partition)
         await ask_for_replicas(ctx, request, job.partition)
     return await _begin(ctx, request, await _opened(ctx, request, plan), is_opened=True)
 
@@ -187,6 +189,7 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
                 partition is None
                 or partition.repairing
                 or _must_be_opened(ctx, partition, batch)
+                or ctx.frontend.log.reserve.is_used_up(partition.keys.log)
                 or lacks_replicas(ctx, request, partition) is None
             ):
                 return None
@@ -271,22 +274,35 @@ def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcom
         batch, records = stamped(batch, records, batch.attributes | LOG_APPEND_TIME, now_ms)
     elif batch.attributes & LOG_APPEND_TIME:
         batch, records = stamped(batch, records, batch.attributes & ~LOG_APPEND_TIME, batch.max_timestamp)
-    member = None
-    if batch.attributes & TRANSACTIONAL and batch.producer_id >= 0:
-        joins = ctx.version >= _JOINS_SINCE
-        member = Member(
-            ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins
-        )
-    entries = None if job.split is None else arguments(batch, job.split)
-    if limits.copies == 1 or request.acks != ALL:
-        return _Pending(partition, log.append(partition, batch, records, member, entries), append_time=append_time)
-    if lacks_replicas(ctx, request, partition):
-        why = f"Fewer servers are in sync than min.insync.replicas={limits.copies}"
+    return _send(ctx, request, job._replace(batch=batch, records=records), append_time)
+
+
+def _send(ctx: Context, request: Any, job: _Job, append_time: int) -> Outcome:
+    """Send a batch to Redis, where there is room for it, and replicas if it is to wait for them."""
+    log, partition, batch = ctx.frontend.log, job.partition, job.batch
+    if log.reserve.is_used_up(partition.keys.log):
+        log.reserve.note_full(True)
+        partition.in_flight.refuse(batch, "redis is nearly at maxmemory")
+        return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
+    copies = log.limits(partition).copies if request.acks == ALL else 1
+    if copies > 1 and lacks_replicas(ctx, request, partition):
+        why = f"Fewer servers are in sync than min.insync.replicas={copies}"
         partition.in_flight.refuse(batch, why)
         return PartitionAnswer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
-    appending = log.append(partition, batch, records, member, entries)
-    held = log.replicas.hold(partition, appending.reply, limits.copies)
+    entries = None if job.split is None else arguments(batch, job.split)
+    log.reserve.take(partition.keys.log, sum(one.size_bytes for one in job.split) if job.split else len(job.records))
+    appending = log.append(partition, batch, job.records, _membership(ctx, request, batch), entries)
+    if copies == 1:
+        return _Pending(partition, appending, append_time=append_time)
+    held = log.replicas.hold(partition, appending.reply, copies)
     return _Pending(partition, appending, append_time=append_time, held=held, timeout_s=request.timeout.total_seconds())
+
+
+def _membership(ctx: Context, request: Any, batch: Batch) -> Member | None:
+    if not batch.attributes & TRANSACTIONAL or batch.producer_id < 0:
+        return None
+    joins = ctx.version >= _JOINS_SINCE
+    return Member(ctx.frontend.transactions, request.transactional_id, batch.producer_id, batch.producer_epoch, joins)
 
 
 def _judge_timestamps(job: _Job, limits: Limits, now_ms: int) -> Refusal | None:
@@ -317,6 +333,8 @@ class _Produced:
         return self._answer().__await__()
 
     async def _answer(self) -> Answer:
+        pending = [one for _, outcomes in self._topics for one in outcomes if isinstance(one, _Pending)]
+        await verify_together([one.appending for one in pending if one.appending is not None])
         topics = [
             (name, [p if isinstance(p, PartitionAnswer) else await _settled(self._ctx, p) for p in outcomes])
             for name, outcomes in self._topics
@@ -351,10 +369,10 @@ async def _settled(ctx: Context, pending: _Pending) -> PartitionAnswer:
             code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
     except KorvetError as error:
         if isinstance(error, StoreFull):
-            log.note_full(True)
+            log.reserve.note_full(True)
         return PartitionAnswer(partition.index, failure_code(error, "produce"))
-    if log.is_full:
-        log.note_full(False)
+    if log.reserve.is_full:
+        log.reserve.note_full(False)
     if code in (0, NOT_ENOUGH_REPLICAS_AFTER_APPEND):
         return PartitionAnswer(partition.index, code, base_offset, pending.append_time, log_start)
     if code == GONE:

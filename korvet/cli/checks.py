@@ -17,6 +17,7 @@ from korvet.cli.rights import missing_rights
 from korvet.store.functions import QUESTION, State, judge, library_version
 from korvet.store.keys import Namespace
 from korvet.store.log.replicas import SILENT_S
+from korvet.store.memory import RESERVED
 from korvet.store.rights import told
 
 OLDEST_MAJOR = 7
@@ -173,7 +174,9 @@ def _memory(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]
         return
     full = used / limit
     text = f"{used // MIB} of {limit // MIB} MiB used"
-    if full > 0.9:
+    if full > 1 - RESERVED:
+        yield Finding("memory", Verdict.NOTE, f"{text}: producers have to wait; shorten retention or raise maxmemory")
+    elif full > 0.9 - RESERVED:
         yield Finding(
             "memory", Verdict.NOTE, f"{text}: producers are refused soon; shorten retention or raise maxmemory"
         )

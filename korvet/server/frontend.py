@@ -62,6 +62,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
         await _once_redis_serves(partial(_open_catalogs, store, frontends.values()))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outages.watch)
+            tasks.start_soon(next(iter(frontends.values())).log.reserve.watch)
             tasks.start_soon(functions.keep, store)
             for frontend in frontends.values():
                 tasks.start_soon(frontend.catalog.follow)

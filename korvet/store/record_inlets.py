@@ -136,8 +136,10 @@ class RecordInlets:
                     await self._drain(partition, keys)
 
     async def _drain(self, partition: Partition, keys: InletKeys) -> None:
-        """Move what is in one inlet."""
+        """Move what is in one inlet, as long as Redis has room that producers may take."""
         for _ in range(_MOST_CALLS):
+            if self._log.reserve.is_used_up(keys.log):
+                return
             run_id = partition.run_id or self._log.find_run_id(partition)
             reply = await self._settled(
                 partition,

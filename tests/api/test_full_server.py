@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from tests.api.data import fetch, offsets, produce, produced, records, wanted
+from tests.api.data import (
+    Connection,
+    connected,
+    fetch,
+    now_ms,
+    offsets,
+    produce,
+    produce_request,
+    produced,
+    records,
+    wanted,
+)
 from tests.api.raw import ask, created
-from tests.api.rdkafka import Reader, Traffic, Writer, until
+from tests.api.rdkafka import WITHIN_S, Reader, Traffic, Writer, until
+from tests.kafka.builds import driver_command
+from tests.kafka.options import failures
+from tests.kafka.process import ProcessClient
+from tests.kafka.records import numbered
+from tests.store.keyed import keyed
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Kind, Server, ServerUnavailable, running_server, unavailable
 
 MEGABYTE = 1 << 20
-FULL = "redis is at maxmemory"
+FULL = "redis is nearly at maxmemory"
 ROOM = "redis takes appends again"
 
 
@@ -111,3 +130,114 @@ def test_a_running_producer_waits_and_goes_on(server: Server, broker: KorvetServ
         assert writer.offsets == list(range(traffic.sent))
         reader.read_until(b"%d" % (traffic.sent - 1))
         assert reader.values == [b"%d" % number for number in range(traffic.sent)]
+
+
+@pytest.mark.parametrize("server, size", [("valkey", 300), ("redis", 1000)], indirect=["server"])
+def test_compaction_makes_room_for_the_producers_that_wait_for_it(server: Server, size: int) -> None:
+    """A topic that has filled the server is compacted, in the memory that is kept from its producers."""
+    with (
+        running_broker(redis_url=server.url, broker={"log.cleaner.backoff.ms": "50"}) as broker,
+        connected(broker.port) as connection,
+    ):
+        topic = created(broker.port)
+        batch = keyed(*[(b"%d" % (number % 5), b"v" * size) for number in range(20)], timestamp=now_ms())
+        limit(server, MEGABYTE)
+        until(lambda: ask_produce(connection, topic, batch) == "KAFKA_STORAGE_ERROR")
+        compacted = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        configure(broker, topic, compacted)
+        for _ in range(2 * MEGABYTE // len(batch)):
+            until(lambda: ask_produce(connection, topic, batch) == "NONE")
+        assert "Traceback" not in broker.log
+
+
+def configure(broker: KorvetServer, topic: str, *changes: ConfigEntry) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    change = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=list(changes))
+    for done in admin.incremental_alter_configs([change]).values():
+        done.result(WITHIN_S)
+
+
+def ask_produce(connection: Connection, topic: str, batch: bytes) -> str:
+    answer = connection.ask("produce", 12, **produce_request(topic, batch))
+    return str(answer["responses"][0]["partition_responses"][0]["error_code"])
+
+
+def test_groups_and_transactions_go_on_and_end(server: Server, broker: KorvetServer) -> None:
+    """A group forms, reads, commits and ends; open transactions are committed and aborted; settings can be changed."""
+    topic, spare = created(broker.port), created(broker.port)
+    produced(broker.port, topic, records(5))
+    producers = [transactional(broker, name) for name in ("commits", "aborts", "dies")]
+    for producer in producers:
+        producer.begin_transaction()
+        producer.produce(topic, b"x", partition=0)
+        assert producer.flush(WITHIN_S) == 0
+    limit(server, 0)
+    consumer = member(broker, topic)
+    try:
+        read = [one.offset() for one in consumer.consume(5, WITHIN_S)]
+        assert read == [0, 1, 2, 3, 4]
+        consumer.commit(asynchronous=False)
+        producers[0].commit_transaction(WITHIN_S)
+        producers[1].abort_transaction(WITHIN_S)
+        (committed,) = consumer.consume(1, WITHIN_S)
+        assert (committed.offset(), committed.value()) == (5, b"x")
+        consumer.commit(asynchronous=False)
+        (place,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], WITHIN_S)
+        assert place.offset == 6
+    finally:
+        consumer.close()
+    configure(broker, topic, ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.delete_topics([spare]).values():
+        done.result(WITHIN_S)
+    # What is kept from producers is there for those who coordinate.
+    limit(server, 65_536)
+    until(lambda: bool(produce(broker.port, topic, records(1))["error_code"] == "KAFKA_STORAGE_ERROR"))
+    restarted = transactional(broker, "dies")
+    with pytest.raises(confluent_kafka.KafkaException):
+        producers[2].commit_transaction(WITHIN_S)
+    limit(server, -1)
+    restarted.begin_transaction()
+    restarted.produce(topic, b"y", partition=0)
+    restarted.commit_transaction(WITHIN_S)
+    assert "Traceback" not in broker.log
+
+
+def transactional(broker: KorvetServer, name: str) -> confluent_kafka.Producer:
+    """A transactional producer that took its id over."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(WITHIN_S)
+    return producer
+
+
+def member(broker: KorvetServer, topic: str) -> confluent_kafka.Consumer:
+    """A member of a new group, which reads what is committed."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+@pytest.mark.parametrize("server", ["valkey"], indirect=True)
+def test_java_waits_at_its_defaults_and_goes_on(server: Server, broker: KorvetServer) -> None:
+    topic = created(broker.port)
+    java = ProcessClient("java", driver_command("java", broker.bootstrap))
+    try:
+        java.produce(topic, numbered(1))
+        limit(server, 0)
+        until(lambda: produce(broker.port, topic, records(1))["error_code"] != "NONE")
+        with ThreadPoolExecutor(1) as thread:
+            producing = thread.submit(java.produce, topic, numbered(50))
+            assert not producing.done()
+            limit(server, -1)
+            outcomes = producing.result()
+        assert failures(outcomes) == []
+        assert [outcome.offset for outcome in outcomes] == list(range(1, 51))
+    finally:
+        java.stop()

@@ -229,6 +229,19 @@ def test_topic_that_another_front_end_made_is_known_to_a_commit(pair: tuple[Korv
     assert commit(other.port, "g", topic, 1, 2, 3) == ["NONE"] * 3
 
 
+def unread(port: int, group: str, topic: str, version: int) -> set[str]:
+    """The error codes of an OffsetFetch, which has no offset; aiokafka looks at those of partitions only."""
+    asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}]}
+    stable = {"require_stable": True} if version >= 7 else {}
+    if version >= 8:
+        (answer,) = ask(port, "offset_fetch", version, groups=[asked], **stable)["groups"]
+    else:
+        answer = ask(port, "offset_fetch", version, **asked, **stable)
+    rows = [row for one in answer["topics"] for row in one["partitions"]]
+    assert all(row["committed_offset"] == -1 for row in rows)
+    return {row["error_code"] for row in rows} | ({answer["error_code"]} if version >= 2 else set())
+
+
 @kafka(
     "GroupCoordinatorServiceTest.testJoinGroupWhenNotStarted",
     "GroupCoordinatorServiceTest.testSyncGroupWhenNotStarted",
@@ -259,6 +272,9 @@ def test_redis_that_is_away_is_a_coordinator_to_be_looked_for_again(aside: Threa
         assert described(port, group)["error_code"] == unavailable
         assert deleted(port, group) == [unavailable]
         assert ask(port, "list_groups", 5)["error_code"] == unavailable
+        assert unread(port, group, topic, 1) == {"NOT_COORDINATOR"}
+        assert all(unread(port, group, topic, version) == {unavailable, "NOT_COORDINATOR"} for version in range(2, 8))
+        assert all(unread(port, group, topic, version) == {unavailable} for version in (8, 9))
         server.start()
         until(lambda: heartbeat(port, group, member) != unavailable)
         assert heartbeat(port, group, member) == "REBALANCE_IN_PROGRESS"

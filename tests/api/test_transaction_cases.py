@@ -159,6 +159,32 @@ def test_each_transaction_of_a_request_has_its_own_outcome(broker: KorvetServer)
     assert states == ["Ongoing", "Empty"]
 
 
+@FLOWS
+def test_batches_of_a_request_are_verified_by_one_call(broker: KorvetServer, flow: int) -> None:
+    topic, mine = created(broker.port, partitions=6), producer(broker.port, flow)
+    if flow == 1:
+        assert mine.add(topic, *range(6)) == ["NONE"] * 6
+    parts = [{"index": index, "records": mine.batch(topic, index, size=20_000 * (index % 2))} for index in range(6)]
+    asked: list[str] = []
+    with broker.redis() as client, broker.redis() as other, client.monitor() as monitor:
+        answer = ask(
+            broker.port, "produce", 10 + flow, acks=-1, timeout=5000, transactional_id=mine.transactional_id,
+            topic_data=[{"name": topic, "partition_data": parts}],
+        )  # fmt: skip
+        other.echo("done")
+        for command in monitor.listen():
+            asked += [name for name in ("korvet_txn_add", "append_transactional") if name in command["command"]]
+            if command["command"] == "ECHO done":
+                break
+    answers = answer["responses"][0]["partition_responses"]
+    assert [(part["error_code"], part["base_offset"]) for part in answers] == [("NONE", 0)] * 6
+    assert asked == ["append_transactional"] * 6 + ["korvet_txn_add"] + ["append_transactional"] * 6
+    assert mine.end() == "NONE"
+    parts = [wanted(0, index) for index in range(6)]
+    found = fetch(broker.port, topic, *parts, isolation_level=1)
+    assert [[batch["attributes"] for batch in batches_of(part)] for part in found] == [[0x10, 0x30]] * 6
+
+
 # ---------------------------------------------------------------------- clients of both flows
 
 

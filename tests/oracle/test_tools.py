@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,9 +27,11 @@ CONFIGS, LOG_DIRS = "kafka.admin.ConfigCommand", "org.apache.kafka.tools.LogDirs
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 ANY_GROUPS = "org.apache.kafka.tools.GroupsCommand"
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 WITHIN_S = 30.0
+BEGAN_MS = int(time.time() * 1000)
 
 # What is each broker's own, or the clock's.
 MASKED = (
@@ -114,7 +117,7 @@ def topic(tools: Tools) -> str:
 def produce(bootstrap: str, topic: str, count: int) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number in range(count):
-        producer.produce(topic, b"value %d" % number, b"key", partition=0, timestamp=1_700_000_000_000 + number)
+        producer.produce(topic, b"value %d" % number, b"key", 0, timestamp=BEGAN_MS + number)
     assert producer.flush(WITHIN_S) == 0
 
 
@@ -138,10 +141,14 @@ def test_topics(tools: Tools, topic: str) -> None:
     tools.same(TOPICS, "--delete", *one, "--if-exists")
 
 
-def test_offsets_and_what_they_take(tools: Tools, topic: str, tmp_path: Path) -> None:
+def test_records_and_their_offsets(tools: Tools, topic: str, tmp_path: Path) -> None:
     for broker in tools.brokers:
         produce(broker, topic, 10)
-    for when in ("latest", "earliest", "max-timestamp", "1700000000004"):
+    shown = ("print.key=true", "print.timestamp=true", "print.partition=true", "print.offset=true")
+    options = [part for one in shown for part in ("--property", one)]
+    read = tools.same(CONSOLE, "--topic", topic, "--from-beginning", "--max-messages", "10", *options)
+    assert f"CreateTime:{BEGAN_MS + 9} Partition:0 Offset:9 key value 9\nProcessed a total of 10 messages\n" in read
+    for when in ("latest", "earliest", "max-timestamp", str(BEGAN_MS + 4)):
         tools.same(OFFSETS, "--topic-partitions", f"{topic}:0-2", "--time", when)
     tools.same(OFFSETS, "--topic", f"{topic}-2", code=1)
     plan = tmp_path / "offsets.json"
@@ -150,10 +157,16 @@ def test_offsets_and_what_they_take(tools: Tools, topic: str, tmp_path: Path) ->
         plan.write_text(json.dumps({"version": 1, "partitions": parts}))
         tools.same(DELETE_RECORDS, "--offset-json-file", str(plan))
     assert tools.same(OFFSETS, "--topic", topic, "--time", "-2") == f"{topic}:0:4\n{topic}:1:0\n"
-    empty = unique("tool")
-    tools.same(TOPICS, "--create", "--topic", empty, "--config", "cleanup.policy=compact")
-    told = json.loads(tools.same(LOG_DIRS, "--describe", "--topic-list", empty, mine="{").replace("DIRECTORY", '""'))
-    assert told["brokers"][0]["logDirs"][0]["partitions"][0]["size"] == 0
+
+
+def test_log_directories(tools: Tools, topic: str) -> None:
+    for broker in tools.brokers:
+        # One record: how many come in one batch is up to the client's timing.
+        produce(broker, topic, 1)
+    told = json.loads(tools.same(LOG_DIRS, "--describe", "--topic-list", topic, mine="{").replace("DIRECTORY", '""'))
+    sizes = {one["partition"]: one["size"] for one in told["brokers"][0]["logDirs"][0]["partitions"]}
+    assert sizes[f"{topic}-0"] > 61
+    assert sizes[f"{topic}-1"] == 0
     tools.same(LOG_DIRS, "--describe", "--broker-list", "1234567", code=1)
 
 

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from korvet.store.client import Purpose
-from korvet.store.log import Partition
+from korvet.store.log import Partition, compaction
 from korvet.store.log.compaction import Compaction, compact
 from korvet.wire.batch import TRANSACTIONAL
 from korvet.wire.fetch_response import PartitionRead
@@ -209,3 +209,25 @@ async def test_transaction_that_was_aborted_before_what_is_dirty_hides_no_key_of
     await scene.end(1, commit=True)
     await scene.clean()
     assert await scene.keys() == [2, 1]
+
+
+async def test_many_aborted_transactions_are_read_and_removed_in_parts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "ABORTED_STEP", 2)
+    monkeypatch.setattr(compaction, "MOST_MARKERS", 2)
+    for number in range(130):
+        await scene.write(number % 3, number)
+        await scene.end(number % 3, commit=False)
+    await scene.write(1, 1)
+    await scene.end(1, commit=True)
+    for _ in range(2):
+        await scene.clean()
+    assert (await scene.keys(), len(await scene.aborted())) == ([1], 130)
+    scene.now_ms += RETENTION_MS
+    left = 130
+    while left:
+        await scene.clean()
+        before, left = left, len(await scene.aborted())
+        assert left < before
+    assert (await scene.keys(), await scene.offsets()) == ([1], [260, 261])

@@ -43,6 +43,7 @@ CATALOG_FUNCTIONS = (
         keys=CATALOG_KEYS,
         args=("change",),
         reply="{0}",
+        allow_oom=True,
     ),
     Function(
         name="korvet_producer_id",
@@ -71,6 +72,7 @@ CATALOG_FUNCTIONS = (
         keys=CATALOG_KEYS,
         args=("name", "id", "change"),
         reply="{code, topic JSON}; '' when there is no such topic",
+        allow_oom=True,
     ),
     Function(
         name="korvet_topic_delete",

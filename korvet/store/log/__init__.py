@@ -33,6 +33,7 @@ from korvet.store.log.recent import RecentBatches
 from korvet.store.log.replicas import Replicas
 from korvet.store.log.rules import rules_of
 from korvet.store.log.times import Timed, offset_for_time
+from korvet.store.memory import Reserve
 from korvet.store.wakeup import Wakeups
 from korvet.wire.batch import Batch
 from korvet.wire.fetch_response import PartitionRead
@@ -96,8 +97,7 @@ class Log:
         self.reply_budget: ReplyBudget = beside.reply_budget if beside else ReplyBudget()
         self.decoders: anyio.CapacityLimiter = beside.decoders if beside else anyio.CapacityLimiter(_DECODERS)
         self.replicas: Replicas = beside.replicas if beside else Replicas(store)
-        self.is_full = False
-        """Whether Redis refused the last append for want of memory."""
+        self.reserve: Reserve = beside.reserve if beside else Reserve(store)
         self.now = asyncio.get_running_loop().time
         self._namespace = namespace
         self._catalog = catalog
@@ -407,12 +407,6 @@ class Log:
             Partition(topic, index, self._namespace.transaction_log(topic.name, index))
             for index in range(topic.partitions)
         ]
-
-    def note_full(self, is_full: bool) -> None:
-        """Say in the log, once, that Redis is at maxmemory, and once that it is no longer."""
-        if is_full != self.is_full:
-            self.is_full = is_full
-            logger.warning("redis is at maxmemory; producers must wait" if is_full else "redis takes appends again")
 
     def report_damage(self, partition: Partition, offset: int) -> None:
         """Say in the log that a batch is missing which its stream lists."""

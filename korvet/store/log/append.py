@@ -150,6 +150,11 @@ class Appending:
         return self._partition
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self._membership is not None
+
+    @property
     def reply(self) -> asyncio.Future[Any]:
         """The function's answer to what was sent last."""
         return self._reply
@@ -362,11 +367,12 @@ async def verify_together(appendings: Sequence[Appending]) -> None:
 
     Raises nothing: what fails is the outcome of its batch. What is refused again asks by itself.
     """
-    if len(appendings) < 2:
+    transactional = [one for one in appendings if one.is_transactional]
+    if len(transactional) < 2:
         return
-    await asyncio.wait([one.reply for one in appendings])
+    await asyncio.wait([one.reply for one in transactional])
     asking: dict[Membership, list[Appending]] = {}
-    for one in appendings:
+    for one in transactional:
         if (membership := one.membership_to_ask) is not None:
             asking.setdefault(membership, []).append(one)
     for membership, some in asking.items():

@@ -44,6 +44,10 @@ logger = structlog.get_logger()
 
 STEP = 100
 """Entries of one call; the functions take no more."""
+ABORTED_STEP = 1000
+"""Aborted transactions of one call."""
+MOST_MARKERS = 5000
+"""Markers of aborted transactions that go in one run: the call that swaps the streams has to name each."""
 LEASE_MS = 30_000
 _RENEW_S = 5.0
 _PLACED_MS = 600_000
@@ -264,11 +268,17 @@ class _Run:
 
     async def _aborted(self) -> list[Aborted]:
         name = self._partition.transaction_keys.aborted
-        found: list[Any] = await self._log.store.call(
-            Purpose.READ, name, "ZRANGEBYSCORE", name, self._dirty.start, "+inf"
-        )
-        transactions = [tuple(map(int, member.split()[:3])) for member in found if member]
-        return [Aborted(first, last, producer_id) for first, last, producer_id in transactions]
+        aborted: list[Aborted] = []
+        since = str(self._dirty.start)
+        for _ in range(_MOST_CALLS):
+            members: list[bytes] = await self._log.store.call(
+                Purpose.READ, name, "ZRANGEBYSCORE", name, since, "+inf", "LIMIT", 0, ABORTED_STEP
+            )
+            aborted += [Aborted(*map(int, member.split()[:3])) for member in members if member]
+            if len(members) < ABORTED_STEP:
+                break
+            since = f"({aborted[-1].last}"
+        return aborted
 
     async def _map(self, transactions: Transactions) -> Keys:
         """The last offsets of the keys from the first dirty offset on."""
@@ -302,7 +312,7 @@ class _Run:
             chunks.append(chunk)
             held_bytes += chunk.dropped.itemsize * len(chunk.dropped)
             held_bytes += sum(len(one.data) + _CHANGE_BYTES for one in chunk.rewritten.values())
-            if held_bytes > self._settings.most_plan_bytes:
+            if held_bytes > self._settings.most_plan_bytes or len(cleaner.markers) >= MOST_MARKERS:
                 break
         return chunks
 

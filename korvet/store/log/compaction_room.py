@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from korvet.errors import StoreFull
-from korvet.store.capacity import UNLIMITED, room_at
+from korvet.store.capacity import room_at
 from korvet.store.client import Purpose
 from korvet.store.log.append import INLINE_LIMIT_BYTES
 from korvet.store.log.compaction_plan import Chunk
 from korvet.store.log.partition import Partition
 from korvet.store.log.read import Entry
+from korvet.store.memory import UNLIMITED
 
 if TYPE_CHECKING:
     from korvet.store.log import Log

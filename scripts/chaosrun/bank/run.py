@@ -98,7 +98,7 @@ class Bank:
             absent = self.staff.workers - seen
             return not absent
 
-        self._until(is_open, lambda: f"{sorted(absent)} did nothing")
+        self._until(is_open, lambda: f"{sorted(absent)} did nothing:\n{self.staff.last_words(absent)}")
 
     def work(self, seconds: float) -> None:
         """Until so many seconds are over, something is killed each second, about."""

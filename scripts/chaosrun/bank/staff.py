@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -164,6 +164,11 @@ class Staff:
         finally:
             for desk in leaving:
                 self._kill(desk)
+
+    def last_words(self, names: Set[str]) -> str:
+        """What those of these names wrote last who are there."""
+        present = [desk.process for desk in self._desks if desk.post.name in names and desk.process is not None]
+        return "\n".join(f"{process.names}: {process.last_words()}" for process in present)
 
     def kill(self) -> None:
         """End whatever still runs."""
