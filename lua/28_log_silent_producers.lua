@@ -19,9 +19,13 @@ function log.forget_producers(keys, args)
     return { code.GONE, 0 }
   end
   local notes = producer.notes(keys[3])
-  redis.call('HLEN', keys[6])
+  local known = redis.call('HLEN', keys[3]) + redis.call('HLEN', keys[6])
   redis.call('ZCARD', keys[4])
   redis.call('ZCARD', keys[5])
+  -- Each hash has a field of the empty name.
+  if known <= 2 and expiration_ms == notes.expiration_ms then
+    return { code.NONE, 0 }
+  end
   if expiration_ms > notes.expiration_ms then
     -- What is below this end is only so old as was asked for until now.
     notes.old_end = '0'

@@ -93,6 +93,14 @@ class PartitionMachine(RuleBasedStateMachine):
         )  # fmt: skip
         self._append(sent, placed=placed)
 
+    @rule(producer_id=PRODUCERS, keys=KEYS, ordinal=ORDINALS, is_transactional=st.booleans(), is_next=st.booleans())
+    def produce_behind_a_lost_batch(
+        self, producer_id: int, keys: list[tuple[bytes, int]], ordinal: str, is_transactional: bool, is_next: bool
+    ) -> None:
+        """Another server has all but the producer's last batch."""
+        self.another_server_takes_over()
+        self.produce(producer_id, keys, 1, False, 0, is_next, ordinal, is_transactional, False)
+
     @rule(
         producer_id=PRODUCERS, back=st.integers(1, 6), more=st.sampled_from([0, 0, 1]), placed=st.booleans(),
         ordinal=ORDINALS, is_transactional=st.booleans(), is_next=st.booleans(),
@@ -189,9 +197,11 @@ class PartitionMachine(RuleBasedStateMachine):
         self.model.now_ms += seconds * 1000
         type(self).set_clock(self.model.now_ms / 1000)
 
-    @rule(beyond=st.integers(-20, 2))
-    def trim(self, beyond: int) -> None:
-        offset = self.model.end + beyond
+    @rule(batch=st.integers(0, 12), by=st.sampled_from([0, 0, 0, 1, -1]))
+    def trim(self, batch: int, by: int) -> None:
+        """To where a batch begins or to the end, or just beside that."""
+        bases = [one.base for one in self.model.batches] or [self.model.start]
+        offset = ([self.model.end, *reversed(bases)][batch] if batch <= len(bases) else bases[0]) + by
         if offset >= 0:
             code, start = self.model.trim(offset)
             assert self.real.trim(offset) == [code, start if code == NONE else self.model.start]

@@ -154,6 +154,20 @@ def test_notes_of_the_version_before_are_understood(log: Remembering) -> None:
     assert log.server.hget(log.producers, "") == b"0 1 %d 2 86400000" % (noted_ms + DAY_S * 1000)
 
 
+def test_partition_without_producers_is_not_written_to(log: Remembering) -> None:
+    log.sweep()
+    before = [log.server.dump(key) for key in log.keys]
+    log.go_to(5)
+    log.sweep()
+    assert [log.server.dump(key) for key in log.keys] == before
+    log.plain(1, (1, 0, 0))
+    for hour in (5.5, 5.9, 6):
+        assert log.producer_ids() == {1}
+        log.go_to(hour)
+        log.sweep()
+    assert log.producer_ids() == set()
+
+
 def test_partition_of_another_topic_is_left_alone(log: Remembering) -> None:
     before = log.dump()
     assert log.call("korvet_log_forget_producers", "b" * 32, HOUR_MS, 1) == [GONE, 0]
