@@ -129,5 +129,6 @@ end
 redis.register_function{
   function_name = 'korvet_producer_id',
   callback = catalog.producer_id,
+  flags = { 'allow-oom' },
   description = 'hand out a producer id that was never handed out, even where history went back',
 }

@@ -19,7 +19,7 @@ from korvet.api import Answer, api
 from korvet.api.context import Context
 from korvet.api.group_failures import failure_code, milliseconds
 from korvet.api.transaction_failures import told
-from korvet.errors import KorvetError, StoreError, StoreFull
+from korvet.errors import KorvetError, StoreError
 
 _NONE: Final = -1
 _FENCED_SINCE: Final = 4
@@ -51,10 +51,9 @@ async def _fresh(ctx: Context) -> Answer:
         producer_id = await ctx.frontend.transactions.fresh_id()
     except StoreError:
         raise
-    except KorvetError as error:
-        # Both are what clients wait and try again for; a producer id that is lost on the way does no harm.
-        is_full = isinstance(error, StoreFull)
-        return _refused(ErrorCode.coordinator_load_in_progress if is_full else ErrorCode.coordinator_not_available)
+    except KorvetError:
+        # What clients wait and try again for; a producer id that is lost on the way does no harm.
+        return _refused(ErrorCode.coordinator_not_available)
     return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}
 
 

@@ -186,6 +186,16 @@ def test_ordinals_begin_above_those_that_are_lost(scene: Scene) -> None:
     assert scene.ends() == ["4", "4"]
 
 
+def test_transaction_is_ended_with_a_new_id_where_the_server_is_full(app: Shard) -> None:
+    producer, _ = app.begun()
+    app.fails_over()
+    app.server.config_set("maxmemory", 1)
+    catalog = [f"korvet:{{default:catalog}}:{name}" for name in ("meta", "topics", "configs")]
+    _, fresh_id = app.server.fcall("korvet_producer_id", 3, *catalog)
+    code, *goes_on = app.server.fcall("korvet_txn_end", 2, *app.keys, "app", *producer, "commit", 2, fresh_id)[:3]
+    assert (code, goes_on) == (NONE, [fresh_id, 0])
+
+
 def test_id_of_a_library_that_knew_no_servers_gets_a_new_one(app: Shard) -> None:
     producer_id, _ = app.init().producer
     app.server.hdel(app.keys[0], "run_id")

@@ -51,6 +51,7 @@ CATALOG_FUNCTIONS = (
         keys=CATALOG_KEYS,
         args=(),
         reply="{0, producer_id}; the greater of the last one + 1 and the microseconds since 1970",
+        allow_oom=True,
     ),
     Function(
         name="korvet_topic_create",

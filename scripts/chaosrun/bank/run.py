@@ -147,6 +147,7 @@ class Bank:
         self._await_closed()
         posted = self._judge().posted
         self._until(lambda: len(self._watch.posted) >= len(posted), lambda: "the watching reader reads no more")
+        self._note("reader", checks.rewritten(self._watch.posted, posted))
 
     def _is_through(self, group: str, positions: Mapping[Place, int]) -> bool:
         committed = self._auditor.positions(group)
@@ -177,11 +178,14 @@ class Bank:
         events = list(self._journals.events)
         books = self._auditor.read()
         self.books, self.audits = books, self.audits + 1
-        found = judged(books, events)
-        found["reader"] = checks.rewritten(self._watch.posted, books.posted)
-        for claim, violations in found.items():
-            self.violations[claim] += [each for each in violations if each not in self.violations[claim]]
+        for claim, found in judged(books, events).items():
+            self._note(claim, found)
+        self._note("reader", checks.rewritten(self._watch.posted, books.posted))
         return books
+
+    def _note(self, claim: str, found: Sequence[str]) -> None:
+        """Once each: what is wrong at one audit is wrong at the next."""
+        self.violations[claim] += [each for each in found if each not in self.violations[claim]]
 
     def kept(self, seconds: float) -> Kept:
         """What came of it."""
