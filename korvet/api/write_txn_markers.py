@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
 from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, failure_code
+from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
 from korvet.api.topic_lookup import known_topics
 from korvet.errors import KorvetError
 from korvet.store.catalog import Topic
@@ -58,7 +58,8 @@ async def _code(ctx: Context, topic: Topic | int | None, index: int, marker: Any
     try:
         code = await _end(ctx, topic, index, marker)
     except KorvetError as error:
-        return failure_code(error, "write_txn_markers")
+        # May be sent again, whatever became of it: Kafka's admin client does so only where it is told of no leader.
+        return read_failure_code(error, "write_txn_markers")
     return UNKNOWN_TOPIC_OR_PARTITION if code == GONE else code
 
 

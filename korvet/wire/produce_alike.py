@@ -30,6 +30,8 @@ _MOST_HEADS = 256
 _MOST_LENGTHS = 4
 """Heads of one length are found by one look-up."""
 _NO_TAGS = bytes(3)  # of the partition, the topic and the request
+_new: Callable[[type[Any], tuple[Any, ...]], Any] = tuple.__new__
+"""A named tuple in half the time."""
 _read_int32: Callable[[bytes, int], tuple[int]] = struct.Struct(">i").unpack_from
 
 
@@ -66,8 +68,8 @@ class Alikes:
             head = heads.get(frame[at : at + size])
             if head is not None and (records := self._records(frame, at + size)) is not None:
                 transactional_id, acks, timeout, name, topic_id, partition = head
-                data = [TopicData(name, topic_id, [ProduceData(partition, records)])]
-                return ProduceRequest(transactional_id, acks, timeout, data)
+                topic = _new(TopicData, (name, topic_id, [ProduceData(partition, records)]))
+                return _new(ProduceRequest, (transactional_id, acks, timeout, [topic]))
         request = decode_request(header, memoryview(frame))
         if len(frame) < LARGE_BYTES:
             self._learn(request, frame, at)
@@ -78,7 +80,7 @@ class Alikes:
         end = len(frame) - len(self._tail)
         size = 0
         if self._is_flexible:
-            for shift in range(0, 21, 7):
+            for shift in (0, 7, 14):
                 if at >= end:
                     return None
                 byte = frame[at]
@@ -90,7 +92,7 @@ class Alikes:
         elif at + 4 <= end:
             size = _read_int32(frame, at)[0]
             at += 4
-        if size <= 0 or at + size != end or not frame.endswith(self._tail):
+        if size <= 0 or at + size != end or frame[end:] != self._tail:
             return None
         return memoryview(frame)[at:end]
 

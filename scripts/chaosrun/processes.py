@@ -34,20 +34,26 @@ _MODULES: Final = {
 _CLASSES: Final = {"java": "korvet.driver.Chaos", "bank-java": "korvet.driver.Clerk"}
 
 
+def command(program: Program) -> list[str]:
+    """What runs the program, but for its job. The first use of Java compiles it, which may take a minute."""
+    if program in _CLASSES:
+        return java_command(_CLASSES[program])
+    return [sys.executable, "-m", f"scripts.chaosrun.{_MODULES[program]}"]
+
+
 class Process:
     """Clients named by the job. What they write to stdout and stderr is in `output`."""
 
     def __init__(self, program: Program, job: Job, output: Path) -> None:
         self.names = job.names
         self.output = output
-        command = (
-            java_command(_CLASSES[program])
-            if program in _CLASSES
-            else [sys.executable, "-m", f"scripts.chaosrun.{_MODULES[program]}"]
-        )
         with open(output, "ab") as sink:
             self._process = subprocess.Popen(
-                [*command, job.to_json()], stdin=subprocess.PIPE, stdout=sink, stderr=subprocess.STDOUT, cwd=ROOT
+                [*command(program), job.to_json()],
+                stdin=subprocess.PIPE,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
             )
 
     @property

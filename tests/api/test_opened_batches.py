@@ -10,13 +10,18 @@ from typing import Any
 import crc32c
 import pytest
 
+from korvet.api import record_values
+from korvet.store.topics import create_topic
 from korvet.wire.batch import HEADER, ZSTD
 from korvet.wire.compacted import MOST_RECORDS
 from korvet.wire.compress import compressed
 from tests.api.data import connected, fetch, fetch_request, offsets, produce, produce_request, wanted
-from tests.api.raw import created
+from tests.api.raw import created, unique
 from tests.oracle.batches import varint
+from tests.store.keyed import keyed
+from tests.store.logs import front, header
 from tests.support.broker import KorvetServer
+from tests.support.redis import Server
 
 SCHEMA = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
 COUNT = 50_000
@@ -90,3 +95,22 @@ def test_compacted_topic_takes_no_batch_of_too_many_records(broker: KorvetServer
     answer = produce(broker.port, topic, data)
     assert answer["error_code"] == "INVALID_RECORD"
     assert answer["error_message"].startswith(f"a batch of {MOST_RECORDS + 1} records, ")
+
+
+@pytest.mark.anyio
+async def test_value_that_asks_for_too_much_goes_beside_the_loop_and_ends(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten bytes that a schema holds against 2^60 of its parts."""
+    monkeypatch.setattr(record_values, "MOST_CPU_S", 0.05)
+    parts: dict[str, Any] = {f"p{turn}": {"allOf": [{"$ref": f"#/$defs/p{turn + 1}"}] * 2} for turn in range(60)}
+    schema = {"$defs": {**parts, "p60": {}}, "properties": {"x": {"$ref": "#/$defs/p0"}}}
+    async with front(redis_server.url) as one:
+        configs = {"korvet.value.schema": json.dumps(schema)}
+        _, topic = await create_topic(one.catalog, one.log, unique(), 1, configs)
+        assert topic is not None
+        partition = one.log.partition(topic, 0)
+        for value, is_too_much in ((b"{}", False), (b'{"x": 1}', True), (b"{}", False)):
+            data = keyed((b"k", value))
+            refused = await record_values.refused_for_values(one.log, partition, header(data), data)
+            assert (refused is not None and "It takes more than 0 s" in (refused.message or "")) is is_too_much

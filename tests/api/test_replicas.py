@@ -223,7 +223,7 @@ def test_librdkafka_writes_each_record_once_while_the_replica_stands_still(serve
         for number in range(20):
             producer.produce(topic, b"%d" % number, on_delivery=note)
         # So many rounds of a fifth of a second take longer than the client gives a request.
-        until(lambda: producer.poll(0) == 0 and waits(client) - before > 15)
+        until(lambda: producer.poll(0) == 0 and waits(client) - before > 7)
         assert delivered == []
     assert producer.flush(WITHIN_S) == 0
     assert delivered == [(None, number) for number in range(20)]

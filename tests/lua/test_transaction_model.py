@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.lua.log import TOPIC_ID
 from tests.lua.test_group_transactions import TransactionGroup
 from tests.lua.transaction import NONE, VERIFY, Decision, Transactional, TransactionLog
+from tests.support.ported import kafka
 
 APPS = st.integers(0, 1)
 OUTCOMES = st.sampled_from(["commit", "abort"])
@@ -221,6 +222,7 @@ class Transactions(RuleBasedStateMachine):
         assert int(self.group.committed().get("in:0", "0")) == self.expected
 
 
+@kafka("TransactionCoordinatorConcurrencyTest.testConcurrentRandomSequences")
 def test_transactions_in_any_order(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
     class OnServer(Transactions):
         pass

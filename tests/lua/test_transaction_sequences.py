@@ -21,6 +21,7 @@ from tests.lua.transaction import (
     Transactional,
     TransactionLog,
 )
+from tests.support.ported import kafka
 
 OUTCOMES = ("commit", "abort")
 STEPS = 5
@@ -93,6 +94,9 @@ def scene(server: redis.Redis, set_clock: Callable[[float], None]) -> Scene:
     return Scene(server, set_clock)
 
 
+@kafka("TransactionStateManagerTest.shouldWriteTxnMarkersForTransactionInPreparedCommitState")
+@kafka("TransactionStateManagerTest.shouldWriteTxnMarkersForTransactionInPreparedAbortState")
+@kafka("TransactionMarkerChannelManagerTest.shouldRetryAppendToLogOnEndTxnWhenCoordinatorNotAvailableError")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("done", range(STEPS))

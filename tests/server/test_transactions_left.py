@@ -28,8 +28,8 @@ PARTITIONS = 8
 STEPS = ("korvet_txn_end", "korvet_log_mark", "korvet_group_txn_end", "korvet_txn_complete")
 
 
-@pytest.fixture
-def front_ends(valkey_server: Server) -> Iterator[Callable[[], KorvetServer]]:
+@pytest.fixture(scope="module")
+def start(valkey_server: Server) -> Iterator[Callable[[], KorvetServer]]:
     """Starts front-ends of one namespace."""
     namespace = unique("left")
     with ExitStack() as stack:
@@ -41,6 +41,20 @@ def front_ends(valkey_server: Server) -> Iterator[Callable[[], KorvetServer]]:
             return server.start()
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def other(start: Callable[[], KorvetServer]) -> KorvetServer:
+    """The front-end that lives."""
+    return start()
+
+
+@pytest.fixture
+def dying(start: Callable[[], KorvetServer]) -> Iterator[KorvetServer]:
+    """One that is killed by the test."""
+    server = start()
+    yield server
+    server.kill()
 
 
 def killed_at(server: Server, function: str, victim: KorvetServer, work: Any) -> None:
@@ -76,9 +90,8 @@ def opened(port: int, topic: str, group: str, mine: Producer) -> None:
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("step", STEPS)
 def test_what_a_killed_front_end_left_is_finished_by_another(
-    valkey_server: Server, front_ends: Callable[[], KorvetServer], step: str, commit: bool
+    valkey_server: Server, dying: KorvetServer, other: KorvetServer, step: str, commit: bool
 ) -> None:
-    dying, other = front_ends(), front_ends()
     topic, group = created(dying.port, partitions=PARTITIONS), unique("g")
     mine = producer(dying.port)
     opened(dying.port, topic, group, mine)
@@ -95,8 +108,7 @@ def test_what_a_killed_front_end_left_is_finished_by_another(
     assert again.end() == "NONE"
 
 
-def test_a_producer_goes_on_at_another_front_end(front_ends: Callable[[], KorvetServer]) -> None:
-    dying, other = front_ends(), front_ends()
+def test_a_producer_goes_on_at_another_front_end(dying: KorvetServer, other: KorvetServer) -> None:
     topic, group = created(dying.port, partitions=PARTITIONS), unique("g")
     mine = producer(dying.port)
     opened(dying.port, topic, group, mine)

@@ -20,6 +20,7 @@ from korvet.store.transactions import Member, Transactions
 from tests.api.data import records
 from tests.store.groups import new_group, open_groups
 from tests.store.logs import EVERYTHING, NAMESPACE, Front, header, offsets
+from tests.support.ported import kafka
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +90,7 @@ async def scene(one: Front) -> Scene:
     return Scene(one, await open_groups(one, Outages(one.store)), await one.topic(3))
 
 
+@kafka("TransactionMarkerRequestCompletionHandlerTest.shouldRetryPartitionWhenKafkaStorageError")
 @pytest.mark.parametrize("commit", [True, False])
 async def test_partition_that_cannot_be_written_holds_up_nothing_else(scene: Scene, commit: bool) -> None:
     name, producer_id, epoch = await scene.opened()

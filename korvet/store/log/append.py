@@ -400,13 +400,15 @@ def packed_append(partition: Partition, run_id: str, batch: Batch, data: bytes |
     """
     if partition.append_head.run_id != run_id:
         partition.append_head = AppendHead(run_id, _append_head(partition, run_id))
-    size = str(len(data))
-    numbers = (
-        str(batch.records), size, str(batch.max_timestamp), str(batch.crc),
-        str(batch.producer_id) if batch.producer_id >= 0 else "-1", str(batch.producer_epoch), str(batch.base_sequence),
-    )  # fmt: skip
-    middle = "".join([f"${len(number)}\r\n{number}\r\n" for number in numbers])
-    return b"".join((partition.append_head.packed, f"{middle}${size}\r\n".encode(), data, b"\r\n"))
+    count, size, latest, crc = str(batch.records), str(len(data)), str(batch.max_timestamp), str(batch.crc)
+    producer_id = str(batch.producer_id) if batch.producer_id >= 0 else "-1"
+    epoch, sequence = str(batch.producer_epoch), str(batch.base_sequence)
+    middle = (
+        f"${len(count)}\r\n{count}\r\n${len(size)}\r\n{size}\r\n${len(latest)}\r\n{latest}\r\n${len(crc)}\r\n{crc}\r\n"
+        f"${len(producer_id)}\r\n{producer_id}\r\n${len(epoch)}\r\n{epoch}\r\n${len(sequence)}\r\n{sequence}\r\n"
+        f"${size}\r\n"
+    )
+    return b"".join((partition.append_head.packed, middle.encode(), data, b"\r\n"))
 
 
 def _append_head(partition: Partition, run_id: str) -> bytes:

@@ -12,7 +12,7 @@ from scripts.chaosrun.bank.books import ACCOUNTANT_COUNT, ACCOUNTANTS, CLERKS, P
 from scripts.chaosrun.bank.producing import BEGIN_ANEW
 from scripts.chaosrun.jobs import Job
 from scripts.chaosrun.load import LoadError
-from scripts.chaosrun.processes import Process, Program
+from scripts.chaosrun.processes import Process, Program, command
 
 SESSION_MS: Final = 6000
 PER_S: Final = 20.0
@@ -65,6 +65,8 @@ class Staff:
         self.chance = chance
         self._desks = [Desk(post=post) for post in (ORDERER, *workers)]
         self.workers = {post.name for post in workers}
+        for post in workers:
+            command(post.program)  # whatever is compiled is, before anybody waits
         self._incarnation = 0
         self.killed = self.hung = self.fenced = self.anew = 0
 

@@ -1,0 +1,112 @@
+"""The rounds in which acknowledgments by replicas are waited for, on a primary whose replica is far away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import anyio
+import pytest
+from anyio.abc import ByteStream
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from korvet.store.log.replicas import read_replication
+from tests.store.logs import batch, front, header
+from tests.support.redis import Server, running_server
+from tests.support.topologies import until
+
+pytestmark = pytest.mark.anyio
+
+FAR_S = 0.35
+"""Longer than one WAIT."""
+
+
+@asynccontextmanager
+async def far_away(port: int) -> AsyncIterator[int]:
+    """A port behind which a server's answers take their time."""
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, partial(_carry, port))
+        yield listener.extra(anyio.abc.SocketAttribute.local_port)
+        tasks.cancel_scope.cancel()
+
+
+async def _carry(port: int, near: ByteStream) -> None:
+    async with near, await anyio.connect_tcp("127.0.0.1", port) as far, anyio.create_task_group() as tasks:
+        tasks.start_soon(_pass_on, near, far, 0.0)
+        await _pass_on(far, near, FAR_S)
+        tasks.cancel_scope.cancel()
+
+
+async def _pass_on(source: ByteStream, target: ByteStream, late_s: float) -> None:
+    """Each piece as late as the others, however many are under way."""
+    put, get = anyio.create_memory_object_stream[tuple[float, bytes]](math.inf)
+    async with put, get, anyio.create_task_group() as tasks:
+        tasks.start_soon(_hand_over, get, target)
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:
+                piece = await source.receive()
+                put.send_nowait((anyio.current_time() + late_s, piece))
+        tasks.cancel_scope.cancel()
+
+
+async def _hand_over(pieces: MemoryObjectReceiveStream[tuple[float, bytes]], target: ByteStream) -> None:
+    with suppress(anyio.BrokenResourceError):
+        async for due, piece in pieces:
+            await anyio.sleep_until(due)
+            await target.send(piece)
+
+
+async def test_a_replica_that_is_always_late_acknowledges_in_the_end() -> None:
+    """Though every round begins with a later write, and others write all the time."""
+    with running_server("valkey", tcp=True) as primary:
+        async with far_away(primary.port) as port:
+            options = {"replicaof": f"127.0.0.1 {port}", "repl-diskless-sync-delay": "0"}
+            with running_server("valkey", tcp=True, options=options):
+                await anyio.to_thread.run_sync(_until_it_follows, primary)
+                await _confirm_while_others_write(primary.url)
+
+
+def _until_it_follows(primary: Server) -> None:
+    with primary.client() as client:
+        until(lambda: client.info("replication").get("slave0", {}).get("state") == "online", "it follows")
+
+
+async def _confirm_while_others_write(url: str) -> None:
+    data = batch(1)
+    async with front(url) as one, anyio.create_task_group() as tasks:
+        partition = await one.partition()
+        replicas = one.log.replicas
+
+        async def confirm(timeout_s: float = 20.0) -> bool:
+            appending = one.log.append(partition, header(data), data)
+            held = replicas.hold(partition, appending.reply, 2)
+            assert (await appending).code == 0
+            return await replicas.confirmed(held, timeout_s)
+
+        async def write() -> None:
+            while True:
+                await confirm()
+
+        await replicas.ask(partition)
+        assert replicas.known(partition) == 1
+        tasks.start_soon(write)
+        assert [await confirm() for _ in range(2)] == [True] * 2
+        assert not await confirm(0)
+        tasks.cancel_scope.cancel()
+
+
+def test_who_follows_is_read_from_info() -> None:
+    info = (
+        "# Replication\r\nrole:master\r\nconnected_slaves:4\r\n"
+        "slave0:ip=127.0.0.1,port=1,state=online,offset=90,lag=0\r\n"
+        "slave1:ip=127.0.0.1,port=2,state=online,offset=100,lag=11,type=replica\r\n"
+        "slave2:ip=127.0.0.1,port=3,state=wait_bgsave,offset=0,lag=0\r\n"
+        "slave3:ip=127.0.0.1,port=4,state=online,offset=80,lag=1\r\n"
+        "master_replid:a\r\nmaster_repl_offset:100\r\n"
+    )
+    found = read_replication(info.encode())
+    assert (found.offset, found.in_sync) == (100, 2)
+    assert [found.having(offset) for offset in (80, 81, 91, 101)] == [3, 2, 1, 0]
+    assert read_replication(info.replace("role:master", "role:slave").encode()).in_sync == 0
