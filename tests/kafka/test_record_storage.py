@@ -22,7 +22,9 @@ def _written_by(writer: str) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def written(new_topic: NewTopic, client_named: Callable[[str], Client], broker: KorvetServer) -> tuple[str, list[Record]]:
+def written(
+    new_topic: NewTopic, client_named: Callable[[str], Client], broker: KorvetServer
+) -> tuple[str, list[Record]]:
     """A topic of records, what every client has written to it and Redis users added, in this order."""
     topic, everything = new_topic(korvet_storage="record", korvet_value_format="json"), []
     for place, writer in enumerate(NAMES):
