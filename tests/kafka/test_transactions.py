@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.api.raw import created
 from tests.kafka.builds import driver_command
 from tests.kafka.client import ClientError
 from tests.kafka.conftest import NewTopic
 from tests.kafka.process import Administrator, Driver
 from tests.kafka.waiting import poll_until
+from tests.support.broker import KorvetServer
 
 CLIENTS = ("confluent-kafka", "java", "aiokafka", "kafka-python")
 TIMEOUT_MS = 60_000
@@ -141,3 +143,27 @@ def test_many_transactions_one_after_the_other(
     assert read(two, topic, len(expected)) == expected
     one.call("end")
     poll_until(lambda: len(read(two, topic, len(expected) + 1, 300)) == len(expected), "no more records")
+
+
+@pytest.mark.parametrize("name", ["confluent-kafka", "java"])
+def test_a_producer_goes_on_where_another_server_has_its_transactional_id(
+    name: str, broker: KorvetServer, transactional_id: str
+) -> None:
+    """It gets a new producer id by the end of a transaction, or by the next producer's begin."""
+    topic, driver = created(broker.port), Driver(driver_command(name, broker.bootstrap))
+    try:
+        driver.call("begin", transactional_id=transactional_id, timeout_ms=TIMEOUT_MS)
+        ids = set()
+        with broker.redis() as redis:
+            for number in range(4):
+                transact(driver, topic, str(number))
+                (key,) = redis.keys(f"korvet:*:id:{transactional_id}")
+                ids.add(redis.hget(key, "producer_id"))
+                redis.hset(key, "run_id", "f" * 40)
+        driver.call("end")
+        driver.call("begin", transactional_id=transactional_id, timeout_ms=TIMEOUT_MS)
+        transact(driver, topic, "4")
+        assert read(driver, topic, 5) == [str(number) for number in range(5)]
+    finally:
+        driver.stop()
+    assert len(ids) == (4 if name == "java" else 1)
