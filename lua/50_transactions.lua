@@ -12,8 +12,8 @@
 -- 1970, so that a history that went back hands none out again.
 --
 -- What producers ask for says until when their front-end was served, as with groups: one that stood still, or whose
--- call waited while Redis did, may have been given up by its producer, which went on elsewhere. Such a call does nothing
--- (LATE), for a producer of version 1 has the same epoch in its next transaction.
+-- call waited while Redis did, may have been given up by its producer, which went on elsewhere. Such a call does
+-- nothing (LATE), for a producer of version 1 has the same epoch in its next transaction.
 --
 -- A decision is finished by whoever comes: a marker in each partition, the offsets of each group, and then
 -- txn_complete; each step may be repeated, and is known by the ordinal. A decision that is a second old is anybody's.

@@ -62,6 +62,21 @@ function transaction.judge_end_v2(t, producer_id, epoch, decision)
   return code.NONE, true
 end
 
+-- Decide how the open transaction ends, or that of a producer that wrote nothing: the reply of txn_end, FRESH_ID where
+-- the producer has to go on with a producer id of which none is at hand.
+function transaction.decide(t, transactional_id, decision, is_v2, fresh_id)
+  local is_used_up = transaction.is_exhausted(t.fields.producer_epoch)
+  local is_rotated = is_v2 and (is_used_up or transaction.is_of_former_server(t))
+  if is_rotated and fresh_id == -1 then
+    return { code.FRESH_ID, -1, -1 }
+  end
+  transaction.prepare(t, transactional_id, decision, is_v2, is_rotated and fresh_id or nil)
+  if is_rotated then
+    return { code.NONE, fresh_id, 0, transaction.decision(t) }
+  end
+  return { code.NONE, t.fields.producer_id, t.fields.producer_epoch, transaction.decision(t) }
+end
+
 -- txn_end: decide that a transaction is committed or aborted
 -- The producer goes on with the producer id and epoch of the reply when the decision is finished.
 -- KEYS[1] id        hash  state of the transactional id
@@ -94,15 +109,7 @@ function transaction.end_(keys, args)
   elseif not is_to_decide then
     return transaction.told_again(t, producer_id, epoch, is_v2, fresh_id)
   end
-  local is_rotated = is_v2 and (transaction.is_exhausted(epoch) or transaction.is_of_former_server(t))
-  if is_rotated and fresh_id == -1 then
-    return { code.FRESH_ID, -1, -1 }
-  end
-  transaction.prepare(t, transactional_id, decision, is_v2, is_rotated and fresh_id or nil)
-  if is_rotated then
-    return { code.NONE, fresh_id, 0, transaction.decision(t) }
-  end
-  return { code.NONE, t.fields.producer_id, t.fields.producer_epoch, transaction.decision(t) }
+  return transaction.decide(t, transactional_id, decision, is_v2, fresh_id)
 end
 redis.register_function{
   function_name = 'korvet_txn_end',

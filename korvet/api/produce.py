@@ -280,7 +280,8 @@ def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcom
 def _send(ctx: Context, request: Any, job: _Job, append_time: int) -> Outcome:
     """Send a batch to Redis, where there is room for it, and replicas if it is to wait for them."""
     log, partition, batch = ctx.frontend.log, job.partition, job.batch
-    if log.reserve.is_used_up(partition.keys.log):
+    size_bytes = sum(one.size_bytes for one in job.split) if job.split else len(job.records)
+    if not log.reserve.take(partition.keys.log, size_bytes):
         log.reserve.note_full(True)
         partition.in_flight.refuse(batch, "redis is nearly at maxmemory")
         return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
@@ -290,7 +291,6 @@ def _send(ctx: Context, request: Any, job: _Job, append_time: int) -> Outcome:
         partition.in_flight.refuse(batch, why)
         return PartitionAnswer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
     entries = None if job.split is None else arguments(batch, job.split)
-    log.reserve.take(partition.keys.log, sum(one.size_bytes for one in job.split) if job.split else len(job.records))
     appending = log.append(partition, batch, job.records, _membership(ctx, request, batch), entries)
     if copies == 1:
         return _Pending(partition, appending, append_time=append_time)

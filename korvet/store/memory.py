@@ -68,6 +68,7 @@ class Reserve:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._left: dict[Link | None, float] = {}
+        """Bytes; of servers with a maxmemory."""
         self._asked: dict[Link, asyncio.Future[bytes]] = {}
         self._now = asyncio.get_running_loop().time
         self._is_told = False
@@ -89,13 +90,20 @@ class Reserve:
 
     def is_used_up(self, key: str) -> bool:
         """Whether producers must wait at the server of a key, as far as is known; where they must, `ask` first."""
-        return self._left.get(self._store.link(Purpose.COORDINATE, key), 1) <= 0
+        return bool(self._left) and self._left.get(self._store.link(Purpose.COORDINATE, key), 1) <= 0
 
-    def take(self, key: str, size_bytes: int) -> None:
-        """Note what is written to the server of a key."""
+    def take(self, key: str, size_bytes: int) -> bool:
+        """Note what is written to the server of a key; false, and nothing is noted, where that must wait."""
+        if not self._left:
+            return True
         link = self._store.link(Purpose.COORDINATE, key)
-        if link in self._left:
-            self._left[link] -= size_bytes
+        left = self._left.get(link)
+        if left is None:
+            return True
+        if left <= 0:
+            return False
+        self._left[link] = left - size_bytes
+        return True
 
     async def ask(self, key: str) -> None:
         """Find out how much room the server of a key has.
@@ -121,9 +129,11 @@ class Reserve:
         return asked
 
     def _answered(self, link: Link, asked: asyncio.Future[bytes]) -> None:
-        if asked.cancelled() or asked.exception() is not None:
+        is_answered = not asked.cancelled() and asked.exception() is None
+        left = read_room(asked.result()).for_producers / 2 if is_answered else math.inf
+        if left < math.inf:
+            self._left[link] = left
+        else:
             # A server that does not answer does not take appends either; one that left a cluster is forgotten.
             self._left.pop(link, None)
             self._asked.pop(link, None)
-        else:
-            self._left[link] = read_room(asked.result()).for_producers / 2

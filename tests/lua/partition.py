@@ -145,6 +145,10 @@ class OnServer:
                 return [code, start]
         raise AssertionError("no end of calls")
 
+    def forget_producers(self, expiration_ms: int) -> None:
+        """By one call: there are few."""
+        assert self.call("korvet_log_forget_producers", self.topic.id.hex, expiration_ms, 1) == [0, 0]
+
     def take_over(self) -> int:
         code, epoch = self.call("korvet_log_take_over", self.topic.id.hex, self.run_id, keys=self.partition.keys)
         assert code == 0

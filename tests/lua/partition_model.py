@@ -59,6 +59,8 @@ class Transaction:
     first: int
     last: int = -1
     outcome: str = ""
+    stable: int = -1
+    """The last stable offset behind its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ class Model:
     start: int = 0
     end: int = 0
     epoch: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """Leader epochs and where they begin, oldest first."""
     run: int = 1
     cleaned: int = 0
     batches: list[Batch] = field(default_factory=list)
@@ -147,6 +151,8 @@ class Model:
         if run != self.run:
             self.run = run
             self.epoch = max(self.epoch + 1, self.now_ms // 1000 - EPOCHS_SINCE_S)
+            # What began here held nothing. Source: LeaderEpochFileCache.assign
+            self.epochs = [*(one for one in self.epochs if one[1] < self.end), (self.epoch, self.end)]
 
     # ------------------------------------------------------------------ append
 
@@ -238,6 +244,7 @@ class Model:
         self.closed[producer_id] = ordinal
         if ended := self.open.pop(producer_id, None):
             ended.last, ended.outcome = base, kind
+            ended.stable = self.end if self.first_open is None else self.first_open
             if kind == "abort":
                 self.aborted.append(ended)
         # A marker that ends nothing stands for a transaction without records.
@@ -254,6 +261,10 @@ class Model:
         self.start = max(self.start, self.end if offset == -1 else offset)
         self.batches = [batch for batch in self.batches if batch.past > self.start]
         self.aborted = [transaction for transaction in self.aborted if transaction.last >= self.start]
+        # Source: LeaderEpochFileCache.truncateFromStart
+        current = max((one for one in self.epochs if one[1] <= self.start), default=None)
+        later = [one for one in self.epochs if one[1] > self.start]
+        self.epochs = [(current[0], self.start), *later] if current else later
         return Outcome(NONE, self.start)
 
     def may_be_forgotten(self, producer_id: int, silent_ms: int) -> bool:

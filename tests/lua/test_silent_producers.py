@@ -1,14 +1,18 @@
-"""How long a partition remembers producers: producer.id.expiration.ms, by the library's clock."""
+"""How long partitions remember producers, and coordinators transactional ids: producer.id.expiration.ms and
+transactional.id.expiration.ms, by the library's clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import redis
 
-from korvet.store.catalog import ConfigChange
+from korvet.store.catalog import Catalog, ConfigChange
+from korvet.store.groups import Groups
 from korvet.store.maintenance import enforce_retention
+from korvet.store.outages import Outages
+from korvet.store.transactions import Transactions
 from tests.lua.log import GONE
 from tests.lua.partition import Loop, looping
 from tests.lua.transaction import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, TransactionLog
@@ -217,3 +221,29 @@ def test_every_partition_follows_the_config(server: redis.Redis, loop: Loop, set
             b"%d" % max(int(setting), 900_000)
         }
     assert remembered(DAY_S + 1000, DAY_S + 2000, DAY_S + 3000) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("configs", "seconds"), [({}, 7 * DAY_S), ({"transactional.id.expiration.ms": f"{HOUR_MS}"}, 3600)], ids=str
+)
+def test_unused_transactional_id_is_kept_as_the_config_says(
+    server: redis.Redis, loop: Loop, set_clock: Clock, configs: Mapping[str, str], seconds: int
+) -> None:
+    set_clock(START_S)
+    transactions = loop.run(_transactions, loop, configs)
+    code, producer_id, _ = loop.run(transactions.init, "unused", 60_000, -1, -1)
+    assert (code, producer_id >= 0) == (NONE, True)
+    key = NAMESPACE.transaction("unused").id
+    kept = []
+    for after_s in (0, seconds - 1, seconds + 1):
+        set_clock(START_S + after_s)
+        loop.run(transactions.tend, "unused")
+        kept.append(bool(server.exists(key)))
+    assert kept == [True, True, False]
+
+
+async def _transactions(loop: Loop, configs: Mapping[str, str]) -> Transactions:
+    one = loop.front
+    catalog = Catalog(NAMESPACE, one.store, one.wakeups, configs)
+    groups = Groups(NAMESPACE, one.store, catalog, one.wakeups, Outages(one.store))
+    return Transactions(NAMESPACE, one.store, catalog, one.log, groups)

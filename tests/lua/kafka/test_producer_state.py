@@ -299,7 +299,7 @@ def test_unknown_producer_of_version_1_begins_with_any_sequence(log: Transaction
 
 
 @kafka("ProducerStateManagerTest.testEntryForVerification")
-@kafka("UnifiedLogTest.testTransactionIsOngoingAndVerificationGuard")
+@kafka("UnifiedLogTest.testTransactionIsOngoingAndVerificationGuardTV2")
 def test_each_transaction_is_verified_once(log: TransactionLog) -> None:
     log.plain(2, (23, 1, 3))
     assert [log.write(2, (23, 1, 5)).code for _ in range(2)] == [VERIFY, VERIFY]
