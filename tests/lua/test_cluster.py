@@ -9,9 +9,11 @@ import pytest
 import redis
 
 from tests.lua.group import Group
-from tests.lua.log import Log, listening
+from tests.lua.log import TOPIC_ID, Log, listening
+from tests.lua.test_log_records import Records
 from tests.lua.test_transaction_sequences import Scene
 from tests.support.redis import KINDS, ServerUnavailable, running_server, unavailable
+from tests.wire.whole import Whole
 
 SLOTS = 16384
 READY_WITHIN_S = 20.0
@@ -51,6 +53,20 @@ def test_life_of_a_partition(cluster_node: redis.Redis) -> None:
     assert log.trim(-1) == [0, 8, 0]
     assert log.place(1) == (0, 8, 8, 0)
     assert log.delete() == [0, 0]
+    assert log.dump() == {}
+
+
+def test_life_of_a_partition_of_records(cluster_node: redis.Redis) -> None:
+    cluster_node.flushall()
+    log = Records(cluster_node)
+    log.configure()
+    assert log.add(Whole(b"k"), producer=(7, 0, 0), ordinal=1).base_offset == 0
+    assert log.call("korvet_record_append", "key", "k") == 1
+    cluster_node.xadd(log.inlet, {"key": "k"})
+    cluster_node.xadd(log.inlet, {"nothing": "k"})
+    assert log.drain() == [0, 1, 1, 0]
+    assert len(log.records()) == 3
+    assert log.call("korvet_log_delete", TOPIC_ID, keys=log.transactional) == [0, 0]
     assert log.dump() == {}
 
 
