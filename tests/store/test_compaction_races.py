@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import anyio
@@ -149,7 +150,7 @@ async def test_writing_trimming_and_reading_go_on(one: Front, other: Front) -> N
 
     async def write() -> None:
         nonlocal is_done
-        for number in range(600):
+        for number in takewhile(lambda number: number < 600 or runs < 2, range(20_000)):
             key, value = b"%d" % (number % 5), b"new %d" % number * (2000 if number % 40 == 0 else 1)
             assert (await other.append(known, keyed((key, value))))[0] == 0
             values[key] = value
