@@ -14,14 +14,10 @@ producer without idempotence retries. While a partition is being repaired nothin
 **Transactions.** A batch of a transaction is sent without its ordinal. Where the partition has an open transaction of
 that producer and epoch it is appended. Else the answer is VERIFY: who coordinates the transaction is asked for its
 ordinal (`Membership`), and the batch is sent again with it, in the producer's order as above. Nobody else waits for
-<<<<<<< HEAD
-that. Where the coordinator refuses, or cannot be asked, the batch counts as failed for those behind it.
-
-**Records.** Where a topic stores them one by one, the arguments that make entries of them come instead of the batch.
-=======
 that. The batches of one request ask together, and are sent again together (`verify_together`). Where the coordinator
 refuses, or cannot be asked, the batch counts as failed for those behind it.
->>>>>>> main
+
+**Records.** Where a topic stores them one by one, the arguments that make entries of them come instead of the batch.
 """
 
 from __future__ import annotations
