@@ -32,8 +32,7 @@ from korvet.errors import KorvetError, SlotMoving, StoreError
 from korvet.store.client import Argument, Purpose
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.keys import temporary_batch
-from korvet.store.log.partition import AppendHead, Partition, RecentBatch
-from korvet.store.resp import pack_command
+from korvet.store.log.partition import Partition, RecentBatch
 
 if TYPE_CHECKING:
     from korvet.store.log import Log
@@ -160,12 +159,9 @@ class Appending:
         self._repairs = partition.repairs
         is_large = len(data) >= INLINE_LIMIT_BYTES and self._entries is None
         is_placed = self._is_placed = is_large and not log.store.is_open(partition.keys.log)
-        run_id = partition.run_id or log.find_run_id(partition)
-        if not (is_placed or self._is_behind or self._membership or self._entries):
-            return log.store.send(Purpose.APPEND, partition.keys.log, packed_append(partition, run_id, batch, data))
         args: tuple[Argument, ...] = (
             partition.topic_id,
-            run_id,
+            partition.run_id or log.find_run_id(partition),
             batch.records,
             len(data),
             batch.max_timestamp,
@@ -386,32 +382,6 @@ def _alone(data: bytes | memoryview) -> bytes | memoryview:
     if isinstance(data, memoryview) and data.obj is not None and len(data.obj) > 2 * len(data):  # type: ignore[arg-type]
         return bytes(data)
     return data
-
-
-def packed_append(partition: Partition, run_id: str, batch: Batch, data: bytes | memoryview) -> bytes:
-    """The call of korvet_log_append for a batch that goes through it, as bytes.
-
-    Packed by hand, for most of it is the same for every batch of a partition; packing it anew each time would be a
-    tenth of all that a front-end does for a small request.
-    """
-    if partition.append_head.run_id != run_id:
-        partition.append_head = AppendHead(run_id, _append_head(partition, run_id))
-    count, size, latest, crc = str(batch.records), str(len(data)), str(batch.max_timestamp), str(batch.crc)
-    producer_id = str(batch.producer_id) if batch.producer_id >= 0 else "-1"
-    epoch, sequence = str(batch.producer_epoch), str(batch.base_sequence)
-    middle = (
-        f"${len(count)}\r\n{count}\r\n${len(size)}\r\n{size}\r\n${len(latest)}\r\n{latest}\r\n${len(crc)}\r\n{crc}\r\n"
-        f"${len(producer_id)}\r\n{producer_id}\r\n${len(epoch)}\r\n{epoch}\r\n${len(sequence)}\r\n{sequence}\r\n"
-        f"${size}\r\n"
-    )
-    return b"".join((partition.append_head.packed, middle.encode(), data, b"\r\n"))
-
-
-def _append_head(partition: Partition, run_id: str) -> bytes:
-    function, keys = "korvet_log_append", partition.keys
-    packed = pack_command(("FCALL", function, len(keys), *keys, partition.topic_id, run_id))
-    # The count in front, of these and of the eight that follow.
-    return b"*%d" % (len(keys) + 13) + packed[packed.index(b"\r\n") :]
 
 
 def _parsed(reply: bytes) -> Appended:
