@@ -31,7 +31,6 @@ from korvet.api.context import Context, Frontend, Listener
 from korvet.errors import MalformedRequest, StoreFull, StoreUnavailable
 from korvet.wire.codec import (
     API_VERSIONS_KEY,
-    PRODUCE_KEY,
     RequestHeader,
     decode_header,
     decode_request,
@@ -42,7 +41,6 @@ from korvet.wire.codec import (
     is_known,
 )
 from korvet.wire.frames import FrameSplitter
-from korvet.wire.produce_alike import Alikes
 from korvet.wire.proxy_header import ProxyHeader
 
 if TYPE_CHECKING:
@@ -80,11 +78,10 @@ class _Seen(NamedTuple):
     header: RequestHeader
     api: Api | None
     context: Context | None
-    alikes: Alikes | None
 
 
 _NO_HEADER = ProxyHeader(size_bytes=0)
-_NOTHING_SEEN = _Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None, None)
+_NOTHING_SEEN = _Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -107,7 +104,6 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._seen = _NOTHING_SEEN
-        self._alikes: Alikes | None = None
         self._contexts: dict[tuple[int, int, str | None], Context] = {}
         self._transport: asyncio.Transport | None = None
         self._scope = anyio.CancelScope()
@@ -183,10 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             queued.api = api
             queued.context = seen.context
-            if seen.alikes is not None and isinstance(frame, bytes):
-                queued.request = seen.alikes.decode(seen.header, frame)
-            else:
-                queued.request = decode_request(seen.header, memoryview(frame))
+            queued.request = decode_request(seen.header, memoryview(frame))
             if api.start is not None and (self._held_back or not self._start(queued)):
                 self._held_back += 1
         self._queue.append(queued)
@@ -206,15 +199,9 @@ class Connection(asyncio.BufferedProtocol):
             header=header,
             api=api,
             context=None if api is None else self._context(header),
-            alikes=self._alikes_of(header.version) if header.api_key == PRODUCE_KEY else None,
         )
         self._seen = seen
         return seen
-
-    def _alikes_of(self, version: int) -> Alikes:
-        if self._alikes is None or self._alikes.version != version:
-            self._alikes = Alikes(version)
-        return self._alikes
 
     def _context(self, header: RequestHeader) -> Context:
         key = (header.api_key, header.version, header.client_id)

@@ -75,15 +75,6 @@ class Store:
             self._slots.send(purpose, keys[0] if keys else "", future, packed)
         return future
 
-    def send(self, purpose: Purpose, key: str, packed: bytes) -> asyncio.Future[Any]:
-        """Queue a command that is packed already, as `call` does."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        if self._slots is None:
-            self._links[purpose].send(future, packed)
-        else:
-            self._slots.send(purpose, key, future, packed)
-        return future
-
     def fcall_placed(
         self, function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Argument
     ) -> asyncio.Future[Any]:

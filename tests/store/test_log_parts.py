@@ -12,13 +12,11 @@ from korvet.errors import StoreUnavailable
 from korvet.store.catalog import Topic
 from korvet.store.keys import Namespace
 from korvet.store.link import fail
-from korvet.store.log.append import packed_append
 from korvet.store.log.budget import ReplyBudget
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
 from korvet.store.log.in_flight import SEQUENCES, InFlight
 from korvet.store.log.partition import Partition, RecentBatch
 from korvet.store.log.recent import RecentBatches
-from korvet.store.resp import pack_command
 from korvet.wire.batch import HEADER, Batch
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
@@ -103,17 +101,6 @@ async def test_who_is_cancelled_while_waiting_takes_nothing() -> None:
 def partition() -> Partition:
     topic = Topic(name="t", id=uuid4(), partitions=1, configs={})
     return Partition(topic, 0, Namespace().transaction_log("t", 0))
-
-
-@pytest.mark.parametrize("producer", [-1, 0, 7_000_000_000])
-def test_an_append_is_packed_by_hand_as_hiredis_packs_it(producer: int) -> None:
-    one = partition()
-    for run_id, count, timestamp in (("a" * 40, 1, -1), ("b" * 40, 12_345, 1_700_000_000_000), ("", 1, 0)):
-        data = memoryview(encode(Script(count=count, producer_id=producer, producer_epoch=3, sequence=9)))
-        batch = Batch._make(HEADER.unpack_from(data))._replace(max_timestamp=timestamp)
-        numbers = (batch.records, len(data), timestamp, batch.crc, batch.producer_id, 3, 9)
-        arguments = ("FCALL", "korvet_log_append", 3, *one.keys, one.topic_id, run_id, *numbers, data)
-        assert packed_append(one, run_id, batch, data) == pack_command(arguments)
 
 
 def test_the_oldest_batches_are_dropped_over_the_budget() -> None:

@@ -20,13 +20,6 @@ class RecentBatch(NamedTuple):
     data: bytes | memoryview
 
 
-class AppendHead(NamedTuple):
-    """What each append's packed command begins with while the server is the one of a run id."""
-
-    run_id: str
-    packed: bytes
-
-
 class Partition:
     """A partition of one topic id.
 
@@ -35,7 +28,7 @@ class Partition:
     """
 
     __slots__ = (
-        "append_head", "end", "epoch", "in_flight", "index", "keys", "limits", "mean_bytes", "recent", "repairing",
+        "end", "epoch", "in_flight", "index", "keys", "limits", "mean_bytes", "recent", "repairing",
         "repairs", "run_id", "since", "start", "topic", "topic_id", "transaction_keys", "watched_at",
     )  # fmt: skip
 
@@ -50,7 +43,6 @@ class Partition:
         """`Wakeups.since` of the channel when what is known was asked for."""
         self.run_id = ""
         """Of the server that holds the partition; empty where it must be asked for."""
-        self.append_head = AppendHead("", b"")
         self.limits: Limits | None = None
         self.mean_bytes = GUESSED_BATCH_BYTES
         self.recent: dict[int, RecentBatch] = {}
