@@ -193,10 +193,12 @@ class Connection(asyncio.BufferedProtocol):
         self._read_replies(data)
 
     def _end_bulk(self, bulk: Bulk) -> None:
+        # Before it is taken from those who wait: where the string does not end as it should, it is lost with the rest.
+        value = bulk.value()
         self._bulk = None
         future = self._waiting.popleft()[0]
         if future is not None and not future.done():
-            future.set_result(bulk.value())
+            future.set_result(value)
 
     def _read_replies(self, data: memoryview) -> None:
         reader, popleft = self._reader, self._waiting.popleft

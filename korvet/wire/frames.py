@@ -100,7 +100,12 @@ class FrameSplitter:
         """
         if self._large is None:
             self._have += size_bytes
-            self._split()
+            try:
+                self._split()
+            except BaseException:
+                # What still comes on a refused connection needs room.
+                self._have = 0
+                raise
             return
         self._got += size_bytes
         if self._got == self._large_bytes:
@@ -113,7 +118,6 @@ class FrameSplitter:
         while have - at >= 4:
             size: int = _read_size(view, at)[0]
             if not 0 <= size <= self._max_frame_bytes:
-                self._have = 0
                 raise MalformedRequest(self._refusal(view[at : at + 4].tobytes(), size))
             end = at + 4 + size
             if end > have:

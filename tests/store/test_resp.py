@@ -102,7 +102,16 @@ async def test_a_cancelled_get_does_not_shift_the_replies() -> None:
 
 @pytest.mark.anyio
 async def test_a_string_that_does_not_end_where_it_should_is_an_error() -> None:
-    connection = Connection(_Refusals())
-    connection.send(asyncio.get_running_loop().create_future(), GET)
+    class Losses(Owner):
+        def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
+            for future, _, _ in unanswered:
+                assert future is not None
+                future.cancel()
+
+    connection = Connection(Losses())
+    asked = asyncio.get_running_loop().create_future()
+    connection.send(asked, GET)
     receive(connection, string(50_000)[:-2] + b"zz", [])
     assert isinstance(connection.error, ValueError)
+    connection.connection_lost(None)
+    assert asked.cancelled()

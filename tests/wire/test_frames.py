@@ -143,3 +143,14 @@ def test_frames_before_a_refused_one_are_delivered() -> None:
     with pytest.raises(MalformedRequest):
         receiver.feed(framed(b"good") + b"\xff\xff\xff\xff")
     assert receiver.frames == [b"good"]
+
+
+def test_a_refused_frame_in_a_full_buffer_leaves_room() -> None:
+    def refuse(_frame: bytes | memoryview) -> None:
+        raise MalformedRequest("no request")
+
+    splitter = FrameSplitter(refuse)
+    splitter.get_buffer()[:] = framed(b"refused") + bytes(SCRATCH_BYTES - 11)
+    with pytest.raises(MalformedRequest, match="no request"):
+        splitter.received(SCRATCH_BYTES)
+    assert len(splitter.get_buffer()) > 0
