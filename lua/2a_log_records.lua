@@ -15,8 +15,11 @@ local recorded = {}
 
 -- A batch's header, without any records.
 recorded.HEADER_BYTES = 61
--- Of one record; more arguments do not fit on Lua's stack.
+-- Of one record; many more arguments do not fit on Lua's stack.
 recorded.MOST_HEADERS = 1000
+recorded.MOST_MEMBERS = 500
+-- Arguments of a record's fields, with `r` and `key`.
+recorded.MOST_FIELDS = 2 * (recorded.MOST_HEADERS + recorded.MOST_MEMBERS + 2)
 recorded.LOG_APPEND_TIME = 8
 
 -- Where each of an append's records begins in its arguments, from a place on. A record is the number of its fields'
@@ -25,7 +28,7 @@ function log.records_of(args, from, count)
   local starts, at = {}, from
   for number = 1, count do
     local fields = tonumber(args[at])
-    if not fields or fields < 2 or fields % 2 ~= 0 or fields > 2 * recorded.MOST_HEADERS + 6
+    if not fields or fields < 2 or fields % 2 ~= 0 or fields > recorded.MOST_FIELDS
       or args[at + 3] ~= 'r' or not tonumber(args[at + 1]) or not tonumber(args[at + 2]) then
       error('record ' .. number .. ' is not one', 0)
     end

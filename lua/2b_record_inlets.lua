@@ -95,6 +95,7 @@ function recorded.drain(keys, args)
   end
   local rules, no_reason = recorded.rules(meta[2])
   local entries, is_more = recorded.waiting(keys[4])
+  redis.call('XLEN', keys[1])
   redis.call('XLEN', keys[5])
   local ids, taken, refused = {}, {}, {}
   for at, entry in ipairs(entries) do

@@ -101,12 +101,12 @@ def _split(plain: bytes, start: int, index: int, base_timestamp: int, *, is_json
     length, at = read_varint(plain, start)
     end = at + length
     timestamp_delta, at = read_varint(plain, at + 1)
-    offset_delta, body = read_varint(plain, at)
+    offset_delta, at = read_varint(plain, at)
     if offset_delta != index or end > len(plain):
         raise ValueError(f"record {index} has {length} bytes and offset delta {offset_delta}")
     fields: list[bytes | memoryview] = []
     notes = b""
-    key, at = _text(plain, body)
+    key, at = _text(plain, at)
     if key is not None:
         fields += (b"key", key)
     value, at = _text(plain, at)
@@ -118,14 +118,15 @@ def _split(plain: bytes, start: int, index: int, base_timestamp: int, *, is_json
             notes = b" " + _MEMBERS + members.layout
             fields += members.fields
     headers, at = read_varint(plain, at)
+    inner = 3 + _text_bytes(key) + _text_bytes(value) + _varint_bytes(headers)
     if headers:
-        at, nulls = _headers(plain, at, headers, fields)
+        at, nulls, headers_bytes = _headers(plain, at, headers, fields)
+        inner += headers_bytes
         if nulls:
             notes = b" " + _NULLS + b",".join(b"%d" % place for place in nulls) + notes
     if at != end:
         raise ValueError(f"record {index} has {length} bytes and holds others")
-    inner = end - body + 3
-    size_bytes = HEADER_BYTES + len(varint(inner)) + inner
+    size_bytes = HEADER_BYTES + _varint_bytes(inner) + inner
     return SplitRecord(size_bytes, _long(base_timestamp + timestamp_delta), notes, fields), end
 
 
@@ -147,8 +148,17 @@ def _text(plain: bytes, at: int) -> tuple[bytes | None, int]:
     return plain[at : at + length], at + length
 
 
-def _headers(plain: bytes, at: int, count: int, fields: list[bytes | memoryview]) -> tuple[int, list[int]]:
-    """Add headers to fields. Returns where they end, and the places of those without a value.
+def _varint_bytes(length: int) -> int:
+    return 1 if length < 64 else 2 if length < 8192 else len(varint(length))
+
+
+def _text_bytes(text: bytes | None) -> int:
+    """What a text takes with its length as readers get it: a producer may write the length in more bytes than that."""
+    return 1 if text is None else _varint_bytes(len(text)) + len(text)
+
+
+def _headers(plain: bytes, at: int, count: int, fields: list[bytes | memoryview]) -> tuple[int, list[int], int]:
+    """Add headers to fields. Returns where they end, the places of those without a value, and the bytes they take.
 
     :raises ValueError, IndexError, TooManyRecords:
     """
@@ -156,7 +166,7 @@ def _headers(plain: bytes, at: int, count: int, fields: list[bytes | memoryview]
         raise ValueError(f"{count} headers")
     if count > MOST_HEADERS:
         raise TooManyRecords(f"{count} headers of a record, and at most {MOST_HEADERS} can be stored")
-    nulls = []
+    nulls, size_bytes = [], 0
     for place in range(count):
         name, at = _text(plain, at)
         if name is None:
@@ -164,8 +174,9 @@ def _headers(plain: bytes, at: int, count: int, fields: list[bytes | memoryview]
         content, at = _text(plain, at)
         if content is None:
             nulls.append(place)
+        size_bytes += _text_bytes(name) + _text_bytes(content)
         fields += (_HEADER + name, content or b"")
-    return at, nulls
+    return at, nulls, size_bytes
 
 
 def arguments(batch: Batch, records: Sequence[SplitRecord]) -> list[bytes | memoryview | int]:

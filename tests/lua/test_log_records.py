@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from korvet.wire.record_entries import arguments, batches, split, stored_record
+from korvet.wire.json_fields import MOST_MEMBERS
+from korvet.wire.record_entries import MOST_HEADERS, arguments, batches, split, stored_record
 from tests.lua.log import GONE, RUN_ID, TOPIC_ID, Appended, Entry, Log, listening
 from tests.lua.transaction import VERIFY
 from tests.wire.whole import TIME, Whole, built, read
@@ -120,6 +122,19 @@ def test_undated_records_count_from_their_append(log: Records, set_clock: Any) -
     log.add(Whole(timestamp=-1), Whole(timestamp=2), Whole(timestamp=5000), Whole(timestamp=-1))
     assert [one.running_max_timestamp for one in log.entries()] == [3000, 3000, 5000, 5000]
     assert [one.max_timestamp for one in log.entries()] == [-1, 2, 5000, -1]
+
+
+def test_a_record_may_have_all_that_a_front_end_lays_out(log: Records) -> None:
+    value = json.dumps({str(number): number for number in range(MOST_MEMBERS)}).encode()
+    batch, data = built(Whole(b"k", value, (("h", b"x"),) * MOST_HEADERS))
+    told = _plain(arguments(batch, split(batch, data, is_json=True)))
+    reply = log.call(
+        "korvet_log_append_records", TOPIC_ID, RUN_ID, 1, len(data), TIME, 0, *NONE, "", "", "", "", "", *told,
+        keys=log.transactional,
+    )  # fmt: skip
+    assert reply == b"0 0 0 0"
+    (record,) = log.records()
+    assert (record.value, len(record.headers)) == (value, MOST_HEADERS)
 
 
 def test_producers_are_judged_as_those_of_batches(log: Records) -> None:
@@ -324,6 +339,11 @@ def test_nothing_is_moved_where_it_cannot_be(log: Records) -> None:
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         log.drain()
     assert log.dump() == before
+    log.server.delete(f"{log.inlet}:refused", log.log)
+    log.server.set(log.log, "")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        log.drain()
+    assert log.server.exists(f"{log.inlet}:refused") == 0
 
 
 def test_a_deleted_partition_takes_its_inlet_along(log: Records) -> None:
