@@ -2,7 +2,8 @@
 
 Of jsonschema's own, those that hold a text against a pattern do so with RE2, whose time grows with the text alone;
 items are told apart by what they hold, not each by each; and each keyword that is looked at counts as a step of the
-thread's `Patience`. Two that compare each member of a value with all others take a bounded number of members.
+thread's `Patience`. Two that compare each member of a value with all others take a bounded number of members. Of
+alternatives, none of which fits, it is not kept why each does not: each reason would hold the value's text.
 """
 
 from __future__ import annotations
@@ -91,8 +92,10 @@ def bounded(kind: Any) -> Any:
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "uniqueItems": _unique_items,
+        "anyOf": _any_of,
+        "oneOf": _one_of,
     }
-    keywords = {name: own.get(name, keyword) for name, keyword in kind.VALIDATORS.items()}
+    keywords: dict[str, _Keyword] = {name: own.get(name, keyword) for name, keyword in kind.VALIDATORS.items()}
     if "additionalProperties" in keywords:
         keywords["additionalProperties"] = _additional_properties(keywords["additionalProperties"])
     for name in ("unevaluatedItems", "unevaluatedProperties"):
@@ -151,6 +154,27 @@ def _unique_items(validator: Validator, value: Any, instance: Any, _: Mapping[st
         different = {json.dumps(_with_whole_numbers(item), sort_keys=True) for item in instance}
         if len(different) < len(instance):
             yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _any_of(validator: Any, value: Any, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if not any(_fits(validator, instance, place, one) for place, one in enumerate(value)):
+        yield ValidationError(f"{instance!r} is not valid under any of the given schemas")
+
+
+def _one_of(validator: Any, value: Any, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    fitting = [one for place, one in enumerate(value) if _fits(validator, instance, place, one)]
+    if not fitting:
+        yield ValidationError(f"{instance!r} is not valid under any of the given schemas")
+    elif len(fitting) > 1:
+        yield ValidationError(f"{instance!r} is valid under each of {', '.join(map(repr, fitting))}")
+
+
+def _fits(validator: Any, instance: Any, place: int, schema: Any) -> bool:
+    return next(validator.descend(instance, schema, schema_path=place), None) is None
 
 
 def _with_whole_numbers(item: Any) -> Any:

@@ -10,7 +10,7 @@ its length, and a name that occurs twice in an object is refused, for its reader
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,8 @@ _MOST_SHOWN: Final = 200
 _LONG_VALUE_BYTES: Final = 4096
 _MOST_KEYWORDS: Final = 10_000
 """Keywords that a schema may look at for a value of a few bytes: with references, they may double at each turn."""
+_MOST_KEYWORDS_OF_CHECK: Final = 100_000
+"""Keywords of its dialect's schema that a schema may be held against: half a second, in which nobody else is served."""
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _TOO_DEEP: Final = "it is nested too deeply"
 
@@ -117,7 +119,6 @@ def _no_number(name: str) -> None:
 def _validator(schema: Any) -> Validator:
     """:raises ValueError, RecursionError: where it is no schema, or refers to what is not in it."""
     from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable
@@ -126,13 +127,9 @@ def _validator(schema: Any) -> Validator:
     if not isinstance(schema, dict) or not isinstance(schema.get("$schema", ""), str):
         raise ValueError("the schema is not a JSON object whose $schema is a text")
     kind: Any = validator_for(schema, default=Draft202012Validator)
-    try:
-        # Patterns are judged by what they are used by.
-        kind.check_schema(schema, format_checker=None)
-    except SchemaError as error:
-        raise ValueError(_short(f"not a JSON Schema: {error.json_path}: {error.message}")) from None
+    _check(kind, schema)
     # Else the validator would be replaced by the dialect's own one, wherever a reference leads to the root.
-    schema = {name: item for name, item in schema.items() if name != "$schema"}
+    schema = _without_dialect(schema)
     _check_keywords(schema)
     registry: Registry[Any] = Registry()
     resolver = registry.resolver_with_root(specification_with(kind.ID_OF(kind.META_SCHEMA)).create_resource(schema))
@@ -145,10 +142,47 @@ def _validator(schema: Any) -> Validator:
     return validator
 
 
+def _check(kind: Any, schema: Any) -> None:
+    """As ``kind.check_schema``, whose time may grow by the schema's square. Patterns are judged by what uses them.
+
+    :raises ValueError: where it is no schema, RecursionError.
+    """
+    PATIENCE.begin(most_keywords=_MOST_KEYWORDS_OF_CHECK)
+    try:
+        error = next(_judge_of_schemas(kind).iter_errors(schema), None)
+    except OutOfPatience:
+        raise ValueError(f"it takes more than {_MOST_KEYWORDS_OF_CHECK} keywords to check the schema") from None
+    if error is not None:
+        raise ValueError(_short(f"not a JSON Schema: {error.json_path}: {error.message}"))
+
+
+@lru_cache(maxsize=16)
+def _judge_of_schemas(kind: Any) -> Validator:
+    """The schema of a dialect's schemas, with what it refers to, each without the ``$schema`` that would end bounds."""
+    from jsonschema_specifications import REGISTRY
+    from referencing import Registry
+    from referencing.jsonschema import specification_with
+
+    known = {uri: REGISTRY.contents(uri) for uri in REGISTRY}
+    registry: Registry[Any] = Registry()
+    registry = registry.with_resources(
+        (uri, specification_with(schema["$schema"]).create_resource(_without_dialect(schema)))
+        for uri, schema in known.items()
+    )
+    validator: Validator = bounded(kind)(_without_dialect(kind.META_SCHEMA), registry=registry.crawl())
+    return validator
+
+
+def _without_dialect(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in schema.items() if name != "$schema"}
+
+
 def _check_keywords(schema: Any) -> None:
     """:raises ValueError: for what would escape from the bounds of `schema_keywords`."""
     if next(_texts(schema, ("$schema",)), None) is not None:
         raise ValueError("a part of the schema has a $schema of its own")
+    if any(isinstance(item, dict) for kinds in _members(schema, "type") if isinstance(kinds, list) for item in kinds):
+        raise ValueError("a type that is a schema, as in draft 3, cannot be used; anyOf of draft 4 can")
     by_pattern = [names for names in _members(schema, "patternProperties") if isinstance(names, dict)]
     for text in (*_texts(schema, ("pattern",)), *(text for names in by_pattern for text in names)):
         try:
