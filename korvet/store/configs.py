@@ -117,7 +117,7 @@ def problem(config: Config, text: str) -> str | None:
     if why is not None:
         return _refusal(config.name, _shown(value, why), why)
     if config.only is not None and not _is_within(value, parse(config.kind, config.only)):
-        return _refusal(config.name, text.strip(), f"korvet does not support it yet, only {config.only!r}")
+        return _refusal(config.name, text.strip(), f"korvet supports only {config.only!r}")
     return None
 
 
