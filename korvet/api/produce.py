@@ -120,12 +120,17 @@ def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
 @api(0, 3, 13, start=start, advertised_lowest=0)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The same in turn, with the catalog read before."""
+    away: KorvetError | None = None
     try:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
-        return await _Produced(ctx, request.acks, _all_failed(ctx, request, Refusal(failure_code(error, "produce"))))
+        away = error
     plan = _plan(ctx, request, may_wait=False)
     assert plan is not None
+    if away is not None:
+        for job in plan[1]:
+            job.partition.in_flight.refuse(job.batch, "the catalog could not be read")
+        return await _Produced(ctx, request.acks, _all_failed(ctx, request, Refusal(failure_code(away, "produce"))))
     for job in plan[1]:
         await ask_for_room(ctx, job.partition)
         await ask_for_replicas(ctx, request, job.partition)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.api.data import fetch, wanted
+from tests.api.data import fetch, produce, produced, records, wanted
 from tests.api.raw import created
-from tests.api.rdkafka import Reader, Traffic, Writer
+from tests.api.rdkafka import Reader, Traffic, Writer, until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server, running_server
 
@@ -65,3 +65,17 @@ def test_restart_of_the_front_end(redis_behind: Server, crash: bool) -> None:
 
 def test_restart_of_everything(own_broker: KorvetServer) -> None:
     survive(own_broker, lambda: _restart(own_broker), times=1)
+
+
+def test_batch_behind_one_that_failed_unopened_waits_until_that_one_comes_again(redis_behind: Server) -> None:
+    with running_broker(redis_url=redis_behind.url) as broker:
+        topic = created(broker.port, korvet_storage="record")
+        produced(broker.port, topic, records())
+        first, second = (records(3, producer_id=77, producer_epoch=0, sequence=sequence) for sequence in (0, 3))
+        redis_behind.kill()
+        assert produce(broker.port, topic, first)["error_code"] != "NONE"
+        redis_behind.start()
+        until(lambda: fetch(broker.port, topic, wanted(0))[0]["error_code"] == "NONE")
+        until(lambda: produce(broker.port, topic, records())["error_code"] == "NONE")
+        codes = [produce(broker.port, topic, data)["error_code"] for data in (second, first, second)]
+        assert codes == ["OUT_OF_ORDER_SEQUENCE_NUMBER", "NONE", "NONE"]

@@ -9,8 +9,9 @@ import anyio
 import pytest
 from kio.schema.errors import ErrorCode
 
+from korvet.errors import StoreUnavailable
 from korvet.store.client import Buffer, Purpose
-from korvet.store.log import GONE, Log, Want
+from korvet.store.log import GONE, Log, Partition, Want
 from korvet.store.log.append import INLINE_LIMIT_BYTES, Appending
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
 from korvet.store.topics import create_topic, delete_topic
@@ -330,6 +331,26 @@ async def test_batches_that_found_no_keys_are_appended_in_order(one: Front) -> N
     assert await settled(appends) == [(0, 0), (0, 2), (0, 4)]
     assert [data for _, _, _, data in split(await one.read(partition, 0))] == [data[16:] for data in batches]
     assert partition.repairing == 0
+
+
+async def test_a_batch_waits_for_one_before_it_for_which_no_keys_could_be_made(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await one.partition()
+    await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
+    restore = one.log.restore
+
+    async def away(_: Partition) -> bool:
+        monkeypatch.setattr(one.log, "restore", restore)
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(one.log, "restore", away)
+    first, second = (batch(2, producer=9, sequence=sequence) for sequence in (0, 2))
+    appends = [one.log.append(partition, header(data), data) for data in (first, second)]
+    with pytest.raises(StoreUnavailable):
+        await appends[0]
+    assert await settled(appends[1:]) == [(OUT_OF_ORDER, -1)]
+    assert [await one.append(partition, data) for data in (first, second)] == [(0, 0), (0, 2)]
 
 
 async def test_a_gap_of_the_producers_own_making_stays_refused(one: Front) -> None:

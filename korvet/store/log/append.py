@@ -273,7 +273,6 @@ class Appending:
         for _ in range(_ATTEMPTS):
             if is_asked and (code := await self._ask()) != 0:
                 return Appended(code, -1, -1, -1)
-            self._is_behind = partition.in_flight.is_behind_a_failure(self._batch)
             appended = await self._send_again()
             if appended.code == _CONCURRENT and self._ordinal is not None:
                 # Left open by a history of which the coordinator does not know.
@@ -293,6 +292,7 @@ class Appending:
         return appended
 
     async def _send_again(self) -> Appended:
+        self._is_behind = self._partition.in_flight.is_behind_a_failure(self._batch)
         self._partition.repairs += 1
         self._reply = self._send()
         try:
@@ -332,7 +332,7 @@ class Appending:
         partition.repairing += 1
         try:
             for _ in range(_ATTEMPTS):
-                if appended.code == GONE and not await self._log.restore(partition):
+                if appended.code == GONE and not await self._restore():
                     break
                 appended = await self._send_again()
                 if appended.code not in (RESEND, GONE):
@@ -342,6 +342,13 @@ class Appending:
         if appended.code == _OUT_OF_ORDER and was_lost and not self._is_behind:
             return appended._replace(code=_UNKNOWN_PRODUCER)
         return appended
+
+    async def _restore(self) -> bool:
+        try:
+            return await self._log.restore(self._partition)
+        except KorvetError as error:
+            self._fail(error)
+            raise
 
     def _note(self, appended: Appended) -> None:
         partition, log = self._partition, self._log
