@@ -12,14 +12,13 @@ read of many streams is not: a cluster refuses one for streams of several slots.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import anyio
 import structlog
 
-from korvet.errors import KorvetError, StoreError
+from korvet.errors import KorvetError, StoreError, StoreFull, StoreUnavailable
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose
 from korvet.store.contract import GONE
@@ -52,20 +51,19 @@ class RecordInlets:
         self._configured: dict[tuple[Any, int], str] = {}
         """By topic id and partition: the rules that were written last. Those without any are left out."""
         self._is_failing = False
+        self._failure: KorvetError | None = None
+        """The first of this round that Redis is to be asked again for: one node's, or of one slot that moves."""
         self._broken: set[str] = set()
         """Logs of partitions that were told of as broken, for some minutes."""
 
     async def tend(self) -> None:
         """Runs until cancelled."""
         while True:
-            try:
-                await self.keep_rules()
-                await self.move()
-                self._is_failing = False
-            except KorvetError as error:
-                if not self._is_failing:
-                    logger.warning("records that were added in redis have to wait", reason=str(error))
-                self._is_failing = True
+            failed = [error for error in (await _failure_of(self.keep_rules), await _failure_of(self.move)) if error]
+            if failed and not self._is_failing:
+                logger.warning("records that were added in redis have to wait", reason=str(failed[0]))
+            self._is_failing = bool(failed)
+            if failed:
                 await anyio.sleep(_RETRY_S)
             await anyio.sleep(max(SHORTEST_S, PER_INLET_S * len(self._configured)))
 
@@ -74,16 +72,18 @@ class RecordInlets:
     async def keep_rules(self) -> None:
         """Write the rules of partitions whose topics changed since the last call, now and then those of all.
 
-        :raises StoreUnavailable, StoreFull, StoreError:
+        :raises StoreUnavailable, StoreFull, StoreError: where some have to wait; the others' are written.
         """
         is_everything = self._log.now() >= self._everything_at
         if not is_everything and self._generation == self._catalog.generation:
             return
         await self._catalog.refresh()
         generation = self._catalog.generation
+        ids = {topic_id for topic_id, _ in self._configured}
         wanted = {
-            (topic.id, index): (self._log.partition(topic, index), rules_of(self._catalog, topic))
+            (topic.id, index): (self._log.partition(topic, index), rules)
             for topic in self._catalog.topics()
+            if (rules := rules_of(self._catalog, topic)) or is_everything or topic.id in ids
             for index in range(topic.partitions)
         }
         former = {key: self._configured[key] for key in self._configured.keys() & wanted.keys()}
@@ -98,6 +98,7 @@ class RecordInlets:
                     continue
                 self._configured[key] = rules
         self._configured = {key: rules for key, rules in self._configured.items() if rules}
+        self._raise_failure()
         self._generation = generation
         if is_everything:
             self._everything_at = self._log.now() + _EVERYTHING_S
@@ -120,13 +121,12 @@ class RecordInlets:
     async def move(self) -> None:
         """Move what is in the inlets now into the logs.
 
-        :raises StoreUnavailable, StoreFull:
+        :raises StoreUnavailable, StoreFull, StoreError: where some have to wait; the others are moved.
         """
         partitions = [
             self._log.partition(topic, index)
-            for topic in self._catalog.topics()
-            for index in range(topic.partitions)
-            if (topic.id, index) in self._configured
+            for topic_id, index in self._configured
+            if (topic := self._catalog.topic_by_id(topic_id)) is not None and index < topic.partitions
         ]
         for some in _slices(partitions):
             inlets = [self._namespace.inlet(one.topic.name, one.index) for one in some]
@@ -134,6 +134,7 @@ class RecordInlets:
             for partition, keys, length in zip(some, inlets, lengths, strict=True):
                 if await self._settled(partition, length):
                     await self._drain(partition, keys)
+        self._raise_failure()
 
     async def _drain(self, partition: Partition, keys: InletKeys) -> None:
         """Move what is in one inlet, as long as Redis has room that producers may take."""
@@ -149,18 +150,16 @@ class RecordInlets:
                 return
             code, _, refused, more = reply
             if code == GONE:
-                await self._log.restore(partition)
+                await self._settled(partition, self._log.restore(partition))
                 return
             if refused:
                 logger.warning("records that were added in redis are refused", stream=keys.refused, records=refused)
             if not more:
                 return
 
-    async def _settled(self, partition: Partition, question: asyncio.Future[Any]) -> Any:
-        """The answer; None where Redis refuses it for what is in this one partition, which is told once.
-
-        :raises StoreUnavailable, StoreFull:
-        """
+    async def _settled(self, partition: Partition, question: Awaitable[Any]) -> Any:
+        """The answer; None where Redis refuses it for what is in this one partition, which is told once, or has to be
+        asked again, which is told when all others were asked."""
         name = partition.keys.log
         try:
             return await question
@@ -168,7 +167,22 @@ class RecordInlets:
             if name not in self._broken:
                 logger.error("records cannot be added in redis", log=name, reason=str(error))
             self._broken.add(name)
-            return None
+        except (StoreUnavailable, StoreFull) as error:
+            self._failure = self._failure or error
+        return None
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+async def _failure_of(step: Callable[[], Awaitable[None]]) -> KorvetError | None:
+    try:
+        await step()
+    except KorvetError as error:
+        return error
+    return None
 
 
 def _slices(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:

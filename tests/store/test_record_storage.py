@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pytest
 
+from korvet.errors import SlotMoving
 from korvet.store.catalog import ConfigChange
 from korvet.store.client import Purpose
 from korvet.store.log import Ending, Partition
@@ -163,3 +166,36 @@ async def test_an_inlet_of_another_type_keeps_no_other_from_being_moved(one: Fro
     await inlets.move()
     await inlets.move()
     assert [found.record.value for found in await all_records(one, sound)] == [b"after"]
+
+
+async def test_an_inlet_that_has_to_wait_keeps_no_other_from_being_moved(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = await partition_of(one, "a-waiting", korvet_storage="record")
+    sound = await partition_of(one, "b-sound", korvet_storage="record")
+    keys = [NAMESPACE.inlet(partition.topic.name, 0) for partition in (waiting, sound)]
+    for own in keys:
+        await one.store.call(Purpose.APPEND, own.inlet, "XADD", own.inlet, "*", "value", "x")
+    fcall = one.store.fcall
+
+    def moving(purpose: Purpose, function: str, called: Sequence[str], *args: Any) -> Awaitable[Any]:
+        if called[0] != keys[0].log:
+            return fcall(purpose, function, called, *args)
+        refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        refused.set_exception(SlotMoving("its slot is on its way"))
+        return refused
+
+    inlets, fresh = (RecordInlets(NAMESPACE, one.catalog, one.log) for _ in range(2))
+    await inlets.keep_rules()
+    for partition in (waiting, sound):
+        await one.store.call(Purpose.APPEND, partition.keys.meta, "HDEL", partition.keys.meta, "records")
+    monkeypatch.setattr(one.store, "fcall", moving)
+    with pytest.raises(SlotMoving):
+        await fresh.keep_rules()
+    with pytest.raises(SlotMoving):
+        await inlets.move()
+    assert len(await all_records(one, sound)) == 1
+    monkeypatch.undo()
+    await fresh.keep_rules()
+    await inlets.move()
+    assert len(await all_records(one, waiting)) == 1
