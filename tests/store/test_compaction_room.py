@@ -15,9 +15,10 @@ from korvet.store.log.compaction import Compaction, compact
 from korvet.store.log.compaction_room import NoRoom
 from korvet.store.maintenance import compact_all
 from korvet.store.topics import create_topic
+from korvet.wire.record_entries import arguments, split
 from tests.api.raw import unique
 from tests.store.keyed import all_values, keyed, records
-from tests.store.logs import NAMESPACE, Front
+from tests.store.logs import NAMESPACE, Front, header
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
@@ -49,14 +50,17 @@ def fill(server: redis.Redis) -> None:
     server.config_set("maxmemory", 1)
 
 
-async def compacted_topic(front: Front, count: int) -> Partition:
+async def compacted_topic(front: Front, count: int, **configs: str) -> Partition:
     """A partition of which half may go, of a topic that is compacted whenever somebody looks."""
-    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    configs |= {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     _, topic = await create_topic(front.catalog, front.log, unique(), 1, configs)
     assert topic is not None
     partition = front.log.partition(topic, 0)
     for number in range(count):
-        assert (await front.append(partition, keyed((b"%d" % (number // 2), b"%d" % number * 1000))))[0] == 0
+        data = keyed((b"%d" % (number // 2), b"%d" % number * 1000))
+        is_record = front.log.limits(partition).is_record
+        entries = arguments(header(data), split(header(data), data, is_json=False)) if is_record else None
+        assert (await front.log.append(partition, header(data), data, None, entries)).code == 0
     return partition
 
 
@@ -70,8 +74,11 @@ async def has_spare(front: Front, partition: Partition) -> bool:
     return bool(await front.store.call(Purpose.READ, name, "EXISTS", name))
 
 
-async def test_compaction_without_room_takes_nothing_and_says_what_to_do(one: Front, server: redis.Redis) -> None:
-    partition = await compacted_topic(one, COUNT)
+@pytest.mark.parametrize("storage", ["batch", "record"])
+async def test_compaction_without_room_takes_nothing_and_says_what_to_do(
+    one: Front, server: redis.Redis, storage: str
+) -> None:
+    partition = await compacted_topic(one, COUNT, **{"korvet.storage": storage})
     before = all_values(records(await one.read(partition, 0)))
     # Half of it stays, some 450 kB.
     leave(server, 300_000)

@@ -1,8 +1,8 @@
 """Whether a server has the memory that a compaction takes before it frees any.
 
-The stream that is built holds every batch below 8 KiB that stays once more, and batches that were written anew. Filling
-the server with it would have producers refused until it is given up, and that again and again: so what it takes is
-reckoned before.
+The stream that is built holds every batch below 8 KiB and every record that stays once more, and what is written anew.
+Filling the server with it would have producers refused until it is given up, and that again and again: so what it takes
+is reckoned before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ def count_new_bytes(entries: Sequence[Entry], chunk: Chunk) -> None:
     for entry in entries:
         if entry.next_offset not in gone:
             anew = chunk.rewritten.get(entry.next_offset)
-            chunk.new_bytes += _ENTRY_BYTES + len(anew.data if anew else entry.data or b"")
+            chunk.new_bytes += _ENTRY_BYTES + (len(anew.data) if anew else _inline_bytes(entry))
+
+
+def _inline_bytes(entry: Entry) -> int:
+    """What lies in the stream of an entry's batch, or of its record."""
+    return entry.size_bytes if entry.record is not None else len(entry.data or b"")
 
 
 async def check_room(log: Log, partition: Partition, chunks: Sequence[Chunk]) -> None:
@@ -66,7 +71,9 @@ async def _bytes_behind(log: Log, partition: Partition, offset: int) -> int:
     ]
     (end, here) = [_totals(await found) for found in ends]
     size, batches = end[0] - here[0], end[1] - here[1]
-    return min(size, batches * INLINE_LIMIT_BYTES) + batches * _ENTRY_BYTES
+    # Records lie in the stream whatever their length is.
+    inline = size if log.limits(partition).is_record else min(size, batches * INLINE_LIMIT_BYTES)
+    return inline + batches * _ENTRY_BYTES
 
 
 def _totals(found: Any) -> tuple[int, int]:
