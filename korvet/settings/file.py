@@ -14,7 +14,7 @@ from jsonschema.exceptions import ValidationError
 
 from korvet.errors import ConfigError
 from korvet.settings.schema import LISTENER_NAMES, config_schema
-from korvet.store.config_tables import BROKER_CONFIGS
+from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
 from korvet.store.configs import problem
 
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
@@ -112,8 +112,14 @@ def _unknown_name(place: str, instance: Mapping[str, Any], allowed: Mapping[str,
     config = BROKER_CONFIGS.get(name)
     if place == "broker" and config is not None:
         return f"broker.{name}: cannot be set; it is always {config.default}"
+    if place == "broker" and name in TOPIC_CONFIGS:
+        return f"broker.{name}: a setting of topics{_for_all_topics(TOPIC_CONFIGS[name].synonym)}"
     what = f"setting {name!r} in [{place}]" if place else f"table [{name}]"
     return f"there is no {what}{_nearest(name, allowed)}"
+
+
+def _for_all_topics(name: str | None) -> str:
+    return f"; for all of them it is {name!r}" if name in BROKER_CONFIGS else ", which has none for all of them"
 
 
 def _nearest(wrong: str, allowed: Iterable[str]) -> str:

@@ -101,6 +101,14 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
         ("[broker]\nnum.partitions = 'many'", "broker.num.partitions: 'many' is not allowed; want a whole number"),
         ("[broker]\nnum.partitions = -1", "broker.num.partitions: Invalid value -1"),
         ("[broker]\ndelete.topic.enable = false", "broker.delete.topic.enable: cannot be set; it is always"),
+        (
+            "[broker]\nretention.ms = 1",
+            "broker.retention.ms: a setting of topics; for all of them it is 'log.retention.ms'",
+        ),
+        (
+            "[broker]\nkorvet.storage = 'record'",
+            "broker.korvet.storage: a setting of topics, which has none for all of them",
+        ),
         ("[broker]\nxyz = 1", "there is no setting 'xyz' in [broker]; see: korvet config list"),
         ("[serve\n", "not TOML: "),
         ("[listener]\nlisten = ':1'", "listener: {'listen': ':1'} is not allowed; want [[listener]] tables"),
