@@ -113,15 +113,10 @@ def diff(left: Any, right: Any, path: str = "", shown: str = "") -> Iterator[tup
         yield path or "answer", shown or "answer", left, right
 
 
-def _allowed(
-    played: Played, script: str, path: str, differences: Sequence[Difference], *, absent: bool, extra: bool
-) -> bool:
+def _allowed(played: Played, script: str, path: str, differences: Sequence[Difference], *, extra: bool) -> bool:
     if any(path == ignored or path.startswith((f"{ignored}.", f"{ignored}[")) for ignored in played.ignore):
         return True
-    return any(
-        row.covers(played.api, script, path) and (absent or not row.absent) and (extra or not row.extra)
-        for row in differences
-    )
+    return any(row.covers(played.api, script, path) and (extra or not row.extra) for row in differences)
 
 
 def mismatches(
@@ -132,7 +127,7 @@ def mismatches(
     for ours, theirs in zip(korvet.played, kafka.played, strict=True):
         left, right = normalize(theirs, kafka.variables), normalize(ours, korvet.variables)
         for path, shown, one, other in diff(left, right):
-            if not _allowed(theirs, script, path, differences, absent=other == _ABSENT, extra=one == _ABSENT):
+            if not _allowed(theirs, script, path, differences, extra=one == _ABSENT):
                 lines.append(f"{theirs.label}: {shown}: Kafka {one!r}, korvet {other!r}")
     return lines
 

@@ -22,15 +22,13 @@ class Difference:
     """A field of one API's answers that korvet fills differently on purpose; the oracle leaves it out.
 
     path: as in `topics[].partitions[].leader_epoch`; `answer` is the whole answer, a missing one included.
-    script: a pattern of script names; `*` is every script. absent: only where korvet's list has no such element.
-    extra: only where Kafka's has none.
+    script: a pattern of script names; `*` is every script. extra: only where Kafka's has none.
     """
 
     api: str
     path: str
     reason: str
     script: str = "*"
-    absent: bool = False
     extra: bool = False
 
     def covers(self, api: str, script: str, path: str) -> bool:
@@ -96,19 +94,6 @@ DIFFERENCES: Final = (
         api="describe_producers",
         path="topics[].partitions[].active_producers[].coordinator_epoch",
         reason="coordinators have no epochs here, so it is 0 for every producer of a transaction",
-    ),
-    Difference(
-        api="create_topics",
-        path="topics[].configs[]",
-        absent=True,
-        reason="configs of segment files, throttles and tiered storage mean nothing here and are not listed",
-    ),
-    Difference(
-        api="describe_configs",
-        path="results[].configs[]",
-        script="* every key",
-        absent=True,
-        reason="configs of segment files, throttles and tiered storage mean nothing here and are not listed",
     ),
     Difference(
         api="fetch",

@@ -34,9 +34,7 @@ def tables() -> dict[str, str]:
     different = [
         (
             _camel(row.api),
-            "whole answer"
-            if row.path == "answer"
-            else f"`{row.path}`" + (" (missing)" if row.absent else " (more)" if row.extra else ""),
+            "whole answer" if row.path == "answer" else f"`{row.path}`" + (" (more)" if row.extra else ""),
             "everywhere" if row.script == "*" else f"scripts `{row.script}`",
             row.reason,
         )

@@ -115,11 +115,12 @@ def test_a_row_of_the_table_allows_its_own_field_only() -> None:
     assert len(mismatches("only this one", kafka, korvet, (other_field,))) == 1
 
 
-def test_a_row_for_absent_elements_does_not_allow_wrong_ones() -> None:
-    row = Difference(api="list_offsets", path="topics[].partitions[]", reason="a test", absent=True)
-    kafka = transcript(offsets((0, 3), (1, 4)))
-    assert mismatches("s", kafka, transcript(offsets((0, 3))), (row,)) == []
-    assert len(mismatches("s", kafka, transcript(offsets((0, 3), (1, 9))), (row,))) == 1
+def test_a_row_for_what_korvet_has_more_does_not_allow_wrong_ones() -> None:
+    row = Difference(api="list_offsets", path="topics[].partitions[]", reason="a test", extra=True)
+    kafka = transcript(offsets((0, 3)))
+    assert mismatches("s", kafka, transcript(offsets((0, 3), (1, 4))), (row,)) == []
+    assert len(mismatches("s", kafka, transcript(offsets((0, 9), (1, 4))), (row,))) == 1
+    assert len(mismatches("s", kafka, transcript(offsets()), (row,))) == 1
 
 
 def test_an_unexpected_error_of_kafka_is_a_fault_of_the_script() -> None:
