@@ -191,6 +191,18 @@ function recorded.append(keys, topic_id, run_id, rules, given)
   return log.append_batch(keys, batch, nil, nil, { args = args, starts = starts })
 end
 
+-- What a Redis user may not do of what an append writes, as a command; nil where all is allowed. A user's rights are
+-- those of functions that it calls, and an append that stops half-way would leave a log to which nobody can append.
+function recorded.denied(keys)
+  local written = { { 'XADD', keys[1], '*', 'i', '' }, { 'HSET', keys[2], 'end', '' }, { 'SPUBLISH', keys[1], '' } }
+  for _, command in ipairs(written) do
+    if not redis.acl_check_cmd(unpack(command)) then
+      return command[1]
+    end
+  end
+  return nil
+end
+
 -- record_append: append a record, from Redis
 -- KEYS[1] log       stream  records
 -- KEYS[2] meta      hash    identity, offsets, epochs, totals
@@ -198,7 +210,7 @@ end
 -- ARGV[1..] field   `key`, `value` or `header.<name>`, each with its value behind it; a key or value that is not given
 -- is null
 -- Returns the record's offset; an error where the topic is not one of records or has a value schema, or the arguments
--- are no record that it takes
+-- are no record that it takes, or the user may not write all that is written
 function recorded.append_one(keys, args)
   local meta = redis.call('HMGET', keys[2], 'topic_id', 'records')
   local rules, problem = recorded.rules(meta[1] and meta[2])
@@ -206,8 +218,9 @@ function recorded.append_one(keys, args)
   if rules then
     problem, fields, size = recorded.read(args, rules)
   end
-  if problem then
-    return { err = 'ERR ' .. problem }
+  local denied = recorded.denied(keys)
+  if problem or denied then
+    return { err = problem and 'ERR ' .. problem or 'NOPERM the user may not call ' .. denied .. ' for this log' }
   end
   local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
   local reply = recorded.append(keys, meta[1], run_id, rules, { { fields = fields, size = size } })

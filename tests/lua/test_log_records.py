@@ -14,6 +14,7 @@ from korvet.wire.json_fields import MOST_MEMBERS
 from korvet.wire.record_entries import MOST_HEADERS, arguments, batches, split, stored_record
 from tests.lua.log import GONE, RUN_ID, TOPIC_ID, Appended, Entry, Log, listening
 from tests.lua.transaction import VERIFY
+from tests.support.redis import Server
 from tests.wire.whole import TIME, Whole, built, read
 
 OUT_OF_ORDER, FENCED, INVALID_TXN_STATE = 45, 47, 48
@@ -255,6 +256,24 @@ def test_there_is_nothing_to_append_to_where_the_partition_is_gone(log: Records)
     log.delete()
     with pytest.raises(redis.ResponseError, match="not a partition"):
         log.call("korvet_record_append", "key", "x")
+
+
+@pytest.mark.parametrize("command", ["xadd", "hset", "spublish", "time", "hget", "info"])
+def test_a_user_who_may_not_write_everything_writes_nothing(log: Records, redis_server: Server, command: str) -> None:
+    log.configure()
+    rights = ["+fcall", "+info", "+time", "+hmget", "+hget", "+hset", "+xadd", "+spublish", f"-{command}"]
+    user = "without-a-right"
+    log.server.acl_setuser(user, enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], commands=rights)
+    try:
+        with redis_server.client(username=user, password="secret") as client:
+            before = log.dump()
+            with pytest.raises(redis.RedisError):
+                client.fcall("korvet_record_append", 3, *log.keys, "key", "x")
+            assert log.dump() == before
+            log.server.acl_setuser(user, commands=[f"+{command}"])
+            assert client.fcall("korvet_record_append", 3, *log.keys, "key", "x") == 0
+    finally:
+        log.server.acl_deluser(user)
 
 
 def test_rules_come_and_go(log: Records) -> None:

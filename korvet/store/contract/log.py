@@ -254,7 +254,7 @@ LOG_FUNCTIONS = (
         keys=LOG_KEYS,
         args=("field...",),
         reply="the record's offset; an error where the topic is not one of records or has a value schema, or the "
-        "arguments are no record that it takes",
+        "arguments are no record that it takes, or the user may not write all that is written",
     ),
     Function(
         name="korvet_record_configure",
