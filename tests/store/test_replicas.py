@@ -12,10 +12,13 @@ import pytest
 from anyio.abc import ByteStream
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from korvet.errors import StoreUnavailable
 from korvet.store.log.replicas import read_replication
 from tests.store.logs import batch, front, header
+from tests.store.test_log_transactions import Coordinator
 from tests.support.redis import Server, running_server
 from tests.support.topologies import until
+from tests.wire.whole import Whole, built
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +98,24 @@ async def _confirm_while_others_write(url: str) -> None:
         assert [await confirm() for _ in range(2)] == [True] * 2
         assert not await confirm(0)
         tasks.cancel_scope.cancel()
+
+
+async def test_what_was_sent_again_is_not_acknowledged_by_a_server_that_came_later() -> None:
+    """The first batch of a transaction in a partition is; its request may wait for others when the server is lost."""
+    with running_server("valkey", options={"appendonly": "yes", "appendfsync": "always"}) as server:
+        async with front(server.url) as one:
+            partition = await one.partition()
+            appending = one.log.append(partition, *built(Whole(), producer=(5, 0, 0), attributes=0x10), Coordinator(7))
+            held = one.log.replicas.hold(partition, appending.reply, 1)
+            assert (await appending).code == 0
+            before = one.store.run_id(partition.keys.log)
+            await anyio.to_thread.run_sync(partial(server.restart, crash=True))
+            with anyio.fail_after(20):
+                while one.store.run_id(partition.keys.log) == before:
+                    await anyio.sleep(0.01)
+            with pytest.raises(StoreUnavailable) as raised:
+                await one.log.replicas.confirmed(held, 20)
+            assert raised.value.outcome_unknown
 
 
 def test_who_follows_is_read_from_info() -> None:

@@ -84,7 +84,7 @@ class Held:
         self.partition = partition
         self.copies = copies
         self.run_id = run_id
-        """Of the server that it was sent to."""
+        """Of the server that it was sent to at first."""
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.joined_at: float | None = None
         """When it was known to be appended, by the loop's clock."""
@@ -161,8 +161,8 @@ class Replicas:
         :raises StoreError: where the server takes no WAIT.
         """
         if held.joined_at is None:
-            # It was sent once more, perhaps to another server than at first.
-            held.run_id = self._store.run_id(held.partition.keys.log)
+            # It was sent once more. Where that was to another server than at first, or another answers since, nobody
+            # knows which of them has it.
             self._join(held)
         assert held.joined_at is not None
         if not held.future.done():
