@@ -21,8 +21,7 @@ def lacks_replicas(ctx: Context, request: Any, partition: Partition) -> bool | N
     copies = log.limits(partition).copies
     if copies == 1 or request.acks != ALL:
         return False
-    in_sync = log.replicas.known(partition)
-    return None if in_sync is None else in_sync + 1 < copies
+    return log.replicas.are_too_few(partition, copies)
 
 
 async def ask_for_replicas(ctx: Context, request: Any, partition: Partition) -> None:

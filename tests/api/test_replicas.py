@@ -142,6 +142,7 @@ def test_nothing_is_stored_where_too_few_replicas_are_connected(served: Served) 
     produced(served.port, topic, records(1))
     assert code(served.port, three) == TOO_FEW
     assert kept(served.redis.primary, three) == 0
+    assert "too few replicas are in sync" in served.broker.log
     served.replica.kill()
     try:
         until(lambda: code(served.port, topic, 100) == TOO_FEW)

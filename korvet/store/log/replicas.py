@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
+import structlog
 
 from korvet.errors import SlotMoving, StoreUnavailable
 from korvet.store.client import Store
@@ -34,6 +35,8 @@ from korvet.store.contract import GONE
 from korvet.store.link import Link, fail
 from korvet.store.log.partition import Partition
 from korvet.store.resp import pack_command
+
+logger = structlog.get_logger()
 
 _FRESH_S = 1.0
 """What is older is asked for again."""
@@ -43,6 +46,8 @@ SILENT_S = 10
 """A replica that acknowledged nothing for so long is not in sync; Redis's min-replicas-max-lag has the same default."""
 _INFO = pack_command(("INFO", "replication"))
 _UNKNOWN_TARGET = -1
+_TOLD_EVERY_S = 60.0
+"""Between two lines of the log about producers that are refused."""
 
 
 class Replication(NamedTuple):
@@ -104,6 +109,7 @@ class Replicas:
         self._store = store
         self._now = asyncio.get_running_loop().time
         self._servers: dict[Link, _Server] = {}
+        self._told_at = float("-inf")
         store.on_history_change(self._forget)
 
     # ------------------------------------------------------------------ before the append
@@ -117,6 +123,22 @@ class Replicas:
         if age_s > _FRESH_S:
             self._inform(server, partition)
         return server.in_sync if age_s <= _KNOWN_S else None
+
+    def are_too_few(self, partition: Partition, copies: int) -> bool | None:
+        """Whether fewer than ``copies`` servers are in sync, which the log tells once a minute; None: see `known`."""
+        in_sync = self.known(partition)
+        if in_sync is None:
+            return None
+        is_lacking = in_sync + 1 < copies
+        if is_lacking and self._now() - self._told_at > _TOLD_EVERY_S:
+            self._told_at = self._now()
+            logger.warning(
+                "too few replicas are in sync; producers with acks=all must wait",
+                topic=partition.topic.name,
+                in_sync=in_sync + 1,
+                wanted=copies,
+            )
+        return is_lacking
 
     async def ask(self, partition: Partition) -> None:
         """Find out what is to be known of a partition's server.
