@@ -1,7 +1,7 @@
 -- The inlet of a partition of records: a stream `:in` to which Redis users XADD what record_append takes as arguments.
 -- Front-ends move what comes there into the log. What cannot be taken goes to `:in:refused` with the reason.
 
--- Of one call of record_drain.
+-- Of one call of record_drain, and how many entries are read at once.
 recorded.MOST_BYTES = 1048576
 recorded.PAGE = 10
 -- What is kept of refused entries: about so many, and of each so many of its fields and values.
@@ -45,18 +45,20 @@ redis.register_function{
   description = 'say what Redis users may add to a partition, and make its inlet',
 }
 
--- The first entries of an inlet, as many as one call moves, and whether there may be more.
+-- The first entries of an inlet, as many as one call moves, and whether there may be more. The first is read alone, for
+-- nothing bounds what Redis users put there.
 function recorded.waiting(inlet_key)
   local found, bytes, after = {}, 0, '-'
   while #found < log.STEP and bytes < recorded.MOST_BYTES do
-    local page = redis.call('XRANGE', inlet_key, after, '+', 'COUNT', recorded.PAGE)
+    local count = math.min(#found + 1, recorded.PAGE, log.STEP - #found)
+    local page = redis.call('XRANGE', inlet_key, after, '+', 'COUNT', count)
     for _, entry in ipairs(page) do
       found[#found + 1] = entry
       for _, text in ipairs(entry[2]) do
         bytes = bytes + #text
       end
     end
-    if #page < recorded.PAGE then
+    if #page < count then
       return found, false
     end
     after = '(' .. page[#page][1]
