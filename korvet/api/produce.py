@@ -190,13 +190,7 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
             batch = read_batch(part.records, ctx.version)
             why = why or _fails_request(request, batch)
             outcome, partition = _judge(ctx, topic, part.index, batch)
-            if may_wait and (
-                partition is None
-                or partition.repairing
-                or _must_be_opened(ctx, partition, batch)
-                or ctx.frontend.log.reserve.is_used_up(partition.keys.log)
-                or lacks_replicas(ctx, request, partition) is None
-            ):
+            if may_wait and (partition is None or _has_to_wait(ctx, request, partition, batch)):
                 return None
             if partition is not None and not isinstance(batch, Refusal):
                 jobs.append(_Job(outcomes, len(outcomes), partition, batch, part.records))
@@ -206,9 +200,17 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
     return topics, jobs, why
 
 
-def _must_be_opened(ctx: Context, partition: Partition, batch: Batch | Refusal) -> bool:
+def _has_to_wait(ctx: Context, request: Any, partition: Partition, batch: Batch | Refusal) -> bool:
+    """Whether a batch cannot be sent at once. For most, by far, that is to be told quickly."""
+    log = ctx.frontend.log
+    if partition.repairing or log.reserve.is_used_up(partition.keys.log):
+        return True
+    limits = log.limits(partition)
+    return not limits.is_plain and (_must_be_opened(limits, batch) or lacks_replicas(ctx, request, partition) is None)
+
+
+def _must_be_opened(limits: Limits, batch: Batch | Refusal) -> bool:
     """Whether a batch must be looked into, and that may take longer than the loop may be held up."""
-    limits = ctx.frontend.log.limits(partition)
     return limits.opens_batches or (limits.is_compacted and not isinstance(batch, Refusal) and not is_short(batch))
 
 
@@ -279,25 +281,27 @@ def _append(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> Outcom
         batch, records = stamped(batch, records, batch.attributes | LOG_APPEND_TIME, now_ms)
     elif batch.attributes & LOG_APPEND_TIME:
         batch, records = stamped(batch, records, batch.attributes & ~LOG_APPEND_TIME, batch.max_timestamp)
-    return _send(ctx, request, job._replace(batch=batch, records=records), append_time)
+    if records is not job.records:
+        job = job._replace(batch=batch, records=records)
+    return _send(ctx, request, job, limits.copies, append_time)
 
 
-def _send(ctx: Context, request: Any, job: _Job, append_time: int) -> Outcome:
-    """Send a batch to Redis, where there is room for it, and replicas if it is to wait for them."""
+def _send(ctx: Context, request: Any, job: _Job, copies: int, append_time: int) -> Outcome:
+    """Send a batch to Redis, where there is room for it, and replicas if it is to wait for ``copies``."""
     log, partition, batch = ctx.frontend.log, job.partition, job.batch
     size_bytes = sum(one.size_bytes for one in job.split) if job.split else len(job.records)
     if not log.reserve.take(partition.keys.log, size_bytes):
         log.reserve.note_full(True)
         partition.in_flight.refuse(batch, "redis is nearly at maxmemory")
         return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
-    copies = log.limits(partition).copies if request.acks == ALL else 1
-    if copies > 1 and lacks_replicas(ctx, request, partition):
+    is_held = copies > 1 and request.acks == ALL
+    if is_held and lacks_replicas(ctx, request, partition):
         why = f"Fewer servers are in sync than min.insync.replicas={copies}"
         partition.in_flight.refuse(batch, why)
         return PartitionAnswer(partition.index, NOT_ENOUGH_REPLICAS, message=why)
     entries = None if job.split is None else arguments(batch, job.split)
     appending = log.append(partition, batch, job.records, _membership(ctx, request, batch), entries)
-    if copies == 1:
+    if not is_held:
         return _Pending(partition, appending, append_time=append_time)
     held = log.replicas.hold(partition, appending.reply, copies)
     return _Pending(partition, appending, append_time=append_time, held=held, timeout_s=request.timeout.total_seconds())
@@ -338,8 +342,10 @@ class _Produced:
         return self._answer().__await__()
 
     async def _answer(self) -> Answer:
-        pending = [one for _, outcomes in self._topics for one in outcomes if isinstance(one, _Pending)]
-        await verify_together([one.appending for one in pending if one.appending is not None])
+        appendings = [one.appending for _, outcomes in self._topics for one in outcomes if isinstance(one, _Pending)]
+        transactional = [one for one in appendings if one is not None and one.is_transactional]
+        if len(transactional) > 1:
+            await verify_together(transactional)
         topics = [
             (name, [p if isinstance(p, PartitionAnswer) else await _settled(self._ctx, p) for p in outcomes])
             for name, outcomes in self._topics

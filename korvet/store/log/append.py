@@ -362,16 +362,15 @@ class Appending:
 
 
 async def verify_together(appendings: Sequence[Appending]) -> None:
-    """Have the batches of one request that are to be verified ask once for all, and send them again in one turn.
+    """Have those that are to be verified ask once for all, and send them again in one turn.
+
+    :param appendings: one request's batches that belong to a transaction, at least one.
 
     Raises nothing: what fails is the outcome of its batch. What is refused again asks by itself.
     """
-    transactional = [one for one in appendings if one.is_transactional]
-    if len(transactional) < 2:
-        return
-    await asyncio.wait([one.reply for one in transactional])
+    await asyncio.wait([one.reply for one in appendings])
     asking: dict[Membership, list[Appending]] = {}
-    for one in transactional:
+    for one in appendings:
         if (membership := one.membership_to_ask) is not None:
             asking.setdefault(membership, []).append(one)
     for membership, some in asking.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from korvet.store.catalog import Catalog, Topic
 from korvet.store.configs import split
@@ -10,7 +10,8 @@ from korvet.store.value_schema import ValueSchema, value_schema
 from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
 
 
-class Limits(NamedTuple):
+@dataclass(slots=True)
+class Limits:
     """A topic's settings for appends; ``generation`` is the catalog's that they were read in."""
 
     generation: int
@@ -30,10 +31,14 @@ class Limits(NamedTuple):
     copies: int = 1
     """min.insync.replicas: how many servers must hold a batch, the primary among them, before acks=all is answered."""
 
-    @property
-    def opens_batches(self) -> bool:
-        """Whether batches are opened before they are appended."""
-        return self.value_schema is not None or self.codec is not None or self.is_record
+    opens_batches: bool = field(init=False)
+    """Whether batches are opened before they are appended."""
+    is_plain: bool = field(init=False)
+    """Whether nothing is to be done for a batch, or waited for, but its append."""
+
+    def __post_init__(self) -> None:
+        self.opens_batches = self.value_schema is not None or self.codec is not None or self.is_record
+        self.is_plain = not self.opens_batches and not self.is_compacted and self.copies == 1
 
 
 _CODECS = {"uncompressed": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
