@@ -46,6 +46,7 @@ async def _keep_trimmed(namespace: Namespace, catalog: Catalog, log: Log) -> Non
                 retention_at = anyio.current_time() + _retention_interval_s(catalog)
         except KorvetError as error:
             logger.warning("maintenance was cut short", reason=str(error))
+            retention_at = max(retention_at, anyio.current_time() + min(_INTERVAL_S, _retention_interval_s(catalog)))
         await anyio.sleep(max(_SHORTEST_S, min(_INTERVAL_S, retention_at - anyio.current_time())))
 
 
@@ -56,12 +57,13 @@ def _retention_interval_s(catalog: Catalog) -> float:
 async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) -> None:
     """Remove what is older or more than topics keep, and forget producers that were silent for long.
 
-    A partition that is corrupt is told of in the log, and does not keep the others.
+    A partition that is corrupt is told of in the log, and does not keep the others; nor does one whose server is away.
 
-    :raises StoreUnavailable, StoreFull: and StoreError where the time cannot be read.
+    :raises StoreUnavailable, StoreFull: at the end, and StoreError where the time cannot be read.
     """
     seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
     expiration_ms = expiration_ms_of(catalog)
+    failure: KorvetError | None = None
     for topic in tuple(catalog.topics()):
         limits = retention_of(catalog, topic)
         for partition in [log.partition(topic, index) for index in range(topic.partitions)]:
@@ -71,12 +73,16 @@ async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) ->
                 await forget_silent_producers(log, partition, expiration_ms)
             except StoreError as error:
                 logger.error("retention failed", topic=topic.name, partition=partition.index, reason=str(error))
+            except KorvetError as error:
+                failure = error
+    if failure is not None:
+        raise failure
 
 
 async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log) -> None:
     resting: dict[Partition, float] = {}
     while True:
-        await anyio.sleep(int(catalog.setting(None, "log.cleaner.backoff.ms")) / 1000)
+        await anyio.sleep(max(_SHORTEST_S, int(catalog.setting(None, "log.cleaner.backoff.ms")) / 1000))
         try:
             await compact_all(namespace, catalog, log, resting)
         except KorvetError as error:
@@ -87,9 +93,10 @@ async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting:
     """Compact what is due of all topics, in an order of chance, so that front-ends share the work.
 
     A partition that is corrupt, or that there is no memory for, is told of in the log, and does not keep the others;
-    for the latter one it is looked again a while later, at the time by the loop's clock that ``resting`` keeps.
+    for the latter one it is looked again a while later, at the time by the loop's clock that ``resting`` keeps. Nor
+    does one whose server is away.
 
-    :raises StoreUnavailable: and StoreError where the time cannot be read.
+    :raises StoreUnavailable: at the end, and StoreError where the time cannot be read.
     """
     now = anyio.current_time()
     for partition in [partition for partition, until in resting.items() if until <= now]:
@@ -101,6 +108,7 @@ async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting:
         for index in range(topic.partitions)
     ]
     random.shuffle(due)
+    failure: KorvetError | None = None
     for topic, index, settings in due:
         partition = log.partition(topic, index)
         if partition in resting:
@@ -113,3 +121,7 @@ async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting:
             logger.warning("not compacted", topic=topic.name, partition=index, reason=str(error))
         except StoreError as error:
             logger.error("compaction failed", topic=topic.name, partition=index, reason=str(error))
+        except KorvetError as error:
+            failure = error
+    if failure is not None:
+        raise failure
