@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ import anyio
 import pytest
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import StoreUnavailable
-from korvet.store.client import Buffer, Purpose
+from korvet.errors import SlotMoving, StoreUnavailable
+from korvet.store.client import Argument, Buffer, Purpose
 from korvet.store.log import GONE, Log, Partition, Want
 from korvet.store.log.append import INLINE_LIMIT_BYTES, Appending
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
@@ -348,6 +349,30 @@ async def test_a_batch_waits_for_one_before_it_for_which_no_keys_could_be_made(
     first, second = (batch(2, producer=9, sequence=sequence) for sequence in (0, 2))
     appends = [one.log.append(partition, header(data), data) for data in (first, second)]
     with pytest.raises(StoreUnavailable):
+        await appends[0]
+    assert await settled(appends[1:]) == [(OUT_OF_ORDER, -1)]
+    assert [await one.append(partition, data) for data in (first, second)] == [(0, 0), (0, 2)]
+
+
+async def test_a_batch_waits_for_one_before_it_whose_slot_went_away_when_it_was_sent_again(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await one.partition()
+    await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
+    first, second = (batch(2, producer=9, sequence=sequence) for sequence in (0, 2))
+    appends = [one.log.append(partition, header(data), data) for data in (first, second)]
+    fcall = one.store.fcall
+
+    def moving(purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any]:
+        if function != "korvet_log_append":
+            return fcall(purpose, function, keys, *args)
+        monkeypatch.setattr(one.store, "fcall", fcall)
+        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        failed.set_exception(SlotMoving("TRYAGAIN"))
+        return failed
+
+    monkeypatch.setattr(one.store, "fcall", moving)
+    with pytest.raises(SlotMoving):
         await appends[0]
     assert await settled(appends[1:]) == [(OUT_OF_ORDER, -1)]
     assert [await one.append(partition, data) for data in (first, second)] == [(0, 0), (0, 2)]

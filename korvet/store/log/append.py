@@ -200,12 +200,12 @@ class Appending:
     def __await__(self) -> Generator[Any, None, Appended]:
         try:
             reply = yield from self._reply.__await__()
-        except SlotMoving:
-            reply = self._not_placed()
         except KorvetError as error:
-            if self._was_sent_again:
-                self._fail(error)
-            raise
+            if not self._is_not_placed(error):
+                if self._was_sent_again:
+                    self._fail(error)
+                raise
+            reply = _NOT_PLACED
         appended = _parsed(reply)
         if appended.code != 0:
             if appended.code == VERIFY or (appended.code == _CONCURRENT and self._was_sent_again):
@@ -254,14 +254,9 @@ class Appending:
             return self._partition.repairs != self._repairs or not self._is_behind
         return appended.code in (RESEND, GONE)
 
-    def _not_placed(self) -> bytes:
-        """The answer that stands for a refused temporary key: sent again, the batch goes through the call itself.
-
-        :raises SlotMoving: where it did already; called while that is handled.
-        """
-        if not self._is_placed:
-            raise
-        return _NOT_PLACED
+    def _is_not_placed(self, error: KorvetError) -> bool:
+        """Whether it was the temporary key that was refused: sent again, the batch goes through the call itself."""
+        return self._is_placed and isinstance(error, SlotMoving)
 
     async def _verify(self, appended: Appended) -> Appended:
         """Ask for the transaction's ordinal, and send again with it.
@@ -297,9 +292,9 @@ class Appending:
         self._reply = self._send()
         try:
             return _parsed(await self._reply)
-        except SlotMoving:
-            return _parsed(self._not_placed())
         except KorvetError as error:
+            if self._is_not_placed(error):
+                return _parsed(_NOT_PLACED)
             self._fail(error)
             raise
 
