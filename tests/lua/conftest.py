@@ -10,6 +10,7 @@ import redis
 
 from tests.lua.group import Group
 from tests.lua.log import Log
+from tests.lua.partition import Loop, looping
 from tests.support.redis import Server
 
 LUA = Path(__file__).resolve().parents[2] / "lua"
@@ -54,6 +55,13 @@ def set_clock(server: redis.Redis) -> Callable[[float], None]:
 
     set_to(1_700_000_000)
     return set_to
+
+
+@pytest.fixture(scope="module")
+def loop(redis_server: Server) -> Iterator[Loop]:
+    """Where what a front-end does is run, for tests that are none of asyncio's."""
+    with looping(redis_server.url) as loop:
+        yield loop
 
 
 @pytest.fixture

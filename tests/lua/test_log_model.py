@@ -3,9 +3,8 @@ trims, compaction, servers that take over, time that passes, and reads of both k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
 import redis
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -13,10 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from korvet.store.log.compaction import Compaction
 from tests.lua.log import RESEND, Appended
-from tests.lua.partition import LEASE_MS, Loop, OnServer, committed_of, horizon_of, looping, records_of
+from tests.lua.partition import LEASE_MS, Loop, OnServer, committed_of, horizon_of, records_of
 from tests.lua.partition_model import SEQUENCES, Kind, Model, Outcome, Sent, last_values
 from tests.lua.transaction import NONE
-from tests.support.redis import Server
 
 START_S = 1_700_000_000
 DAY_MS = 86_400_000
@@ -328,12 +326,6 @@ class PartitionMachine(RuleBasedStateMachine):
         assert names >= placed
         if self.leased_until_ms == 0:
             assert names == {"log", "meta", "producers", "open", "aborted", "transactions"} | placed
-
-
-@pytest.fixture
-def loop(server: redis.Redis, redis_server: Server) -> Iterator[Loop]:
-    with looping(redis_server.url) as loop:
-        yield loop
 
 
 def test_partition_behaves_as_its_model(server: redis.Redis, loop: Loop, set_clock: Callable[[float], None]) -> None:

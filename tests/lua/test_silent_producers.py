@@ -3,7 +3,7 @@ transactional.id.expiration.ms, by the library's clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 import redis
@@ -14,11 +14,10 @@ from korvet.store.maintenance import enforce_retention
 from korvet.store.outages import Outages
 from korvet.store.transactions import Transactions
 from tests.lua.log import GONE
-from tests.lua.partition import Loop, looping
+from tests.lua.partition import Loop
 from tests.lua.transaction import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, TransactionLog
 from tests.store.logs import NAMESPACE, batch
 from tests.support.ported import kafka
-from tests.support.redis import Server
 
 DAY_S = 86_400
 HOUR_MS = 3_600_000
@@ -186,12 +185,6 @@ def test_nothing_is_written_where_a_key_is_of_another_type(log: Remembering, wro
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         log.sweep()
     assert log.dump() == before
-
-
-@pytest.fixture
-def loop(server: redis.Redis, redis_server: Server) -> Iterator[Loop]:
-    with looping(redis_server.url) as loop:
-        yield loop
 
 
 def test_every_partition_follows_the_config(server: redis.Redis, loop: Loop, set_clock: Clock) -> None:

@@ -6,25 +6,18 @@ that, and a batch without records is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
 
 from tests.lua.kafka.log_scenes import LAST, NOW_MS, Scene
-from tests.lua.partition import LEASE_MS, Loop, looping
+from tests.lua.partition import LEASE_MS, Loop
 from tests.store.keyed import records
 from tests.support.ported import kafka
-from tests.support.redis import Server
 
 LAG_MS = 3_600_000
 RETENTION_MS = 1000
-
-
-@pytest.fixture(scope="module")
-def loop(redis_server: Server) -> Iterator[Loop]:
-    with looping(redis_server.url) as loop:
-        yield loop
 
 
 @pytest.fixture

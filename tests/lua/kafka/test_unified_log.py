@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -12,19 +11,12 @@ from korvet.store.log import Want
 from korvet.store.maintenance import enforce_retention
 from korvet.store.topics import create_topic
 from tests.lua.kafka.log_scenes import NOW_MS, Scene, bases
-from tests.lua.partition import Loop, looping
+from tests.lua.partition import Loop
 from tests.store.keyed import keyed, records
 from tests.store.logs import EVERYTHING, NAMESPACE, header
 from tests.support.ported import kafka
-from tests.support.redis import Server
 
 OUT_OF_RANGE = 1
-
-
-@pytest.fixture(scope="module")
-def loop(redis_server: Server) -> Iterator[Loop]:
-    with looping(redis_server.url) as loop:
-        yield loop
 
 
 @pytest.fixture
