@@ -171,6 +171,18 @@ async def test_what_another_front_end_appended_is_remembered_after_the_first_rea
             assert offsets(await other.read(theirs, 0)) == [0]
 
 
+async def test_what_is_not_all_in_memory_is_read(one: Front) -> None:
+    partition = await one.partition()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        assert (await one.read(partition, 0)).high_watermark == 0
+        for _ in range(3):
+            await one.append(partition, batch(2))
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 6")
+        del partition.recent[2]
+        assert offsets(await one.read(partition, 0)) == [0, 2, 4]
+
+
 async def test_a_trim_elsewhere_ends_the_trust_in_memory(one: Front, other: Front) -> None:
     partition = await one.partition()
     await other.catalog.refresh()
