@@ -100,6 +100,13 @@ class Member:
         values = {"group_id": self._group, "member_id": self.id, "generation_id": self.generation}
         return messages.request_frame("heartbeat", HEARTBEAT, values, 1)
 
+    async def wait_for_rebalance(self) -> None:
+        """Send heartbeats until one is told of a rebalance."""
+        while True:
+            answer = await self._wire.send(self.heartbeat())
+            if messages.parse_answer("heartbeat", HEARTBEAT, answer, 1)["error_code"] == "REBALANCE_IN_PROGRESS":
+                return
+
     async def stay(self, complete: asyncio.Event, expected: int) -> None:
         """Be a member until a generation has as many as are expected."""
         while True:
@@ -122,6 +129,12 @@ async def _timed(work: Sequence[Coroutine[Any, Any, object]]) -> float:
     return asyncio.get_running_loop().time() - started
 
 
+async def _after(told: Coroutine[Any, Any, object], members: Sequence[Member]) -> None:
+    """Join again once it is told: a follower that is earlier keeps its assignment, and the group waits for it."""
+    await told
+    await asyncio.gather(*(member.enter() for member in members))
+
+
 async def _joining(address: str, size: int) -> dict[str, float]:
     group = f"scale-{uuid.uuid4()}"
     async with AsyncExitStack() as stack:
@@ -130,7 +143,9 @@ async def _joining(address: str, size: int) -> dict[str, float]:
         complete = asyncio.Event()
         all_s = await _timed([member.stay(complete, size) for member in members[:-1]])
         # The others join again as if they were told at once, which their heartbeats would do one by one.
-        one_more_s = await _timed([member.enter() for member in members])
+        told = members[0]
+        again = [_after(told.wait_for_rebalance(), members[:-1])]
+        one_more_s = await _timed([members[-1].enter(), *again])
     return {f"join_{size}_s": all_s, f"one_more_{size}_s": one_more_s}
 
 

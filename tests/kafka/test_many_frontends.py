@@ -31,7 +31,7 @@ PARTITIONS = 12
 ROUNDS = 5
 # When its coordinator's connection breaks, kafkajs begins again as another member, and its former self has to expire.
 REJOINS = "kafkajs"
-# Once it closes, aiokafka looks for no other coordinator, and tries its last commit for ever at one that died unnoticed.
+# Once it closes, aiokafka looks for no other coordinator, and tries its last commit for ever at one that just died.
 NOTICES_LATE = "aiokafka"
 SEEN_BEFORE = 2 * PARTITIONS
 # A dead front-end is shown until its lease ends, and clients back off meanwhile.
