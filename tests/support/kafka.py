@@ -62,20 +62,25 @@ def _tool(name: str) -> str:
 
 def fetch_jars() -> Path:
     """The directory of Kafka's jars, filled by Maven where it is empty. Safe for several processes at once."""
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with open(JARS.parent / "kafka.lock", "w") as lock:
+    return fetch_dependencies(POM, JARS)
+
+
+def fetch_dependencies(pom: Path, jars: Path) -> Path:
+    """The directory with a project's dependencies, filled by Maven where there is none. Raises KafkaUnavailable."""
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with open(jars.parent / f"{jars.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not JARS.is_dir():
-            partial = Path(tempfile.mkdtemp(prefix="kafka-", dir=JARS.parent))
-            command = [_tool("mvn"), "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+        if not jars.is_dir():
+            partial = Path(tempfile.mkdtemp(prefix="jars-", dir=jars.parent))
+            command = [_tool("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
             command.append(f"-DoutputDirectory={partial}")
             done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_WITHIN_S, check=False)
             if done.returncode != 0:
                 shutil.rmtree(partial)
-                raise KafkaUnavailable(f"Maven could not fetch Kafka: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+                raise KafkaUnavailable(f"Maven could not fetch {jars.name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
             partial.chmod(0o755)
-            partial.rename(JARS)
-    return JARS
+            partial.rename(jars)
+    return jars
 
 
 def _properties(directory: Path, port: int, controller_port: int, settings: Mapping[str, str]) -> Path:

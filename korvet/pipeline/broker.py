@@ -1,0 +1,221 @@
+"""What the jobs ask a broker: topics, offsets, settings. A thin layer over confluent-kafka's AdminClient.
+
+It works on korvet and on any Kafka since 3.1. Failures become `PipelineError` with one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
+
+TIMEOUT_S: Final = 30.0
+# Their constructors have no types.
+_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_AWAY = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._WAIT_COORD,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+
+Partition = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the broker knows it now. ``id`` tells it from a deleted one of the same name."""
+
+    name: str
+    id: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """An offset and the leader epoch that it was told in; the epoch is None where the broker knows none."""
+
+    offset: int
+    leader_epoch: int | None
+
+
+class Broker:
+    """A connection to the brokers of one cluster, a context manager. Not picklable: open it where it is used.
+
+    :param settings: librdkafka's settings, with ``bootstrap.servers``.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._address = settings.get("bootstrap.servers", "")
+        # Errors of connections come back by the calls; librdkafka would also print each to stderr.
+        self._admin = AdminClient({**settings, "log_level": 0, "error_cb": lambda error: None})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        # It has no way to be closed; librdkafka's threads end with the last reference.
+        del self._admin
+
+    def topic_names(self) -> list[str]:
+        """All topics but the internal ones, sorted.
+
+        :raises BrokerUnreachable:
+        """
+        try:
+            found = self._admin.list_topics(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            raise self._failed("topics", error) from None
+        return sorted(name for name in found.topics if not name.startswith("__"))
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those topics, each with its id and partitions.
+
+        :raises UnknownTopic: where one does not exist.
+        :raises BrokerUnreachable, PipelineError:
+        """
+        wanted = list(names)
+        if not wanted:
+            return {}
+        futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
+        found = {}
+        for name, future in futures.items():
+            told = self._result(future, f"topic {name}")
+            numbers = tuple(sorted(partition.id for partition in told.partitions))
+            found[name] = Topic(name=name, id=str(told.topic_id), partitions=numbers)
+        return found
+
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
+        """Log start offsets."""
+        return self._offsets(dict.fromkeys(partitions, _EARLIEST), committed_only=False)
+
+    def latest(self, partitions: Iterable[Partition], *, committed_only: bool) -> dict[Partition, Position]:
+        """Ends: high watermarks, or last stable offsets where ``committed_only``."""
+        return self._offsets(dict.fromkeys(partitions, _LATEST), committed_only=committed_only)
+
+    def at_times(self, times_ms: Mapping[Partition, int], *, committed_only: bool) -> dict[Partition, Position]:
+        """The first offset whose record is of that time or later; offset -1 where there is none."""
+        wanted = {partition: OffsetSpec.for_timestamp(ms) for partition, ms in times_ms.items()}
+        return self._offsets(wanted, committed_only=committed_only)
+
+    def topic_settings(self, name: str) -> dict[str, str]:
+        """A topic's settings as they hold, by Kafka's names.
+
+        :raises UnknownTopic, BrokerUnreachable, PipelineError:
+        """
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        (future,) = self._admin.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+        entries: Mapping[str, Any] = self._result(future, f"settings of topic {name}")
+        return {key: entry.value for key, entry in entries.items() if entry.value is not None}
+
+    def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> bool:
+        """Create a topic; false where there is one of that name.
+
+        :raises BrokerUnreachable, PipelineError:
+        """
+        topic = NewTopic(name, num_partitions=partitions, config=dict(settings))
+        (future,) = self._admin.create_topics([topic], request_timeout=TIMEOUT_S).values()
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._failed(f"topic {name}", error) from None
+        return True
+
+    def committed(self, group_id: str) -> dict[Partition, Position]:
+        """All offsets committed by a group; none where there is no such group.
+
+        :raises BrokerUnreachable, PipelineError:
+        """
+        (future,) = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group_id)], request_timeout=TIMEOUT_S
+        ).values()
+        try:
+            told = self._result(future, f"offsets of group {group_id}")
+        except UnknownGroup:
+            return {}
+        return {
+            (place.topic, place.partition): Position(offset=place.offset, leader_epoch=place.leader_epoch)
+            for place in told.topic_partitions
+            if place.offset >= 0
+        }
+
+    def commit(self, group_id: str, positions: Mapping[Partition, Position]) -> None:
+        """Set offsets of a group that has no members.
+
+        :raises UnknownTopic, BrokerUnreachable, PipelineError: naming the first partition that failed.
+        """
+        if not positions:
+            return
+        places = []
+        for (topic, partition), position in positions.items():
+            place = KafkaPartition(topic, partition, position.offset)
+            if position.leader_epoch is not None:
+                place = KafkaPartition(topic, partition, position.offset, leader_epoch=position.leader_epoch)
+            places.append(place)
+        request = ConsumerGroupTopicPartitions(group_id, places)
+        (future,) = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S).values()
+        told = self._result(future, f"offsets of group {group_id}")
+        for place in told.topic_partitions:
+            if place.error is not None:
+                raise self._failed(f"{place.topic}-{place.partition} of group {group_id}", KafkaException(place.error))
+
+    def _offsets(self, wanted: Mapping[Partition, OffsetSpec], *, committed_only: bool) -> dict[Partition, Position]:
+        if not wanted:
+            return {}
+        isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+        asked = {KafkaPartition(topic, number): spec for (topic, number), spec in wanted.items()}
+        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
+        found = {}
+        for place, future in futures.items():
+            told = self._result(future, f"offsets of {place.topic}-{place.partition}")
+            epoch = told.leader_epoch if told.leader_epoch is not None and told.leader_epoch >= 0 else None
+            found[place.topic, place.partition] = Position(offset=told.offset, leader_epoch=epoch)
+        return found
+
+    def _result(self, future: Future[Any], what: str) -> Any:
+        try:
+            return future.result(TIMEOUT_S + 5)
+        except KafkaException as error:
+            raise self._failed(what, error) from None
+        except TimeoutError:
+            raise BrokerUnreachable(f"{what}: no broker answered at {self._address} in time") from None
+
+    def _failed(self, what: str, failure: KafkaException) -> PipelineError:
+        error: KafkaError = failure.args[0]
+        match error.code():
+            case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError._UNKNOWN_TOPIC | KafkaError._UNKNOWN_PARTITION:
+                return UnknownTopic(f"{what}: it does not exist at {self._address}")
+            case KafkaError.GROUP_ID_NOT_FOUND:
+                return UnknownGroup(f"{what}: it does not exist at {self._address}")
+            case code if code in _AWAY:
+                return BrokerUnreachable(
+                    f"{what}: no broker answers at {self._address} ({error.str()}); "
+                    "start one with 'korvet serve', or name another"
+                )
+        return PipelineError(f"{what}: {error.name()}: {error.str()}")
+
+
+class UnknownGroup(PipelineError):
+    """A group that was asked for does not exist."""

@@ -1,0 +1,43 @@
+"""One Spark for all tests here, on this machine, with Delta and the stock Kafka connector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.session import make_session
+from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
+from tests.support.tools import cannot_run, find_tool
+
+JARS = ROOT / ".cache" / "spark-4.2.0-jars"
+POM = Path(__file__).with_name("spark-pom.xml")
+
+
+@pytest.fixture(scope="session")
+def spark_jars() -> str:
+    """Delta and the stock Kafka connector, as the setting spark.jars takes them."""
+    find_tool("java"), find_tool("mvn")
+    try:
+        return ",".join(sorted(str(path) for path in fetch_dependencies(POM, JARS).glob("*.jar")))
+    except KafkaUnavailable as error:
+        cannot_run(str(error))
+
+
+@pytest.fixture(scope="package")
+def spark(spark_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with two threads; its checkpoints, tables and files are the tests' own."""
+    directory = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.jars": spark_jars,
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+    }
+    session = make_session("tests", "local[2]", settings)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -1,0 +1,23 @@
+"""The session of the jobs: Delta works in it, and so does the stock connector beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.broker import Broker
+from tests.support.broker import KorvetServer
+
+
+def test_a_table_is_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(10).write.format("delta").save(str(tmp_path / "table"))
+    assert spark.read.format("delta").load(str(tmp_path / "table")).count() == 10
+
+
+def test_the_stock_connector_reads_a_topic(spark: SparkSession, broker: KorvetServer) -> None:
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        assert admin.create_topic("stock", 2, {})
+        assert admin.topics(["stock"])["stock"].partitions == (0, 1)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "stock"}
+    assert spark.read.format("kafka").options(**options).load().count() == 0
