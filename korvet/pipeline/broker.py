@@ -63,7 +63,8 @@ class Broker:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._address = settings.get("bootstrap.servers", "")
         # Errors of connections come back by the calls; librdkafka would also print each to stderr.
-        self._admin = AdminClient({**settings, "log_level": 0, "error_cb": lambda error: None})
+        quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
+        self._admin = AdminClient({**settings, **quiet})
 
     def __enter__(self) -> Self:
         return self
