@@ -25,6 +25,7 @@ _AWAY = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._WAIT_COORD,
@@ -48,10 +49,14 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """An offset and the leader epoch that it was told in; the epoch is None where the broker knows none."""
+    """An offset and the leader epoch that it was told in; the epoch is None where the broker knows none.
+
+    ``metadata`` is the text that was committed with it.
+    """
 
     offset: int
     leader_epoch: int | None
+    metadata: str = ""
 
 
 class Broker:
@@ -144,23 +149,44 @@ class Broker:
             raise self._failed(f"topic {name}", error) from None
         return True
 
-    def committed(self, group_id: str) -> dict[Partition, Position]:
-        """All offsets committed by a group; none where there is no such group.
+    def group_ids(self, prefix: str) -> list[str]:
+        """The groups whose ids begin so, sorted.
 
         :raises BrokerUnreachable, PipelineError:
         """
+        told = self._result(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "groups")
+        for error in told.errors:
+            raise self._failed("groups", error)
+        return sorted(group.group_id for group in told.valid if group.group_id.startswith(prefix))
+
+    def committed(self, group_id: str, *, stable: bool = False) -> dict[Partition, Position]:
+        """All offsets committed by a group; none where there is no such group.
+
+        :param stable: wait for transactions that commit some of them.
+        :raises BrokerUnreachable, PipelineError:
+        """
         (future,) = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id)], request_timeout=TIMEOUT_S
+            [ConsumerGroupTopicPartitions(group_id)], require_stable=stable, request_timeout=TIMEOUT_S
         ).values()
         try:
             told = self._result(future, f"offsets of group {group_id}")
         except UnknownGroup:
             return {}
         return {
-            (place.topic, place.partition): Position(offset=place.offset, leader_epoch=place.leader_epoch)
+            (place.topic, place.partition): Position(
+                offset=place.offset, leader_epoch=place.leader_epoch, metadata=place.metadata or ""
+            )
             for place in told.topic_partitions
             if place.offset >= 0
         }
+
+    def groups(self) -> list[str]:
+        """All groups that keep offsets, sorted.
+
+        :raises BrokerUnreachable, PipelineError:
+        """
+        told = self._result(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "groups")
+        return sorted(group.group_id for group in told.valid)
 
     def commit(self, group_id: str, positions: Mapping[Partition, Position]) -> None:
         """Set offsets of a group that has no members.
@@ -204,18 +230,22 @@ class Broker:
             raise BrokerUnreachable(f"{what}: no broker answered at {self._address} in time") from None
 
     def _failed(self, what: str, failure: KafkaException) -> PipelineError:
-        error: KafkaError = failure.args[0]
-        match error.code():
-            case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError._UNKNOWN_TOPIC | KafkaError._UNKNOWN_PARTITION:
-                return UnknownTopic(f"{what}: it does not exist at {self._address}")
-            case KafkaError.GROUP_ID_NOT_FOUND:
-                return UnknownGroup(f"{what}: it does not exist at {self._address}")
-            case code if code in _AWAY:
-                return BrokerUnreachable(
-                    f"{what}: no broker answers at {self._address} ({error.str()}); "
-                    "start one with 'korvet serve', or name another"
-                )
-        return PipelineError(f"{what}: {error.name()}: {error.str()}")
+        return explained(what, failure.args[0], self._address)
+
+
+def explained(what: str, error: KafkaError, address: str) -> PipelineError:
+    """A client's error as one sentence: what failed, why, and what to do."""
+    match error.code():
+        case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError._UNKNOWN_TOPIC | KafkaError._UNKNOWN_PARTITION:
+            return UnknownTopic(f"{what}: it does not exist at {address}")
+        case KafkaError.GROUP_ID_NOT_FOUND:
+            return UnknownGroup(f"{what}: it does not exist at {address}")
+        case code if code in _AWAY:
+            return BrokerUnreachable(
+                f"{what}: no broker answers at {address} ({error.str()}); "
+                "start one with 'korvet serve', or name another"
+            )
+    return PipelineError(f"{what}: {error.name()}: {error.str()}")
 
 
 class UnknownGroup(PipelineError):
