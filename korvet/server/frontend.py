@@ -20,12 +20,14 @@ from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
 from korvet.store import functions, rights, transaction_sweep
 from korvet.store.address import Address
+from korvet.store.archive_follower import ArchiveFollower
 from korvet.store.catalog import Catalog
 from korvet.store.client import Store, open_store
 from korvet.store.group_sweep import keep_swept
 from korvet.store.groups import Groups
 from korvet.store.keys import Namespace
 from korvet.store.log import Log
+from korvet.store.log.archived import ARCHIVE_GROUP
 from korvet.store.maintenance import maintain
 from korvet.store.outages import Outages
 from korvet.store.record_inlets import RecordInlets
@@ -72,11 +74,18 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
                 tasks.start_soon(transaction_sweep.keep_swept, frontend.transactions)
                 tasks.start_soon(transaction_sweep.keep_closed, frontend.transactions)
                 tasks.start_soon(frontend.groups.redis_groups.follow)
+                tasks.start_soon(_archive_follower(frontend).follow)
             yield Opened(store, frontends)
             async with anyio.create_task_group() as draining:
                 for frontend in frontends.values():
                     draining.start_soon(frontend.groups.redis_groups.drain)
             tasks.cancel_scope.cancel()
+
+
+def _archive_follower(frontend: Frontend) -> ArchiveFollower:
+    follower = ArchiveFollower(frontend.namespace, frontend.catalog, frontend.log)
+    frontend.groups.on_commit(ARCHIVE_GROUP, follower.committed)
+    return follower
 
 
 async def _open_catalogs(store: Store, frontends: Iterable[Frontend]) -> None:

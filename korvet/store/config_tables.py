@@ -137,6 +137,14 @@ TOPIC_CONFIGS: Final = _table(
             documentation="Bytes between two index entries. Korvet indexes every batch.",
         ),
         Config(
+            name="korvet.retention",
+            kind=_STRING,
+            default="limits",
+            check=one_of("limits", "archived"),
+            documentation="What retention.ms and retention.bytes may remove: whatever is beyond them, or of that only "
+            "what is archived, which is below what the group korvet.archive committed.",
+        ),
+        Config(
             name="korvet.storage",
             kind=_STRING,
             default="batch",

@@ -224,6 +224,9 @@ def _conflict(configs: Mapping[str, str | None], known: Mapping[str, Config]) ->
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage."
         )
+    is_archived = (configs.get("korvet.retention") or "").strip() == "archived"
+    if is_archived and "compact" in split(configs.get("cleanup.policy") or ""):
+        return "korvet.retention=archived is unsupported for compacted topics: compaction removes unarchived records"
     least, most = number("min.compaction.lag.ms"), number("max.compaction.lag.ms")
     if least > most:
         return f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"

@@ -6,7 +6,7 @@ Replies carry Kafka's error codes as values (``code``, 0 is none). What the stor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
@@ -90,6 +90,7 @@ class Groups:
         self._catalog = catalog
         self.outages = outages
         self.redis_groups = RedisGroups(namespace, store)
+        self._on_commit: dict[str, Callable[[Iterable[Place]], None]] = {}
         self._index = GroupIndex(namespace, store)
         self._joining = Rooms(wakeups, _JOIN_STATUS)
         self._syncing = Rooms(wakeups, _SYNC_STATUS)
@@ -215,10 +216,17 @@ class Groups:
 
         code: int = await self._index.making(request.group_id, commit)
         if code == 0:
-            self.redis_groups.committed(
-                request.group_id, [(place, offset.topic_id.hex) for place, offset in request.offsets]
-            )
+            self._committed(request.group_id, [(place, offset.topic_id.hex) for place, offset in request.offsets])
         return code
+
+    def on_commit(self, group_id: str, callback: Callable[[Iterable[Place]], None]) -> None:
+        """Have a group's commits through this front-end told, when they are there."""
+        self._on_commit[group_id] = callback
+
+    def _committed(self, group_id: str, places: Sequence[tuple[Place, str]]) -> None:
+        self.redis_groups.committed(group_id, places)
+        if group_id in self._on_commit:
+            self._on_commit[group_id](place for place, _ in places)
 
     async def hold(
         self, request: CommitRequest, transactional_id: str, producer_id: int, producer_epoch: int, ordinal: int
@@ -242,7 +250,7 @@ class Groups:
             Purpose.COORDINATE, "korvet_group_txn_end", keys, producer_id, ordinal, outcome
         )
         places = zip(flat[::2], flat[1::2], strict=True)
-        self.redis_groups.committed(group_id, [(replies.place(name), replies.text(id)) for name, id in places])
+        self._committed(group_id, [(replies.place(name), replies.text(id)) for name, id in places])
 
     async def fetch(self, group_id: str, places: Iterable[Place] | None) -> Mapping[Place, Offset]:
         """The committed offsets of some places, or of all; what is not committed is left out."""

@@ -9,11 +9,10 @@ import structlog
 
 from korvet.errors import KorvetError, StoreError, StoreFull
 from korvet.store.catalog import Catalog
-from korvet.store.client import Purpose
 from korvet.store.keys import Namespace
 from korvet.store.log import Log, Partition
 from korvet.store.log.compaction import compact, compaction_of
-from korvet.store.retention import enforce, retention_of
+from korvet.store.retention import enforce_settings, time_ms
 from korvet.store.silent_producers import expiration_ms_of, forget_silent_producers
 from korvet.store.topics import finish_deletions
 
@@ -61,15 +60,13 @@ async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) ->
 
     :raises StoreUnavailable, StoreFull: at the end, and StoreError where the time cannot be read.
     """
-    seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
+    now_ms = await time_ms(namespace, log)
     expiration_ms = expiration_ms_of(catalog)
     failure: KorvetError | None = None
     for topic in tuple(catalog.topics()):
-        limits = retention_of(catalog, topic)
         for partition in [log.partition(topic, index) for index in range(topic.partitions)]:
             try:
-                if limits is not None:
-                    await enforce(log, partition, limits, int(seconds) * 1000)
+                await enforce_settings(namespace, catalog, log, topic, partition.index, now_ms)
                 await forget_silent_producers(log, partition, expiration_ms)
             except StoreError as error:
                 logger.error("retention failed", topic=topic.name, partition=partition.index, reason=str(error))
@@ -113,9 +110,9 @@ async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting:
         partition = log.partition(topic, index)
         if partition in resting:
             continue
-        seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
+        now_ms = await time_ms(namespace, log)
         try:
-            await compact(log, partition, settings, int(seconds) * 1000)
+            await compact(log, partition, settings, now_ms)
         except StoreFull as error:
             resting[partition] = now + _FULL_REST_S
             logger.warning("not compacted", topic=topic.name, partition=index, reason=str(error))

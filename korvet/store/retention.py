@@ -2,8 +2,8 @@
 
 Korvet's unit is the batch. By age, everything before the first batch whose largest timestamp is young enough goes,
 where a batch without timestamps counts from its append (LogSegment.largestTimestamp takes the time of the file); by
-size, as many of the oldest batches as may go with at least ``retention.bytes`` left. Trimming may be repeated, so any
-front-end may do it at any time.
+size, as many of the oldest batches as may go with at least ``retention.bytes`` left. With ``korvet.retention=archived``
+nothing of that goes which is not archived. Trimming may be repeated, so any front-end may do it at any time.
 
 Source: UnifiedLog.deleteRetentionMsBreachedSegments and deleteRetentionSizeBreachedSegments.
 """
@@ -18,7 +18,10 @@ from kio.schema.errors import ErrorCode
 from korvet.store.catalog import Catalog, Topic
 from korvet.store.client import Purpose
 from korvet.store.configs import split
+from korvet.store.group_types import Offset
+from korvet.store.keys import Namespace
 from korvet.store.log import Log, Partition
+from korvet.store.log.archived import archived_end, archived_offsets, keeps_unarchived
 
 _MAX_SEARCH_STEPS = 64
 _MAX_CALLS = 1000
@@ -27,35 +30,70 @@ _MAX_CALLS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What a topic keeps; -1 is no limit."""
+    """What a topic keeps; -1 is no limit. ``keeps_unarchived``: and whatever is not archived."""
 
     ms: int
     bytes: int
+    keeps_unarchived: bool = False
 
 
 def retention_of(catalog: Catalog, topic: Topic) -> Retention | None:
     """A topic's limits, or None where it keeps everything."""
     limits = Retention(
-        ms=int(catalog.setting(topic, "retention.ms")), bytes=int(catalog.setting(topic, "retention.bytes"))
+        ms=int(catalog.setting(topic, "retention.ms")),
+        bytes=int(catalog.setting(topic, "retention.bytes")),
+        keeps_unarchived=keeps_unarchived(catalog, topic),
     )
     is_on = "delete" in split(catalog.setting(topic, "cleanup.policy"))
     return limits if is_on and (limits.ms >= 0 or limits.bytes >= 0) else None
 
 
-async def enforce(log: Log, partition: Partition, limits: Retention, now_ms: int) -> None:
+async def time_ms(namespace: Namespace, log: Log) -> int:
+    """The time by Redis, which is what every front-end agrees on, to the second.
+
+    :raises StoreUnavailable, StoreError:
+    """
+    seconds, _ = await log.store.call(Purpose.COORDINATE, namespace.catalog.meta, "TIME")
+    return int(seconds) * 1000
+
+
+async def enforce_settings(
+    namespace: Namespace, catalog: Catalog, log: Log, topic: Topic, index: int, now_ms: int
+) -> None:
+    """Trim one partition as its topic's settings are by now: the catalog is read anew, for what is removed is gone.
+
+    :raises StoreUnavailable, StoreFull, StoreError:
+    """
+    await catalog.refresh()
+    known = catalog.topic_by_id(topic.id)
+    limits = retention_of(catalog, known) if known is not None else None
+    if known is None or limits is None:
+        return
+    archived = await archived_offsets(namespace, log.store, known, [index]) if limits.keeps_unarchived else {}
+    await enforce(log, log.partition(known, index), limits, now_ms, archived.get(index))
+
+
+async def enforce(
+    log: Log, partition: Partition, limits: Retention, now_ms: int, archived: Offset | None = None
+) -> None:
     """Trim one partition to its topic's limits.
 
-    :param now_ms: the time by Redis, which is what every front-end agrees on.
+    :param now_ms: as `time_ms` tells it.
+    :param archived: what is committed for its archive.
     :raises StoreUnavailable, StoreFull, StoreError:
     """
     (meta,) = await log.metas([partition])
-    if meta is None or meta.start >= meta.end:
+    if meta is None:
+        return
+    most = archived_end(meta, archived) if limits.keeps_unarchived else meta.end
+    if meta.start >= most:
         return
     keep_from = meta.start
     if 0 <= limits.ms <= now_ms:
         keep_from = await _first_younger(log, partition, now_ms - limits.ms, meta.start, meta.end)
     if limits.bytes >= 0:
         keep_from = max(keep_from, await _first_within(log, partition, meta.start, meta.end, limits.bytes))
+    keep_from = min(keep_from, most)
     if keep_from > meta.start:
         # Another history may have begun meanwhile: what was found in the former one is nothing to it.
         await log.trim(partition, keep_from, meta.epoch)

@@ -38,7 +38,10 @@ async def test_a_server_that_is_away_does_not_keep_others_from_being_swept(
         if partition.topic.id == topics[1].id:
             raise StoreUnavailable("away")
 
-    monkeypatch.setattr(maintenance, "enforce", away)
+    async def untrimmed(_: Any, __: Any, log: Log, topic: Topic, index: int, ___: int) -> None:
+        await away(log, log.partition(topic, index))
+
+    monkeypatch.setattr(maintenance, "enforce_settings", untrimmed)
     monkeypatch.setattr(maintenance, "compact", away)
     every = {(topic.name, index) for topic in topics for index in range(2)}
     with pytest.raises(StoreUnavailable):

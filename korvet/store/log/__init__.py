@@ -25,6 +25,7 @@ from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.keys import Namespace
 from korvet.store.log.ahead import ReadAhead
 from korvet.store.log.append import Appended, Appending, Ending, Membership
+from korvet.store.log.archived import keeps_unarchived
 from korvet.store.log.budget import ReplyBudget
 from korvet.store.log.limits import Limits, limits_of
 from korvet.store.log.partition import Partition
@@ -157,6 +158,15 @@ class Log:
         """A name for a temporary key, unique among all processes."""
         self._tokens += 1
         return f"{self._token_prefix}-{self._tokens}"
+
+    async def keeps_unarchived(self, partition: Partition) -> bool:
+        """Whether a partition's topic may lose only what is archived, by what the catalog says now.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        await self._catalog.refresh()
+        topic = self._catalog.topic_by_id(partition.topic.id)
+        return topic is not None and keeps_unarchived(self._catalog, topic)
 
     # ------------------------------------------------------------------ data
 

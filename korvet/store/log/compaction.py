@@ -29,6 +29,7 @@ from korvet.store.client import Buffer, Purpose
 from korvet.store.configs import split
 from korvet.store.keys import placed_batch, spare_stream
 from korvet.store.log.append import INLINE_LIMIT_BYTES
+from korvet.store.log.archived import keeps_unarchived
 from korvet.store.log.compaction_plan import MOST_KEYS, Aborted, Chunk, Cleaner, Keys, Rules, Stored, Transactions
 from korvet.store.log.compaction_room import check_room, count_new_bytes
 from korvet.store.log.partition import Partition
@@ -73,8 +74,11 @@ class Compaction:
 
 
 def compaction_of(catalog: Catalog, topic: Topic) -> Compaction | None:
-    """A topic's settings, or None where it is not compacted."""
-    if "compact" not in split(catalog.setting(topic, "cleanup.policy")):
+    """A topic's settings, or None where it is not compacted.
+
+    That is also where it may lose only what is archived: what newer records replace may not be.
+    """
+    if "compact" not in split(catalog.setting(topic, "cleanup.policy")) or keeps_unarchived(catalog, topic):
         return None
     return Compaction(
         min_lag_ms=int(catalog.setting(topic, "min.compaction.lag.ms")),
@@ -379,6 +383,9 @@ class _Run:
         return next_offset, index, b""
 
     async def _swap(self, cursor: int | str, grown_bytes: int, cleaned: int, markers: Sequence[int]) -> None:
+        if await self._log.keeps_unarchived(self._partition):
+            # Set since the run began.
+            raise _Lost
         keys = (*self._keys, self._partition.transaction_keys.aborted)
         for _ in range(_MOST_CALLS):
             await self._keep()
