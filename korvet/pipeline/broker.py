@@ -180,14 +180,6 @@ class Broker:
             if place.offset >= 0
         }
 
-    def groups(self) -> list[str]:
-        """All groups that keep offsets, sorted.
-
-        :raises BrokerUnreachable, PipelineError:
-        """
-        told = self._result(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "groups")
-        return sorted(group.group_id for group in told.valid)
-
     def commit(self, group_id: str, positions: Mapping[Partition, Position]) -> None:
         """Set offsets of a group that has no members.
 

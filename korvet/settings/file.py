@@ -13,12 +13,13 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from korvet.errors import ConfigError
+from korvet.settings.pipeline import PATHS, SETTINGS_TABLES
 from korvet.settings.schema import LISTENER_NAMES, config_schema
 from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
 from korvet.store.configs import problem
 
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
-_WORDS |= {"object": "a table", "array": "[[listener]] tables"}
+_WORDS |= {"object": "a table"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +27,17 @@ class ConfigFile:
     """What a config file says.
 
     ``serve`` and each of ``listeners`` are by the names of flags, ``broker`` is by Kafka's, its values as text.
+    ``pipeline`` is by the names of flags, too, and has a table for each verb, ``spark`` and ``kafka`` among it.
     """
 
     serve: Mapping[str, Any] = field(default_factory=dict)
     listeners: Sequence[Mapping[str, Any]] = ()
     broker: Mapping[str, str] = field(default_factory=dict)
+    pipeline: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_config(path: Path) -> ConfigFile:
-    """Read and check a config file. A relative ``data-dir`` is taken from the file's own directory.
+    """Read and check a config file. Relative paths in it are taken from the file's own directory.
 
     :raises ConfigError: with file, table and key, what is wrong there, what is allowed and the nearest name.
     """
@@ -52,6 +55,8 @@ def check_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
     content = dict(content)
     if isinstance(content.get("broker"), dict):
         content["broker"] = dict(_dotted(content["broker"]))
+    if isinstance(content.get("pipeline"), dict):
+        content["pipeline"] = _undotted_tables(content["pipeline"])
     errors = sorted(Draft202012Validator(config_schema()).iter_errors(content), key=lambda error: list(error.path))
     if errors:
         raise ConfigError(f"{path}: {_sentence(errors[0])}")
@@ -67,7 +72,34 @@ def check_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
     described = [name for name in LISTENER_NAMES if name in serve]
     if listeners and described:
         raise ConfigError(f"{path}: serve.{described[0]}: give it in each [[listener]] instead, as there are some")
-    return ConfigFile(serve=serve, listeners=listeners, broker=broker)
+    pipeline = _placed(content.get("pipeline", {}), path.parent)
+    return ConfigFile(serve=serve, listeners=listeners, broker=broker, pipeline=pipeline)
+
+
+def _undotted_tables(pipeline: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: dict(_dotted(value)) if name in SETTINGS_TABLES and isinstance(value, dict) else value
+        for name, value in pipeline.items()
+    }
+
+
+def _placed(pipeline: Mapping[str, Any], directory: Path, table: str = "") -> dict[str, Any]:
+    """The pipeline's settings as they are used: settings of others as text, relative paths made absolute."""
+    placed: dict[str, Any] = {}
+    for name, value in pipeline.items():
+        if name in SETTINGS_TABLES:
+            placed[name] = {key: _text(setting) for key, setting in value.items()}
+        elif name == "schemas":
+            placed[name] = {topic: _absolute(file, directory) for topic, file in value.items()}
+        elif isinstance(value, dict):
+            placed[name] = _placed(value, directory, f"{name}.")
+        else:
+            placed[name] = _absolute(value, directory) if f"{table}{name}" in PATHS else value
+    return placed
+
+
+def _absolute(place: str, directory: Path) -> str:
+    return place if "://" in place else str((directory / Path(place).expanduser()).absolute())
 
 
 def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -96,7 +128,9 @@ def _sentence(error: ValidationError) -> str:
             missing = next(name for name in schema["required"] if name not in instance)
             return f"{place}: {missing!r} is missing"
         case "type":
-            return f"{place}: {instance!r} is not allowed; want {_WORDS[schema['type']]}"
+            return (
+                f"{place}: {instance!r} is not allowed; want {_WORDS.get(str(schema['type'])) or schema['description']}"
+            )
         case "minimum" | "maximum":
             return f"{place}: {instance} is not allowed; want {schema['minimum']} to {schema['maximum']}"
     return f"{place}: {instance!r} is not allowed; want {schema['description']}"

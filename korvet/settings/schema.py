@@ -1,12 +1,14 @@
 """The JSON Schema of the config file.
 
-``[serve]`` is for the flags, ``[[listener]]`` for each of several listeners, ``[broker]`` for Kafka's own settings.
+``[serve]`` is for the flags, ``[[listener]]`` for each of several listeners, ``[broker]`` for Kafka's own settings;
+``[pipeline]`` is for the flags of ``korvet pipeline``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from korvet.settings.pipeline import PIPELINE
 from korvet.store.config_tables import BROKER_CONFIGS
 from korvet.store.configs import Config, Kind
 
@@ -54,7 +56,7 @@ def config_schema() -> dict[str, Any]:
     """The schema (draft 2020-12). Broker settings are those of the broker's own table that can be set."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Config file of korvet serve",
+        "title": "Config file of korvet serve and korvet pipeline",
         "type": "object",
         "additionalProperties": False,
         "properties": {
@@ -77,6 +79,7 @@ def config_schema() -> dict[str, Any]:
                     name: _broker_setting(config) for name, config in BROKER_CONFIGS.items() if not config.is_fixed
                 },
             },
+            "pipeline": PIPELINE,
         },
     }
 

@@ -80,7 +80,7 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[serv]", "there is no table [serv]; did you mean 'serve'? allowed: broker, listener, serve"),
+        ("[serv]", "there is no table [serv]; did you mean 'serve'? allowed: broker, listener, pipeline, serve"),
         (
             "[serve]\nworker = 2",
             "there is no setting 'worker' in [serve]; did you mean 'workers'? allowed: advertised,",
