@@ -1,0 +1,144 @@
+"""A replay's tasks in Spark: started, watched, told to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, TimeoutError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.replay import task
+from korvet.pipeline.replay.config import ReplayProgress
+from korvet.pipeline.replay.positions import Place, Positions
+from korvet.pipeline.replay.stopping import stop as tell_to_stop
+from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, remaining
+
+log = structlog.get_logger()
+
+EVERY_S: Final = 0.5
+STOP_WITHIN_S: Final = 60.0
+"""How long tasks have for the transactions that they are in; then Spark kills them, and the broker aborts those."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is to be done.
+
+    :param rows: of the range, those of former runs included.
+    :param judged: what they are, by partition.
+    :param before: where former runs ended.
+    """
+
+    rows: DataFrame
+    plan: task.Plan
+    judged: Mapping[int, Judged]
+    before: Mapping[int, Place]
+
+    @property
+    def total(self) -> int:
+        return sum(each.records for each in self.judged.values())
+
+
+def records(places: Mapping[int, Place]) -> int:
+    """How many are in the topic."""
+    return sum(place.note.records for place in places.values())
+
+
+def carry_out(
+    spark: SparkSession,
+    job: Job,
+    broker: Broker,
+    positions: Positions,
+    stop: threading.Event,
+    progress: Callable[[ReplayProgress], None],
+) -> None:
+    """Run the tasks to their end, or to where they are told to stop.
+
+    :raises PipelineError:
+    """
+    tag = f"replay-{job.plan.target.note.run}"
+    running, began = _start(spark, job, tag), time.monotonic()
+    try:
+        while not stop.is_set() and not _is_done(running):
+            _tell(job, positions, began, progress)
+        if not running.done():
+            _stop(spark, job, broker, running, tag)
+        _tell(job, positions, began, progress)
+        _end(running, was_stopped=stop.is_set())
+    except BaseException:
+        spark.interruptTag(tag)
+        raise
+
+
+def _start(spark: SparkSession, job: Job, tag: str) -> Future[list[Row]]:
+    """Begin the tasks, in a thread of their own."""
+    running: Future[list[Row]] = Future()
+    outcomes = remaining(job.rows, job.plan.firsts).mapInArrow(partial(task.run, job.plan), task.OUTCOME)
+
+    def work() -> None:
+        spark.addTag(tag)
+        try:
+            running.set_result(outcomes.collect())
+        except BaseException as error:
+            running.set_exception(error)
+
+    threading.Thread(target=inheritable_thread_target(spark)(work), name=tag, daemon=True).start()
+    return running
+
+
+def _is_done(running: Future[list[Row]]) -> bool:
+    with suppress(TimeoutError):
+        running.exception(EVERY_S)
+    return running.done()
+
+
+def _tell(job: Job, positions: Positions, began: float, progress: Callable[[ReplayProgress], None]) -> None:
+    note = job.plan.target.note
+    try:
+        now = records(positions.read(job.judged, note.topic_id, timeout_s=2.0))
+    except BrokerUnreachable:
+        return
+    told = ReplayProgress(
+        name=job.plan.target.name,
+        records=now,
+        total=job.total,
+        records_per_s=(now - records(job.before)) / max(time.monotonic() - began, EVERY_S),
+    )
+    progress(told)
+
+
+def _stop(spark: SparkSession, job: Job, broker: Broker, running: Future[list[Row]], tag: str) -> None:
+    log.info("stopping after the transactions that are open", name=job.plan.target.name)
+    deadline = time.monotonic() + STOP_WITHIN_S
+    was_told = False
+    while not running.done() and time.monotonic() < deadline:
+        was_told = was_told or tell_to_stop(broker, job.plan.target.name, job.plan.target.topic)
+        _is_done(running)
+    if not running.done():
+        log.warning("tasks did not end in time, and are killed", name=job.plan.target.name)
+        spark.interruptTag(tag)
+        with suppress(TimeoutError):
+            running.exception(STOP_WITHIN_S)
+
+
+def _end(running: Future[list[Row]], *, was_stopped: bool) -> None:
+    """Raise what failed. Of tasks that were killed after a stop, nothing needs to be said."""
+    try:
+        failures = [row["failure"] for row in running.result(0) if row["failure"] is not None]
+    except (*SPARK_ERRORS, TimeoutError) as error:
+        if was_stopped:
+            return
+        raise failure(error) from None
+    if failures:
+        raise PipelineError(failures[0])

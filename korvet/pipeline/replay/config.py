@@ -1,0 +1,113 @@
+"""What a replay is told, and what it tells."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from korvet.pipeline.errors import PipelineError
+
+Offsets = int | Mapping[int, int]
+"""An offset of all partitions, or of each that it names."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayConfig:
+    """Which rows go where, and how fast.
+
+    :param bootstrap_servers: the brokers that get the records.
+    :param lake: the lake's location; the rows are those of its raw table of ``topic``.
+    :param to: the topic that gets the records; without it the one of the same name.
+    :param partitions: only these.
+    :param from_offset: the first offset, in the source; ``to_offset``: the first that is not replayed any more.
+    :param from_time: records of this time or later; ``to_time``: and before this one. With a time zone.
+    :param rate: records/s at most, over all partitions.
+    :param name: the replay's name, under which it goes on after it was ended. By default it comes of the table, the
+        range and the target, so that the same command goes on.
+    :param version: the table's version; by default the newest at the first start, which a restart reads, too.
+    :param create: create the topic where it is missing.
+    :param into_archived: even into the topic whose archive is read, which then holds the records twice.
+    :param client: Kafka client settings by the Java client's names.
+    :raises PipelineError: for values that cannot be.
+    """
+
+    bootstrap_servers: str
+    lake: str
+    topic: str
+    to: str | None = None
+    partitions: tuple[int, ...] | None = None
+    from_offset: Offsets | None = None
+    to_offset: Offsets | None = None
+    from_time: datetime | None = None
+    to_time: datetime | None = None
+    rate: float | None = None
+    name: str | None = None
+    version: int | None = None
+    create: bool = False
+    into_archived: bool = False
+    client: Mapping[str, str] = MappingProxyType({})
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not self.rate > 0:
+            raise PipelineError(f"rate {self.rate}: a number of records/s above 0 is needed; leave it out for no limit")
+        if self.name is not None and not _NAME.fullmatch(self.name):
+            raise PipelineError(f"name {self.name!r}: up to 200 letters, digits, '.', '_' and '-' make a replay's name")
+        for what, time in (("from", self.from_time), ("to", self.to_time)):
+            if time is not None and time.tzinfo is None:
+                raise PipelineError(f"{what} {time.isoformat()}: a time needs a time zone, as 2026-01-31T12:00:00Z")
+
+    @property
+    def target(self) -> str:
+        return self.to or self.topic
+
+    def digest(self, table_id: str) -> str:
+        """Twelve characters that are the same for the same rows to the same topic."""
+        told = [
+            table_id,
+            self.target,
+            sorted(set(self.partitions)) if self.partitions is not None else None,
+            _written(self.from_offset),
+            _written(self.to_offset),
+            self.from_time.timestamp() if self.from_time else None,
+            self.to_time.timestamp() if self.to_time else None,
+        ]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+
+
+def _written(offsets: Offsets | None) -> int | list[tuple[int, int]] | None:
+    return sorted(offsets.items()) if isinstance(offsets, Mapping) else offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayProgress:
+    """How far it is: records of ``total`` that are in the topic, those of former runs included."""
+
+    name: str
+    records: int
+    total: int
+    records_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """How a run ended.
+
+    :param version: of the table, which was read.
+    :param records: that this run wrote; ``total``: of the range.
+    :param complete: whether all of the range is in the topic; else the same command goes on.
+    """
+
+    name: str
+    target: str
+    version: int
+    records: int
+    total: int
+    complete: bool
+    seconds: float

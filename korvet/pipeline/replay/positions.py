@@ -1,0 +1,102 @@
+"""Where a replay is: offsets in the source, committed by its transactions in a group of its own.
+
+They are committed for the partitions of the target, which exists as long as they matter; the offset is one in the
+source. The metadata beside it says what the replay is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from korvet.pipeline.broker import TIMEOUT_S
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+
+GROUP_PREFIX: Final = "korvet-replay-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """The metadata of a position.
+
+    :param job: the digest of table, range and target.
+    :param version: of the table.
+    :param topic_id: of the target: what was written into a topic that is no more counts no more.
+    :param run: which start of the replay wrote this.
+    :param records: written so far by all runs, in this partition.
+    """
+
+    job: str
+    version: int
+    topic_id: str
+    run: str
+    records: int
+
+    def to_json(self) -> str:
+        return json.dumps({"korvet.replay": asdict(self)}, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The next offset to be read of a partition, and what is noted beside it."""
+
+    offset: int
+    note: Note
+
+
+class Positions:
+    """A connection to the group of a replay, a context manager. Not picklable."""
+
+    def __init__(self, settings: Mapping[str, str], name: str, topic: str) -> None:
+        quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
+        # With read_committed it would wait for transactions that are open: a killed replay's are until their timeout.
+        own = {"group.id": GROUP_PREFIX + name, "isolation.level": "read_uncommitted", "enable.auto.commit": "false"}
+        self._group, self._topic = own["group.id"], topic
+        self._consumer = Consumer({**settings, **own, **quiet})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    @property
+    def group(self) -> object:
+        """As send_offsets_to_transaction takes it."""
+        return self._consumer.consumer_group_metadata()
+
+    def read(self, partitions: Iterable[int], topic_id: str, timeout_s: float = TIMEOUT_S) -> dict[int, Place]:
+        """What was committed for those partitions. A transaction that is open may change it until init_transactions.
+
+        :raises BrokerUnreachable:
+        :raises PipelineError: where the group is not a replay's.
+        """
+        wanted = [TopicPartition(self._topic, partition) for partition in partitions]
+        if not wanted:
+            return {}
+        try:
+            found = self._consumer.committed(wanted, timeout_s)
+        except KafkaException as error:
+            raise BrokerUnreachable(f"positions of group {self._group}: {error.args[0].str()}; try again") from None
+        for place in found:
+            if place.error is not None:
+                raise PipelineError(f"positions of group {self._group}: {place.error.str()}")
+        places = {place.partition: self._place(place) for place in found if place.offset >= 0}
+        return {partition: place for partition, place in places.items() if place.note.topic_id == topic_id}
+
+    def _place(self, found: TopicPartition) -> Place:
+        try:
+            note = Note(**json.loads(found.metadata or "")["korvet.replay"])
+        except (ValueError, KeyError, TypeError):
+            raise PipelineError(
+                f"group {self._group} is not a replay's: what it committed for {found.topic}-{found.partition} says "
+                "nothing of one; choose another name"
+            ) from None
+        return Place(offset=found.offset, note=note)

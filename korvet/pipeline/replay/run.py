@@ -1,0 +1,170 @@
+"""The driver of a replay."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from korvet.pipeline.broker import Broker, Topic
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake import Lake
+from korvet.pipeline.replay import task
+from korvet.pipeline.replay.carrying import Job, carry_out, records
+from korvet.pipeline.replay.config import ReplayConfig, ReplayProgress, ReplayResult
+from korvet.pipeline.replay.positions import Note, Place, Positions
+from korvet.pipeline.replay.sending import Target
+from korvet.pipeline.replay.stopping import stops
+from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, Table, chosen, judge, open_table, read
+from korvet.pipeline.replay.target import (
+    create_target,
+    find_target,
+    limits,
+    refuse_loop,
+    refuse_missing_partitions,
+    refuse_refused,
+    warn,
+)
+from korvet.pipeline.source.options import client_settings
+
+log = structlog.get_logger()
+
+_TRANSACTION_TIMEOUT_MS: Final = "60000"
+
+
+def replay(
+    spark: SparkSession,
+    config: ReplayConfig,
+    *,
+    stop: threading.Event | None = None,
+    progress: Callable[[ReplayProgress], None] | None = None,
+) -> ReplayResult:
+    """Write the rows of a topic's raw table into a topic, each exactly once, however often this is begun anew.
+
+    Keys, values, headers, timestamps and the partition's number and order stay; offsets are new. Consumers see exactly
+    once with ``isolation.level=read_committed``.
+
+    :param stop: when set, it ends after the transactions that are open; the same call goes on later.
+    :param progress: called every half a second.
+    :raises PipelineError: for what cannot be read or written. What was committed by then stays, and counts.
+    """
+    settings = _settings(config)
+    with Broker(settings) as broker:
+        job = _prepare(spark, config, broker, settings)
+        target = job.plan.target
+        with Positions(settings, target.name, target.topic) as positions:
+            began = time.monotonic()
+            if job.plan.firsts:
+                carry_out(spark, job, broker, positions, stop or threading.Event(), progress or (lambda told: None))
+            else:
+                log.info("nothing is left to replay; under another name it is replayed again", name=target.name)
+            now = positions.read(job.judged, target.note.topic_id)
+    result = ReplayResult(
+        name=target.name,
+        target=target.topic,
+        version=target.note.version,
+        records=records(now) - records(job.before),
+        total=job.total,
+        complete=all(partition in now and now[partition].offset >= each.end for partition, each in job.judged.items()),
+        seconds=time.monotonic() - began,
+    )
+    log.info("replay ended", name=result.name, records=result.records, total=result.total, complete=result.complete)
+    return result
+
+
+def _settings(config: ReplayConfig) -> dict[str, str]:
+    """librdkafka's, of all clients; what one of them has no use for does it no harm."""
+    java = {f"kafka.{name}": value for name, value in config.client.items()}
+    given = client_settings({**java, "kafka.bootstrap.servers": config.bootstrap_servers})
+    return {"transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS, **given}
+
+
+def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings: dict[str, str]) -> Job:
+    table = open_table(spark, Lake(config.lake).raw(config.topic), config.topic)
+    refuse_loop(broker, config)
+    topic = find_target(broker, config) or create_target(broker, config, _partitions(spark, table))
+    digest = config.digest(table.id)
+    name = config.name or f"{config.topic}-{digest}"
+    with Positions(settings, name, topic.name) as positions:
+        before = positions.read(topic.partitions, topic.id)
+    version = _version(config, table, name, digest, before)
+    rows = chosen(read(spark, table, version), config)
+    judged = _judge(config, broker, topic, table, rows, before)
+    left = {
+        partition: before[partition].offset if partition in before else each.first
+        for partition, each in judged.items()
+        if partition not in before or before[partition].offset < each.end
+    }
+    target = Target(
+        settings=settings,
+        # Else librdkafka would make batches that the topic does not take, or refuse records that it does.
+        producer={"message.max.bytes": broker.topic_settings(topic.name)["max.message.bytes"]},
+        name=name,
+        topic=topic.name,
+        note=Note(job=digest, version=version, topic_id=topic.id, run=uuid.uuid4().hex, records=0),
+    )
+    plan = task.Plan(
+        target=target,
+        firsts=left,
+        ends={partition: judged[partition].end for partition in left},
+        stops=stops(broker, name),
+        rate=config.rate,
+        at_once=spark.sparkContext.defaultParallelism,
+    )
+    log.info(
+        "replay begins", name=name, table=table.path, version=version, topic=topic.name,
+        records=sum(each.records for each in judged.values()) - records(before), partitions=len(left),
+    )  # fmt: skip
+    return Job(rows=rows, plan=plan, judged=judged, before=before)
+
+
+def _partitions(spark: SparkSession, table: Table) -> int:
+    """How many a topic needs that holds all of the table."""
+    try:
+        found = read(spark, table, table.newest).agg(f.max("partition").alias("last")).first()
+    except SPARK_ERRORS as error:
+        raise failure(error) from None
+    return 1 + (found["last"] or 0 if found is not None else 0)
+
+
+def _version(config: ReplayConfig, table: Table, name: str, digest: str, before: Mapping[int, Place]) -> int:
+    """The one asked for, else the one that the replay began with, else the newest.
+
+    A later version holds the rows of an earlier one and, of each partition, later offsets; so it may be changed.
+    """
+    if any(place.note.job != digest for place in before.values()):
+        raise PipelineError(
+            f"replay {name} was begun with another table, range or topic; give the same ones, or choose another name"
+        )
+    if config.version is not None:
+        return config.version
+    return max((place.note.version for place in before.values()), default=table.newest)
+
+
+def _judge(
+    config: ReplayConfig, broker: Broker, topic: Topic, table: Table, rows: DataFrame, before: Mapping[int, Place]
+) -> dict[int, Judged]:
+    """What there is, after it was compared with what the topic takes."""
+    settings = broker.topic_settings(topic.name)
+    starts = {partition: place.offset for partition, place in before.items()}
+    try:
+        judged = judge(rows, starts, limits(settings))
+    except SPARK_ERRORS as error:
+        raise PipelineError(
+            f"{table.path} cannot be read ({failure(error)}); restore it, or name another version"
+        ) from None
+    if not judged:
+        raise PipelineError(
+            f"there is nothing to replay: {table.path} has no record in the range; choose another, or leave it out"
+        )
+    refuse_missing_partitions(topic, judged)
+    refuse_refused(topic.name, settings, judged.values())
+    warn(topic.name, settings, judged.values())
+    return judged

@@ -1,0 +1,178 @@
+"""The rows of a raw table that are to be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.replay.config import Offsets, ReplayConfig
+
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
+_COLUMNS: Final = ("key", "value", "headers", "partition", "offset", "timestamp", "date")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A raw table: its id, which a table made anew at the same path does not have, and its newest version."""
+
+    path: str
+    id: str
+    newest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Of a partition's rows: how many there are, the first offset and the one just past the last.
+
+    Of those that are still to be written: how many are older or newer than the target takes, older than it keeps,
+    or of the very time 0, which librdkafka takes for none.
+    """
+
+    records: int
+    first: int
+    end: int
+    too_old: int
+    too_new: int
+    short_lived: int
+    timeless: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of the target, in ms since 1970; None where it has none."""
+
+    oldest_ms: int | None
+    newest_ms: int | None
+    kept_from_ms: int | None
+
+
+def open_table(spark: SparkSession, path: str, topic: str) -> Table:
+    """The raw table at that path.
+
+    :raises PipelineError: where there is none, or it cannot be read.
+    """
+    try:
+        table = DeltaTable.forPath(spark, path)
+        detail, last = table.detail().select("id").first(), table.history(1).select("version").first()
+        columns = table.toDF().columns
+    except AnalysisException as error:
+        if error.getCondition() in ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND"):
+            raise PipelineError(
+                f"the lake has no topic {topic}: {path} is no Delta table; archive the topic, or name another lake"
+            ) from None
+        raise _unreadable(path, error) from None
+    except SPARK_ERRORS as error:
+        raise _unreadable(path, error) from None
+    missing = [name for name in _COLUMNS if name not in columns]
+    if missing or detail is None or last is None:
+        raise PipelineError(f"{path} is no raw table: it has no column {', '.join(missing)}; name another lake")
+    return Table(path=path, id=detail["id"], newest=last["version"])
+
+
+def read(spark: SparkSession, table: Table, version: int) -> DataFrame:
+    """All rows of a version.
+
+    :raises PipelineError: where it is not there, or not any more.
+    """
+    try:
+        return spark.read.format("delta").option("versionAsOf", version).load(table.path)
+    except SPARK_ERRORS as error:
+        raise PipelineError(
+            f"version {version} of {table.path} cannot be read ({failure(error)}); "
+            f"to go on with a later one, name it: the newest is {table.newest}"
+        ) from None
+
+
+def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
+    """The rows of the range. Date and partition keep Spark from reading files that hold none of them."""
+    if config.partitions is not None:
+        rows = rows.where(f.col("partition").isin(sorted(set(config.partitions))))
+    if config.from_offset is not None:
+        rows = rows.where(_from(config.from_offset))
+    if config.to_offset is not None:
+        rows = rows.where(f.coalesce(f.col("offset") < _each(config.to_offset), f.lit(True)))
+    if config.from_time is not None:
+        rows = rows.where((f.col("timestamp") >= _time(config.from_time)) & (f.col("date") >= _date(config.from_time)))
+    if config.to_time is not None:
+        rows = rows.where((f.col("timestamp") < _time(config.to_time)) & (f.col("date") <= _date(config.to_time)))
+    return rows
+
+
+def judge(rows: DataFrame, starts: Mapping[int, int], limits: Limits) -> dict[int, Judged]:
+    """What is there of each partition, by one pass over partition, offset and timestamp.
+
+    :param starts: where partitions go on, of those that have begun.
+    """
+    ms = f.unix_millis("timestamp")
+    left = _from(starts)
+
+    def count(limit: int | None, condition: Column) -> Column:
+        return f.count_if(left & condition) if limit is not None else f.lit(0)
+
+    found = rows.groupBy("partition").agg(
+        f.count("*").alias("records"),
+        f.min("offset").alias("first"),
+        (f.max("offset") + 1).alias("end"),
+        count(limits.oldest_ms, ms < f.lit(limits.oldest_ms)).alias("too_old"),
+        count(limits.newest_ms, ms > f.lit(limits.newest_ms)).alias("too_new"),
+        count(limits.kept_from_ms, ms < f.lit(limits.kept_from_ms)).alias("short_lived"),
+        f.count_if(left & (ms == 0)).alias("timeless"),
+    )
+    return {row["partition"]: _judged(row) for row in found.collect()}
+
+
+def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
+    """The rows from each partition's start on, those of a partition in one task of Spark and in their order.
+
+    :param starts: of the partitions that are not at their end.
+    :returns: with columns partition, offset, key, value, headers and ms, the timestamp.
+    """
+    number = {partition: task for task, partition in enumerate(sorted(starts))}
+    return (
+        rows.where(f.col("partition").isin(sorted(starts)) & _from(starts))
+        .where(f.col("offset") >= min(starts.values()))
+        .select("partition", "offset", "key", "value", "headers", f.unix_millis("timestamp").alias("ms"))
+        .repartitionById(len(starts), _each(number).cast("int"))
+        .sortWithinPartitions("partition", "offset")
+    )
+
+
+def _judged(row: Row) -> Judged:
+    return Judged(**{name: row[name] for name in Judged.__dataclass_fields__})
+
+
+def _from(offsets: Offsets) -> Column:
+    return f.coalesce(f.col("offset") >= _each(offsets), f.lit(True))
+
+
+def _each(offsets: Offsets) -> Column:
+    """The number of a row's partition; null where it has none."""
+    if isinstance(offsets, int):
+        return f.lit(offsets)
+    if not offsets:
+        return f.lit(None).cast("long")
+    pairs = [f.lit(number) for pair in offsets.items() for number in pair]
+    return f.element_at(f.create_map(*pairs), f.col("partition")).cast("long")
+
+
+def _time(time: datetime) -> Column:
+    return f.timestamp_micros(f.lit((time - _EPOCH) // timedelta(microseconds=1)))
+
+
+def _date(time: datetime) -> Column:
+    return f.lit(time.astimezone(UTC).date())
+
+
+def _unreadable(path: str, error: Exception) -> PipelineError:
+    return PipelineError(f"the table at {path} cannot be read ({failure(error)}); restore it, or name another lake")

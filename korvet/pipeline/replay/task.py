@@ -1,0 +1,188 @@
+"""What a task of Spark does: it takes a partition's rows in their order, and sends them, at its share of the rate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.replay.positions import Positions
+from korvet.pipeline.replay.sending import PATIENCE_S, Chunk, Fenced, Headers, Sender, Target
+from korvet.pipeline.replay.stopping import stop, stops
+
+MOST_RECORDS: Final = 10_000
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of a transaction, about."""
+LOOK_EVERY_S: Final = 1.0
+OUTCOME: Final = "partition int, failure string"
+_OUTCOME: Final = pa.schema([("partition", pa.int32()), ("failure", pa.string())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What all tasks of a run are told, picklable.
+
+    :param firsts: where each partition goes on.
+    :param ends: just past the last row of each partition.
+    :param stops: how often the replay was told to stop before this run.
+    :param rate: records/s, of all; None for no limit.
+    :param at_once: how many tasks Spark runs at a time.
+    """
+
+    target: Target
+    firsts: Mapping[int, int]
+    ends: Mapping[int, int]
+    stops: int
+    rate: float | None
+    at_once: int
+
+
+def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Send the rows of one partition. What comes back is one row as `OUTCOME` says.
+
+    A failure is a value: other tasks end after the transaction that they are in, and the driver tells of it.
+    """
+    rows = iter(batches)
+    first = next(rows, None)
+    if first is None or not first.num_rows:
+        return
+    partition = first.column("partition")[0].as_py()
+    failure = None
+    with Broker(plan.target.settings) as broker:
+        try:
+            _send(plan, partition, chain([first], rows), broker)
+        except PipelineError as error:
+            failure = str(error)
+            stop(broker, plan.target.name, plan.target.topic)
+    yield pa.RecordBatch.from_pylist([{"partition": partition, "failure": failure}], schema=_OUTCOME)
+
+
+def _send(plan: Plan, partition: int, batches: Iterable[pa.RecordBatch], broker: Broker) -> None:
+    with Pace(plan, broker) as pace, Sender(plan.target, partition, plan.firsts[partition]) as sender:
+        if pace.is_over():
+            return
+        sender.begin()
+        try:
+            for chunk in (chunk for batch in batches for chunk in chunks(batch, pace.most)):
+                if pace.is_over():
+                    return
+                sender.send(chunk)
+                pace.sent(len(chunk.offsets))
+        except Fenced:
+            _follow(sender, plan, partition)
+
+
+def _follow(sender: Sender, plan: Plan, partition: int) -> None:
+    """Wait for who has taken the partition over, as another attempt of the same task does.
+
+    :raises PipelineError: where it is another run, or nobody goes on.
+    """
+    moved, position = time.monotonic(), sender.position
+    while sender.position < plan.ends[partition]:
+        note = sender.note()
+        if note is not None and sender.position > position and note.run != plan.target.note.run:
+            raise PipelineError(
+                f"replay {plan.target.name} was started a second time, which goes on with {plan.target.topic}-"
+                f"{partition} behind {sender.position}; this one ends"
+            )
+        if sender.position > position:
+            moved, position = time.monotonic(), sender.position
+        elif time.monotonic() - moved > PATIENCE_S:
+            raise PipelineError(
+                f"replay {plan.target.name}: {plan.target.topic}-{partition} was taken over by another process, which "
+                f"does not go on behind {position}; start the replay again"
+            )
+        time.sleep(LOOK_EVERY_S)
+
+
+def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
+    """The batch in parts of at most so many records, and of about `MOST_BYTES`."""
+    fits = max(1, MOST_BYTES * batch.num_rows // max(batch.nbytes, 1))
+    begin = 0
+    while begin < batch.num_rows:
+        part = batch.slice(begin, min(fits, most()))
+        begin += part.num_rows
+        yield Chunk(
+            offsets=part.column("offset").to_pylist(),
+            rows=list(
+                zip(
+                    part.column("key").to_pylist(),
+                    part.column("value").to_pylist(),
+                    _headers(part.column("headers")),
+                    part.column("ms").to_pylist(),
+                    strict=True,
+                )
+            ),
+        )
+
+
+def _headers(column: pa.ListArray) -> list[Headers | None]:
+    each = column.flatten()
+    pairs = zip(each.field("key").to_pylist(), each.field("value").to_pylist(), strict=True)
+    counts = pc.list_value_length(column).fill_null(0).to_pylist()
+    return [list(islice(pairs, count)) if count else None for count in counts]
+
+
+class Pace:
+    """When the next transaction may begin, and how many records it may have. A context manager.
+
+    The rate is shared by the partitions that are not at their end, as many of them as Spark works on at once: what is
+    committed says which those are, so that tasks need not know of each other.
+    """
+
+    def __init__(self, plan: Plan, broker: Broker) -> None:
+        self._plan, self._broker = plan, broker
+        self._positions = Positions(plan.target.settings, plan.target.name, plan.target.topic)
+        self._looked = self._due = -math.inf
+        self._working = max(1, min(len(plan.ends), plan.at_once))
+        self._is_over = False
+
+    def __enter__(self) -> Pace:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._positions.__exit__(None, None, None)
+
+    def most(self) -> int:
+        """Records of the next transaction: those of a second, at the most."""
+        return min(MOST_RECORDS, max(1, int(self._share()))) if self._plan.rate else MOST_RECORDS
+
+    def sent(self, records: int) -> None:
+        """Tell of a transaction."""
+        if self._plan.rate:
+            self._due = max(self._due, time.monotonic() - 1) + records / self._share()
+
+    def is_over(self) -> bool:
+        """Whether the replay was told to stop; this waits until the next transaction may begin."""
+        while True:
+            self._look()
+            wait_s = self._due - time.monotonic()
+            if self._is_over or wait_s <= 0:
+                return self._is_over
+            time.sleep(min(wait_s, LOOK_EVERY_S))
+
+    def _share(self) -> float:
+        assert self._plan.rate is not None
+        return self._plan.rate / self._working
+
+    def _look(self) -> None:
+        if time.monotonic() < self._looked + LOOK_EVERY_S:
+            return
+        try:
+            self._is_over = stops(self._broker, self._plan.target.name) > self._plan.stops
+            if self._plan.rate:
+                places = self._positions.read(self._plan.ends, self._plan.target.note.topic_id)
+                done = sum(place.offset >= self._plan.ends[partition] for partition, place in places.items())
+                self._working = max(1, min(len(self._plan.ends) - done, self._plan.at_once))
+        except PipelineError:
+            # The transactions say soon enough that nobody answers.
+            pass
+        self._looked = time.monotonic()
