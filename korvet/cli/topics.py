@@ -10,7 +10,10 @@ from korvet.cli.options import as_json, bootstrap_server, settings_option
 from korvet.cli.output import show_json, show_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from korvet.cli.kafka.client import Client
+    from korvet.cli.kafka.groups import TopicPartition
     from korvet.cli.kafka.topics import Setting, Topic
 
 
@@ -86,15 +89,17 @@ def list_(as_json: bool, bootstrap_server: str) -> None:
 def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
     """Show partitions, offsets, sizes and settings of the named topics, or of all.
 
-    BYTES are those of the record batches; OLDEST is the time of the first record that is kept.
+    BYTES are those of the record batches; OLDEST is the time of the first record that is kept. Where a topic is
+    archived, ARCHIVED is the offset below which it is, and LEFT how many offsets above are not.
     """
     from korvet.cli.kafka.client import Client
-    from korvet.cli.kafka.topics import describe_settings, describe_topics, list_topics
+    from korvet.cli.kafka.topics import archived_offsets, describe_settings, describe_topics, list_topics
 
     with Client(bootstrap_server) as client:
         found = describe_topics(client, list(dict.fromkeys(names))) if names else list_topics(client)
         settings = describe_settings(client, [topic.name for topic in found]) if found else {}
-        described = [_description(client, topic, settings[topic.name]) for topic in found]
+        archived = archived_offsets(client) if found else {}
+        described = [_description(client, topic, settings[topic.name], archived) for topic in found]
     if as_json:
         show_json(described)
         return
@@ -104,7 +109,9 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
         _show_description(topic)
 
 
-def _description(client: Client, topic: Topic, settings: list[Setting]) -> dict[str, Any]:
+def _description(
+    client: Client, topic: Topic, settings: list[Setting], archived: Mapping[TopicPartition, int]
+) -> dict[str, Any]:
     from korvet.cli.kafka.groups import EARLIEST, LATEST, TopicPartition, log_offsets
     from korvet.cli.kafka.log_dirs import log_bytes, oldest_times
 
@@ -128,17 +135,28 @@ def _description(client: Client, topic: Topic, settings: list[Setting]) -> dict[
                 "end_offset": ends.get(places[item.partition]),
                 "bytes": sizes.get(places[item.partition]),
                 "oldest_timestamp": oldest.get(places[item.partition]),
+                "archived_offset": archived.get(places[item.partition]),
+                "not_archived": _not_archived(*(of.get(places[item.partition]) for of in (archived, starts, ends))),
             }
             for item in topic.partitions
         ],
     }
 
 
+def _not_archived(archived: int | None, start: int | None, end: int | None) -> int | None:
+    if archived is None or start is None or end is None:
+        return None
+    return max(0, end - max(archived, start))
+
+
 def _show_description(topic: dict[str, Any]) -> None:
     configs = ", ".join(f"{name}={value}" for name, value in topic["configs"].items()) or "all at their defaults"
     click.echo(f"Topic {topic['name']}   id {topic['id']}   settings: {configs}")
+    partitions = topic["partitions"]
+    is_archived = any(item["archived_offset"] is not None for item in partitions)
     show_table(
-        ["PARTITION", "LEADER", "EPOCH", "START", "END", "BYTES", "OLDEST"],
+        ["PARTITION", "LEADER", "EPOCH", "START", "END", "BYTES", "OLDEST"]
+        + (["ARCHIVED", "LEFT"] if is_archived else []),
         [
             (
                 item["partition"],
@@ -148,8 +166,9 @@ def _show_description(topic: dict[str, Any]) -> None:
                 item["end_offset"],
                 item["bytes"],
                 _time(item["oldest_timestamp"]),
+                *((item["archived_offset"], item["not_archived"]) if is_archived else ()),
             )
-            for item in topic["partitions"]
+            for item in partitions
         ],
     )
 

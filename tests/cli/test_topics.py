@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.cli.conftest import Korvet
 from tests.kafka.waiting import poll_until
@@ -25,8 +27,9 @@ def _listed(ask: Ask, name: str) -> list[dict[str, Any]]:
     return [topic for topic in ask("topics", "list") if topic["name"] == name]
 
 
-def test_table_of_topics_has_a_line_for_each(korvet: Korvet, name: str) -> None:
+def test_table_of_topics_has_a_line_for_each(korvet: Korvet, ask: Ask, name: str) -> None:
     korvet("topics", "create", name, f"{name}-2")
+    poll_until(lambda: all(_listed(ask, one) for one in (name, f"{name}-2")), "the topics in the list")
     code, out, _ = korvet("topics", "list")
     lines = out.splitlines()
     assert (code, lines[0].split()) == (0, ["TOPIC", "PARTITIONS", "ID"])
@@ -70,6 +73,24 @@ def test_description_shows_offsets_and_settings(korvet: Korvet, ask: Ask, produc
         ["0", "-"],
         [str(size), "2023-11-14T22:13:20.000+00:00"],
     ]
+
+
+def test_description_shows_what_is_archived(
+    korvet: Korvet, bootstrap: str, ask: Ask, produce: Produce, name: str
+) -> None:
+    korvet("topics", "create", name, f"{name}-2", "-p", "2")
+    poll_until(lambda: _listed(ask, f"{name}-2") != [], "the topic in the list")
+    produce(name, 1, [1_700_000_000_000] * 3)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    place = confluent_kafka.TopicPartition(name, 1, 2, leader_epoch=0)
+    asked = confluent_kafka.ConsumerGroupTopicPartitions("korvet.archive", [place])
+    admin.alter_consumer_group_offsets([asked])["korvet.archive"].result(30)
+    (topic, plain) = ask("topics", "describe", name, f"{name}-2")
+    shown = [(item["archived_offset"], item["not_archived"]) for item in topic["partitions"] + plain["partitions"]]
+    assert shown == [(None, None), (2, 1), (None, None), (None, None)]
+    _, out, _ = korvet("topics", "describe", name)
+    assert [line.split()[-2:] for line in out.splitlines()[1:]] == [["ARCHIVED", "LEFT"], ["-", "-"], ["2", "1"]]
+    assert "ARCHIVED" not in korvet("topics", "describe", f"{name}-2")[1]
 
 
 def test_describing_an_unknown_topic_fails(korvet: Korvet, name: str) -> None:

@@ -15,14 +15,18 @@ from kio.schema.delete_topics.v6 import DeleteTopicsRequest, DeleteTopicsRespons
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
 from kio.schema.describe_configs.v4.request import DescribeConfigsResource
+from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
 from kio.schema.metadata.v12.response import MetadataResponseTopic
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 
-from korvet.cli.kafka.client import Client, check, retried
+from korvet.cli.kafka.client import BrokerError, Client, check, retried
+from korvet.cli.kafka.groups import TopicPartition, committed_offsets
 
+ARCHIVE_GROUP = "korvet.archive"
+"""Its committed offsets say up to where partitions are archived."""
 TOPIC_RESOURCE = i8(2)
 SET, DELETE = i8(0), i8(1)
 TIMEOUT = i32Timedelta.parse(datetime.timedelta(seconds=30))
@@ -107,6 +111,16 @@ def _topic(found: MetadataResponseTopic) -> Topic:
             for item in sorted(found.partitions, key=lambda item: item.partition_index)
         ),
     )
+
+
+def archived_offsets(client: Client) -> dict[TopicPartition, int]:
+    """Up to where partitions are archived, of those that are; none where one may not see that."""
+    try:
+        return committed_offsets(client, ARCHIVE_GROUP)
+    except BrokerError as error:
+        if error.code is ErrorCode.group_authorization_failed:
+            return {}
+        raise
 
 
 def create_topic(
