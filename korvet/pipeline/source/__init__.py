@@ -1,1 +1,60 @@
-"""Topics as a PySpark data source: what Spark's ``format("kafka")`` is, in Python, without a jar."""
+"""Topics as a PySpark data source: what Spark's ``format("kafka")`` is, in Python, without a jar.
+
+Option names, columns and the JSON of offsets are those of Spark's Kafka source. Spark finds it by itself where korvet
+is installed; elsewhere ``spark.dataSource.register(KorvetDataSource)``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.source.options import batch_options, include_headers, stream_options
+from korvet.pipeline.source.readers import KorvetReader, KorvetStreamReader
+from korvet.pipeline.source.rows import row_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
+
+class KorvetDataSource(DataSource):
+    """``format("korvet")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "korvet"
+
+    def schema(self) -> StructType:
+        """The columns that are read."""
+        return row_schema(include_headers=include_headers(self.options))
+
+    def reader(self, schema: StructType) -> KorvetReader:
+        """
+        :raises PipelineError: for options that cannot be followed, or another schema.
+        """
+        self._check(schema)
+        return KorvetReader(batch_options(self.options))
+
+    def streamReader(self, schema: StructType) -> KorvetStreamReader:
+        """
+        :raises PipelineError: for options that cannot be followed, or another schema.
+        """
+        self._check(schema)
+        return KorvetStreamReader(stream_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from korvet.pipeline.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from korvet.pipeline.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+    def _check(self, schema: StructType) -> None:
+        if schema != self.schema():
+            raise PipelineError("The schema of format('korvet') is fixed; leave out the call of schema()")

@@ -1,0 +1,159 @@
+"""What the driver asks the brokers for a query: its partitions and their offsets.
+
+Source: Spark's KafkaOffsetReaderAdmin and ConsumerStrategy.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from korvet.pipeline.broker import Broker, Partition, Position
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.source.offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Everywhere,
+    Limit,
+    Offsets,
+    told,
+)
+from korvet.pipeline.source.options import Assigned, Matching, ReadOptions, Subscribed
+
+_log: Final = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class Cluster:
+    """Asks for one query. It is opened by the first question, and left out when it is pickled.
+
+    Before the first answer a broker that is away is an error at once; after it, it has as long to come back as a task
+    waits for records.
+
+    :raises BrokerUnreachable, UnknownTopic, PipelineError: by every question.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._broker: Broker | None = None
+        self._was_there = False
+
+    def __getstate__(self) -> tuple[ReadOptions]:
+        return (self._options,)
+
+    def __setstate__(self, state: tuple[ReadOptions]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    def close(self) -> None:
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
+    def partitions(self) -> frozenset[Partition]:
+        """Those that the query reads, of the topics that are there."""
+        return self._ask(self._partitions)
+
+    def earliest(self, partitions: Iterable[Partition]) -> Offsets:
+        """Log start offsets."""
+        return self._ask(lambda broker: _offsets(broker.earliest(partitions)))
+
+    def latest(self, known: Offsets) -> Offsets:
+        """Ends of all the query's partitions, as far as its isolation lets it read.
+
+        :param known: offsets that were seen; an end below one is asked for again, as it may be of a leader that is
+            behind, and given as it is where it stays so.
+        """
+        for attempt in range(1, self._options.offset_attempts + 1):
+            found = self._ask(self._latest)
+            behind = [place for place, end in found.items() if known.get(place, end) > end]
+            if not behind or attempt == self._options.offset_attempts:
+                break
+            _log.warning("The log ends before what was read of %s; asking again", told(behind))
+            time.sleep(self._options.offset_retry_s)
+        return found
+
+    def resolve(self, limit: Limit) -> Offsets:
+        """An offset for each partition of the query.
+
+        :raises PipelineError: where the limit does not tell of just these, or no record is that late.
+        """
+        return self._ask(lambda broker: self._resolve(broker, limit))
+
+    def _ask(self, question: Callable[[Broker], _T]) -> _T:
+        deadline = time.monotonic() + (self._options.poll_timeout_s if self._was_there else 0)
+        while True:
+            try:
+                if self._broker is None:
+                    self._broker = Broker(self._options.client)
+                answer = question(self._broker)
+            except BrokerUnreachable as error:
+                if time.monotonic() >= deadline:
+                    raise
+                _log.warning("%s; trying again", error)
+                time.sleep(self._options.offset_retry_s)
+            else:
+                self._was_there = True
+                return answer
+
+    def _partitions(self, broker: Broker) -> frozenset[Partition]:
+        match self._options.choice:
+            case Subscribed(topics=names):
+                wanted = list(names)
+            case Matching(pattern=pattern):
+                wanted = [name for name in broker.topic_names() if pattern.search(name)]
+            case Assigned(partitions=assigned):
+                wanted = sorted({topic for topic, _ in assigned})
+        found = {(topic.name, number) for topic in broker.topics(wanted).values() for number in topic.partitions}
+        if isinstance(self._options.choice, Assigned):
+            found &= self._options.choice.partitions
+        return frozenset(found)
+
+    def _latest(self, broker: Broker) -> Offsets:
+        return self._ends(broker, self._partitions(broker))
+
+    def _ends(self, broker: Broker, partitions: Iterable[Partition]) -> Offsets:
+        return _offsets(broker.latest(partitions, committed_only=self._options.read_committed))
+
+    def _resolve(self, broker: Broker, limit: Limit) -> Offsets:
+        partitions = self._partitions(broker)
+        match limit:
+            case Everywhere(offset=offset):
+                offsets = dict.fromkeys(partitions, offset)
+            case AtOffsets(offsets=offsets):
+                _check_complete(partitions, offsets, "Use -1 for latest, -2 for earliest.")
+            case AtTime(timestamp_ms=timestamp_ms, else_latest=else_latest):
+                offsets = self._at_times(broker, dict.fromkeys(partitions, timestamp_ms), else_latest)
+            case AtTimes(timestamps_ms=times, else_latest=else_latest):
+                _check_complete(partitions, times, "Each needs a time in milliseconds.")
+                offsets = self._at_times(broker, times, else_latest)
+        first = broker.earliest([place for place, offset in offsets.items() if offset == EARLIEST])
+        last = self._ends(broker, [place for place, offset in offsets.items() if offset == LATEST])
+        return offsets | _offsets(first) | last
+
+    def _at_times(self, broker: Broker, times: Offsets, else_latest: bool) -> Offsets:
+        offsets = _offsets(broker.at_times(times, committed_only=self._options.read_committed))
+        late = [place for place, offset in offsets.items() if offset < 0]
+        if late and not else_latest:
+            place = min(late)
+            raise PipelineError(
+                f"{told([place])} has no record of timestamp {times[place]} or later; choose an earlier one, or set "
+                "startingOffsetsByTimestampStrategy to latest"
+            )
+        return offsets | dict.fromkeys(late, LATEST)
+
+
+def _offsets(positions: dict[Partition, Position]) -> Offsets:
+    return {place: position.offset for place, position in positions.items()}
+
+
+def _check_complete(partitions: frozenset[Partition], given: Offsets, hint: str) -> None:
+    if partitions != given.keys():
+        raise PipelineError(
+            f"Offsets or timestamps by partition must name all partitions that are read. {hint} "
+            f"Given: {told(given) or 'none'}; to be read: {told(partitions) or 'none'}"
+        )

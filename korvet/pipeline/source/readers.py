@@ -1,0 +1,185 @@
+"""The readers that Spark's Python workers call: of a batch query, and of a streaming one.
+
+Source: Spark's KafkaBatch and KafkaMicroBatchStream.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.source.cluster import Cluster
+from korvet.pipeline.source.fetch import FetchOptions, fetch
+from korvet.pipeline.source.offsets import AtOffsets, Offsets, OffsetsJson, from_json, to_json, told
+from korvet.pipeline.source.options import ReadOptions
+from korvet.pipeline.source.ranges import OffsetRange, rate_limit, split
+from korvet.pipeline.source.rows import RowBuilder
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+_log: Final = logging.getLogger(__name__)
+
+
+class KorvetReader(DataSourceReader):
+    """Reads what is there when the query is planned."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[OffsetRange]:
+        """
+        :raises PipelineError: what `Cluster` raises, and where a range would end before it begins.
+        """
+        options = self._options
+        cluster = Cluster(options)
+        try:
+            first, last = cluster.resolve(options.starting), cluster.resolve(options.ending)
+        finally:
+            cluster.close()
+        if first.keys() != last.keys():
+            changed = told(first.keys() ^ last.keys())
+            raise PipelineError(f"{changed}: created or deleted meanwhile; start the query again")
+        if isinstance(options.ending, AtOffsets):
+            _check_order(first, last)
+        ranges = [OffsetRange(*place, first[place], end) for place, end in sorted(last.items())]
+        return split(ranges, options.min_partitions, options.max_records_per_partition)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return _read(partition, self._options)
+
+
+class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a stream: one in the driver plans its batches, copies of it in the executors read their ranges."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._cluster = Cluster(options)
+        self._latest: Offsets = {}
+        self._target: Offsets | None = None
+        self._until_target = False
+        self._last_batch = -float("inf")
+
+    def initialOffset(self) -> OffsetsJson:
+        """Where a query without a checkpoint begins."""
+        return to_json(self._cluster.resolve(self._options.starting))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Of the options; where both are given `latestOffset` knows of the least itself, as limits cannot be joined."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until_target = True
+
+    def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> OffsetsJson:
+        """The end of the next batch; the start where there is to be none yet."""
+        known = from_json(start)
+        self._latest = self._ends(known)
+        if isinstance(limit, ReadAllAvailable):
+            return to_json(self._latest)
+        if self._is_too_early(known):
+            return to_json(known)
+        if isinstance(limit, ReadMaxRows):
+            new = self._cluster.earliest(self._latest.keys() - known.keys())
+            return to_json(rate_limit(limit.max_rows, new | known, self._latest))
+        return to_json(self._latest)
+
+    def reportLatestOffset(self) -> OffsetsJson | None:
+        """What the log had when the last batch was planned."""
+        return to_json(self._latest) or None
+
+    def partitions(
+        self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
+    ) -> list[OffsetRange]:
+        """
+        :raises PipelineError: where partitions or offsets are gone, unless that is told to be no failure.
+        """
+        first, last = from_json(start), from_json(end)
+        added = last.keys() - first.keys()
+        found = self._cluster.earliest(added & self._cluster.partitions()) if added else {}
+        self._check_loss(first, last, found)
+        ranges = [
+            OffsetRange(*place, begin, offset)
+            for place, offset in sorted(last.items())
+            if (begin := first.get(place, found.get(place))) is not None
+        ]
+        return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return _read(partition, self._options)
+
+    def stop(self) -> None:
+        self._cluster.close()
+
+    def _ends(self, known: Offsets) -> Offsets:
+        """The log's ends: with Trigger.AvailableNow as they were when it began."""
+        if not self._until_target:
+            return self._cluster.latest(known)
+        if self._target is None:
+            self._target = self._cluster.latest(known)
+        return self._target
+
+    def _is_too_early(self, known: Offsets) -> bool:
+        """Whether there is too little for a batch, and the last one not too long ago."""
+        least, now = self._options.min_offsets_per_trigger, time.monotonic()
+        # With Trigger.AvailableNow a batch that waits would never come.
+        if least is None or self._until_target:
+            return False
+        new = sum(offset - known.get(place, 0) for place, offset in self._latest.items())
+        if new < least and now - self._last_batch < self._options.max_trigger_delay_s:
+            return True
+        self._last_batch = now
+        return False
+
+    def _check_loss(self, first: Offsets, last: Offsets, added: Offsets) -> None:
+        gone = (first.keys() - last.keys()) | (last.keys() - first.keys() - added.keys())
+        if gone:
+            self._lose(f"{told(gone)}: they are gone")
+        for place, offset in sorted(added.items()):
+            if offset:
+                self._lose(f"{told([place])} is new, and begins at {offset} instead of 0")
+        for place in sorted(first.keys() & last.keys()):
+            if last[place] < first[place]:
+                self._lose(f"The end of {told([place])} went back from {first[place]} to {last[place]}")
+
+    def _lose(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise PipelineError(f"{what}: records may have been missed; to go on set failOnDataLoss to false")
+        _log.warning("%s: records may have been missed", what)
+
+
+def _read(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
+    # Spark makes up a partition where a batch query has none.
+    if not isinstance(partition, OffsetRange):
+        return
+    rows = RowBuilder(partition.topic, partition.partition, include_headers=options.include_headers)
+    how = FetchOptions(
+        client=options.client,
+        read_committed=options.read_committed,
+        fail_on_data_loss=options.fail_on_data_loss,
+        poll_timeout_s=options.poll_timeout_s,
+    )
+    for messages in fetch(partition, how):
+        yield rows.build(messages)
+
+
+def _check_order(first: Offsets, last: Offsets) -> None:
+    wrong = [place for place in first if first[place] > last[place]]
+    if wrong:
+        raise PipelineError(f"The starting offset is greater than the ending offset of {told(wrong)}")
