@@ -6,9 +6,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Final
 
 from korvet.pipeline.errors import PipelineError
@@ -52,7 +51,7 @@ class ReplayConfig:
     version: int | None = None
     create: bool = False
     into_archived: bool = False
-    client: Mapping[str, str] = MappingProxyType({})
+    client: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.rate is not None and not self.rate > 0:

@@ -1,0 +1,90 @@
+"""A raw table of numbered records, and what a topic holds of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from korvet.pipeline.lake import RAW_COLUMNS, Lake
+
+BEGIN_MS = 1_790_000_000_000
+"""The timestamp of the first record; each is a millisecond younger than the one before."""
+Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
+"""Key, value, headers, timestamp in ms."""
+
+
+def numbered(spark: SparkSession, count: int, partitions: int, *, first: int = 0, size_bytes: int = 0) -> DataFrame:
+    """Rows whose every column comes of their number: see `record`. Offsets have gaps, as transactions leave them."""
+    number = f.col("id")
+    text = number.cast("string")
+    rows = spark.range(first, first + count).select(
+        f.when(number % 7 > 0, f.encode(text, "UTF-8")).alias("key"),
+        f.when(number % 11 > 0, f.encode(f.rpad(text, max(size_bytes, 12), "."), "UTF-8")).alias("value"),
+        f.when(
+            number % 3 == 0,
+            f.array(
+                f.struct(f.lit("n").alias("key"), f.encode(text, "UTF-8").alias("value")),
+                f.struct(f.lit("none").alias("key"), f.lit(None).cast("binary").alias("value")),
+            ),
+        ).alias("headers"),
+        f.lit("numbers").alias("topic"),
+        (number % partitions).cast("int").alias("partition"),
+        f.floor(f.floor(number / partitions) * 10 / 9).alias("offset"),
+        f.timestamp_millis(number + BEGIN_MS).alias("timestamp"),
+        f.lit(0).alias("timestampType"),
+    )
+    rows = rows.withColumn("date", f.to_date("timestamp"))
+    return rows.select(*(f.col(field.name).cast(field.dataType) for field in RAW_COLUMNS))
+
+
+def record(number: int, size_bytes: int = 0) -> Record:
+    """What `numbered` makes of a number."""
+    text = str(number).encode()
+    return (
+        text if number % 7 else None,
+        text.ljust(max(size_bytes, 12), b".") if number % 11 else None,
+        [("n", text), ("none", None)] if number % 3 == 0 else None,
+        BEGIN_MS + number,
+    )
+
+
+def offset(number: int, partitions: int) -> int:
+    """The record's offset in the table."""
+    return number // partitions * 10 // 9
+
+
+def write(rows: DataFrame, lake: Path | str, topic: str) -> str:
+    """Append to the topic's raw table; its path."""
+    path = Lake(str(lake)).raw(topic)
+    rows.write.format("delta").mode("append").partitionBy("date").save(path)
+    return path
+
+
+def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, list[Record]]:
+    """All that is committed, by partition, in order."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "readers", "isolation.level": "read_committed"}
+    reader = Consumer({**settings, "enable.partition.eof": "true", "enable.auto.commit": "false"})
+    reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: dict[int, list[Record]] = defaultdict(list)
+    ended: set[int | None] = set()
+    try:
+        while len(ended) < partitions:
+            messages = reader.consume(10_000, 30)
+            assert messages, f"{topic} is not read to its end"
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    ended.add(message.partition())
+                    continue
+                place = message.partition()
+                assert place is not None
+                headers = message.headers()
+                found[place].append((message.key(), message.value(), headers, message.timestamp()[1]))  # type: ignore[arg-type]
+    finally:
+        reader.close()
+    return dict(found)
