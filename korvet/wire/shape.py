@@ -3,7 +3,8 @@
 kio's decoder makes room for as many elements as an array says it has, and the process ends where there is not that much
 memory: thirty bytes from anybody would do. So each request is walked first, by the same schemas. As in Kafka, no
 collection may have more elements than there are bytes left for them ("Tried to allocate a collection of size …",
-org.apache.kafka.message.MessageDataGenerator).
+org.apache.kafka.message.MessageDataGenerator), and only those may be null that the schema says so of ("non-nullable
+field … was serialized as null"), which kio tells of strings and bytes alone.
 
 This is on the way of every request, so a schema is made into the source of one function that has its loops
 and nothing else: for a Produce of one record it takes a third of what steps that call each other took. Metadata v1,
@@ -117,17 +118,18 @@ class _Source:
         kafka_type = str(field.metadata.get("kafka_type", ""))
         if get_origin(kind) is tuple:
             element, _ = _without_none(get_args(kind)[0])
-            self._array(element, kafka_type, flexible)
+            self._array(element, kafka_type, flexible, nullable)
         elif nullable and _is_entity(kind):
             self._add("at += 1")
             self._block("if frame[at - 1] < 128:", lambda: self.entity(kind))
         else:
             self._single(kind, kafka_type, flexible)
 
-    def _array(self, element: Any, kafka_type: str, flexible: bool) -> None:
+    def _array(self, element: Any, kafka_type: str, flexible: bool, nullable: bool) -> None:
         self._length("count", "int32", 4, flexible)
         least = _least_bytes(element, kafka_type, flexible)
-        self._add(f"if count * {least} > end - at: refuse(count, end - at)")
+        too_large = f"count * {least} > end - at" if nullable else f"not 0 <= count * {least} <= end - at"
+        self._add(f"if {too_large}: refuse(count, end - at)")
         if kafka_type in _FIXED_BYTES:
             self._add(f"if count > 0: at += count * {_FIXED_BYTES[kafka_type]}")
         else:
@@ -211,6 +213,9 @@ def _unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def _refuse(count: int, left_bytes: int) -> NoReturn:
+    if count < 0:
+        # kio would take it for null.
+        raise MalformedRequest("null in the place of a collection that cannot be null")
     raise MalformedRequest(f"a collection of {count} elements in {max(0, left_bytes)} bytes")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import random
@@ -18,7 +19,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
 from korvet.errors import MalformedRequest
-from korvet.wire.codec import is_known
+from korvet.wire.codec import RequestHeader, decode_request, is_known
 from korvet.wire.shape import check_shape
 
 REQUESTS = [(key, version) for key in range(100) for version in range(20) if is_known(key, version)]
@@ -89,6 +90,40 @@ def test_compact_collection_larger_than_its_bytes_is_refused() -> None:
     for length in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\xff\xff\xff\xff\xff\xff", b"\x09"):
         with pytest.raises(MalformedRequest):
             check_shape(list_groups, memoryview(length + b"\x01\x01\x00"), 0)
+
+
+@pytest.mark.parametrize(("key", "version"), REQUESTS)
+def test_no_request_has_a_null_where_its_schema_has_none(key: int, version: int) -> None:
+    """Whatever number stands in the place of whichever byte: it is refused, or all that must be there is there."""
+    schema: Any = load_request_schema(key, version)
+    header, chance = RequestHeader(key, version, 1, None, 0), random.Random(key * 100 + version)
+    body = encoded(schema, a_request(schema, chance))
+    for at in range(len(body)):
+        for number in (b"\xff" * 4, b"\xff" * 2, b"\x00", b"\xff\xff\xff\xfe"):
+            frame = body[:at] + number + body[at + len(number) :]
+            with contextlib.suppress(MalformedRequest):
+                assert not nulls_in(decode_request(header, memoryview(frame)))
+
+
+def nulls_in(entity: Any) -> list[str]:
+    """The fields of an entity, and of those in it, that must not be null and are."""
+    nulls = []
+    for field in fields(entity):
+        value = getattr(entity, field.name)
+        if value is None and not isinstance(field.type, UnionType):
+            nulls.append(f"{type(entity).__name__}.{field.name}")
+        for inner in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(inner):
+                nulls += nulls_in(inner)
+    return nulls
+
+
+@pytest.mark.parametrize("count", [-1, -2])
+def test_collection_that_cannot_be_null_is_refused_as_null(count: int) -> None:
+    metadata: Any = load_request_schema(3, 0)
+    with pytest.raises(MalformedRequest, match="null in the place of a collection"):
+        check_shape(metadata, memoryview(struct.pack(">i", count)), 0)
+    assert check_shape(load_request_schema(3, 1), memoryview(struct.pack(">i", -1)), 0) == 4
 
 
 def test_unknown_tagged_field_and_one_that_does_not_fit_are_refused() -> None:
