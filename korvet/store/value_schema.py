@@ -59,20 +59,35 @@ class ValueSchema:
 
         :raises OutOfPatience: by what the thread was given in `PATIENCE`.
         """
+        try:
+            self.parsed(value)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def parsed(self, value: bytes | memoryview) -> Any:
+        """A record's value as Python's json has it.
+
+        :raises ValueError: why this is not a record's value, in one short line.
+        :raises OutOfPatience: by what the thread was given in `PATIENCE`.
+        """
         if len(value) > _LONG_VALUE_BYTES:
             PATIENCE.check()
             if len(value) > MOST_VALUE_BYTES:
-                return f"longer than {MOST_VALUE_BYTES} bytes"
+                raise ValueError(f"longer than {MOST_VALUE_BYTES} bytes")
         try:
             parsed = _parsed(str(value, "utf-8"))
         except UnicodeDecodeError:
-            return "not UTF-8"
+            raise ValueError("not UTF-8") from None
         except ValueError as error:
-            return _short(f"not JSON: {error}")
+            raise ValueError(_short(f"not JSON: {error}")) from None
         try:
-            return self._judged(parsed)
+            problem = self._judged(parsed)
         except ValueError as error:
-            return _short(str(error))
+            raise ValueError(_short(str(error))) from None
+        if problem is not None:
+            raise ValueError(problem)
+        return parsed
 
     def _judged(self, parsed: Any) -> str | None:
         """What breaks the schema.

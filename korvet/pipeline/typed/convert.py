@@ -1,0 +1,226 @@
+"""A JSON value as a row of a table: converters made once for the table's columns, each for one column's type.
+
+What counts is the value and the type of the table's column, whatever the schema of the day says of it: a column keeps
+its type when the schema changes, and takes what fits there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from korvet.pipeline.typed.columns import fold
+from korvet.pipeline.typed.table import is_json_text, property_name
+
+Convert = Callable[[Any], Any]
+"""Of a value that is not null; it raises `Misfit`."""
+
+_MOST_SHOWN: Final = 60
+_LONG: Final = 1 << 63
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_DATE_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]([01]\d|2[0-3]):[0-5]\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
+
+
+class Misfit(ValueError):
+    """A value is not one of its column's type. The text has the value's JSON path."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.steps: list[str | int] = []
+        """The way to the value, from the inside out."""
+
+    def __str__(self) -> str:
+        return f"{''.join(['$', *map(_shown_step, reversed(self.steps))])}: {self.reason}"
+
+
+def row_converter(table: StructType, wanted: StructType) -> Convert:
+    """What makes tuples for ``table`` of JSON objects; absent members and null are None.
+
+    :param wanted: the schema's columns. Others of the table stay None.
+    """
+    return _object(table, wanted, property_name)
+
+
+def _object(table: StructType, wanted: StructType, property_of: Callable[[str], str] = str) -> Convert:
+    known = {fold(field.name): field for field in wanted.fields}
+    members = []
+    for field in table.fields:
+        now = known.get(fold(field.name))
+        convert = _nothing if now is None else _member(field, now.dataType)
+        members.append((property_of(field.name if now is None else now.name), convert))
+
+    def to_tuple(value: Any) -> tuple[Any, ...]:
+        if type(value) is not dict:
+            raise _misfit(value, "an object")
+        row = []
+        name = ""
+        try:
+            for name, convert in members:
+                member = value.get(name)
+                row.append(None if member is None else convert(member))
+        except Misfit as misfit:
+            misfit.steps.append(name)
+            raise
+        return tuple(row)
+
+    return to_tuple
+
+
+def _member(field: StructField, wanted: DataType) -> Convert:
+    return _json_text if is_json_text(field) else _converter(field.dataType, wanted)
+
+
+def _converter(kind: DataType, wanted: DataType) -> Convert:
+    if isinstance(kind, StructType):
+        # Where the schema has become open, the table still knows members.
+        return _object(kind, wanted if isinstance(wanted, StructType) else kind)
+    if isinstance(kind, ArrayType):
+        return _array(
+            _converter(kind.elementType, wanted.elementType if isinstance(wanted, ArrayType) else kind.elementType)
+        )
+    return _SCALARS.get(type(kind)) or _no_converter(kind)
+
+
+def _array(convert: Convert) -> Convert:
+    def to_list(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise _misfit(value, "an array")
+        items: list[Any] = []
+        try:
+            for item in value:
+                items.append(None if item is None else convert(item))  # noqa: PERF401 - its length is the failure's place
+        except Misfit as misfit:
+            misfit.steps.append(len(items))
+            raise
+        return items
+
+    return to_list
+
+
+def _no_converter(kind: DataType) -> Convert:
+    def refuse(value: Any) -> Any:
+        raise _misfit(value, f"a value for the table's column, which has become {kind.simpleString()}")
+
+    return refuse
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+def _long(value: Any) -> int:
+    # To JSON Schema, 1.0 is an integer.
+    number = int(value) if type(value) is float and value.is_integer() else value
+    if type(number) is not int or not -_LONG <= number < _LONG:
+        raise _misfit(value, "an integer of 64 bits")
+    return number
+
+
+def _double(value: Any) -> float:
+    if type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:
+            raise _misfit(value, "a number that a double holds") from None
+    if type(value) is not float or math.isinf(value):
+        raise _misfit(value, "a number that a double holds")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _misfit(value, "a boolean")
+    return value
+
+
+def _string(value: Any) -> str:
+    if type(value) is not str:
+        raise _misfit(value, "a string")
+    return _encodable(value)
+
+
+def _json_text(value: Any) -> str:
+    try:
+        return _encodable(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    except Misfit:
+        raise
+    except ValueError:
+        raise Misfit("it holds a number beyond those of a double") from None
+    except RecursionError:
+        raise Misfit("it is nested too deeply") from None
+
+
+def _encodable(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Misfit("a text holds half of a surrogate pair") from None
+    return text
+
+
+def _timestamp(value: Any) -> datetime:
+    """RFC 3339, cut to microseconds, in UTC."""
+    if type(value) is str and _DATE_TIME.fullmatch(value.upper()):
+        try:
+            return datetime.fromisoformat(value.upper()).astimezone(UTC)
+        except (ValueError, OverflowError):
+            # The 30th of February, a leap second, a year beyond 1 to 9999.
+            pass
+    raise _misfit(value, "a date-time that a timestamp holds")
+
+
+def _date(value: Any) -> date:
+    if type(value) is str and _DATE.fullmatch(value):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise _misfit(value, "a date")
+
+
+_SCALARS: Final[dict[type[DataType], Convert]] = {
+    BooleanType: _boolean,
+    DateType: _date,
+    DoubleType: _double,
+    LongType: _long,
+    StringType: _string,
+    TimestampType: _timestamp,
+}
+
+
+def _misfit(value: Any, what: str) -> Misfit:
+    try:
+        shown = json.dumps(value)
+    except RecursionError:
+        shown = "what is nested too deeply"
+    if len(shown) > _MOST_SHOWN:
+        shown = f"{shown[: _MOST_SHOWN - 1]}…"
+    return Misfit(f"{shown} is not {what}")
+
+
+def _shown_step(step: str | int) -> str:
+    if isinstance(step, str) and _PLAIN_NAME.fullmatch(step):
+        return f".{step}"
+    return f"[{step!r}]"

@@ -1,0 +1,103 @@
+"""What the tables of a topic with a JSON Schema look like, and how the typed one grows with its schema."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from korvet.pipeline.typed.columns import JSON_TEXT, fold
+
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+RAW: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("headers", ArrayType(_HEADER)),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("date", DateType()),
+    ]
+)
+"""A record, as the table ``raw`` has it."""
+DEAD_LETTER: Final = StructType([*RAW.fields, StructField("reason", StringType())])
+ABOUT: Final = StructType(
+    [
+        StructField("_key", BinaryType()),
+        StructField("_partition", IntegerType()),
+        StructField("_offset", LongType()),
+        StructField("_timestamp", TimestampType()),
+        StructField("_is_tombstone", BooleanType()),
+        StructField("date", DateType()),
+    ]
+)
+"""The columns of every typed table, before those of its schema."""
+TABLE_PROPERTIES: Final = {"delta.columnMapping.mode": "name"}
+"""What a typed table is created with, so that its columns may have any name."""
+_TAKEN: Final = frozenset(fold(name) for name in ABOUT.names)
+
+
+def column_name(property_name: str) -> str:
+    """The column of a property of the whole value: one that `ABOUT` has is followed by one more underscore.
+
+    So are names that are such a one and underscores, so that no two properties ever get the same.
+    """
+    return f"{property_name}_" if fold(property_name).rstrip("_") in _TAKEN else property_name
+
+
+def property_name(column: str) -> str:
+    """The other way round."""
+    return column[:-1] if fold(column).rstrip("_") in _TAKEN else column
+
+
+def named(wanted: StructType) -> StructType:
+    """A schema's columns by the names that they have in the table."""
+    return StructType([StructField(column_name(each.name), each.dataType, metadata=each.metadata) for each in wanted])
+
+
+def without_about(table: StructType) -> StructType:
+    """A typed table's columns for its schema's properties."""
+    return StructType([field for field in table.fields if fold(field.name) not in _TAKEN])
+
+
+def grown(table: StructType, wanted: StructType) -> StructType:
+    """The table's columns with what is wanted besides, in structs and arrays of structs, too."""
+    by_name = {fold(field.name): field for field in wanted.fields}
+    fields = []
+    for field in table.fields:
+        other = by_name.pop(fold(field.name), None)
+        kept = field.dataType if other is None else _grown_type(field.dataType, other.dataType)
+        # Without what Delta keeps there for itself.
+        fields.append(StructField(field.name, kept, metadata=_own_metadata(field)))
+    return StructType([*fields, *by_name.values()])
+
+
+def _grown_type(table: DataType, wanted: DataType) -> DataType:
+    if isinstance(table, StructType) and isinstance(wanted, StructType):
+        return grown(table, wanted)
+    if isinstance(table, ArrayType) and isinstance(wanted, ArrayType):
+        return ArrayType(_grown_type(table.elementType, wanted.elementType))
+    return table
+
+
+def is_json_text(field: StructField) -> bool:
+    return JSON_TEXT in field.metadata
+
+
+def _own_metadata(field: StructField) -> dict[str, bool] | None:
+    return {JSON_TEXT: True} if is_json_text(field) else None

@@ -1,0 +1,311 @@
+"""What becomes of a value: a row that reads back as it was written, or a dead letter that says why."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+
+from korvet.pipeline.typed import columns
+from korvet.pipeline.typed import judge as judging
+from korvet.pipeline.typed.columns import fold
+from korvet.pipeline.typed.judge import Judge
+from korvet.pipeline.typed.table import RAW, column_name, grown, is_json_text, named
+from korvet.store.value_schema import ValueSchema
+
+AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
+RAW_ARROW = to_arrow_schema(RAW, timezone="UTC")
+
+
+def records(values: Sequence[bytes | None]) -> pa.RecordBatch:
+    rows = [
+        {
+            "key": b"k",
+            "value": value,
+            "headers": [{"key": "h", "value": b"v"}],
+            "topic": "orders",
+            "partition": 3,
+            "offset": place,
+            "timestamp": AT,
+            "timestampType": 0,
+            "date": AT.date(),
+        }
+        for place, value in enumerate(values)
+    ]
+    return pa.RecordBatch.from_pylist(rows, RAW_ARROW)
+
+
+def judged(schema: Any, values: Sequence[bytes | None], table: StructType | None = None) -> list[dict[str, Any]]:
+    """Each with ``typed`` and ``dead_letter``, one of them None."""
+    text = json.dumps(schema)
+    own = named(columns(text))
+    judge = Judge(text, own if table is None else grown(table, own))
+    return [row for batch in judge.judge(records(values)) for row in batch.to_pylist()]
+
+
+def member(schema: Any, text: str | bytes) -> Any:
+    """What becomes of a property ``it``: its column, or the text of the reason."""
+    value = text if isinstance(text, bytes) else text.encode()
+    (row,) = judged({"properties": {"it": schema}}, [b'{"it": %s}' % value])
+    assert (row["typed"] is None) != (row["dead_letter"] is None)
+    return row["typed"]["it"] if row["typed"] else ValueError(row["dead_letter"]["reason"])
+
+
+INTEGER = {"type": "integer"}
+NUMBER = {"type": "number"}
+STRING = {"type": "string"}
+DATE = {"type": "string", "format": "date"}
+DATE_TIME = {"type": "string", "format": "date-time"}
+POINTS = {"type": "array", "items": {"type": "object", "properties": {"x y": INTEGER}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "expected"),
+    [
+        (INTEGER, "-9223372036854775808", -(1 << 63)),
+        (INTEGER, "1.0", 1),
+        (INTEGER, "1e18", 10**18),
+        (NUMBER, "3", 3.0),
+        (NUMBER, "-0.0", -0.0),
+        (NUMBER, "1.7976931348623157e308", 1.7976931348623157e308),
+        (STRING, '"\\u00fc\\u0000\\ud83d\\ude00"', "ü\0😀"),
+        (DATE, '"0001-01-01"', date(1, 1, 1)),
+        (DATE_TIME, '"2024-02-29T23:30:00.123456789-01:30"', datetime(2024, 3, 1, 1, 0, 0, 123456, UTC)),
+        (DATE_TIME, '"2024-02-29t23:30:00z"', datetime(2024, 2, 29, 23, 30, tzinfo=UTC)),
+        (DATE_TIME, '"9999-12-31 23:59:59.999999+00:00"', datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)),
+        ({"type": ["boolean", "null"]}, "null", None),
+        ({}, ' {"b" : [1, 2.50, "ü", null], "a": true}', '{"b":[1,2.5,"ü",null],"a":true}'),
+        ({}, '"text"', '"text"'),
+        ({}, "null", None),
+        ({}, "123456789012345678901234567890", "123456789012345678901234567890"),
+        (POINTS, '[{"x y": 1, "more": 2}, {}]', [{"x y": 1}, {"x y": None}]),
+    ],
+)
+def test_value_that_fits(schema: Any, text: str, expected: Any) -> None:
+    assert member(schema, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "reason"),
+    [
+        (INTEGER, "9223372036854775808", "$.it: 9223372036854775808 is not an integer of 64 bits"),
+        (INTEGER, "1e300", "$.it: 1e+300 is not an integer of 64 bits"),
+        (INTEGER, '"1"', "$.it: '1' is not of type 'integer'"),
+        (NUMBER, "1e400", "$.it: Infinity is not a number that a double holds"),
+        (NUMBER, "9" * 400, f"$.it: {'9' * 59}… is not a number that a double holds"),
+        (NUMBER, "NaN", "not JSON: NaN is not a JSON value"),
+        (STRING, '"\\ud800"', "$.it: a text holds half of a surrogate pair"),
+        ({}, '["\\ud800"]', "$.it: a text holds half of a surrogate pair"),
+        ({}, "[1e400]", "$.it: it holds a number beyond those of a double"),
+        (DATE, '"2023-02-29"', '$.it: "2023-02-29" is not a date'),
+        (DATE, '"20230228"', '$.it: "20230228" is not a date'),
+        (DATE_TIME, '"2023-02-28"', '$.it: "2023-02-28" is not a date-time that a timestamp holds'),
+        (DATE_TIME, '"2023-02-28T00:00:00"', '$.it: "2023-02-28T00:00:00" is not a date-time that a timestamp holds'),
+        (DATE_TIME, '"2016-12-31T23:59:60Z"', '$.it: "2016-12-31T23:59:60Z" is not a date-time that a timestamp'),
+        (DATE_TIME, '"0001-01-01T00:00:00+01:00"', '$.it: "0001-01-01T00:00:00+01:00" is not a date-time that a'),
+        (POINTS, '[{}, {"x y": 1e19}]', "$.it[1]['x y']: 1e+19 is not an integer of 64 bits"),
+        (STRING, b'"\xff"', "not UTF-8"),
+        (STRING, '"a", "it": "b"', "not JSON: the name 'it' occurs twice in an object"),
+        (STRING, '"open', "not JSON: Unterminated string"),
+        ({}, "[" * 100_000, "not JSON: it is nested too deeply"),
+    ],
+    ids=lambda text: str(text)[:40],
+)
+def test_value_that_does_not_fit(schema: Any, text: str | bytes, reason: str) -> None:
+    found = member(schema, text)
+    assert isinstance(found, ValueError)
+    assert str(found).startswith(reason)
+    assert len(str(found)) <= judging.MOST_REASON
+
+
+@pytest.mark.parametrize("value", [b"null", b"[]", b"5", b""])
+def test_value_that_is_no_object(value: bytes) -> None:
+    (row,) = judged({}, [value])
+    assert row["typed"] is None
+    assert row["dead_letter"]["reason"].startswith(("$: ", "not JSON: "))
+
+
+def test_reason_stays_short() -> None:
+    name = "x" * 2000
+    (row,) = judged({"properties": {name: INTEGER}}, [json.dumps({name: 1 << 70}).encode()])
+    assert len(row["dead_letter"]["reason"]) == judging.MOST_REASON
+
+
+def test_row_and_dead_letter_have_what_the_record_has() -> None:
+    schema = {"properties": {"date": STRING, "_Offset": INTEGER}}
+    about = {"_key": b"k", "_partition": 3, "_timestamp": AT, "date": AT.date()}
+    fits, tombstone, wrong = judged(schema, [b'{"date": "today", "_Offset": 7}', None, b'{"date": 1}'])
+    assert fits["typed"] == about | {"_offset": 0, "_is_tombstone": False, "date_": "today", "_Offset_": 7}
+    assert tombstone["typed"] == about | {"_offset": 1, "_is_tombstone": True, "date_": None, "_Offset_": None}
+    assert wrong["dead_letter"] == records([None, None, b'{"date": 1}']).to_pylist()[2] | {
+        "reason": "$.date: 1 is not of type 'string'"
+    }
+    assert fits["dead_letter"] is tombstone["dead_letter"] is wrong["typed"] is None
+
+
+def test_schema_without_properties_tells_dead_letters_alone() -> None:
+    fits, wrong = judged({"type": "object", "required": ["id"]}, [b'{"id": 1}', b"{}"])
+    assert fits["typed"]["_offset"] == 0
+    assert wrong["dead_letter"]["reason"] == "$: 'id' is a required property"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "fits", "as_", "wrong"),
+    [
+        (INTEGER, NUMBER, "3", 3, "3.5"),
+        (NUMBER, INTEGER, "3", 3.0, None),
+        (INTEGER, {"type": ["integer", "string"]}, "3", 3, '"3"'),
+        (STRING, DATE, '"2024-01-01"', "2024-01-01", None),
+        (DATE, STRING, '"2024-01-01"', date(2024, 1, 1), '"soon"'),
+        (STRING, {"type": ["integer", "null"]}, "null", None, "3"),
+        ({}, INTEGER, "3", "3", None),
+        ({"type": "object", "properties": {"a": INTEGER}}, {}, '{"a": 1}', {"a": 1}, '"text"'),
+        ({"type": "object", "properties": {"a": INTEGER}}, {"type": ["string", "null"]}, "null", None, '"text"'),
+        ({"type": "array", "items": INTEGER}, {}, "[1]", [1], '"text"'),
+    ],
+)
+def test_columns_keep_their_types_when_the_schema_changes(
+    before: Any, now: Any, fits: str, as_: Any, wrong: str | None
+) -> None:
+    table = columns(json.dumps({"properties": {"it": before, "gone": STRING}}))
+    schema = {"properties": {"it": now}}
+    (row,) = judged(schema, [b'{"it": %s, "gone": "x"}' % fits.encode()], table)
+    assert row["typed"]["it"] == as_
+    assert row["typed"]["gone"] is None
+    if wrong is not None:
+        (row,) = judged(schema, [b'{"it": %s}' % wrong.encode()], table)
+        assert row["dead_letter"]["reason"].startswith(f"$.it: {wrong} is not a")
+
+
+def test_property_that_changed_its_case_stays_in_its_column() -> None:
+    table = columns(json.dumps({"properties": {"Id": INTEGER, "In": {"type": "object", "properties": {"A": INTEGER}}}}))
+    schema = {"properties": {"id": INTEGER, "in": {"type": "object", "properties": {"a": INTEGER}}}}
+    (row,) = judged(schema, [b'{"id": 1, "Id": 2, "in": {"a": 3}}'], table)
+    assert row["typed"]["Id"] == 1
+    assert row["typed"]["In"] == {"A": 3}
+
+
+def test_value_that_takes_too_many_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "MOST_KEYWORDS", 1000)
+    schema = {"properties": {"it": {"type": "array", "items": INTEGER}}}
+    few, many = judged(schema, [json.dumps({"it": list(range(n))}).encode() for n in (10, 10_000)])
+    assert few["typed"]["it"] == list(range(10))
+    assert many["dead_letter"]["reason"] == "it takes more than 1000 keywords to judge"
+
+
+def test_large_values_are_judged_few_at_a_time() -> None:
+    schema = {"properties": {"it": STRING}}
+    judge = Judge(json.dumps(schema), named(columns(json.dumps(schema))))
+    value = json.dumps({"it": "x" * (3 << 20)}).encode()
+    batches = list(judge.judge(records([value, None, value, value, value])))
+    assert [batch.num_rows for batch in batches] == [4, 1]
+    assert [row["typed"]["_offset"] for batch in batches for row in batch.to_pylist()] == [0, 1, 2, 3, 4]
+
+
+# Any JSON value against generated schemas.
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+Fitting = tuple[Any, st.SearchStrategy[Any]]
+"""A schema, and values that fit it and its column."""
+SCALARS: list[Fitting] = [
+    (INTEGER, st.integers(-(1 << 63), (1 << 63) - 1)),
+    (NUMBER, st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(1 << 80), 1 << 80)),
+    (STRING, TEXT),
+    ({"type": "boolean"}, st.booleans()),
+    (DATE, st.dates().map(date.isoformat)),
+    (DATE_TIME, st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat)),
+    ({"enum": ["a", "b", None]}, st.sampled_from(["a", "b", None])),
+    ({"type": ["string", "integer"]}, TEXT | st.integers()),
+    ({}, JSON),
+]
+
+
+def array_of(inner: Fitting) -> Fitting:
+    return {"type": "array", "items": inner[0]}, st.lists(inner[1], max_size=3)
+
+
+def nullable(inner: Fitting) -> Fitting:
+    return {"anyOf": [inner[0], {"type": "null"}]}, st.none() | inner[1]
+
+
+def objects_of(inner: st.SearchStrategy[Fitting]) -> st.SearchStrategy[Fitting]:
+    members = st.lists(st.tuples(TEXT | st.sampled_from(["date", "_key"]), inner), max_size=4)
+    return members.map(object_of)
+
+
+def object_of(members: list[tuple[str, Fitting]]) -> Fitting:
+    chosen = dict({fold(name): (name, each) for name, each in members}.values())
+    schema = {"type": "object", "properties": {name: each[0] for name, each in chosen.items()}}
+    return schema, st.fixed_dictionaries({}, optional={name: each[1] for name, each in chosen.items()})
+
+
+SCHEMAS = objects_of(
+    st.recursive(
+        st.sampled_from(SCALARS),
+        lambda inner: inner.map(array_of) | inner.map(nullable) | objects_of(inner),
+        max_leaves=5,
+    )
+)
+
+
+def reads_back(field: StructField, found: Any, written: Any) -> bool:
+    """Whether a column holds what its property was."""
+    if found is None or written is None:
+        return found is None and written is None
+    return same(json.loads(found), written) if is_json_text(field) else same_by_type(field.dataType, found, written)
+
+
+def same_by_type(kind: DataType, found: Any, written: Any) -> bool:
+    if isinstance(kind, ArrayType):
+        element = StructField("", kind.elementType)
+        return len(found) == len(written) and all(map(reads_back, [element] * len(found), found, written))
+    if isinstance(kind, StructType):
+        return all(reads_back(field, found[field.name], written.get(field.name)) for field in kind)
+    if isinstance(found, datetime):
+        return found == datetime.fromisoformat(written)
+    if isinstance(found, date):
+        return found.isoformat() == str(written)
+    return same(found, float(written) if isinstance(found, float) else written)
+
+
+def same(found: Any, written: Any) -> bool:
+    return bool(found == written) and isinstance(found, bool) == isinstance(written, bool)
+
+
+@given(schema=SCHEMAS, data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_value_is_in_one_table_and_reads_back(schema: Fitting, data: st.DataObject) -> None:
+    fitting = data.draw(st.lists(schema[1], min_size=1, max_size=3))
+    strange = data.draw(st.lists(JSON | st.dictionaries(st.sampled_from([*schema[0]["properties"], ""]), JSON)))
+    values = [*fitting, *strange]
+    rows = judged(schema[0], [json.dumps(value).encode() for value in values])
+    assert len(rows) == len(values)
+    assert all((row["typed"] is None) != (row["dead_letter"] is None) for row in rows)
+    assert [row["dead_letter"] for row in rows[: len(fitting)]] == [None] * len(fitting)
+    broker = ValueSchema(json.dumps(schema[0]))
+    wanted = columns(json.dumps(schema[0]))
+    for value, row in zip(values, rows, strict=True):
+        if row["typed"] is not None:
+            assert broker.problem(json.dumps(value).encode()) is None
+            for field in wanted:
+                assert reads_back(field, row["typed"][column_name(field.name)], value.get(field.name))
+
+
+def test_what_reads_back_differently_is_noticed() -> None:
+    field = columns('{"properties": {"it": {"type": "number"}}}')[0]
+    assert reads_back(field, 1.0, 1)
+    assert not reads_back(field, math.nextafter(1.0, 2.0), 1)
