@@ -1,0 +1,109 @@
+"""Archive topics: a query each, side by side, until they are through or told to stop."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, ArchiveResult
+from korvet.pipeline.archive.query import TopicArchive
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.source.options import client_settings
+
+_POLL_S: Final = 0.1
+_NEW_TOPICS_EVERY_S: Final = 30.0
+# A group's offsets expire where nobody commits any: by default after a week, and never sooner than this by much.
+_REPORT_EVERY_S: Final = 1800.0
+
+
+def archive(
+    spark: SparkSession,
+    config: ArchiveConfig,
+    *,
+    stop: threading.Event | None = None,
+    progress: Callable[[ArchiveProgress], None] | None = None,
+) -> ArchiveResult:
+    """Move topics into Delta tables, every record once, however often and wherever this is killed.
+
+    A topic whose archive fails does not end the others; the result says why.
+
+    :param stop: once it is set, the running batches are finished, and no others are begun.
+    :param progress: called from other threads, after each batch.
+    :raises UnknownTopic, BrokerUnreachable: before anything is begun.
+    :raises PipelineError: where the configuration makes no sense.
+    """
+    stop = threading.Event() if stop is None else stop
+    archives: dict[str, TopicArchive] = {}
+    found = _Topics(config)
+    running: list[TopicArchive] = []
+    clock = _Clock()
+    try:
+        while True:
+            for name in found.new() if clock.is_due("topics", _NEW_TOPICS_EVERY_S) else []:
+                archives[name] = TopicArchive(spark, config, name, stop, progress)
+                archives[name].start()
+                running.append(archives[name])
+            running = [each for each in running if each.poll()]
+            if not running and (stop.is_set() or config.every_s is None or config.pattern is None):
+                return ArchiveResult(topics={name: each.result for name, each in archives.items()})
+            if clock.is_due("report", _REPORT_EVERY_S):
+                for each in running:
+                    each.report()
+            time.sleep(_POLL_S)
+    finally:
+        for each in running:
+            each.abandon()
+
+
+class _Topics:
+    """Which topics there are to archive; with a pattern new ones may come."""
+
+    def __init__(self, config: ArchiveConfig) -> None:
+        if not config.topics and config.pattern is None:
+            raise PipelineError("no topics to archive: name some, or give a pattern")
+        try:
+            self._pattern = None if config.pattern is None else re.compile(config.pattern)
+        except re.error as error:
+            raise PipelineError(f"pattern {config.pattern!r}: it is no regular expression: {error}") from None
+        self._settings, self._named = client_settings(config.kafka_options), config.topics
+        self._known: set[str] = set()
+
+    def new(self) -> list[str]:
+        """Those that were not there before.
+
+        :raises UnknownTopic, BrokerUnreachable: at the first time; later nothing is new then.
+        """
+        if self._known and self._pattern is None:
+            return []
+        try:
+            with Broker(self._settings) as broker:
+                broker.topics(self._named if not self._known else ())
+                names = broker.topic_names() if self._pattern is not None else []
+        except BrokerUnreachable:
+            if not self._known:
+                raise
+            return []
+        matching = [name for name in names if self._pattern is not None and self._pattern.fullmatch(name)]
+        fresh = [name for name in dict.fromkeys((*self._named, *matching)) if name not in self._known]
+        self._known.update(fresh)
+        return fresh
+
+
+class _Clock:
+    """What is due again after some time; all is due at first."""
+
+    def __init__(self) -> None:
+        self._done: dict[str, float] = {}
+
+    def is_due(self, what: str, every_s: float) -> bool:
+        now = time.monotonic()
+        if now - self._done.get(what, -every_s - now) < every_s:
+            return False
+        self._done[what] = now
+        return True

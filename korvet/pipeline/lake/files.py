@@ -1,0 +1,77 @@
+"""Small files of any file system that Spark knows, read in the driver through its Java virtual machine."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.errors import PipelineError
+
+
+def read_text(spark: SparkSession, path: str) -> str | None:
+    """A file's text; None where there is no such file.
+
+    :raises PipelineError: where it cannot be read.
+    """
+    system, place = _at(spark, path)
+    try:
+        if not system.exists(place):
+            return None
+        stream = system.open(place)
+        try:
+            return str(_jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+    except Py4JJavaError as error:
+        raise _unreadable(path, error) from None
+
+
+def kind(spark: SparkSession, path: str) -> Literal["absent", "empty", "directory", "file"]:
+    """What is there.
+
+    :raises PipelineError: where that cannot be seen.
+    """
+    system, place = _at(spark, path)
+    try:
+        if not system.exists(place):
+            return "absent"
+        if not system.getFileStatus(place).isDirectory():
+            return "file"
+        return "directory" if len(system.listStatus(place)) else "empty"
+    except Py4JJavaError as error:
+        raise _unreadable(path, error) from None
+
+
+def delete(spark: SparkSession, path: str) -> None:
+    """Delete a directory with all that is in it.
+
+    :raises PipelineError:
+    """
+    system, place = _at(spark, path)
+    try:
+        system.delete(place, True)
+    except Py4JJavaError as error:
+        raise PipelineError(f"{path}: it cannot be deleted: {_reason(error)}") from None
+
+
+def _at(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    try:
+        place = _jvm(spark).org.apache.hadoop.fs.Path(path)
+        return place.getFileSystem(spark._jsc.hadoopConfiguration()), place
+    except Py4JJavaError as error:
+        raise PipelineError(f"{path}: Spark knows no such file system: {_reason(error)}") from None
+
+
+def _jvm(spark: SparkSession) -> Any:
+    jvm: Any = spark._jvm
+    return jvm
+
+
+def _unreadable(path: str, error: Py4JJavaError) -> PipelineError:
+    return PipelineError(f"{path}: it cannot be read: {_reason(error)}")
+
+
+def _reason(error: Py4JJavaError) -> str:
+    return str(error.java_exception.toString()).splitlines()[0]

@@ -1,0 +1,208 @@
+"""What a table of the lake has of its topic, proven by its own Delta log.
+
+Each commit of an archive carries in Delta's ``userMetadata`` up to which offsets the table then holds everything. The
+newest such commit counts: commits of others in between, as of OPTIMIZE, change no rows. A RESTORE leads to the commits
+up to the version that it went back to. Delta keeps the commits of 30 days; where none of an archive's is left, the
+offsets are counted, and the rest is told by the table's application transactions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake import files
+
+APPLICATION: Final = "korvet.archive/"
+"""How the application ids of Delta's transactions begin; the topic's id follows."""
+_VERSION: Final = 1
+_BATCH_BITS: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """Everything of the topic below ``offsets``, by partition, is in the table.
+
+    ``leader_epochs`` are those of the history that it was read from. ``generation`` counts the checkpoints that have
+    written to the table, ``checkpoint`` is Spark's id of the last one, and ``batch_id`` its batch, -1 before its first.
+    A claim begins a generation and says nothing of offsets: those of the commits before it hold. ``rows`` are those
+    that the last batch added, where that is known.
+    """
+
+    topic: str
+    topic_id: str
+    generation: int
+    batch_id: int
+    offsets: Mapping[int, int]
+    leader_epochs: Mapping[int, int] = field(default_factory=dict)
+    checkpoint: str = ""
+    is_claim: bool = False
+    rows: int = field(default=0, compare=False)
+
+    @property
+    def transaction_version(self) -> int:
+        """It grows with each batch, and from each generation to the next."""
+        return self.generation << _BATCH_BITS | (self.batch_id + 1)
+
+    def to_json(self) -> str:
+        """As it stands in ``userMetadata``."""
+        told = {
+            "version": _VERSION,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "generation": self.generation,
+            "batch_id": self.batch_id,
+            "offsets": {str(number): offset for number, offset in sorted(self.offsets.items())},
+            "leader_epochs": {str(number): epoch for number, epoch in sorted(self.leader_epochs.items())},
+            "checkpoint": self.checkpoint,
+            "claim": self.is_claim,
+        }
+        return json.dumps({"korvet": told})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self | None:
+        """None where it is not an archive's."""
+        try:
+            told = json.loads(text)["korvet"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return cls(
+            topic=told["topic"],
+            topic_id=told["topic_id"],
+            generation=told["generation"],
+            batch_id=told["batch_id"],
+            offsets={int(number): offset for number, offset in told["offsets"].items()},
+            leader_epochs={int(number): epoch for number, epoch in told["leader_epochs"].items()},
+            checkpoint=told["checkpoint"],
+            is_claim=told["claim"],
+        )
+
+
+def read_proven(spark: SparkSession, table: str) -> Proven | None:
+    """What the table holds; None where there is no table, or none that an archive has written.
+
+    :raises PipelineError: where something else is there, or its log cannot be read.
+    """
+    try:
+        snapshot = _snapshot(spark, table)
+        if snapshot is None:
+            return None
+        return _told(spark, table, int(snapshot.version())) or _counted(spark, table, snapshot)
+    except (Py4JJavaError, PySparkException) as error:
+        raise _unreadable(table, error) from None
+
+
+def last_transaction(spark: SparkSession, table: str, application: str) -> int | None:
+    """The version of the application's last transaction.
+
+    :raises PipelineError:
+    """
+    try:
+        snapshot = _snapshot(spark, table)
+        return None if snapshot is None else _transactions(snapshot).get(application)
+    except (Py4JJavaError, PySparkException) as error:
+        raise _unreadable(table, error) from None
+
+
+def latest_version(spark: SparkSession, table: str) -> int | None:
+    """The number of the table's newest commit; None where there is no table.
+
+    :raises PipelineError:
+    """
+    try:
+        snapshot = _snapshot(spark, table)
+    except (Py4JJavaError, PySparkException) as error:
+        raise _unreadable(table, error) from None
+    return None if snapshot is None else int(snapshot.version())
+
+
+def _snapshot(spark: SparkSession, table: str) -> Any:
+    """Delta's own view of the table as it is now."""
+    match files.kind(spark, table):
+        case "absent" | "empty":
+            return None
+        case "file":
+            raise PipelineError(f"{table}: a file is in the way of the table; move it, or name another lake")
+    jvm: Any = spark._jvm
+    nothing = jvm.scala.Option.empty()
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)
+    snapshot = log.update(False, nothing, nothing)
+    if snapshot.version() < 0:
+        raise PipelineError(f"{table}: there are files, but no Delta table; move them away, or name another lake")
+    return snapshot
+
+
+def _told(spark: SparkSession, table: str, version: int) -> Proven | None:
+    """By the newest commits of an archive, if they are left."""
+    newest: Proven | None = None
+    while version >= 0:
+        text = files.read_text(spark, f"{table}/_delta_log/{version:020d}.json")
+        if text is None:
+            return None
+        commit = _commit_info(text)
+        found = Proven.from_json(commit.get("userMetadata", ""))
+        if found is not None:
+            found = replace(found, rows=int(commit.get("operationMetrics", {}).get("numOutputRows", 0)))
+        newest = newest or found
+        if found is not None and newest is not None and not found.is_claim:
+            return replace(newest, offsets=found.offsets, leader_epochs=found.leader_epochs, is_claim=False)
+        version = _before(commit, version)
+    return None
+
+
+def _before(commit: Mapping[str, Any], version: int) -> int:
+    """The version whose rows those of this commit are, but for the archive's."""
+    if commit.get("operation") != "RESTORE":
+        return version - 1
+    restored = commit.get("operationParameters", {}).get("version")
+    # By a time, it is not told which version that was.
+    return -1 if restored is None else int(restored)
+
+
+def _commit_info(text: str) -> Mapping[str, Any]:
+    for line in text.splitlines():
+        if line.startswith('{"commitInfo"'):
+            found: Mapping[str, Any] = json.loads(line)["commitInfo"]
+            return found
+    return {}
+
+
+def _counted(spark: SparkSession, table: str, snapshot: Any) -> Proven | None:
+    """By its rows. What was left out at the end, as markers of transactions are, counts as not there."""
+    ours = {name: version for name, version in _transactions(snapshot).items() if name.startswith(APPLICATION)}
+    if not ours:
+        return None
+    application, version = max(ours.items(), key=lambda each: each[1])
+    rows = spark.read.format("delta").load(table)
+    of_partition, of_offset = ("_partition", "_offset") if "_offset" in rows.columns else ("partition", "offset")
+    counted = rows.groupBy(of_partition).agg((F.max(of_offset) + 1).alias("next")).collect()
+    return Proven(
+        topic=table.rstrip("/").split("/")[-2],
+        topic_id=application.removeprefix(APPLICATION),
+        generation=version >> _BATCH_BITS,
+        batch_id=(version & ((1 << _BATCH_BITS) - 1)) - 1,
+        offsets={row[of_partition]: row["next"] for row in counted},
+    )
+
+
+def _transactions(snapshot: Any) -> dict[str, int]:
+    """Application id -> version of its last transaction."""
+    found = {}
+    entries = snapshot.transactions().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        found[str(entry._1())] = int(entry._2())
+    return found
+
+
+def _unreadable(table: str, error: Exception) -> PipelineError:
+    return PipelineError(f"{table}: its Delta log cannot be read: {failure(error)}")

@@ -1,0 +1,137 @@
+"""A table of the lake as one archive writes it: every batch once, and never two archives at a time.
+
+All archives of a topic write under one of Delta's application ids, and each commit's transaction version is above all
+before it: the generation, which grows with each checkpoint, comes before the batch's number. Delta skips what is not
+above the last, and lets one of two concurrent commits fail. So where Spark counts its batches from 0 again nothing is
+skipped, and whoever was overtaken by a new generation writes nothing any more: it does not find its own proof in the
+log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake.proofs import APPLICATION, Proven, last_transaction, latest_version, read_proven
+
+_CLAIMS: Final = 10
+_CONCURRENT: Final = "DELTA_CONCURRENT_TRANSACTION"
+_GENERATION_BITS: Final = 32
+
+
+class Overtaken(PipelineError):
+    """Another archive writes to the same table."""
+
+
+class Table:
+    """One table, written by the archive with that checkpoint. ``proven`` is what it holds; None before the first write.
+
+    :param properties: Delta's, for a table that is made here.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+        self._spark, self.path = spark, path
+        self._properties = dict(properties)
+        self.proven = read_proven(spark, path)
+        self._exists = self.proven is not None or latest_version(spark, path) is not None
+
+    @property
+    def rows(self) -> DataFrame | None:
+        """What is in it; None where there is no table yet."""
+        return self._spark.read.format("delta").load(self.path) if self._exists else None
+
+    def next_offset(self, partition: int) -> int:
+        """Everything of the partition below it is here."""
+        return 0 if self.proven is None else self.proven.offsets.get(partition, 0)
+
+    def claim(self, topic: str, topic_id: str, checkpoint: str) -> None:
+        """Begin a generation: no other archive can write from then on. Reads anew what is proven.
+
+        :raises Overtaken: where others claim it all the time.
+        :raises PipelineError:
+        """
+        rows = self.rows
+        if rows is None:
+            return
+        for _ in range(_CLAIMS):
+            last = last_transaction(self._spark, self.path, APPLICATION + topic_id) or 0
+            claim = Proven(
+                topic=topic,
+                topic_id=topic_id,
+                generation=(last >> _GENERATION_BITS) + 1,
+                batch_id=-1,
+                offsets={},
+                checkpoint=checkpoint,
+                is_claim=True,
+            )
+            try:
+                self._write(self._nothing(rows), claim)
+            except Overtaken:
+                continue
+            self.proven = read_proven(self._spark, self.path)
+            if self.proven is not None and self.proven.checkpoint == checkpoint:
+                return
+        raise self._overtaken()
+
+    def append(self, rows: DataFrame, proven: Proven) -> int:
+        """Add the rows of a batch, after which the table holds what is proven; how many they were.
+
+        :param proven: its generation is the table's; what it is given counts for a table that is made here.
+        :raises Overtaken: where another archive claimed the table; nothing is written then.
+        :raises PipelineError:
+        """
+        proven = replace(proven, generation=1 if self.proven is None else self.proven.generation)
+        self._write(rows, proven)
+        self._exists = True
+        self.proven = read_proven(self._spark, self.path)
+        if self.proven != proven:
+            raise self._overtaken()
+        return self.proven.rows
+
+    def reset(self, proven: Proven) -> None:
+        """Go back to what is proven now, for the topic has lost the rest; the rows stay.
+
+        :raises PipelineError:
+        """
+        rows = self.rows
+        if rows is None:
+            return
+        last = last_transaction(self._spark, self.path, APPLICATION + proven.topic_id) or 0
+        proven = replace(proven, generation=(last >> _GENERATION_BITS) + 1, batch_id=-1, checkpoint="")
+        self._write(self._nothing(rows), proven)
+        self.proven = proven
+
+    def _write(self, rows: DataFrame, proven: Proven) -> None:
+        writer = rows.write.format("delta").mode("append").partitionBy("date").option("mergeSchema", "true")
+        if not self._exists:
+            writer = writer.options(**self._properties)
+        writer = writer.option("txnAppId", APPLICATION + proven.topic_id)
+        writer = writer.option("txnVersion", proven.transaction_version).option("userMetadata", proven.to_json())
+        try:
+            writer.save(self.path)
+        except (Py4JJavaError, PySparkException) as error:
+            if _CONCURRENT in str(error):
+                raise self._overtaken() from None
+            raise
+
+    def _nothing(self, rows: DataFrame) -> DataFrame:
+        return self._spark.createDataFrame([], rows.schema)
+
+    def _overtaken(self) -> Overtaken:
+        return Overtaken(
+            f"{self.path}: another archive writes to this table, with another checkpoint or with the same one; "
+            "let only one of them run"
+        )
+
+
+def write_failure(path: str, error: Exception) -> PipelineError:
+    """Why a table could not be written, in a sentence."""
+    known = failure(error)
+    return known if known is error else PipelineError(f"{path}: it cannot be written: {known}")
