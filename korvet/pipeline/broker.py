@@ -5,6 +5,7 @@ It works on korvet and on any Kafka since 3.1. Failures become `PipelineError` w
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -33,6 +34,16 @@ _AWAY = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.REQUEST_TIMED_OUT,
 }
+
+_LEADERLESS = {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._NOENT,
+}
+_LEADERS: Final = 20
+_LEADER_AFTER_S: Final = 0.25
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -205,7 +216,13 @@ class Broker:
             return {}
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
         asked = {KafkaPartition(topic, number): spec for (topic, number), spec in wanted.items()}
-        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
+        for _ in range(_LEADERS):
+            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
+            if not any(_is_leaderless(future) for future in futures.values()):
+                break
+            # The client asks with the leader epoch that it knows, and learns of a newer one only when it is told to.
+            time.sleep(_LEADER_AFTER_S)
+            self.topic_names()
         found = {}
         for place, future in futures.items():
             told = self._result(future, f"offsets of {place.topic}-{place.partition}")
@@ -223,6 +240,15 @@ class Broker:
 
     def _failed(self, what: str, failure: KafkaException) -> PipelineError:
         return explained(what, failure.args[0], self._address)
+
+
+def _is_leaderless(future: Future[Any]) -> bool:
+    """Whether the client has to learn first who leads the partition now."""
+    try:
+        error = future.exception(TIMEOUT_S + 5)
+    except TimeoutError:
+        return False
+    return isinstance(error, KafkaException) and error.args[0].code() in _LEADERLESS
 
 
 def explained(what: str, error: KafkaError, address: str) -> PipelineError:
