@@ -1,0 +1,139 @@
+"""Records to a producer, each of which arrives or fails the task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from korvet.pipeline.broker import TIMEOUT_S, explained
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.sink.columns import Record
+
+_DEFAULTS: Final = MappingProxyType(
+    {
+        "enable.idempotence": "true",
+        # As long as the Java client's; what waits is sent sooner where a batch is full, or the task at its end.
+        "message.timeout.ms": "120000",
+        "linger.ms": "50",
+        # A key goes to the same partition as from the Java client.
+        "partitioner": "murmur2_random",
+        "queue.buffering.max.kbytes": "65536",
+        # A topic that the broker creates is there within that time, one that it does not will never be.
+        "topic.metadata.propagation.max.ms": "5000",
+    }
+)
+_SYNONYMS: Final = {"delivery.timeout.ms": "message.timeout.ms", "acks": "request.required.acks"}
+_ROOM_S: Final = 0.1
+_FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+
+
+class Delivery:
+    """A producer that counts what fails. Not picklable: open it where it is used.
+
+    :param settings: librdkafka's; they go before the defaults here.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.address = settings.get("bootstrap.servers", "")
+        given = {_SYNONYMS.get(name, name): value for name, value in settings.items()}
+        own: dict[str, Any] = {
+            "delivery.report.only.error": True,
+            "on_delivery": self._failed,
+            # Errors of connections come back by the calls; librdkafka would also print each to stderr.
+            "log_level": 0,
+            "error_cb": lambda error: None,
+        }
+        self._failure: PipelineError | None = None
+        try:
+            self.producer = Producer({**_DEFAULTS, **given, **own})
+        except KafkaException as error:
+            raise PipelineError(f"client settings: {error.args[0].str()}") from None
+
+    def reach(self) -> None:
+        """Wait for a broker, so that none is noticed before records wait for one.
+
+        :raises BrokerUnreachable:
+        """
+        try:
+            self.producer.cluster_id(timeout=TIMEOUT_S)
+        except KafkaException:
+            raise explained("write", KafkaError(KafkaError._TRANSPORT), self.address) from None
+
+    def send(self, records: Iterable[Record]) -> int:
+        """Hand records to the producer, and wait where its queue is full. They have arrived when `finish` is through.
+
+        :returns: how many they are.
+        :raises PipelineError: when one of them failed, or one that was sent before.
+        """
+        sent = 0
+        produce = self.producer.produce
+        for topic, value, key, partition, timestamp_ms, headers in records:
+            while True:
+                try:
+                    produce(topic, value, key, partition, timestamp=timestamp_ms, headers=headers)
+                    break
+                except BufferError:
+                    self._serve(self.producer.poll, _ROOM_S)
+                except KafkaException as error:
+                    raise self._explained(topic, partition, error.args[0], len(value or b"")) from None
+            sent += 1
+        self._serve(self.producer.poll, 0)
+        return sent
+
+    def finish(self) -> None:
+        """Wait until every record has arrived. It ends: what cannot be sent fails after ``message.timeout.ms``.
+
+        :raises PipelineError: when one failed.
+        """
+        while self._serve(self.producer.flush, 1.0):
+            pass
+
+    def close(self) -> None:
+        """Forget what has not arrived, and end. Not by the producer's own close, which waits for a broker forever."""
+        self.producer.purge()
+        # Its last reference, since what it calls back is a method of this object.
+        del self.producer
+
+    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """Have the producer tell of what failed."""
+        try:
+            waiting = call(timeout_s)
+        except (KafkaException, SystemError) as failure:
+            # A producer that was fenced raises that, and its callbacks, if any, then fail for it.
+            error = failure if isinstance(failure, KafkaException) else failure.__cause__
+            if not isinstance(error, KafkaException):
+                raise
+            raise refusal("write", error.args[0], self.address) from None
+        self._check()
+        return waiting
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _failed(self, error: KafkaError | None, record: Message) -> None:
+        # The first tells why; what waits behind it is purged.
+        if error is not None and self._failure is None:
+            self._failure = self._explained(record.topic() or "", record.partition(), error, len(record))
+
+    def _explained(self, topic: str, partition: int | None, error: KafkaError, size_bytes: int) -> PipelineError:
+        place = f"{topic}-{partition}" if partition is not None and partition >= 0 else topic
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return PipelineError(
+                f"write to {place}: a record with a value of {size_bytes} bytes is too large; raise "
+                "kafka.max.request.size, and the topic's max.message.bytes"
+            )
+        return refusal(f"write to {place}", error, self.address)
+
+
+def refusal(what: str, error: KafkaError, address: str) -> PipelineError:
+    """Why a producer does not go on, as one sentence."""
+    if error.code() in _FENCED:
+        return PipelineError(
+            f"{what}: its transaction was ended by another task of the same partition, or took longer than "
+            "kafka.transaction.timeout.ms; nothing of it is written, and another try goes on"
+        )
+    return explained(what, error, address)

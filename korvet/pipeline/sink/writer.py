@@ -1,0 +1,143 @@
+"""The writers that Spark calls: made on the driver for each batch, pickled, and run by each task."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.sink.columns import Columns, columns
+from korvet.pipeline.sink.delivery import Delivery
+from korvet.pipeline.sink.once import Task, write_once
+from korvet.pipeline.source.options import client_settings
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_CONFIRM_WITHIN_S: Final = "300"
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is the same for all tasks of a batch.
+
+    :param run: a name for this attempt at the batch.
+    """
+
+    settings: dict[str, str]
+    columns: Columns
+    exactly_once: bool
+    confirm_within_s: float
+    run: str
+
+    def write(self, batches: Iterator[pa.RecordBatch], query: str, batch: int) -> Written:
+        """Write a task's rows.
+
+        :raises PipelineError: when not all of them arrived.
+        """
+        records = (self.columns.records(one) for one in batches)
+        if self.exactly_once:
+            task = Task(query=query, batch=batch, partition=_context().partitionId(), run=self.run)
+            return Written(write_once(self.settings, task, records, confirm_within_s=self.confirm_within_s))
+        delivery = Delivery(self.settings)
+        try:
+            delivery.reach()
+            rows = sum(map(delivery.send, records))
+            delivery.finish()
+        finally:
+            delivery.close()
+        return Written(rows)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Of ``df.write``. Not atomic over the tasks: what one has written stays when another fails."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._plan.write(iterator, query=self._plan.run, batch=0)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Of ``df.writeStream``."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        query, batch = (_context().getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID))
+        if query is None or batch is None:
+            raise PipelineError("Spark does not tell the query and its batch; set exactlyOnce=false to write without")
+        return self._plan.write(iterator, query=query, batch=int(batch))
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    """The writer of ``df.write``. Its tasks write at least once, with ``exactlyOnce`` each in one transaction.
+
+    :raises PipelineError: for options or columns that cannot be written.
+    """
+    if overwrite:
+        raise PipelineError("a topic cannot be overwritten; use mode append, and delete the topic before if need be")
+    return BatchWriter(_plan(options, schema, exactly_once=False))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    """The writer of ``df.writeStream``, exactly once where ``exactlyOnce`` is not false.
+
+    In complete mode each batch's rows are appended, as by Spark's Kafka sink.
+
+    :raises PipelineError: for options or columns that cannot be written.
+    """
+    return StreamWriter(_plan(options, schema, exactly_once=True))
+
+
+def _plan(options: Mapping[str, str], schema: StructType, *, exactly_once: bool) -> Plan:
+    given = {name.lower(): value for name, value in options.items()}
+    settings = client_settings(options)
+    if "transactional.id" in settings:
+        raise PipelineError("kafka.transactional.id cannot be set: each task has one of its own (option exactlyOnce)")
+    return Plan(
+        settings=settings,
+        columns=columns(schema, given.get("topic")),
+        exactly_once=_flag("exactlyOnce", given.get("exactlyonce"), exactly_once),
+        confirm_within_s=_seconds("confirmTimeout", given.get("confirmtimeout", _CONFIRM_WITHIN_S)),
+        run=uuid.uuid4().hex,
+    )
+
+
+def _flag(name: str, text: str | None, default: bool) -> bool:
+    match text and text.lower():
+        case None:
+            return default
+        case "true":
+            return True
+        case "false":
+            return False
+    raise PipelineError(f"option {name}: expected true or false, got {text!r}")
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise PipelineError(f"option {name}: expected seconds, got {text!r}") from None
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "Spark runs writers in tasks"
+    return context
