@@ -80,7 +80,10 @@ class Broker:
         self._address = settings.get("bootstrap.servers", "")
         # Errors of connections come back by the calls; librdkafka would also print each to stderr.
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
-        self._admin = AdminClient({**settings, **quiet})
+        try:
+            self._admin = AdminClient({**settings, **quiet})
+        except KafkaException as error:
+            raise PipelineError(f"The client does not take its settings: {error.args[0].str().strip()}") from None
 
     def __enter__(self) -> Self:
         return self
