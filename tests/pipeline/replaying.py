@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -71,11 +72,11 @@ def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, list[Re
     reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: dict[int, list[Record]] = defaultdict(list)
     ended: set[int | None] = set()
+    deadline = time.monotonic() + 120
     try:
         while len(ended) < partitions:
-            messages = reader.consume(10_000, 30)
-            assert messages, f"{topic} is not read to its end"
-            for message in messages:
+            assert time.monotonic() < deadline, f"{topic} is not read to its end"
+            for message in reader.consume(1000, 0.5):
                 error = message.error()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error

@@ -77,10 +77,10 @@ def _send(plan: Plan, partition: int, batches: Iterable[pa.RecordBatch], broker:
                 sender.send(chunk)
                 pace.sent(len(chunk.offsets))
         except Fenced:
-            _follow(sender, plan, partition)
+            follow(sender, plan, partition)
 
 
-def _follow(sender: Sender, plan: Plan, partition: int) -> None:
+def follow(sender: Sender, plan: Plan, partition: int) -> None:
     """Wait for who has taken the partition over, as another attempt of the same task does.
 
     :raises PipelineError: where it is another run, or nobody goes on.
@@ -141,7 +141,7 @@ class Pace:
     def __init__(self, plan: Plan, broker: Broker) -> None:
         self._plan, self._broker = plan, broker
         self._positions = Positions(plan.target.settings, plan.target.name, plan.target.topic)
-        self._looked = self._due = -math.inf
+        self._looked, self._due = -math.inf, time.monotonic()
         self._working = max(1, min(len(plan.ends), plan.at_once))
         self._is_over = False
 
