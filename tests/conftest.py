@@ -17,7 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("korvet", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("korvet")
 
-pytest_plugins = ["tests.support.redis", "tests.support.broker", "tests.support.kafka"]
+pytest_plugins = ["tests.support.redis", "tests.support.broker", "tests.support.kafka", "tests.support.parallel"]
 
 
 @pytest.fixture(scope="session")
