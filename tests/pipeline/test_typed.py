@@ -1,0 +1,158 @@
+"""Batches split by Spark, and what becomes of their tables as the schema changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.typed import TABLE_PROPERTIES, split
+from korvet.pipeline.typed.table import RAW
+
+AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
+INTEGER = {"type": "integer"}
+STRING = {"type": "string"}
+
+Batch = Callable[[Sequence[Any]], DataFrame]
+"""Makes a batch of values; what is not bytes becomes JSON, and None a tombstone."""
+
+
+@pytest.fixture
+def batch(spark: SparkSession) -> Batch:
+    offsets = iter(range(1000))
+
+    def make(values: Sequence[Any]) -> DataFrame:
+        written = [value if isinstance(value, bytes | None) else json.dumps(value).encode() for value in values]
+        headers = [("h", b"v"), ("n", None)]
+        rows = [(b"k", value, headers, "t", 1, next(offsets), AT, 0, AT.date()) for value in written]
+        return spark.createDataFrame(rows, RAW)
+
+    return make
+
+
+class Tables:
+    """A topic's two tables, written as the archive does it."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self._typed, self._dead_letters = (str(directory / name) for name in ("typed", "dead_letters"))
+
+    def add(self, batch: DataFrame, schema: dict[str, Any]) -> None:
+        table = self.typed().schema if Path(self._typed).exists() else None
+        parts = split(batch, json.dumps(schema), table)
+        parts.judged.persist()
+        append = parts.typed.write.format("delta").mode("append").options(**TABLE_PROPERTIES)
+        append.option("mergeSchema", "true").partitionBy("date").save(self._typed)
+        parts.dead_letters.write.format("delta").mode("append").partitionBy("date").save(self._dead_letters)
+        parts.judged.unpersist()
+
+    def typed(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self._typed)
+
+    def rows(self, *names: str) -> list[tuple[Any, ...]]:
+        quoted = ["`{}`".format(name.replace("`", "``")) for name in names]
+        return [tuple(row) for row in self.typed().orderBy("_offset").select(*quoted).collect()]
+
+    def dead_letters(self) -> list[Row]:
+        return self._spark.read.format("delta").load(self._dead_letters).orderBy("offset").collect()
+
+
+@pytest.fixture
+def tables(spark: SparkSession, tmp_path: Path) -> Tables:
+    return Tables(spark, tmp_path)
+
+
+def test_tables_over_three_versions_of_a_schema(batch: Batch, tables: Tables) -> None:
+    places: dict[str, Any] = {"x": INTEGER}
+    goods: dict[str, Any] = {"sku": STRING}
+    at = {"type": "object", "properties": places}
+    lines = {"type": "array", "items": {"type": "object", "properties": goods}}
+    tables.add(
+        batch([{"id": 1, "at": {"x": 2}, "lines": [{"sku": "a"}]}, b"{", None]),
+        {"properties": {"id": INTEGER, "at": at, "lines": lines, "open": {}, "dropped": STRING}},
+    )
+    places["y"] = {"type": "string", "format": "date-time"}
+    goods["n"] = {"type": "number"}
+    tables.add(
+        batch([{"id": 2, "at": {"y": "0001-01-01T00:00:00Z"}, "lines": [{"sku": "b", "n": 1.5}], "new": True}]),
+        {"properties": {"id": INTEGER, "at": at, "lines": lines, "open": INTEGER, "new": {"type": "boolean"}}},
+    )
+    # An incompatible change: what is no integer fits the schema, but not the column.
+    tables.add(
+        batch([{"id": "three", "open": 3}, {"id": 3, "open": [4]}, {"new": False}]),
+        {"properties": {"id": {"type": ["integer", "string"]}, "new": {"type": "boolean"}, "open": {}}},
+    )
+    assert [field.simpleString() for field in tables.typed().schema.fields[6:]] == [
+        "id:bigint",
+        "at:struct<x:bigint,y:timestamp>",
+        "lines:array<struct<sku:string,n:double>>",
+        "open:string",
+        "dropped:string",
+        "new:boolean",
+    ]
+    assert tables.rows("_offset", "_is_tombstone", "id", "new", "open", "dropped") == [
+        (0, False, 1, None, None, None),
+        (2, True, None, None, None, None),
+        (3, False, 2, True, None, None),
+        (5, False, 3, None, "[4]", None),
+        (6, False, None, False, None, None),
+    ]
+    # As text, since Python has no timestamps as early as that.
+    read = tables.typed().where("id is not null").orderBy("id").selectExpr("lines", "at.x", "cast(at.y as string)")
+    assert [tuple(row) for row in read.collect()] == [
+        ([Row(sku="a", n=None)], 2, None),
+        ([Row(sku="b", n=1.5)], None, "0001-01-01 00:00:00"),
+        (None, None, None),
+    ]
+    no_json, no_integer = tables.dead_letters()
+    assert (no_json.offset, no_json.value, no_json.headers) == (
+        1,
+        b"{",
+        [Row(key="h", value=b"v"), Row(key="n", value=None)],
+    )
+    assert no_json.reason.startswith("not JSON: ")
+    assert no_integer.asDict() | {"headers": None} == {
+        "key": b"k",
+        "value": b'{"id": "three", "open": 3}',
+        "headers": None,
+        "topic": "t",
+        "partition": 1,
+        "offset": 4,
+        "timestamp": AT.replace(tzinfo=None),
+        "timestampType": 0,
+        "date": AT.date(),
+        "reason": '$.id: "three" is not an integer of 64 bits',
+    }
+
+
+def test_columns_have_the_names_that_properties_have(batch: Batch, tables: Tables) -> None:
+    names = ["a b", "a.b", "`", "ü", " ,;{}()\n\t=", "date", "_offset", "date_", "_metadata", "", "\0", "x" * 300]
+    inside = {"type": "object", "properties": {"d.e": INTEGER}}
+    schema = {"properties": {**dict.fromkeys(names, INTEGER), "in side": inside}}
+    value = {name: place for place, name in enumerate(names)} | {"in side": {"d.e": -1}}
+    tables.add(batch([value]), schema)
+    tables.add(batch([value]), schema)
+    columns = [{"date": "date_", "_offset": "_offset_", "date_": "date__"}.get(name, name) for name in names]
+    assert tables.rows(*columns, "in side") == [(*range(len(names)), Row(**{"d.e": -1}))] * 2
+    assert tables.typed().select("`a b`", "`a.b`", "`in side`.`d.e`").where("`ü` = 3").count() == 2
+
+
+def test_each_record_is_judged_once_where_that_is_kept(batch: Batch) -> None:
+    parts = split(batch([{"id": 1}, {"id": "x"}]), json.dumps({"properties": {"id": INTEGER}}), None)
+    parts.judged.persist()
+    for part in (parts.typed, parts.dead_letters):
+        assert part.count() == 1
+        plan = part._jdf.queryExecution().executedPlan().toString()
+        assert "InMemoryTableScan" in plan
+    parts.judged.unpersist()
+
+
+def test_schema_without_columns_is_refused_before_anything_runs(batch: Batch) -> None:
+    with pytest.raises(PipelineError, match="the JSON Schema gives no columns: no JSON object fits it"):
+        split(batch([None]), '{"type": "string"}', None)
