@@ -19,6 +19,7 @@ from korvet.cli.functions import functions
 from korvet.cli.groups import groups
 from korvet.cli.options import HELP_NAMES
 from korvet.cli.output import say_error
+from korvet.cli.pipeline import pipeline
 from korvet.cli.serve import serve
 from korvet.cli.topics import topics
 from korvet.errors import ConfigError, KorvetError
@@ -32,11 +33,11 @@ def korvet() -> None:
     """A Kafka-protocol broker whose state lives in Redis.
 
     'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; 'functions'
-    and 'doctor' talk to Redis.
+    and 'doctor' talk to Redis. 'pipeline' moves topics to a lake and back.
     """
 
 
-for command in (serve, topics, groups, functions, doctor, config, completion):
+for command in (serve, topics, groups, functions, doctor, pipeline, config, completion):
     korvet.add_command(command)
 
 

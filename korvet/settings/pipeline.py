@@ -51,6 +51,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
     "report": {
         "topics": _NAMES,
         "groups": _NAMES,
+        "lags": {**_BOOLEAN, "default": True},
         "since": {**_TIME, "default": "24h"},
         "until": _TIME,
         "interval": _DURATION,

@@ -1,0 +1,22 @@
+"""``korvet pipeline``: topics into a lake and back, on Spark. Needs the extra ``korvet[spark]`` and Java."""
+
+from __future__ import annotations
+
+import click
+
+from korvet.cli.pipeline.archive import archive
+from korvet.cli.pipeline.job import job
+from korvet.cli.pipeline.replay import replay
+from korvet.cli.pipeline.report import report
+
+
+@click.group()
+def pipeline() -> None:
+    """Move topics to a lake of Delta tables and back, on Spark.
+
+    Spark runs on this machine, or on a cluster by 'spark-submit $(korvet pipeline job archive) …'.
+    """
+
+
+for command in (archive, replay, report, job):
+    pipeline.add_command(command)

@@ -1,0 +1,140 @@
+"""``korvet pipeline archive``: topics into the lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from korvet.cli.options import as_json
+from korvet.cli.output import say_error, show_json, show_table
+from korvet.cli.pipeline.options import Common, Duration, common, lake, pairs
+from korvet.errors import KorvetError
+
+if TYPE_CHECKING:
+    from korvet.pipeline.archive import ArchiveResult
+
+_FAILED, _WORK_IS_LEFT = 1, 130
+
+
+@click.command()
+@lake
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic to archive. May be given again.")
+@click.option("--pattern", metavar="REGEX", help="Topics to archive; new ones join while it runs.")
+@click.option(
+    "--every", type=Duration(), metavar="10s", help="Go on, with a batch so often.  [default: end when all is in]"
+)
+@click.option(
+    "--source",
+    type=click.Choice(["korvet", "kafka"]),
+    default="korvet",
+    show_default=True,
+    help="korvet's reader, or Spark's own connector, whose jars Spark must have.",
+)
+@click.option(
+    "--starting",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where a topic begins of which the lake has nothing.",
+)
+@click.option("--max-offsets-per-trigger", type=click.IntRange(1), metavar="N", help="At most so many in a batch.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="Whether records of open and aborted transactions are left out.",
+)
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss",
+    default=True,
+    show_default=True,
+    help="End where records are gone that were not archived.",
+)
+@click.option("--checkpoints", metavar="DIR|URL", help="Where checkpoints are.  [default: in the lake]")
+@pairs(
+    "--schema",
+    table="schemas",
+    form="TOPIC=FILE",
+    help_text="A topic's JSON Schema, before its setting korvet.value.schema. May be given again.",
+)
+@as_json
+@common
+def archive(
+    common: Common,
+    topics: tuple[str, ...],
+    pattern: str | None,
+    every: float | None,
+    schemas: dict[str, str],
+    as_json: bool,
+    **others: Any,
+) -> None:
+    """Write topics to Delta tables, each record once, whatever is killed meanwhile.
+
+    Run again, it goes on where it was. Ctrl-C ends it after the running batches.
+    """
+    if not topics and pattern is None:
+        raise click.UsageError("Missing option '--topic' or '--pattern'.")
+    texts = {topic: _text(Path(file)) for topic, file in schemas.items()}
+    from korvet.cli.pipeline.progress import archive_progress, log_to_stderr
+    from korvet.cli.pipeline.running import spark_session, stoppable
+
+    log_to_stderr(common)
+    with spark_session(common, "archive") as spark:
+        from korvet.pipeline.archive import ArchiveConfig
+        from korvet.pipeline.archive import archive as run
+
+        config = ArchiveConfig(
+            bootstrap_servers=common.bootstrap_server,
+            topics=topics,
+            pattern=pattern,
+            every_s=every,
+            schemas=texts,
+            client=common.client,
+            **others,
+        )
+        with stoppable() as stop, archive_progress(common) as progress:
+            result = run(spark, config, stop=stop, progress=progress)
+        was_cut = stop.is_set() and every is None
+    _show(result, as_json)
+    if result.failed:
+        raise click.exceptions.Exit(_FAILED)
+    if was_cut:
+        raise click.exceptions.Exit(_WORK_IS_LEFT)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise KorvetError(f"cannot read schema {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise KorvetError(f"cannot read schema {file}: it is not UTF-8") from None
+
+
+def _show(result: ArchiveResult, as_json: bool) -> None:
+    if as_json:
+        show_json(
+            {
+                topic: {
+                    "records": done.rows,
+                    "batches": done.batches,
+                    "offsets": {str(number): offset for number, offset in sorted(done.offsets.items())},
+                    "error": None if done.error is None else str(done.error),
+                }
+                for topic, done in sorted(result.topics.items())
+            }
+        )
+    else:
+        show_table(
+            ["TOPIC", "RECORDS", "BATCHES", "IN THE LAKE BELOW"],
+            [(topic, done.rows, done.batches, _below(done.offsets)) for topic, done in sorted(result.topics.items())],
+        )
+    for error in result.failed.values():
+        say_error(str(error))
+
+
+def _below(offsets: dict[int, int] | Any) -> str:
+    return " ".join(f"{number}:{offset}" for number, offset in sorted(offsets.items())) or "-"

@@ -1,0 +1,27 @@
+"""``korvet pipeline job``: what spark-submit takes."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("verb", type=click.Choice(["archive", "replay", "report", "maintain"]))
+@click.option("--packages", is_flag=True, help="Before it, options by which spark-submit fetches Delta.")
+def job(verb: str, packages: bool) -> None:
+    """Print the path of a verb's file for spark-submit, which takes the verb's own flags behind it.
+
+    \b
+    spark-submit --master URL $(korvet pipeline job --packages archive) --topic orders --lake s3a://lake
+    """
+    from importlib.resources import files
+
+    words = [str(files("korvet.jobs") / f"{verb}.py")]
+    if packages:
+        from korvet.cli.pipeline.running import need_packages
+
+        need_packages()
+        from korvet.pipeline.session import DELTA_PACKAGES, EXCLUDED_PACKAGES
+
+        words[:0] = ["--packages", ",".join(DELTA_PACKAGES), "--exclude-packages", ",".join(EXCLUDED_PACKAGES)]
+    click.echo(" ".join(words))

@@ -1,0 +1,130 @@
+"""What stderr gets while a verb runs: on a terminal how far it is, elsewhere a line of a log for each step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO, cast
+
+import structlog
+
+from korvet.cli.pipeline.options import Common
+from korvet.server.logs import configure_logging
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from korvet.pipeline.archive import ArchiveProgress
+    from korvet.pipeline.replay import ReplayProgress
+
+log = structlog.get_logger()
+
+
+class _Stderr:
+    """Whatever is stderr at the moment: what draws on the terminal puts itself there, and makes room for lines."""
+
+    def write(self, text: str) -> None:
+        sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def is_live(common: Common) -> bool:
+    """Whether somebody looks at it."""
+    return common.log_format == "text" and sys.stderr.isatty()
+
+
+def log_to_stderr(common: Common) -> None:
+    """Have the log of this process go to stderr in the form that was asked for."""
+    configure_logging("debug" if common.debug else "info", common.log_format)
+    if is_live(common):
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Stderr())))
+
+
+@contextmanager
+def archive_progress(common: Common) -> Iterator[Callable[[ArchiveProgress], None]]:
+    """Takes each batch that is in the lake."""
+    if not is_live(common):
+        yield _log_batch
+        return
+    from rich.live import Live
+
+    latest: dict[str, ArchiveProgress] = {}
+    rows: dict[str, int] = {}
+    with Live(console=_console(), refresh_per_second=4) as live:
+
+        def show(batch: ArchiveProgress) -> None:
+            latest[batch.topic] = batch
+            rows[batch.topic] = rows.get(batch.topic, 0) + batch.rows
+            live.update(_batches(latest, rows))
+
+        yield show
+
+
+@contextmanager
+def replay_progress(common: Common) -> Iterator[Callable[[ReplayProgress], None]]:
+    """Takes how far a replay is."""
+    if not is_live(common):
+        yield _log_replay
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:,.0f} records/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=_console()) as bars:
+        bar = bars.add_task("replay", total=None, rate=0.0)
+
+        def show(told: ReplayProgress) -> None:
+            bars.update(bar, completed=told.records, total=told.total, rate=told.records_per_s)
+
+        yield show
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _batches(latest: dict[str, ArchiveProgress], rows: dict[str, int]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("TOPIC", overflow="fold")
+    for name in ("BATCH", "RECORDS", "RECORDS/S", "BEHIND"):
+        table.add_column(name, justify="right")
+    for topic in sorted(latest):
+        batch = latest[topic]
+        numbers = (f"{batch.batch_id}", f"{rows[topic]:,}", f"{batch.rows_per_s:,.0f}", f"{batch.behind:,}")
+        table.add_row(Text(topic), *numbers)
+    return table
+
+
+def _log_batch(batch: ArchiveProgress) -> None:
+    log.info(
+        "archived a batch",
+        topic=batch.topic,
+        batch_id=batch.batch_id,
+        records=batch.rows,
+        records_per_s=round(batch.rows_per_s, 1),
+        behind=batch.behind,
+    )
+
+
+def _log_replay(told: ReplayProgress) -> None:
+    log.info(
+        "replayed",
+        replay=told.name,
+        records=told.records,
+        total=told.total,
+        records_per_s=round(told.records_per_s, 1),
+    )

@@ -1,0 +1,157 @@
+"""Around every verb: what must be installed, Spark's start and end, signals, and errors of one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from korvet.cli.output import say_note
+from korvet.cli.pipeline.options import Common
+from korvet.errors import KorvetError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PACKAGES: Final = ("pyspark", "delta", "confluent_kafka", "pyarrow", "pandas", "matplotlib")
+_INTERRUPTED: Final = 130
+_SHOW_CURSOR: Final = "\x1b[?25h"
+
+
+def need_packages() -> None:
+    """Raise what to install where korvet's extra ``spark`` is not.
+
+    :raises KorvetError:
+    """
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise KorvetError(
+            f"the pipeline needs what is not installed here ({', '.join(missing)}); "
+            f"run: {Path(sys.executable).name} -m pip install 'korvet[spark]'"
+        )
+
+
+@contextmanager
+def spark_session(common: Common, verb: str) -> Iterator[SparkSession]:
+    """Spark for one verb. What goes wrong within is raised in a sentence, unless ``--debug`` asks for all of it.
+
+    :raises KorvetError: where something is not installed, Spark does not start, or the verb fails.
+    """
+    need_packages()
+    from korvet.pipeline.failures import failure
+
+    try:
+        with _started(common, verb) as session:
+            yield session
+    except (KorvetError, click.ClickException, click.exceptions.Exit):
+        raise
+    except Exception as error:
+        if common.debug:
+            raise
+        raise failure(error) from None
+
+
+@contextmanager
+def _started(common: Common, verb: str) -> Iterator[SparkSession]:
+    from korvet.pipeline.session import make_session
+
+    name = f"korvet pipeline {verb}"
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit's own: its log goes where the cluster's do.
+        session = make_session(name, None, common.spark)
+    else:
+        _need_java()
+        with _noise_kept(common.debug) as noise:
+            try:
+                session = make_session(name, common.master, common.spark)
+            except Exception as error:
+                if common.debug:
+                    raise
+                raise KorvetError(_why_not_started(noise, error)) from None
+        session.sparkContext.setLogLevel("WARN" if common.debug else "OFF")
+    try:
+        yield session
+    finally:
+        # Of a JVM that has died nothing is left to stop.
+        with suppress(Exception):
+            session.stop()
+
+
+def _need_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
+        raise KorvetError(f"JAVA_HOME is {home}, where there is no bin/java; set it to a Java of version 17 or newer")
+    if not home and which("java") is None:
+        raise KorvetError(
+            "Spark needs Java 17 or newer and there is none; install one (Debian, Ubuntu: apt install "
+            "default-jre-headless; macOS: brew install openjdk), or say in JAVA_HOME where it is"
+        )
+
+
+@contextmanager
+def _noise_kept(shown: bool) -> Iterator[Path | None]:
+    """Have the JVM that starts within write to a file that is nobody's; hands over the file while it has a name."""
+    if shown:
+        yield None
+        return
+    descriptor, name = tempfile.mkstemp(prefix="korvet-spark-", suffix=".log")
+    sys.stdout.flush(), sys.stderr.flush()
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
+    for stream in kept:
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+    try:
+        yield Path(name)
+    finally:
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)
+        os.unlink(name)
+
+
+def _why_not_started(noise: Path | None, error: Exception) -> str:
+    said = noise.read_text(errors="replace") if noise is not None else ""
+    if "UnsupportedClassVersionError" in said or "Unrecognized option" in said:
+        return "Spark needs Java 17 or newer; the one found is older: name another in JAVA_HOME"
+    if "unresolved dependency" in said or "Server access error" in said:
+        return (
+            "Delta's jars could not be fetched from Maven Central; see that it can be reached, or give the jars of "
+            "'korvet pipeline job --packages' with --conf spark.jars=PATH,PATH"
+        )
+    lines = [line.strip() for line in said.splitlines() if "Exception" in line or "rror:" in line]
+    from korvet.pipeline.failures import failure
+
+    return f"Spark did not start: {lines[0] if lines else failure(error)}; --debug shows its log"
+
+
+@contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets, once Spark is there; a second one ends the process at once."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            if sys.stderr.isatty():
+                os.write(2, _SHOW_CURSOR.encode())
+            # The JVM ends with its standard input.
+            os._exit(_INTERRUPTED)
+        stop.set()
+        say_note("korvet: ending after what is running; once more to end at once")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

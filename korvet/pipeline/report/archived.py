@@ -1,0 +1,125 @@
+"""What the lake tells: records and bytes over time, and what lies there of each day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake.layout import Lake
+from korvet.pipeline.report.figures import Day, Interval
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROS_PER_S: Final = 1_000_000
+
+
+def archived_topics(spark: SparkSession, lake: str) -> list[str]:
+    """Topics of which there is a raw table, sorted.
+
+    :raises PipelineError: where the lake cannot be listed, or has no table at all.
+    """
+    jvm: Any = spark._jvm
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(Lake(lake).raw("*") + "/_delta_log")
+        found = path.getFileSystem(spark._jsc.hadoopConfiguration()).globStatus(path)
+    except Py4JJavaError as error:
+        raise PipelineError(f"lake {lake}: it cannot be listed: {failure(error)}") from None
+    topics = sorted(str(status.getPath().getParent().getParent().getName()) for status in found or ())
+    if not topics:
+        raise PipelineError(f"lake {lake}: there is no archived topic in it; archive one, or name another lake")
+    return topics
+
+
+def intervals(
+    spark: SparkSession, tables: Mapping[str, str], since: datetime, until: datetime, interval_s: float
+) -> list[Interval]:
+    """Records and bytes of each topic's intervals that have any, in order. Intervals begin at multiples since 1970.
+
+    Reads the files of those days alone, of keys and values no more than how long they are.
+
+    :param tables: paths of raw tables by topic.
+    :raises PipelineError: where a table cannot be read.
+    """
+    length = round(interval_s * _MICROS_PER_S)
+    slot = F.floor(F.unix_micros("timestamp") / F.lit(length))
+    parts = [
+        _table(spark, path)
+        .where(F.col("date").between(F.lit(since.date()), F.lit(until.date())))
+        .where((F.col("timestamp") >= _at(since)) & (F.col("timestamp") < _at(until)))
+        .select(F.lit(topic).alias("topic"), slot.alias("slot"), _size().alias("size"))
+        for topic, path in tables.items()
+    ]
+    if not parts:
+        return []
+    rows = reduce(DataFrame.unionAll, parts).groupBy("topic", "slot").agg(F.count("*").alias("n"), F.sum("size"))
+    return [
+        Interval(topic=topic, start=_EPOCH + timedelta(microseconds=slot * length), records=records, bytes=size)
+        for topic, slot, records, size in rows.orderBy("topic", "slot").collect()
+    ]
+
+
+def days(spark: SparkSession, tables: Mapping[str, str]) -> list[Day]:
+    """What each table has of each day, out of its Delta log alone: nothing of its files is read.
+
+    :raises PipelineError: where a table cannot be read.
+    """
+    parts = [_files(spark, topic, path) for topic, path in tables.items()]
+    if not parts:
+        return []
+    rows = (
+        reduce(DataFrame.unionAll, parts)
+        .groupBy("topic", "date")
+        .agg(F.sum("records"), F.sum("size"), F.count("*"))
+        .orderBy("topic", "date")
+    )
+    return [
+        Day(topic=topic, date=date, records=records or 0, bytes=size, files=files)
+        for topic, date, records, size, files in rows.collect()
+        if date is not None
+    ]
+
+
+def _at(time: datetime) -> Column:
+    # A literal of a datetime would be taken in the session's time zone by some Sparks.
+    return F.timestamp_micros(F.lit(round((time - _EPOCH) / timedelta(microseconds=1))))
+
+
+def _size() -> Column:
+    headers = F.aggregate(
+        "headers",
+        F.lit(0),
+        lambda sum_, header: (
+            sum_ + F.octet_length(header["key"]) + F.coalesce(F.octet_length(header["value"]), F.lit(0))
+        ),
+    )
+    parts: Iterable[Column] = (F.octet_length("key"), F.octet_length("value"), headers)
+    return reduce(lambda left, right: left + right, (F.coalesce(part, F.lit(0)) for part in parts)).cast("long")
+
+
+def _table(spark: SparkSession, path: str) -> DataFrame:
+    try:
+        return spark.read.format("delta").load(path)
+    except PySparkException as error:
+        raise PipelineError(f"{path}: it cannot be read: {failure(error)}") from None
+
+
+def _files(spark: SparkSession, topic: str, path: str) -> DataFrame:
+    """A row for each file of the table's newest version. Delta's public interface tells only their sum."""
+    jvm: Any = spark._jvm
+    none = jvm.scala.Option.empty()
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    files = DataFrame(log.update(False, none, none).allFiles().toDF(), spark)
+    return files.select(
+        F.lit(topic).alias("topic"),
+        F.col("partitionValues")["date"].cast("date").alias("date"),
+        F.get_json_object("stats", "$.numRecords").cast("long").alias("records"),
+        "size",
+    )

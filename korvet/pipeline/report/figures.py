@@ -1,0 +1,111 @@
+"""What a report says: its request and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportConfig:
+    """What to report on. Times are in UTC; ``since`` is included, ``until`` is not.
+
+    :param bootstrap_servers: brokers whose groups' lags are told; None leaves lags out.
+    :param lake: the archive whose throughput and size are told.
+    :param topics: those to tell of; none means all.
+    :param groups: likewise; none means all.
+    :param interval_s: how long the intervals of the throughput are; None chooses 150 at most.
+    :param client: a Kafka client's settings by their Java names.
+    """
+
+    lake: str
+    bootstrap_servers: str | None = None
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    since: datetime
+    until: datetime
+    interval_s: float | None = None
+    client: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a group is behind: ``end`` is the high watermark."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - self.committed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Records of a topic whose timestamps are in an interval; bytes of keys, values and headers, uncompressed."""
+
+    topic: str
+    start: datetime
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """What the lake keeps of a topic's day: records, and the files' bytes as they lie there."""
+
+    topic: str
+    date: date
+    records: int
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Figures: lags of the moment ``made_at``, all days that there are, and those intervals that have records."""
+
+    made_at: datetime
+    since: datetime
+    until: datetime
+    interval_s: float
+    lags: tuple[Lag, ...]
+    intervals: tuple[Interval, ...]
+    days: tuple[Day, ...]
+
+    @property
+    def topics(self) -> list[str]:
+        """Those in the archive, the one with most records in the time first."""
+        records = {day.topic: 0 for day in self.days}
+        for interval in self.intervals:
+            records[interval.topic] = records.get(interval.topic, 0) + interval.records
+        return sorted(records, key=lambda topic: (-records[topic], topic))
+
+    def covered_s(self, start: datetime) -> float:
+        """How much of the interval that begins then is in the report's time."""
+        end = min(start + timedelta(seconds=self.interval_s), self.until)
+        return (end - max(start, self.since)).total_seconds()
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs; times are texts."""
+        told = asdict(self)
+        for lag, facts in zip(self.lags, told["lags"], strict=True):
+            facts["lag"] = lag.lag
+        made: dict[str, Any] = _with_texts(told)
+        return made
+
+
+def _with_texts(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _with_texts(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_with_texts(item) for item in value]
+        case date():
+            return value.isoformat()
+    return value

@@ -1,0 +1,59 @@
+"""A report out of what broker and lake tell."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.lake.layout import Lake
+from korvet.pipeline.report.archived import archived_topics, days, intervals
+from korvet.pipeline.report.figures import Lag, Report, ReportConfig
+from korvet.pipeline.report.lags import lags
+from korvet.pipeline.source.options import client_settings
+
+_INTERVALS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 604800)
+_MAX_INTERVALS: Final = 150
+
+
+def report(spark: SparkSession, config: ReportConfig) -> Report:
+    """Lags of groups, and throughput and size of archived topics.
+
+    :raises BrokerUnreachable: where no broker answers.
+    :raises PipelineError: where the lake cannot be read, a topic is not in it, or the time is empty.
+    """
+    if config.until <= config.since:
+        raise PipelineError(f"the report's time is empty: it would begin at {config.since} and end at {config.until}")
+    interval_s = config.interval_s or _interval_s(config)
+    tables = _tables(spark, config.lake, config.topics)
+    return Report(
+        made_at=datetime.now(UTC),
+        since=config.since,
+        until=config.until,
+        interval_s=interval_s,
+        lags=tuple(_lags(config, config.bootstrap_servers) if config.bootstrap_servers is not None else ()),
+        intervals=tuple(intervals(spark, tables, config.since, config.until, interval_s)),
+        days=tuple(days(spark, tables)),
+    )
+
+
+def _interval_s(config: ReportConfig) -> float:
+    span_s = (config.until - config.since).total_seconds()
+    return next((float(size) for size in _INTERVALS_S if span_s / size <= _MAX_INTERVALS), span_s / _MAX_INTERVALS)
+
+
+def _lags(config: ReportConfig, bootstrap_servers: str) -> list[Lag]:
+    options = {**config.client, "bootstrap.servers": bootstrap_servers}
+    with Broker(client_settings({f"kafka.{name}": value for name, value in options.items()})) as broker:
+        return lags(broker, config.topics, config.groups)
+
+
+def _tables(spark: SparkSession, lake: str, topics: tuple[str, ...]) -> dict[str, str]:
+    found = archived_topics(spark, lake)
+    missing = sorted(set(topics) - set(found))
+    if missing:
+        raise PipelineError(f"topic {missing[0]}: there is no archive of it in {lake}; there is: {', '.join(found)}")
+    return {topic: Lake(lake).raw(topic) for topic in topics or found}

@@ -1,0 +1,234 @@
+"""What a report says is what there is: of groups at the broker, and of records and files in the lake."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.lake import RAW_COLUMNS, Lake
+from korvet.pipeline.report import Day, Interval, Lag, Report, ReportConfig, html_page, report, save
+from tests.support.broker import KorvetServer
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def raw_rows(spark: SparkSession, topic: str, times: list[datetime]) -> DataFrame:
+    """A record of 1 + 10 bytes, and 4 of a header, for each time."""
+    frame = spark.createDataFrame([(time,) for time in times], "timestamp timestamp")
+    header = F.struct(F.lit("h").alias("key"), F.lit(b"abc").alias("value"))
+    nameless = F.struct(F.lit("").alias("key"), F.lit(None).cast("binary").alias("value"))
+    rows = frame.select(
+        F.lit(b"k").alias("key"),
+        F.lit(b"0123456789").alias("value"),
+        F.array(header, nameless).alias("headers"),
+        F.lit(topic).alias("topic"),
+        F.lit(0).alias("partition"),
+        F.unix_micros("timestamp").alias("offset"),
+        "timestamp",
+        F.lit(0).alias("timestampType"),
+        F.to_date("timestamp").alias("date"),
+    )
+    return spark.createDataFrame(rows.rdd, RAW_COLUMNS)
+
+
+def append(spark: SparkSession, lake: Lake, topic: str, times: list[datetime]) -> None:
+    rows = raw_rows(spark, topic, times).coalesce(1)
+    rows.write.format("delta").partitionBy("date").mode("append").save(lake.raw(topic))
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """``orders`` with six records of two days, ``clicks`` with one."""
+    found = Lake(str(tmp_path_factory.mktemp("lake")))
+    seconds = [timedelta(seconds=at) for at in (-86400, -1, 0, 9, 10, 3600)]
+    append(spark, found, "orders", [NOON + second for second in seconds[:3]])
+    append(spark, found, "orders", [NOON + second for second in seconds[3:]])
+    append(spark, found, "clicks", [NOON + timedelta(seconds=5)])
+    return found
+
+
+def told(spark: SparkSession, lake: Lake, **others: object) -> Report:
+    given = {"since": NOON, "until": NOON + HOUR, "interval_s": 10.0, **others}
+    return report(spark, ReportConfig(lake=lake.location, **given))  # type: ignore[arg-type]
+
+
+def test_intervals_count_the_records_and_bytes_of_the_time(spark: SparkSession, lake: Lake) -> None:
+    found = told(spark, lake)
+    assert found.intervals == (
+        Interval(topic="clicks", start=NOON, records=1, bytes=15),
+        Interval(topic="orders", start=NOON, records=2, bytes=30),
+        Interval(topic="orders", start=NOON + timedelta(seconds=10), records=1, bytes=15),
+    )
+    assert found.lags == ()
+
+
+def test_days_are_those_of_all_files_in_the_table(spark: SparkSession, lake: Lake) -> None:
+    found = told(spark, lake, topics=("orders",))
+    assert [(day.topic, day.date, day.records, day.files) for day in found.days] == [
+        ("orders", date(2026, 2, 28), 1, 1),
+        ("orders", date(2026, 3, 1), 5, 2),
+    ]
+    for day in found.days:
+        files = Path(lake.raw("orders"), f"date={day.date}").glob("*.parquet")
+        assert day.bytes == sum(file.stat().st_size for file in files)
+
+
+def test_interval_is_chosen_from_the_time(spark: SparkSession, lake: Lake) -> None:
+    assert told(spark, lake, topics=("clicks",), interval_s=None, until=NOON + 24 * HOUR).interval_s == 600
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"until": NOON}, "the report's time is empty: it would begin at 2026-03-01 12:00:00"),
+        ({"topics": ("orders", "absent")}, "topic absent: there is no archive of it in .*; there is: clicks, orders"),
+        ({"bootstrap_servers": "127.0.0.1:1"}, "groups: no broker answers at 127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    spark: SparkSession, lake: Lake, given: dict[str, object], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.pipeline.broker.TIMEOUT_S", 2.0)
+    with pytest.raises(PipelineError, match=sentence):
+        told(spark, lake, **given)
+
+
+def test_lake_without_topics_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="there is no archived topic in it"):
+        told(spark, Lake(str(tmp_path)))
+
+
+def test_table_that_cannot_be_read_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "orders" / "raw" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("no log\n")
+    with pytest.raises(PipelineError, match="orders/raw: it cannot be read: ") as caught:
+        told(spark, Lake(str(tmp_path)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def group(broker: KorvetServer) -> Iterator[tuple[str, str]]:
+    """A topic of two partitions with 3 and 0 records, and a group that read one."""
+    name = f"report-{secrets.token_hex(4)}"
+    settings: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.bootstrap}
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient(settings)
+    for future in admin.create_topics([NewTopic(name, 2)]).values():
+        future.result(30)
+    producer = confluent_kafka.Producer(settings)
+    for _ in range(3):
+        producer.produce(name, b"value", partition=0)
+    assert producer.flush(30) == 0
+    consumer = confluent_kafka.Consumer({**settings, "group.id": name})
+    places = [confluent_kafka.TopicPartition(name, 0, 1), confluent_kafka.TopicPartition(name, 1, 0)]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()
+    yield name, name
+    for future in admin.delete_topics([name]).values():
+        future.result(30)
+
+
+def test_lags_are_the_brokers(
+    spark: SparkSession, lake: Lake, broker: KorvetServer, group: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, name = group
+    found = told(spark, lake, bootstrap_servers=broker.bootstrap, groups=(name,))
+    assert found.lags == (
+        Lag(group=name, topic=topic, partition=0, committed=1, end=3),
+        Lag(group=name, topic=topic, partition=1, committed=0, end=0),
+    )
+    assert [lag.lag for lag in found.lags] == [2, 0]
+    everything = told(spark, lake, bootstrap_servers=broker.bootstrap)
+    assert set(found.lags) <= set(everything.lags)
+    facts = json.loads(json.dumps(found.to_json()))
+    assert facts["lags"][0]["lag"] == 2
+    assert facts["intervals"][0]["start"] == "2026-03-01T12:00:00+00:00"
+
+
+MADE = Report(
+    made_at=NOON + HOUR,
+    since=NOON,
+    until=NOON + HOUR,
+    interval_s=30.0,
+    lags=(Lag(group="<script>$x$", topic="orders", partition=0, committed=1, end=3),),
+    intervals=(Interval(topic="orders", start=NOON, records=60, bytes=6000),),
+    days=(Day(topic="orders", date=date(2026, 3, 1), records=60, bytes=4000, files=1),),
+)
+
+
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+def test_saved_figures_add_up_to_a_history(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    place = str(tmp_path / "figures")
+    for _ in range(2):
+        save(spark, MADE, place, "delta" if form == "delta" else "parquet")
+    read: Callable[[str], DataFrame] = lambda name: spark.read.format(form).load(f"{place}/{name}")  # noqa: E731
+    lags = read("lags").select("group", "lag", F.unix_seconds("made_at").alias("at")).collect()
+    assert [tuple(row) for row in lags] == [("<script>$x$", 2, int((NOON + HOUR).timestamp()))] * 2
+    assert read("intervals").agg(F.sum("records"), F.sum("bytes")).first() == (120, 12000)
+    assert read("days").select("date", "bytes").distinct().collect() == [(date(2026, 3, 1), 4000)]
+
+
+class Page(HTMLParser):
+    """Checks that elements are closed in order, and collects what a test looks at."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.pictures: list[str | None] = []
+        self.links: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+        values = dict(attrs)
+        if tag == "svg":
+            assert values["role"] == "img"
+            self.pictures.append(values["aria-label"])
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("meta", "link", "br"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+
+
+def test_page_needs_nothing_else_and_says_what_its_pictures_show() -> None:
+    page = Page(html_page(MADE))
+    assert page.open == []
+    assert len(page.pictures) == 3
+    assert all(page.pictures)
+    assert all(link.startswith("#") for link in page.links)
+    assert "script" not in page.open
+    # The group's name, which is an element to who does not look, is text in the plot and in the table.
+    assert page.texts.count("<script>$x$") == 2
+    assert {"orders", "60", "6 kB", "4 kB"} <= set(page.texts)
+
+
+def test_page_without_figures_says_so() -> None:
+    empty = Report(made_at=NOON, since=NOON, until=NOON + HOUR, interval_s=30.0, lags=(), intervals=(), days=())
+    page = Page(html_page(empty))
+    assert "There is nothing to report on." in page.texts
+    assert page.pictures == []
+
