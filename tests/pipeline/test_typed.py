@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed import TABLE_PROPERTIES, split
-from korvet.pipeline.typed.table import RAW
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 INTEGER = {"type": "integer"}
@@ -31,7 +31,7 @@ def batch(spark: SparkSession) -> Batch:
         written = [value if isinstance(value, bytes | None) else json.dumps(value).encode() for value in values]
         headers = [("h", b"v"), ("n", None)]
         rows = [(b"k", value, headers, "t", 1, next(offsets), AT, 0, AT.date()) for value in written]
-        return spark.createDataFrame(rows, RAW)
+        return spark.createDataFrame(rows, RAW_COLUMNS)
 
     return make
 

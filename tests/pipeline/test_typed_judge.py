@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
+from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed import columns
 from korvet.pipeline.typed import judge as judging
 from korvet.pipeline.typed.columns import fold
 from korvet.pipeline.typed.judge import Judge
-from korvet.pipeline.typed.table import RAW, column_name, grown, is_json_text, named
+from korvet.pipeline.typed.table import column_name, grown, is_json_text, named
 from korvet.store.value_schema import ValueSchema
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
-RAW_ARROW = to_arrow_schema(RAW, timezone="UTC")
+RAW_ARROW = to_arrow_schema(RAW_COLUMNS, timezone="UTC")
 
 
 def records(values: Sequence[bytes | None]) -> pa.RecordBatch:

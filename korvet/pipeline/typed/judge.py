@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
+from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.convert import row_converter
-from korvet.pipeline.typed.table import ABOUT, DEAD_LETTER, RAW, named
+from korvet.pipeline.typed.table import ABOUT, DEAD_LETTER, named
 from korvet.store.schema_keywords import PATIENCE, OutOfPatience
 from korvet.store.value_schema import ValueSchema
 
@@ -54,7 +55,7 @@ class Judge:
         return row
 
     def judge(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Of records (`RAW`) the structs ``typed`` and ``dead_letter``, one of which is null."""
+        """Of records (`RAW_COLUMNS`) the structs ``typed`` and ``dead_letter``, one of which is null."""
         for run in _runs(records):
             rows, reasons = self._rows(run.column("value").to_pylist())
             yield pa.record_batch(
@@ -86,7 +87,7 @@ class Judge:
 def _dead_letters(records: pa.RecordBatch, reasons: list[str | None]) -> pa.StructArray:
     # Nulls in the place of all others, so that their bytes are not carried along.
     places = pa.array([None if reason is None else place for place, reason in enumerate(reasons)], pa.int64())
-    raw = [records.column(name).take(places).cast(_DEAD_LETTER.field(name).type) for name in RAW.names]
+    raw = [records.column(name).take(places).cast(_DEAD_LETTER.field(name).type) for name in RAW_COLUMNS.names]
     return pa.StructArray.from_arrays(
         [*raw, pa.array(reasons, pa.string())], fields=list(_DEAD_LETTER), mask=places.is_null()
     )

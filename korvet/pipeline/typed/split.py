@@ -15,9 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
+from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.judge import Judge
-from korvet.pipeline.typed.table import ABOUT, DEAD_LETTER, RAW, grown, named, without_about
+from korvet.pipeline.typed.table import ABOUT, DEAD_LETTER, grown, named, without_about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ def split(batch: DataFrame, schema_text: str, table_type: StructType | None) -> 
     Null values, tombstones, are rows whose columns are null. A dead letter's value is not JSON, does not fit the
     schema, or does not fit the table's columns.
 
-    :param batch: has the columns `RAW`.
+    :param batch: has the columns `RAW_COLUMNS`.
     :param table_type: the typed table's, where it exists. Its columns come first and keep their types; what the schema
         has besides is added, also within structs, so that ``typed`` is appended with ``mergeSchema``.
     :raises PipelineError: where the schema gives no columns (see `columns`).
@@ -48,7 +49,7 @@ def split(batch: DataFrame, schema_text: str, table_type: StructType | None) -> 
         own = grown(without_about(table_type), own)
     typed = StructField("typed", StructType([*ABOUT.fields, *own.fields]))
     both = StructType([typed, StructField("dead_letter", DEAD_LETTER)])
-    judged = batch.select(*RAW.names).mapInArrow(partial(_judge, schema_text, own.json()), both)
+    judged = batch.select(*RAW_COLUMNS.names).mapInArrow(partial(_judge, schema_text, own.json()), both)
     return Split(
         typed=judged.where("typed is not null").select("typed.*"),
         dead_letters=judged.where("dead_letter is not null").select("dead_letter.*"),

@@ -18,24 +18,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed.columns import JSON_TEXT, fold
 
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-RAW: Final = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("headers", ArrayType(_HEADER)),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("date", DateType()),
-    ]
-)
-"""A record, as the table ``raw`` has it."""
-DEAD_LETTER: Final = StructType([*RAW.fields, StructField("reason", StringType())])
+DEAD_LETTER: Final = StructType([*RAW_COLUMNS.fields, StructField("reason", StringType())])
+"""A record as it came, and why it is not in the typed table."""
 ABOUT: Final = StructType(
     [
         StructField("_key", BinaryType()),
