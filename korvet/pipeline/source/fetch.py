@@ -30,7 +30,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 32 << 10,
     "fetch.queue.backoff.ms": 2,
-    "topic.metadata.propagation.max.ms": 5_000,
+    "topic.metadata.propagation.max.ms": 3_000,
     "check.crcs": False,
 }
 _GONE: Final = frozenset(
@@ -42,8 +42,33 @@ _GONE: Final = frozenset(
     }
 )
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+# Of all others the client tries again by itself.
+_FOR_GOOD: Final = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError._AUTHENTICATION,
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._BAD_MSG,
+        KafkaError._FATAL,
+        KafkaError._NOT_IMPLEMENTED,
+    }
+)
 _log: Final = logging.getLogger(__name__)
-_idle: Final[dict[frozenset[tuple[str, Any]], Consumer]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A consumer, and what went wrong since it was last asked that is of no one record."""
+
+    consumer: Consumer
+    errors: list[KafkaError]
+
+
+_idle: Final[dict[frozenset[tuple[str, Any]], _Client]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,56 +102,66 @@ def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]
         "enable.partition.eof": True,
     }
     kept_as = frozenset(settings.items())
-    consumer = _idle.pop(kept_as, None) or _open(settings)
+    client = _idle.pop(kept_as, None) or _open(settings)
+    fetching = _Fetching(client, wanted, options)
     try:
-        yield from _Fetching(consumer, wanted, options)
-        consumer.unassign()
+        yield from fetching
     except BaseException:
-        consumer.close()
+        client.consumer.close()
         raise
+    if fetching.skipped:
+        # What it still has to tell of this range must not be taken for one of the next.
+        client.consumer.close()
     else:
-        _keep(kept_as, consumer)
+        client.consumer.unassign()
+        _keep(kept_as, client)
 
 
-def _open(settings: Mapping[str, Any]) -> Consumer:
-    # Errors of connections mean another try, until a record is too long in coming; librdkafka would print each.
-    quiet = {"log_level": 0, "error_cb": lambda error: None}
+def _open(settings: Mapping[str, Any]) -> _Client:
+    errors: list[KafkaError] = []
+    # librdkafka would print what it tells.
+    telling = {"log_level": 0, "error_cb": errors.append}
     try:
-        return Consumer({**settings, **quiet})
+        return _Client(Consumer({**settings, **telling}), errors)
     except KafkaException as error:
-        raise PipelineError(f"kafka.*: the client does not take its settings: {error.args[0].str()}") from None
+        raise PipelineError(f"The client does not take its settings: {error.args[0].str().strip()}") from None
 
 
-def _keep(settings: frozenset[tuple[str, Any]], consumer: Consumer) -> None:
+def _keep(settings: frozenset[tuple[str, Any]], client: _Client) -> None:
     """Keep the last one used: a process has one task at a time, and mostly of one query."""
     close_idle()
-    _idle[settings] = consumer
+    _idle[settings] = client
 
 
 @atexit.register
 def close_idle() -> None:
     """Close what is kept for a next task."""
     while _idle:
-        _idle.popitem()[1].close()
+        _idle.popitem()[1].consumer.close()
 
 
 class _Fetching:
     """One range on its way: ``position`` is the offset below which all was read or skipped."""
 
-    def __init__(self, consumer: Consumer, wanted: OffsetRange, options: FetchOptions) -> None:
-        self._consumer = consumer
+    def __init__(self, client: _Client, wanted: OffsetRange, options: FetchOptions) -> None:
+        self._consumer = client.consumer
+        self._errors = client.errors
         self._wanted = wanted
         self._options = options
         self._position = wanted.start
+        self._deadline = 0.0
+        self.skipped = False
 
     def __iter__(self) -> Iterator[list[Message]]:
+        self._errors.clear()
         self._assign()
+        self._go_on()
         chunk: list[Message] = []
         size_bytes = 0
         while self._position < self._wanted.end:
             for message in self._next(CHUNK_ROWS - len(chunk)):
                 if (error := message.error()) is not None:
-                    self._handle(error, message)
+                    self._handle(error, message.offset())
                     continue
                 offset: int = message.offset()  # type: ignore[assignment]
                 if self._position <= offset < self._wanted.end:
@@ -136,39 +171,42 @@ class _Fetching:
             if len(chunk) >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
                 yield chunk
                 chunk, size_bytes = [], 0
+                self._go_on()
         if chunk:
             yield chunk
 
     def _assign(self) -> None:
         self._consumer.assign([TopicPartition(self._wanted.topic, self._wanted.partition, self._position)])
 
-    def _next(self, most: int) -> list[Message]:
-        """What is there, else the next one."""
-        if found := self._consumer.consume(most, 0):
-            return found
-        deadline = time.monotonic() + self._options.poll_timeout_s
-        while (left := deadline - time.monotonic()) > 0:
-            # In short waits: only between them does a signal end the process.
-            if found := self._consumer.consume(1, min(left, 1.0)):
-                return found
-        raise BrokerUnreachable(
-            f"No record of {self._place} from offset {self._position} on came from {self._address} within "
-            f"{self._options.poll_timeout_s:g} s: see whether it is up, or set kafkaConsumer.pollTimeoutMs higher"
-        )
+    def _go_on(self) -> None:
+        self._deadline = time.monotonic() + self._options.poll_timeout_s
 
-    def _handle(self, error: KafkaError, message: Message) -> None:
+    def _next(self, most: int) -> list[Message]:
+        """What is there, else the next one within a second: only between such waits does a signal end the process."""
+        found = self._consumer.consume(most, 0) or self._consumer.consume(1, 1.0)
+        if any(message.error() is None for message in found):
+            self._go_on()
+        while self._errors:
+            self._handle(self._errors.pop(0), None)
+        if time.monotonic() > self._deadline:
+            raise BrokerUnreachable(
+                f"No record of {self._place} from offset {self._position} on came from {self._address} within "
+                f"{self._options.poll_timeout_s:g} s: see whether it is up, or set kafkaConsumer.pollTimeoutMs higher"
+            )
+        return found
+
+    def _handle(self, error: KafkaError, offset: int | None) -> None:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
-            end = message.offset()
-            if end is not None and self._position <= end < self._wanted.end:
-                self._lose(self._wanted.end, f"the log ends at {end} now")
+            if offset is not None and self._position <= offset < self._wanted.end:
+                self._lose(self._wanted.end, f"the log ends at {offset} now")
             self._position = self._wanted.end
         elif code in _OUT_OF_RANGE:
             self._find_again()
         elif code in _GONE:
             self._lose(self._wanted.end, "the topic or partition does not exist any more", UnknownTopic)
             self._position = self._wanted.end
-        elif error.fatal() or not error.retriable():
+        elif error.fatal() or code in _FOR_GOOD:
             raise explained(f"records of {self._place}", error, self._address)
 
     def _find_again(self) -> None:
@@ -194,6 +232,7 @@ class _Fetching:
         if self._options.fail_on_data_loss:
             raise kind(f"{what}; to go on without them set failOnDataLoss to false")
         _log.warning("%s; they are skipped", what)
+        self.skipped = True
 
     @property
     def _place(self) -> str:

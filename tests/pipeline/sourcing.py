@@ -1,0 +1,61 @@
+"""Topics for the tests of the source: what is in them, and how they came to be so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from korvet.pipeline.broker import Broker, Partition
+from tests.support.broker import KorvetServer
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def create(broker: KorvetServer, topic: str, partitions: int = 1, settings: Mapping[str, str] = _NOTHING) -> None:
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        assert admin.create_topic(topic, partitions, settings)
+
+
+def produce(
+    broker: KorvetServer,
+    topic: str,
+    values: Sequence[bytes | None],
+    *,
+    partition: int = 0,
+    settings: Mapping[str, str] = _NOTHING,
+    start_ms: int = 1_700_000_000_000,
+) -> None:
+    """One record a second of `start_ms` on, with keys ``k0``, ``k1`` and so on."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, **settings})
+    for index, value in enumerate(values):
+        producer.produce(topic, value, f"k{index}", partition=partition, timestamp=start_ms + index * 1_000)
+    assert producer.flush(30) == 0
+
+
+def transact(broker: KorvetServer, topic: str, values: Sequence[bytes], *, commit: bool, partition: int = 0) -> None:
+    """One transaction, which is ended."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"of-{topic}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(30) == 0
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+
+
+def trim(broker: KorvetServer, offsets: Mapping[Partition, int]) -> None:
+    """Delete the records below the offsets."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.delete_records([TopicPartition(*place, offset) for place, offset in offsets.items()]).values():
+        future.result(30)
+
+
+def delete(broker: KorvetServer, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)

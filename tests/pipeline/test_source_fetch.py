@@ -1,0 +1,157 @@
+"""A task of the source, without Spark: it reads its range and ends, whatever became of the log meanwhile."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
+from korvet.pipeline.source.cluster import Cluster
+from korvet.pipeline.source.fetch import CHUNK_ROWS, FetchOptions, close_idle, fetch
+from korvet.pipeline.source.options import stream_options
+from korvet.pipeline.source.ranges import OffsetRange
+from tests.pipeline.sourcing import create, delete, produce, transact, trim
+from tests.support.broker import KorvetServer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def idle_consumers() -> Iterator[None]:
+    yield
+    close_idle()
+
+
+def options(
+    broker: KorvetServer,
+    client: Mapping[str, str] = MappingProxyType({}),
+    *,
+    committed: bool = False,
+    fail: bool = True,
+) -> FetchOptions:
+    return FetchOptions(
+        client={"bootstrap.servers": broker.bootstrap, "group.id": "tests", **client},
+        read_committed=committed,
+        fail_on_data_loss=fail,
+        poll_timeout_s=60,
+    )
+
+
+def offsets(wanted: OffsetRange, how: FetchOptions) -> list[int]:
+    found = [message.offset() for messages in fetch(wanted, how) for message in messages]
+    return [offset for offset in found if offset is not None]
+
+
+def values(wanted: OffsetRange, how: FetchOptions) -> list[bytes]:
+    return [message.value() or b"" for messages in fetch(wanted, how) for message in messages]
+
+
+def test_a_range_is_read_and_nothing_beside_it(broker: KorvetServer) -> None:
+    create(broker, "fetch-range", 2)
+    for partition in (0, 1):
+        produce(broker, "fetch-range", [b"%d-%d" % (partition, n) for n in range(5_000)], partition=partition)
+    assert offsets(OffsetRange("fetch-range", 1, 100, 4_900), options(broker)) == list(range(100, 4_900))
+    # By the consumer that was kept, in the other partition, and backwards.
+    assert values(OffsetRange("fetch-range", 0, 7, 9), options(broker)) == [b"0-7", b"0-8"]
+    assert values(OffsetRange("fetch-range", 1, 3, 4), options(broker)) == [b"1-3"]
+    lengths = [len(found) for found in fetch(OffsetRange("fetch-range", 0, 0, 5_000), options(broker))]
+    assert sum(lengths) == 5_000 and max(lengths) <= CHUNK_ROWS
+
+
+def test_a_task_that_is_ended_early_leaves_the_next_one_a_clean_start(broker: KorvetServer) -> None:
+    create(broker, "fetch-early")
+    produce(broker, "fetch-early", [b"%d" % n for n in range(5_000)])
+    found = fetch(OffsetRange("fetch-early", 0, 0, 5_000), options(broker))
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert values(OffsetRange("fetch-early", 0, 1, 3), options(broker)) == [b"1", b"2"]
+
+
+def test_markers_at_the_end_of_a_range_are_not_waited_for(broker: KorvetServer) -> None:
+    create(broker, "fetch-markers")
+    transact(broker, "fetch-markers", [b"a", b"b"], commit=True)
+    transact(broker, "fetch-markers", [b"c"], commit=False)
+    whole = OffsetRange("fetch-markers", 0, 0, 5)
+    assert values(whole, options(broker, committed=True)) == [b"a", b"b"]
+    assert values(whole, options(broker)) == [b"a", b"b", b"c"]
+    # Nothing but a marker, and nothing but what was aborted.
+    assert values(OffsetRange("fetch-markers", 0, 2, 3), options(broker, committed=True)) == []
+    assert values(OffsetRange("fetch-markers", 0, 3, 5), options(broker, committed=True)) == []
+    produce(broker, "fetch-markers", [b"d"])
+    assert values(OffsetRange("fetch-markers", 0, 2, 5), options(broker, committed=True)) == []
+
+
+def test_offsets_that_were_trimmed_fail_the_task_or_are_skipped(broker: KorvetServer) -> None:
+    create(broker, "fetch-trimmed")
+    produce(broker, "fetch-trimmed", [b"%d" % n for n in range(10)], settings={"batch.num.messages": "1"})
+    trim(broker, {("fetch-trimmed", 0): 4})
+    whole = OffsetRange("fetch-trimmed", 0, 2, 10)
+    with pytest.raises(PipelineError, match=r"Offsets 2 up to 4 of fetch-trimmed-0 cannot be read.*failOnDataLoss"):
+        offsets(whole, options(broker))
+    assert offsets(whole, options(broker, fail=False)) == list(range(4, 10))
+    assert offsets(OffsetRange("fetch-trimmed", 0, 0, 3), options(broker, fail=False)) == []
+
+
+def test_a_log_that_ends_before_the_range_fails_the_task_or_is_skipped(broker: KorvetServer) -> None:
+    create(broker, "fetch-short")
+    produce(broker, "fetch-short", [b"0", b"1"])
+    with pytest.raises(PipelineError, match="Offsets 2 up to 5 of fetch-short-0 cannot be read: the log ends at 2"):
+        offsets(OffsetRange("fetch-short", 0, 0, 5), options(broker))
+    assert offsets(OffsetRange("fetch-short", 0, 0, 5), options(broker, fail=False)) == [0, 1]
+    with pytest.raises(PipelineError, match=r"Offsets 7 up to 9 .* from 0 up to 2 now"):
+        offsets(OffsetRange("fetch-short", 0, 7, 9), options(broker))
+    assert offsets(OffsetRange("fetch-short", 0, 7, 9), options(broker, fail=False)) == []
+
+
+def test_a_topic_that_was_deleted_fails_the_task_or_is_skipped(broker: KorvetServer) -> None:
+    create(broker, "fetch-deleted")
+    produce(broker, "fetch-deleted", [b"0"])
+    delete(broker, "fetch-deleted")
+    gone = OffsetRange("fetch-deleted", 0, 0, 1)
+    with pytest.raises(UnknownTopic, match="fetch-deleted-0 cannot be read: the topic or partition does not exist"):
+        offsets(gone, options(broker))
+    assert offsets(gone, options(broker, fail=False)) == []
+
+
+def test_nobody_answering_is_told_with_the_address() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        how = FetchOptions(
+            client={"bootstrap.servers": address, "group.id": "tests"},
+            read_committed=False,
+            fail_on_data_loss=True,
+            poll_timeout_s=1,
+        )
+        with pytest.raises(BrokerUnreachable, match=f"t-0 from offset 3 on came from {address} within 1 s"):
+            offsets(OffsetRange("t", 0, 3, 4), how)
+
+
+def test_settings_that_no_client_knows_are_told(broker: KorvetServer) -> None:
+    with pytest.raises(PipelineError, match=r'No such configuration property: "no\.such\.setting"'):
+        offsets(OffsetRange("t", 0, 0, 1), options(broker, {"no.such.setting": "1"}))
+    mistaken = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t", "kafka.no.such.setting": "1"}
+    with pytest.raises(PipelineError, match=r'No such configuration property: "no\.such\.setting"'):
+        Cluster(stream_options(mistaken)).partitions()
+
+
+def test_an_outage_in_the_middle_is_waited_out(tmp_path: Path) -> None:
+    server = KorvetServer(tmp_path).start()
+    try:
+        create(server, "outage")
+        produce(server, "outage", [b"%d" % n + b"x" * 1_000 for n in range(3 * CHUNK_ROWS)])
+        few = {"queued.min.messages": "1", "fetch.message.max.bytes": "100000", "fetch.max.bytes": "2000000"}
+        found = fetch(OffsetRange("outage", 0, 0, 3 * CHUNK_ROWS), options(server, few))
+        count = len(next(found))
+        server.kill()
+        server.start()
+        assert count + sum(map(len, found)) == 3 * CHUNK_ROWS
+        cluster = Cluster(stream_options({"kafka.bootstrap.servers": server.bootstrap, "subscribe": "outage"}))
+        assert cluster.latest({}) == {("outage", 0): 3 * CHUNK_ROWS}
+        server.restart(crash=True)
+        assert cluster.latest({}) == {("outage", 0): 3 * CHUNK_ROWS}
+        cluster.close()
+    finally:
+        server.kill()
