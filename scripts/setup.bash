@@ -29,7 +29,8 @@ find_python() {
   die "Python 3.11 or newer is needed and none was found: install it, or name one in KORVET_PYTHON, and try again"
 }
 
-# prepare_environment base|dev: afterwards .venv runs korvet from this clone (and, for dev, its tests and checks).
+# prepare_environment base|spark|dev: afterwards .venv runs korvet from this clone (and, for spark, its pipeline, and,
+# for dev, all of it with its tests and checks).
 # A stamp is written last, so an interrupted setup is done again; a lock lets one of several first uses do the work.
 prepare_environment() {
   local kind=$1 stamp
@@ -49,11 +50,14 @@ is_prepared() {
 }
 
 build_environment() {
-  local python=$1 kind=$2 stamp=$3 what=$root
-  if [ "$kind" = dev ]; then
-    what="$root[dev]"
+  local python=$1 kind=$2 stamp=$3 what=$root kinds=("$kind" base) each span='about a minute'
+  if [ "$kind" != base ]; then
+    what="$root[$kind]" span='some minutes: Spark is large'
   fi
-  say "setting up $venv with $("$python" --version) (once; takes about a minute)"
+  if [ "$kind" = dev ]; then
+    kinds+=(spark)
+  fi
+  say "setting up $venv with $("$python" --version) (once; takes $span)"
   # One that another clone or an interrupted setup left behind is built anew, an outdated one is only brought up to date.
   if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/.korvet-root" 2>/dev/null)" != "$root" ]; then
     if [ -e "$venv" ] && [ ! -e "$venv/.korvet-building" ] && [ ! -e "$venv/.korvet-root" ]; then
@@ -61,16 +65,19 @@ build_environment() {
     fi
     mkdir -p "$venv" && touch "$venv/.korvet-building"
     rm -rf "${venv:?}"/*
-    rm -f "$venv"/.korvet-root "$venv"/.korvet-base "$venv"/.korvet-dev
+    rm -f "$venv"/.korvet-root "$venv"/.korvet-base "$venv"/.korvet-spark "$venv"/.korvet-dev
     "$python" -m venv "$venv" || die "could not make $venv: see the lines above"
     printf '%s\n' "$root" >"$venv/.korvet-root"
     rm -f "$venv/.korvet-building"
   fi
-  rm -f "$venv/.korvet-base" "$venv/.korvet-$kind"
+  for each in "${kinds[@]}"; do
+    rm -f "$venv/.korvet-$each"
+  done
   PIP_USER=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$what" ||
     die "could not install korvet's dependencies: see pip's lines above, mend that and try again"
-  printf '%s\n' "$stamp" >"$venv/.korvet-base"
-  printf '%s\n' "$stamp" >"$venv/.korvet-$kind"
+  for each in "${kinds[@]}"; do
+    printf '%s\n' "$stamp" >"$venv/.korvet-$each"
+  done
 }
 
 # need_tools COMMAND:DEBIAN-PACKAGE…: installs what is missing by apt as root (in CI also through sudo), else says so.

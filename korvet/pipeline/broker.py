@@ -170,7 +170,7 @@ class Broker:
         """
         told = self._result(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "groups")
         for error in told.errors:
-            raise self._failed("groups", error)
+            raise self._failed("groups", KafkaException(error))
         return sorted(group.group_id for group in told.valid if group.group_id.startswith(prefix))
 
     def committed(self, group_id: str, *, stable: bool = False) -> dict[Partition, Position]:

@@ -7,13 +7,15 @@ Python's bridge to Java, several deep; what Spark raises itself opens with its m
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from korvet.pipeline.errors import PipelineError
 
 # A line that Python's traceback ends with: the error's full name and its text.
 _OURS: Final = re.compile(r"^\s*(?:[\w.$]+: )*korvet\.[\w.]+: (?P<text>\S.*)$", re.MULTILINE)
-_CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(?P<text>\S.*)$", re.MULTILINE)
+_CAUSE: Final = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
+_CALLING: Final = "An error occurred while calling"
 _CLASS: Final = re.compile(r"^(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:: |$)")
 _MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError\S*")
 _MAX_CHARACTERS: Final = 500
@@ -21,9 +23,11 @@ _MAX_CHARACTERS: Final = 500
 
 def failure(error: BaseException) -> PipelineError:
     """The error as one of korvet's own: itself, the one of korvet's that it wraps, or Spark's message in a line."""
-    if isinstance(error, PipelineError):
-        return error
-    text = _text(error)
+    chain = list(_chain(error))
+    for each in chain:
+        if isinstance(each, PipelineError):
+            return each
+    text = "\n".join(str(each) or type(each).__name__ for each in chain)
     ours = _OURS.search(text)
     if ours is not None:
         return PipelineError(ours["text"].strip())
@@ -32,28 +36,30 @@ def failure(error: BaseException) -> PipelineError:
     return PipelineError(f"Spark: {_first_line(text)}")
 
 
-def _text(error: BaseException) -> str:
-    """All that the error tells, its causes in Python and in Java included."""
-    parts: list[str] = []
-    seen: set[int] = set()
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it came of."""
     at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        seen.add(id(at))
-        parts.append(str(at) or type(at).__name__)
+    while at is not None:
+        yield at
         at = at.__cause__ or at.__context__
-    return "\n".join(parts)
 
 
 def _first_line(text: str) -> str:
-    """The first line that says something: of a Python traceback its last one, else the innermost cause, if told."""
+    """What happened, and where Java tells of a cause within, that too; of a Python traceback its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = lines[0] if lines else "it failed and gave no reason"
     if "Traceback (most recent call last)" in text:
-        told = _end_of_traceback(lines) or told
-    elif told.startswith("An error occurred while calling"):
-        causes = _CAUSE.findall(text)
-        told = causes[-1] if causes else (lines[1] if len(lines) > 1 else told)
-    return _CLASS.sub("", told)[:_MAX_CHARACTERS] or told
+        lines = [_end_of_traceback(lines) or lines[0]]
+    elif lines and lines[0].startswith(_CALLING):
+        lines = [line.lstrip(": ") for line in lines[1:]]
+    told = _without_class(lines[0]) if lines else "it failed and gave no reason"
+    causes = [_without_class(cause) for cause in _CAUSE.findall(text)]
+    if causes and causes[-1] not in told:
+        told = f"{told.rstrip('.')}: {causes[-1]}"
+    return told[:_MAX_CHARACTERS]
+
+
+def _without_class(line: str) -> str:
+    return _CLASS.sub("", line) or line
 
 
 def _end_of_traceback(lines: list[str]) -> str | None:

@@ -20,6 +20,12 @@ _TIME: Final[dict[str, Any]] = {
     "minLength": 2,
     "description": 'a time such as "2026-01-31T12:00:00+01:00", or how long ago, such as "24h"',
 }
+_OFFSET: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_OFFSETS: Final[dict[str, Any]] = {
+    "type": "array",
+    "items": {"type": "string", "pattern": r"^(\d+:)?\d+$", "description": 'an offset, "N" or "PARTITION:N"'},
+    "description": "a list of offsets",
+}
 _BOOLEAN: Final[dict[str, Any]] = {"type": "boolean"}
 _SETTINGS: Final[dict[str, Any]] = {
     "type": "object",
@@ -44,9 +50,14 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "to": _TEXT,
         "name": _TEXT,
         "rate": {"type": "number", "exclusiveMinimum": 0, "description": "records per second, more than 0"},
-        "create": {**_BOOLEAN, "default": False},
+        "partitions": {"type": "array", "items": _OFFSET, "description": "a list of numbers"},
+        "from-offset": _OFFSETS,
+        "to-offset": _OFFSETS,
         "from-time": _TIME,
         "to-time": _TIME,
+        "version": _OFFSET,
+        "create": {**_BOOLEAN, "default": False},
+        "into-archived": {**_BOOLEAN, "default": False},
     },
     "report": {
         "topics": _NAMES,
@@ -61,6 +72,9 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
     },
     "maintain": {
         "topics": _NAMES,
+        "retention": {**_DURATION, "default": "168h"},
+        "force": {**_BOOLEAN, "default": False},
+        "file-size": {**_NUMBER, "default": 128},
     },
 }
 SETTINGS_TABLES: Final = ("spark", "kafka")

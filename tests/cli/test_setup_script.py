@@ -39,9 +39,9 @@ class Clone:
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
 
-    def start(self, command: Path | None = None, **environment: str) -> subprocess.Popen[str]:
+    def start(self, command: Path | None = None, verb: str = "topics", **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [str(command or self.root / "scripts" / "korvet"), "topics"],
+            [str(command or self.root / "scripts" / "korvet"), verb],
             env={"PATH": os.environ["PATH"], "KORVET_PYTHON": sys.executable, **environment},
             cwd="/",
             stdout=subprocess.PIPE,
@@ -49,9 +49,9 @@ class Clone:
             text=True,
         )
 
-    def run(self, command: Path | None = None, **environment: str) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr of ``scripts/korvet topics``."""
-        process = self.start(command, **environment)
+    def run(self, command: Path | None = None, verb: str = "topics", **environment: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of ``scripts/korvet topics`` or another verb."""
+        process = self.start(command, verb, **environment)
         out, err = process.communicate(timeout=60)
         return process.returncode, out, err
 
@@ -72,6 +72,17 @@ def test_first_use_installs_and_later_uses_do_not(clone: Clone) -> None:
     assert (code, out, clone.installs) == (0, "korvet topics\n", 1)
     assert err.startswith(f"korvet: setting up {clone.root}/.venv with Python 3.")
     assert err.count("\n") == 1
+    assert clone.run() == (0, "korvet topics\n", "")
+    assert clone.installs == 1
+
+
+def test_first_use_of_the_pipeline_installs_its_extra(clone: Clone) -> None:
+    clone.run()
+    code, out, err = clone.run(verb="pipeline")
+    assert (code, out) == (0, "korvet pipeline\n")
+    assert "takes some minutes" in err
+    assert f"--editable {clone.root}[spark]\n" in (clone.bin / "asked").read_text()
+    assert clone.run(verb="pipeline") == (0, "korvet pipeline\n", "")
     assert clone.run() == (0, "korvet topics\n", "")
     assert clone.installs == 1
 

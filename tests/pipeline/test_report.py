@@ -231,4 +231,3 @@ def test_page_without_figures_says_so() -> None:
     page = Page(html_page(empty))
     assert "There is nothing to report on." in page.texts
     assert page.pictures == []
-

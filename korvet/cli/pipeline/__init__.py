@@ -6,6 +6,7 @@ import click
 
 from korvet.cli.pipeline.archive import archive
 from korvet.cli.pipeline.job import job
+from korvet.cli.pipeline.maintain import maintain
 from korvet.cli.pipeline.replay import replay
 from korvet.cli.pipeline.report import report
 
@@ -18,5 +19,5 @@ def pipeline() -> None:
     """
 
 
-for command in (archive, replay, report, job):
+for command in (archive, replay, report, maintain, job):
     pipeline.add_command(command)

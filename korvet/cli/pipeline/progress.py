@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from korvet.pipeline.archive import ArchiveProgress
+    from korvet.pipeline.lake.maintain import TableMaintained
     from korvet.pipeline.replay import ReplayProgress
 
 log = structlog.get_logger()
@@ -88,6 +89,17 @@ def replay_progress(common: Common) -> Iterator[Callable[[ReplayProgress], None]
         yield show
 
 
+@contextmanager
+def maintain_progress(common: Common) -> Iterator[Callable[[TableMaintained], None]]:
+    """Takes each table that is done."""
+    if not is_live(common):
+        yield _log_table
+        return
+    console = _console()
+    with console.status("maintaining tables"):
+        yield lambda done: console.print(f"{done.table}: done", markup=False, highlight=False)
+
+
 def _console() -> Console:
     from rich.console import Console
 
@@ -128,3 +140,7 @@ def _log_replay(told: ReplayProgress) -> None:
         total=told.total,
         records_per_s=round(told.records_per_s, 1),
     )
+
+
+def _log_table(done: TableMaintained) -> None:
+    log.info("maintained", table=done.table, files_compacted=done.files_compacted, files_written=done.files_written)

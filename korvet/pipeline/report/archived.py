@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
+from korvet.pipeline.lake import files
 from korvet.pipeline.lake.layout import Lake
 from korvet.pipeline.report.figures import Day, Interval
 
@@ -26,13 +27,8 @@ def archived_topics(spark: SparkSession, lake: str) -> list[str]:
 
     :raises PipelineError: where the lake cannot be listed, or has no table at all.
     """
-    jvm: Any = spark._jvm
-    try:
-        path = jvm.org.apache.hadoop.fs.Path(Lake(lake).raw("*") + "/_delta_log")
-        found = path.getFileSystem(spark._jsc.hadoopConfiguration()).globStatus(path)
-    except Py4JJavaError as error:
-        raise PipelineError(f"lake {lake}: it cannot be listed: {failure(error)}") from None
-    topics = sorted(str(status.getPath().getParent().getParent().getName()) for status in found or ())
+    logs = {topic: f"{Lake(lake).raw(topic)}/_delta_log" for topic in files.directories(spark, lake)}
+    topics = sorted(topic for topic, log in logs.items() if files.kind(spark, log) == "directory")
     if not topics:
         raise PipelineError(f"lake {lake}: there is no archived topic in it; archive one, or name another lake")
     return topics
@@ -71,7 +67,7 @@ def days(spark: SparkSession, tables: Mapping[str, str]) -> list[Day]:
 
     :raises PipelineError: where a table cannot be read.
     """
-    parts = [_files(spark, topic, path) for topic, path in tables.items()]
+    parts = [_files_of(spark, topic, path) for topic, path in tables.items()]
     if not parts:
         return []
     rows = (
@@ -107,17 +103,17 @@ def _size() -> Column:
 def _table(spark: SparkSession, path: str) -> DataFrame:
     try:
         return spark.read.format("delta").load(path)
-    except PySparkException as error:
+    except (Py4JJavaError, PySparkException) as error:
         raise PipelineError(f"{path}: it cannot be read: {failure(error)}") from None
 
 
-def _files(spark: SparkSession, topic: str, path: str) -> DataFrame:
+def _files_of(spark: SparkSession, topic: str, path: str) -> DataFrame:
     """A row for each file of the table's newest version. Delta's public interface tells only their sum."""
     jvm: Any = spark._jvm
     none = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    files = DataFrame(log.update(False, none, none).allFiles().toDF(), spark)
-    return files.select(
+    rows = DataFrame(log.update(False, none, none).allFiles().toDF(), spark)
+    return rows.select(
         F.lit(topic).alias("topic"),
         F.col("partitionValues")["date"].cast("date").alias("date"),
         F.get_json_object("stats", "$.numRecords").cast("long").alias("records"),

@@ -1,0 +1,90 @@
+"""``korvet pipeline maintain``: the lake's tables kept fit to be read."""
+
+from __future__ import annotations
+
+import click
+
+from korvet.cli.options import as_json
+from korvet.cli.output import say_error, show_json, show_table
+from korvet.cli.pipeline.options import Common, Duration, common, lake
+
+_FAILED, _WORK_IS_LEFT = 1, 130
+_S_PER_HOUR = 3600
+_BYTES_PER_MIB = 1 << 20
+
+
+@click.command()
+@lake
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic's tables. May be given again.")
+@click.option(
+    "--retention",
+    type=Duration(),
+    default="168h",
+    show_default=True,
+    metavar="7d",
+    help="Delete files that no version of the last so long needs.",
+)
+@click.option("--force", is_flag=True, help="Even where that is less than a week.")
+@click.option(
+    "--file-size",
+    type=click.IntRange(1),
+    default=128,
+    show_default=True,
+    metavar="MIB",
+    help="About how large files become.",
+)
+@as_json
+@common
+def maintain(
+    common: Common,
+    lake: str,
+    topics: tuple[str, ...],
+    retention: float,
+    force: bool,
+    file_size: int,
+    as_json: bool,
+) -> None:
+    """Make large files of small ones, and delete those that are not needed any more.
+
+    Archives may run meanwhile. Ctrl-C ends it after the table that it is at.
+    """
+    from korvet.cli.pipeline.progress import log_to_stderr, maintain_progress
+    from korvet.cli.pipeline.running import spark_session, stoppable
+
+    log_to_stderr(common)
+    with spark_session(common, "maintain") as spark:
+        from korvet.pipeline.lake.maintain import MaintainConfig
+        from korvet.pipeline.lake.maintain import maintain as run
+
+        config = MaintainConfig(
+            lake=lake,
+            topics=topics,
+            retention_hours=retention / _S_PER_HOUR,
+            force=force,
+            file_bytes=file_size * _BYTES_PER_MIB,
+        )
+        with stoppable() as stop, maintain_progress(common) as progress:
+            result = run(spark, config, stop=stop, progress=progress)
+        was_cut = stop.is_set()
+    tables = sorted(result.tables.values(), key=lambda done: done.table)
+    if as_json:
+        show_json(
+            [
+                {
+                    "table": done.table,
+                    "files_compacted": done.files_compacted,
+                    "files_written": done.files_written,
+                    "error": None if done.error is None else str(done.error),
+                }
+                for done in tables
+            ]
+        )
+    else:
+        show_table(
+            ["TABLE", "FILES COMPACTED", "INTO"],
+            [(done.table, done.files_compacted, done.files_written) for done in tables],
+        )
+    for error in result.failed.values():
+        say_error(str(error))
+    if result.failed or was_cut:
+        raise click.exceptions.Exit(_FAILED if result.failed else _WORK_IS_LEFT)

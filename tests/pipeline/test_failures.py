@@ -1,0 +1,94 @@
+"""Of all that Spark tells about a failure, a user gets the sentence that says what happened."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import Row
+
+from korvet.pipeline.errors import PipelineError, UnknownTopic
+from korvet.pipeline.failures import failure
+
+IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/x/korvet/pipeline/source/fetch.py", line 1, in read
+    raise UnknownTopic("x")
+korvet.pipeline.errors.UnknownTopic: topic orders: it does not exist at 127.0.0.1:9092
+
+	at org.apache.spark.api.python.BasePythonRunner.x(PythonRunner.scala:1)
+"""
+IN_JAVA = """An error occurred while calling o53.save.
+: org.apache.spark.SparkException: Job aborted.
+	at org.apache.spark.sql.X.y(Z.scala:1)
+Caused by: java.io.IOException: No space left on device
+	... 21 more
+"""
+IN_PYTHON = """[PYTHON_STREAMING] failed
+Traceback (most recent call last):
+  File "x.py", line 1, in y
+    1 / 0
+ZeroDivisionError: division by zero
+"""
+OUT_OF_MEMORY = (
+    "An error occurred while calling o5.collect.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x.y(Z)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (IN_A_TASK, "topic orders: it does not exist at 127.0.0.1:9092"),
+        (IN_JAVA, "Spark: Job aborted: No space left on device"),
+        (IN_PYTHON, "Spark: ZeroDivisionError: division by zero"),
+        (OUT_OF_MEMORY, "Spark ran out of memory; give it more, for example with --conf spark.driver.memory=4g"),
+        ("", "Spark: RuntimeError"),
+    ],
+)
+def test_what_is_told_becomes_a_sentence(text: str, sentence: str) -> None:
+    assert str(failure(RuntimeError(text))) == sentence
+
+
+def test_errors_of_the_pipeline_stay_what_they_are() -> None:
+    error = UnknownTopic("topic x: it does not exist")
+    assert failure(error) is error
+
+
+def test_error_of_the_pipeline_within_another_one_is_found() -> None:
+    try:
+        try:
+            raise PipelineError("lake x: it is away")
+        except PipelineError as inner:
+            raise RuntimeError("the query ended") from inner
+    except RuntimeError as error:
+        assert str(failure(error)) == "lake x: it is away"
+
+
+def refuse(row: Row) -> None:
+    raise PipelineError("record 7: it is not as it must be")
+
+
+def refuse_batch(batch: DataFrame, batch_id: int) -> None:
+    raise PipelineError("batch: it is not as it must be")
+
+
+def test_error_raised_by_a_task_is_told_as_it_was_raised(spark: SparkSession) -> None:
+    with pytest.raises(Exception) as caught:
+        spark.range(1).foreach(refuse)
+    assert str(failure(caught.value)) == "record 7: it is not as it must be"
+
+
+def test_error_raised_for_a_batch_of_a_query_is_told_as_it_was_raised(spark: SparkSession) -> None:
+    rows = spark.readStream.format("rate").load()
+    query = rows.writeStream.foreachBatch(refuse_batch).trigger(availableNow=True).start()
+    with pytest.raises(Exception) as caught:
+        query.awaitTermination(60)
+    assert str(failure(caught.value)) == "batch: it is not as it must be"
+
+
+def test_error_of_spark_itself_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException) as caught:
+        spark.read.parquet("/nowhere/at/all")
+    told = str(failure(caught.value))
+    assert told.startswith("Spark: [PATH_NOT_FOUND] Path does not exist: file:/nowhere/at/all")
+    assert "\n" not in told
