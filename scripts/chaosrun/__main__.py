@@ -19,6 +19,7 @@ from rich.table import Table
 from scripts.chaosrun.bank.run import CLAIMS as BANK_CLAIMS
 from scripts.chaosrun.bank.run import Kept, keep
 from scripts.chaosrun.faults import FAULTS, Fault
+from scripts.chaosrun.pipeline.archive import Archived, keep_archives
 from scripts.chaosrun.run import CLAIMS, Shown, staged
 from scripts.chaosrun.stage import TOPOLOGIES
 from tests.support.redis import Kind
@@ -82,33 +83,47 @@ def _keep_bank(console: Console, seconds: float, seed: int, kind: Kind, director
     return kept.stands
 
 
+def archive_table(runs: Sequence[Archived]) -> Table:
+    """A row for each run."""
+    found = Table(title="Archives under kill -9", title_justify="left")
+    for heading in ("source", "records", "seconds", "what happened", "batches", "duplicates", "violations"):
+        found.add_column(heading, justify="left" if heading in ("source", "what happened") else "right")
+    for run in runs:
+        source = f"{run.source}, without application transactions" if run.is_control else run.source
+        found.add_row(
+            source, f"{run.records:,}", f"{run.seconds:.0f}", run.did, str(run.batches), f"{run.duplicates:,}",
+            "these are meant" if run.is_control and run.holds else str(len(run.violations)),
+        )  # fmt: skip
+    return found
+
+
+def _keep_archives(console: Console, records: int, seed: int, kind: Kind, directory: Path | None) -> bool:
+    runs = keep_archives(
+        records=records, seed=seed, kind=kind, directory=directory, tell=lambda text: click.echo(text, err=True)
+    )
+    console.print(archive_table(runs))
+    for run in runs:
+        for violation in [] if run.is_control else run.violations:
+            console.print(f"[red]archive[/] with source {run.source}: {violation}", highlight=False)
+    return all(run.holds for run in runs)
+
+
 def _chosen(names: Sequence[str]) -> list[Fault]:
     return [fault for fault in FAULTS if not names or fault.name in names]
 
 
-@click.command(help=re.sub(r"\n +", " ", __doc__ or ""))
-@click.option("--fault", "names", multiple=True, type=click.Choice(NAMES), help="Only this one; may be repeated.")
-@click.option("--bank", is_flag=True, help="Transactions under kill -9, and no other fault.")
-@click.option(
-    "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long a fault, or the bank, lasts."
-)
-@click.option("--seed", default=1, show_default=True, help="Of what is left to chance.")
-@click.option("--redis", "kind", default="valkey", show_default=True, type=click.Choice(["valkey", "redis"]))
-@click.option(
-    "--session-ms", default=10_000, show_default=True, type=click.IntRange(6_000), help="Session timeout of members."
-)
-@click.option(
-    "--keep", "directory", type=click.Path(path_type=Path, file_okay=False), help="Leave journals and logs there."
-)
-def main(
-    names: tuple[str, ...], bank: bool, seconds: float, seed: int, kind: Kind, session_ms: int, directory: Path | None
-) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    if bank:
-        raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory))
+def _play(
+    console: Console,
+    chosen: Sequence[Fault],
+    seconds: float,
+    seed: int,
+    kind: Kind,
+    session_ms: int,
+    directory: Path | None,
+) -> bool:
     shown: list[Shown] = []
     for topology in TOPOLOGIES:
-        faults = [fault for fault in _chosen(names) if fault.topology == topology]
+        faults = [fault for fault in chosen if fault.topology == topology]
         if not faults:
             continue
         place = directory / topology if directory else None
@@ -124,8 +139,45 @@ def main(
         for claim, violations in each.violations.items():
             for violation in violations:
                 console.print(f"[red]{each.fault}[/]: {CLAIMS[claim]}: {violation}", highlight=False)
-    if not all(each.holds for each in shown):
-        raise SystemExit(1)
+    return all(each.holds for each in shown)
+
+
+@click.command(help=re.sub(r"\n +", " ", __doc__ or ""))
+@click.option("--fault", "names", multiple=True, type=click.Choice(NAMES), help="Only this one; may be repeated.")
+@click.option("--archive", is_flag=True, help="Archives of topics in a lake under kill -9, and no other fault.")
+@click.option(
+    "--records", default=1_000_000, show_default=True, type=click.IntRange(10_000), help="How many are archived."
+)
+@click.option("--bank", is_flag=True, help="Transactions under kill -9, and no other fault.")
+@click.option(
+    "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long a fault, or the bank, lasts."
+)
+@click.option("--seed", default=1, show_default=True, help="Of what is left to chance.")
+@click.option("--redis", "kind", default="valkey", show_default=True, type=click.Choice(["valkey", "redis"]))
+@click.option(
+    "--session-ms", default=10_000, show_default=True, type=click.IntRange(6_000), help="Session timeout of members."
+)
+@click.option(
+    "--keep", "directory", type=click.Path(path_type=Path, file_okay=False), help="Leave journals and logs there."
+)
+def main(
+    names: tuple[str, ...],
+    archive: bool,
+    records: int,
+    bank: bool,
+    seconds: float,
+    seed: int,
+    kind: Kind,
+    session_ms: int,
+    directory: Path | None,
+) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if archive:
+        raise SystemExit(not _keep_archives(console, records, seed, kind, directory))
+    if bank:
+        raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory))
+    faults = _chosen(names)
+    raise SystemExit(not _play(console, faults, seconds, seed, kind, session_ms, directory))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,374 @@
+"""Archives of two topics while everything under them is killed: every record is in the lake once.
+
+Two producers write numbered records, one of them in transactions. Meanwhile the driver's process group is killed (-9):
+at any moment, and after a table is written and before Spark notes that in its checkpoint; the front-end and Redis are
+killed; and the checkpoint is deleted once. At the end the tables are compared with what the producers were told.
+
+The control does without application transactions and leaves no row out: it has to show duplicates.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.lake import Lake
+from korvet.pipeline.session import make_session
+from scripts.chaosrun.pipeline.driver import Job
+from scripts.chaosrun.pipeline.producing import PARTITIONS, PLAIN, TOPICS, TRANSACTED, value
+from scripts.chaosrun.processes import ROOT
+from scripts.chaosrun.stage import DURABLE, MEMORY
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.kafka import fetch_dependencies
+from tests.support.redis import Kind, Server, running_server
+
+Source = Literal["korvet", "kafka"]
+Fault = Literal["driver", "write", "front-end", "Redis", "checkpoint"]
+FULL: Final[tuple[Fault, ...]] = (
+    "driver", "write", "front-end", "driver", "Redis", "write", "checkpoint", "driver", "front-end", "Redis", "driver",
+)  # fmt: skip
+SHORT: Final[tuple[Fault, ...]] = ("write", "driver")
+CONTROL: Final[tuple[Fault, ...]] = ("write",)
+WITHIN_S: Final = 300.0
+THROUGH_S: Final = 1800.0
+_CONTROL_RECORDS: Final = 100_000
+_RECORDS_PER_S: Final = 8000.0
+
+
+class ChaosError(Exception):
+    """The run did not get to its end."""
+
+
+@dataclass(kw_only=True)
+class Archived:
+    """What happened, and what is wrong in the lake. ``duplicates`` are rows more than one of an offset."""
+
+    source: Source
+    records: int
+    seconds: float = 0.0
+    happened: Counter[str] = field(default_factory=Counter)
+    batches: int = 0
+    is_control: bool = False
+    duplicates: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Nothing is wrong; or, of a control, what it is there to show was seen."""
+        return self.duplicates > 0 if self.is_control else not self.violations
+
+    @property
+    def did(self) -> str:
+        return ", ".join(f"{what} {count}" for what, count in sorted(self.happened.items()))
+
+
+class Driver:
+    """A process with an archive, started again and again."""
+
+    def __init__(self, job: Job, log: Path) -> None:
+        self.job, self._log = job, log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def start(self) -> None:
+        self.job.hold.unlink(missing_ok=True)
+        self.job.held.unlink(missing_ok=True)
+        self.starts += 1
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "scripts.chaosrun.pipeline.driver", self.job.to_json()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
+    def batches(self) -> int:
+        """How many were told, over all starts."""
+        return self._log.read_bytes().count(b'{"topic": ') if self._log.exists() else 0
+
+    def kill(self) -> None:
+        """The whole group at once: Python and Java."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:] if self._log.exists() else ""
+
+
+class Run:
+    """One run on its stage."""
+
+    def __init__(self, broker: KorvetServer, redis: Server, driver: Driver, seed: int, result: Archived) -> None:
+        self._broker, self._redis, self._driver, self._result = broker, redis, driver, result
+        self._chance = random.Random(seed)
+
+    def strike(self, fault: Fault) -> None:
+        """Wait until the archive is at work, and do it."""
+        self._await_batches(1)
+        {
+            "driver": self._kill_driver,
+            "write": self._kill_after_write,
+            "front-end": self._kill_frontend,
+            "Redis": self._kill_redis,
+            "checkpoint": self._forget,
+        }[fault]()
+
+    def finish(self) -> None:
+        """Let the archive end by itself, when nothing more comes."""
+        self._driver.kill()
+        self._driver.job = _once(self._driver.job)
+        deadline = time.monotonic() + THROUGH_S
+        self._driver.start()
+        while (code := self._driver.exit_code) is None:
+            if time.monotonic() > deadline:
+                raise ChaosError(f"the archive does not end:\n{self._driver.last_words()}")
+            time.sleep(0.1)
+        if code:
+            raise ChaosError(f"the archive failed:\n{self._driver.last_words()}")
+
+    def _kill_driver(self) -> None:
+        time.sleep(self._chance.uniform(0, 3))
+        self._driver.kill()
+        self._result.happened["driver killed"] += 1
+        self._driver.start()
+
+    def _kill_after_write(self) -> None:
+        self._driver.job.hold.touch()
+        self._until(self._driver.job.held.exists, "no batch is written")
+        self._driver.kill()
+        self._result.happened["driver killed between write and checkpoint"] += 1
+        self._driver.start()
+
+    def _kill_frontend(self) -> None:
+        self._broker.kill()
+        time.sleep(self._chance.uniform(0, 2))
+        self._broker.start()
+        self._result.happened["front-end killed"] += 1
+
+    def _kill_redis(self) -> None:
+        self._redis.kill()
+        time.sleep(self._chance.uniform(0, 2))
+        self._redis.start()
+        self._result.happened["Redis killed"] += 1
+
+    def _forget(self) -> None:
+        self._driver.kill()
+        lake = Lake(self._driver.job.lake)
+        for topic in self._driver.job.topics:
+            shutil.rmtree(lake.checkpoint(topic), ignore_errors=True)
+        self._result.happened["checkpoints deleted"] += 1
+        self._driver.start()
+
+    def _await_batches(self, more: int) -> None:
+        before = self._driver.batches()
+        self._until(lambda: self._driver.batches() >= before + more, "the archive does nothing")
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not condition():
+            if self._driver.exit_code is not None:
+                self._result.happened["driver ended by itself"] += 1
+                hold = self._driver.job.hold.exists()
+                self._driver.start()
+                if hold:
+                    self._driver.job.hold.touch()
+            if time.monotonic() > deadline:
+                raise ChaosError(f"{what}:\n{self._driver.last_words()}")
+            time.sleep(0.05)
+
+
+def run_archive(
+    *,
+    source: Source,
+    records: int,
+    faults: tuple[Fault, ...],
+    jars: str,
+    directory: Path,
+    spark: Callable[[], SparkSession],
+    per_s: float = 50_000.0,
+    most_offsets: int = 20_000,
+    seed: int = 1,
+    is_control: bool = False,
+    kind: Kind = "valkey",
+    tell: Callable[[str], None] = lambda text: None,
+) -> Archived:
+    """Archive so many records while the faults happen in turn, and look at the tables.
+
+    :param per_s: how many records are produced in a second.
+    :param spark: makes the session that looks at the tables, when no driver runs any more.
+    """
+    result = Archived(source=source, records=records, is_control=is_control)
+    began = time.monotonic()
+    with _stage(kind) as (redis, broker), ExitStack() as stack:
+        scratch = directory / "scratch"
+        scratch.mkdir(parents=True)
+        job = Job(
+            bootstrap=broker.bootstrap, lake=str(directory / "lake"), topics=TOPICS, source=source, jars=jars,
+            scratch=str(scratch), most_offsets=most_offsets, every_s=0.5, is_control=is_control,
+        )  # fmt: skip
+        with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+            for topic in TOPICS:
+                admin.create_topic(topic, PARTITIONS, {})
+        producers = [stack.enter_context(_producer(topic, broker, records, per_s, directory)) for topic in TOPICS]
+        driver = Driver(job, directory / "driver.log")
+        stack.callback(driver.kill)
+        driver.start()
+        run = Run(broker, redis, driver, seed, result)
+        for fault in faults:
+            run.strike(fault)
+            tell(f"{result.did}; {driver.batches()} batches")
+        for producer in producers:
+            if producer.wait(THROUGH_S):
+                raise ChaosError(f"a producer failed: {(directory / 'producers.log').read_text()[-2000:]}")
+        tell("all is produced")
+        run.finish()
+        result.batches = driver.batches()
+    judge(spark(), Lake(job.lake), directory, result)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) -> None:
+    """Compare the tables with what the producers were told."""
+    number_of = F.udf(value, "binary")
+    for topic in TOPICS:
+        rows = spark.read.format("delta").load(lake.raw(topic)).withColumn("count", F.lit(1))
+        told = spark.read.parquet(str(directory / f"{topic}.parquet"))
+        places = rows.groupBy("topic", "partition", "offset").agg(F.sum("count").alias("count")).persist()
+        total = places.agg(F.coalesce(F.sum("count"), F.lit(0)), F.count("*")).first()
+        assert total is not None
+        result.duplicates += total[0] - total[1]
+        matched = told.join(places, ["topic", "partition", "offset"], "full_outer")
+        _note(result, f"{topic}: acknowledged, and not in the lake", matched.where("count is null"))
+        _note(result, f"{topic}: in the lake, and never acknowledged", matched.where("number is null"))
+        _note(result, f"{topic}: in the lake more than once", places.where("count > 1"))
+        contents = rows.join(told, ["topic", "partition", "offset"]).where(
+            (F.col("value") != number_of("number"))
+            | (F.col("key") != F.concat(F.lit("key "), F.col("number").cast("string")).cast("binary"))
+            | (F.col("headers")[0]["value"] != F.col("number").cast("string").cast("binary"))
+        )
+        _note(result, f"{topic}: with other contents", contents)
+        numbers = told.agg(F.count("*"), F.count_distinct("number")).first()
+        assert numbers is not None
+        if list(numbers) != [result.records // 2] * 2:
+            result.violations.append(f"{topic}: {list(numbers)} acknowledged of {result.records // 2}")
+        places.unpersist()
+
+
+def _note(result: Archived, what: str, found: DataFrame) -> None:
+    if count := found.count():
+        result.violations.append(f"{what}: {count:,}, as {found.drop('key', 'value').first()}")
+
+
+@contextmanager
+def _stage(kind: Kind) -> Iterator[tuple[Server, KorvetServer]]:
+    """Redis, which loses nothing, and a front-end."""
+    with ExitStack() as stack:
+        data = stack.enter_context(tempfile.TemporaryDirectory(prefix="kv", dir=MEMORY if MEMORY.is_dir() else None))
+        redis = stack.enter_context(running_server(kind, options=DURABLE, directory=Path(data)))
+        yield redis, stack.enter_context(running_broker(redis_url=redis.url))
+
+
+@contextmanager
+def _producer(
+    topic: str, broker: KorvetServer, records: int, per_s: float, directory: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    middle = records // 2
+    numbers = {PLAIN: (0, middle), TRANSACTED: (middle, 2 * middle)}[topic]
+    job: dict[str, Any] = {
+        "topic": topic,
+        "bootstrap": broker.bootstrap,
+        "numbers": numbers,
+        "per_s": per_s / 2,
+        "acknowledged": str(directory / f"{topic}.parquet"),
+    }
+    with open(directory / "producers.log", "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scripts.chaosrun.pipeline.producing", json.dumps(job)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _once(job: Job) -> Job:
+    """The same, to archive what is there and end."""
+    told = json.loads(job.to_json())
+    return Job.from_json(json.dumps({**told, "every_s": None, "most_offsets": 10_000_000}))
+
+
+def spark_jars() -> str:
+    """Delta and the stock Kafka connector, fetched once."""
+    found = fetch_dependencies(ROOT / "tests" / "pipeline" / "spark-pom.xml", ROOT / ".cache" / "spark-4.2.0-jars")
+    return ",".join(sorted(str(path) for path in found.glob("*.jar")))
+
+
+def keep_archives(
+    *, records: int, seed: int, kind: Kind, directory: Path | None, tell: Callable[[str], None]
+) -> list[Archived]:
+    """The whole matrix for both sources, each with its control.
+
+    :param directory: where tables and logs stay, else they go.
+    """
+    jars = spark_jars()
+    found = []
+    with ExitStack() as stack:
+        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        for source in get_args(Source):
+            for is_control in (True, False):
+                name = f"{source}{', control' if is_control else ''}"
+                tell(f"archive with source {name}")
+                run = run_archive(
+                    source=source,
+                    records=_CONTROL_RECORDS if is_control else records,
+                    faults=CONTROL if is_control else FULL,
+                    jars=jars,
+                    directory=place / name.replace(", ", "-"),
+                    spark=lambda: _session(jars),
+                    per_s=_RECORDS_PER_S,
+                    seed=seed,
+                    is_control=is_control,
+                    kind=kind,
+                    tell=tell,
+                )
+                tell(f"{run.records:,} records, {run.did}: {run.duplicates:,} duplicates, {run.violations}")
+                found.append(run)
+        if (session := SparkSession.getActiveSession()) is not None:
+            session.stop()
+    return found
+
+
+def _session(jars: str) -> SparkSession:
+    settings = {"spark.jars": jars, "spark.driver.memory": "1g", "spark.log.level": "ERROR"}
+    return make_session("archive under chaos", "local[2]", settings)

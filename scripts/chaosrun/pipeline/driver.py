@@ -1,0 +1,145 @@
+"""A driver of Spark with an archive, to be killed: one process group with its Java virtual machine.
+
+It tells of each batch on stdout, as a line of JSON. While the job's file ``hold`` is there, it stops after the next
+batch is written and before Spark notes that in its checkpoint, makes the file ``held``, and waits to be killed.
+"""
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pyspark.sql import DataFrame
+
+from korvet.pipeline.archive import ArchiveConfig, ArchiveProgress, archive, query
+from korvet.pipeline.archive import batch as batches
+from korvet.pipeline.archive.batch import Batch, TopicWriter
+from korvet.pipeline.lake import Proven, read_proven
+from korvet.pipeline.lake.table import Table
+from korvet.pipeline.session import make_session
+
+HELD_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the driver does. ``is_control``: without the application's transactions, and with no row left out."""
+
+    bootstrap: str
+    lake: str
+    topics: tuple[str, ...]
+    source: Literal["korvet", "kafka"]
+    jars: str
+    scratch: str
+    most_offsets: int
+    every_s: float | None
+    is_control: bool
+
+    @property
+    def hold(self) -> Path:
+        return Path(self.scratch) / "hold"
+
+    @property
+    def held(self) -> Path:
+        return Path(self.scratch) / "held"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        told: dict[str, Any] = json.loads(text)
+        return cls(**{**told, "topics": tuple(told["topics"])})
+
+
+class Careless(Table):
+    """Writes what it is given, and asks nobody."""
+
+    def claim(self, topic: str, topic_id: str, checkpoint: str) -> None:
+        pass
+
+    def append(self, rows: DataFrame, proven: Proven) -> int:
+        proven = replace(proven, generation=1)
+        rows.write.format("delta").mode("append").partitionBy("date").option("userMetadata", proven.to_json()).save(
+            self.path
+        )
+        self.proven = read_proven(self._spark, self.path)
+        return 0 if self.proven is None else self.proven.rows
+
+
+class Holding(TopicWriter):
+    """Waits to be killed when a batch is written, where the job wants it."""
+
+    job: Job
+
+    def _archive(self, rows: DataFrame, batch_id: int) -> None:
+        super()._archive(rows, batch_id)
+        if self.job.hold.exists():
+            self.job.held.write_text(str(batch_id))
+            time.sleep(HELD_S)
+
+
+class CarelessWriter(Holding):
+    """Takes every batch for a new one."""
+
+    def _is_archived(self, batch: Batch) -> bool:
+        return False
+
+    def _check_gap(self, batch: Batch) -> None:
+        pass
+
+
+def _put_in_place(job: Job) -> None:
+    Holding.job = job
+    places: list[tuple[Any, str, Any]] = [(query, "TopicWriter", CarelessWriter if job.is_control else Holding)]
+    if job.is_control:
+        places += [(batches, "Table", Careless), (batches, "_beyond", lambda records, table, batch: records)]
+    for module, name, stand_in in places:
+        setattr(module, name, stand_in)
+
+
+def _tell(told: Mapping[str, object]) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+def _tell_batch(told: ArchiveProgress) -> None:
+    _tell(asdict(told))
+
+
+def main() -> None:
+    job = Job.from_json(sys.argv[1])
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
+    _put_in_place(job)
+    settings = {
+        "spark.jars": job.jars,
+        "spark.driver.memory": "1g",
+        "spark.local.dir": f"{job.scratch}/local",
+        "spark.sql.warehouse.dir": f"{job.scratch}/warehouse",
+        "spark.log.level": "ERROR",
+    }
+    spark = make_session("archive under chaos", "local[2]", settings)
+    config = ArchiveConfig(
+        bootstrap_servers=job.bootstrap,
+        lake=job.lake,
+        topics=job.topics,
+        source=job.source,
+        every_s=job.every_s,
+        max_offsets_per_trigger=job.most_offsets,
+    )
+    result = archive(spark, config, stop=stop, progress=_tell_batch)
+    spark.stop()
+    failed = {name: str(error) for name, error in result.failed.items()}
+    if failed:
+        _tell({"failed": failed})
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
