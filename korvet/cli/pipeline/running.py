@@ -64,28 +64,41 @@ def spark_session(common: Common, verb: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def _started(common: Common, verb: str) -> Iterator[SparkSession]:
+    """A session that ends with the verb, unless there was one before."""
+    from pyspark.sql import SparkSession
+
     from korvet.pipeline.session import make_session
 
     name = f"korvet pipeline {verb}"
+    if SparkSession.getActiveSession() is not None:
+        yield make_session(name, settings=common.spark)
+        return
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # spark-submit's own: its log goes where the cluster's do.
-        session = make_session(name, None, common.spark)
+        # spark-submit's own JVM: its log goes where the cluster's do.
+        session = make_session(name, settings=common.spark)
     else:
-        _need_java()
-        with _noise_kept(common.debug) as noise:
-            try:
-                session = make_session(name, common.master, common.spark)
-            except Exception as error:
-                if common.debug:
-                    raise
-                raise KorvetError(_why_not_started(noise, error)) from None
-        session.sparkContext.setLogLevel("WARN" if common.debug else "OFF")
+        session = _own_session(common, name)
     try:
         yield session
     finally:
         # Of a JVM that has died nothing is left to stop.
         with suppress(Exception):
             session.stop()
+
+
+def _own_session(common: Common, name: str) -> SparkSession:
+    from korvet.pipeline.session import make_session
+
+    _need_java()
+    with _noise_kept(common.debug) as noise:
+        try:
+            session = make_session(name, common.master, common.spark)
+        except Exception as error:
+            if common.debug:
+                raise
+            raise KorvetError(_why_not_started(noise, error)) from None
+    session.sparkContext.setLogLevel("WARN" if common.debug else "OFF")
+    return session
 
 
 def _need_java() -> None:

@@ -1,0 +1,205 @@
+"""``korvet pipeline`` without Spark: its flags, what stands in for them, and what it says where something is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from korvet.cli import run
+from korvet.cli.pipeline import pipeline, running
+from korvet.errors import ConfigError
+from korvet.settings.file import read_config
+
+Given = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Given:
+    """What a verb's function is told for its flags."""
+    monkeypatch.delenv("KORVET_BOOTSTRAP_SERVER", raising=False)
+
+    def given(verb: str, *flags: str) -> dict[str, Any]:
+        return pipeline.commands[verb].make_context(verb, list(flags)).params
+
+    return given
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "korvet.toml"
+    path.write_text(
+        """
+        [pipeline]
+        bootstrap-server = "broker.example:9092"
+        lake = "lake"
+        [pipeline.spark]
+        spark.driver.memory = "2g"
+        "spark.ui.enabled" = true
+        [pipeline.kafka]
+        security.protocol = "SSL"
+        [pipeline.archive]
+        topics = ["orders", "clicks"]
+        every = "10s"
+        max-offsets-per-trigger = 5000
+        fail-on-data-loss = false
+        schemas = { orders = "orders.json" }
+        [pipeline.replay]
+        topic = "orders"
+        to = "copy"
+        from-offset = ["0:5", "1:7"]
+        [pipeline.report]
+        to = "s3a://figures/lags"
+        since = "2026-01-31T12:00:00+01:00"
+        """
+    )
+    return path
+
+
+def test_file_stands_in_for_flags(given: Given, config: Path) -> None:
+    told = given("archive", "--config", str(config))
+    assert told["bootstrap_server"] == "broker.example:9092"
+    assert told["lake"] == str(config.parent / "lake")
+    assert (told["topics"], told["every"], told["max_offsets_per_trigger"]) == (("orders", "clicks"), 10.0, 5000)
+    assert told["fail_on_data_loss"] is False
+    assert told["spark"] == {"spark.driver.memory": "2g", "spark.ui.enabled": "true"}
+    assert told["kafka"] == {"security.protocol": "SSL"}
+    assert told["schemas"] == {"orders": str(config.parent / "orders.json")}
+
+
+def test_each_verb_has_its_own_table(given: Given, config: Path) -> None:
+    replay = given("replay", "--config", str(config))
+    assert (replay["topic"], replay["to"], replay["from_offset"]) == ("orders", "copy", {0: 5, 1: 7})
+    report = given("report", "--config", str(config))
+    assert (report["to"], report["since"]) == ("s3a://figures/lags", datetime(2026, 1, 31, 11, tzinfo=UTC))
+
+
+def test_flags_win_over_the_file(given: Given, config: Path) -> None:
+    flags = ["--lake", "/there", "--topic", "other", "--every", "1m", "--conf", "spark.driver.memory=4g", "-X", "a=b"]
+    told = given("archive", "--config", str(config), *flags)
+    assert (told["lake"], told["topics"], told["every"]) == ("/there", ("other",), 60.0)
+    assert told["spark"] == {"spark.driver.memory": "4g", "spark.ui.enabled": "true"}
+    assert told["kafka"] == {"security.protocol": "SSL", "a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[pipeline]\nlak = 'x'", "there is no setting 'lak' in [pipeline]; did you mean 'lake'?"),
+        (
+            "[pipeline.archive]\nevery = 10",
+            "pipeline.archive.every: 10 is not allowed; want a text",
+        ),
+        (
+            "[pipeline.archive]\nevery = 'often'",
+            "pipeline.archive.every: 'often' is not allowed; want a duration, for example \"10s\"",
+        ),
+        ("[pipeline.archive]\ntopics = 'x'", "pipeline.archive.topics: 'x' is not allowed; want a list of names"),
+        ("[pipeline.archive]\nsource = 'x'", "pipeline.archive.source: 'x' is not allowed; allowed: kafka, korvet"),
+        ("[pipeline.spark]\na = [1]", "pipeline.spark.a: [1] is not allowed; want a text, a number, true or false"),
+        ("[pipeline.replay]\nrate = 0", "pipeline.replay.rate: 0 is not allowed; want records per second"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_said(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "korvet.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+    assert str(caught.value).startswith(f"{path}: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["archive", "--topic", "x"], "missing option '--lake'; see korvet pipeline archive --help"),
+        (["archive", "--lake", "x"], "missing option '--topic' or '--pattern'; see korvet pipeline archive --help"),
+        (["archive", "--lake", "x", "--every", "often"], "invalid value for '--every': 'often' is no duration"),
+        (["archive", "--lake", "x", "--conf", "y"], "invalid value for '--conf': 'y' is not of the form NAME=VALUE"),
+        (["replay", "--lake", "x", "--topic", "y", "--from-offset", "z"], "invalid value for '--from-offset': 'z' is"),
+        (
+            ["replay", "--lake", "x", "--topic", "y", "--from-time", "noon"],
+            "invalid value for '--from-time': 'noon' is",
+        ),
+        (["archiv"], "no such command 'archiv'"),
+    ],
+)
+def test_what_was_not_understood_is_one_line(
+    flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["pipeline", *flags]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.lower().startswith(f"korvet: {sentence}".lower())
+
+
+def test_times_are_absolute_or_ago(given: Given) -> None:
+    told = given("replay", "--lake", "x", "--topic", "y", "--from-time", "2h", "--to-time", "2026-01-31")
+    assert timedelta(hours=2) <= datetime.now(UTC) - told["from_time"] < timedelta(hours=3)
+    assert told["to_time"] == datetime(2026, 1, 31, tzinfo=UTC)
+
+
+def test_offset_for_all_partitions_is_a_number(given: Given) -> None:
+    told = given("replay", "--lake", "x", "--topic", "y", "--to-offset", "7")
+    assert (told["from_offset"], told["to_offset"]) == (None, 7)
+
+
+ARCHIVE = ["pipeline", "archive", "--lake", "x", "--topic", "y"]
+
+
+def test_missing_packages_are_named_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "_PACKAGES", ("pyspark", "korvet_is_without_it"))
+    assert run(ARCHIVE) == 1
+    err = capfd.readouterr().err
+    assert err.startswith("korvet: the pipeline needs what is not installed here (korvet_is_without_it); run: ")
+    assert err.endswith(" -m pip install 'korvet[spark]'\n")
+
+
+def test_missing_java_is_one_line() -> None:
+    code = f"import sys; from korvet.cli import run; sys.exit(run({ARCHIVE!r}))"
+    for environment, sentence in (
+        ({}, "korvet: Spark needs Java 17 or newer and there is none; install one"),
+        ({"JAVA_HOME": "/nowhere"}, "korvet: JAVA_HOME is /nowhere, where there is no bin/java"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PATH": "/nowhere", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert done.stderr.startswith(sentence)
+
+
+def test_help_comes_without_spark() -> None:
+    code = (
+        "import sys; from korvet.cli import run; run(['pipeline', 'archive', '--help']);"
+        "sys.exit(bool({'pyspark', 'confluent_kafka', 'matplotlib', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("verb", ["archive", "replay", "report", "maintain"])
+def test_job_is_the_file_of_its_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "job", verb]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    done = subprocess.run([sys.executable, str(path), "--help"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(f"Usage: korvet pipeline {verb} ")
+    assert isinstance(pipeline.commands[verb], click.Command)
+
+
+def test_job_can_have_the_options_that_fetch_delta(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "job", "--packages", "archive"]) == 0
+    words = capsys.readouterr().out.split()
+    assert words[0::2][:2] == ["--packages", "--exclude-packages"]
+    assert "io.delta:delta-spark_4.2_2.13:" in words[1]
+    assert words[-1].endswith("archive.py")
