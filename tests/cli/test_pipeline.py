@@ -1,4 +1,4 @@
-"""``korvet pipeline`` without Spark: its flags, what stands in for them, and what it says where something is missing."""
+"""``korvet pipeline`` without Spark: its flags, what stands in for them, and what it says where something is absent."""
 
 from __future__ import annotations
 
