@@ -77,8 +77,10 @@ class Delivery:
                     break
                 except BufferError:
                     self._serve(self.producer.poll, _ROOM_S)
-                except KafkaException as error:
-                    raise self._explained(topic, partition, error.args[0], len(value or b"")) from None
+                except KafkaException as failure:
+                    if failure.args[0].code() == KafkaError._FATAL:
+                        self._serve(self.producer.poll, _ROOM_S)  # It tells why.
+                    raise self._explained(topic, partition, failure.args[0], len(value or b"")) from None
             sent += 1
         self._serve(self.producer.poll, 0)
         return sent

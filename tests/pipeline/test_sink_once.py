@@ -1,0 +1,195 @@
+"""Each task's rows once: tasks repeated, begun again with other partitions, two at once, and brokers that go away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Producer
+
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
+from korvet.pipeline.sink import delivery, once
+from korvet.pipeline.sink.columns import Record
+from korvet.pipeline.sink.delivery import Delivery
+from korvet.pipeline.sink.once import Task, write_once
+from tests.pipeline.written import create_topic, read_topic
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.kafka import free_port
+
+Step = Sequence[int] | Callable[[], object]
+
+
+def task(query: str, *, batch: int = 0, partition: int = 0, run: str = "first") -> Task:
+    return Task(query=query, batch=batch, partition=partition, run=run)
+
+
+def write(bootstrap: str, task: Task, *steps: Step, confirm_within_s: float = 60, **settings: str) -> int:
+    """Write numbers to the topic of the query's name; what can be called is called between batches."""
+    given = {"bootstrap.servers": bootstrap, **{name.replace("_", "."): value for name, value in settings.items()}}
+    return write_once(given, task, batches(task.query, steps), confirm_within_s=confirm_within_s)
+
+
+def batches(topic: str, steps: Iterable[Step]) -> Iterator[Iterator[Record]]:
+    for step in steps:
+        if callable(step):
+            step()
+        else:
+            yield iter([(topic, str(number), None, -1, 0, None) for number in step])
+
+
+def numbers(bootstrap: str, topic: str) -> list[int]:
+    return sorted(int(one.value or b"") for one in read_topic(bootstrap, topic))
+
+
+def test_a_task_that_comes_again_writes_nothing(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-again")
+    for run in ("first", "first", "second"):
+        assert write(broker.bootstrap, task(topic, run=run), range(10), range(10, 15)) == 15
+    assert write(broker.bootstrap, task(topic, batch=1), range(15, 20)) == 5
+    assert numbers(broker.bootstrap, topic) == list(range(20))
+
+
+def test_a_task_without_rows_notes_nothing(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-empty")
+    assert write(broker.bootstrap, task(topic), []) == 0
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        assert admin.group_ids(task(topic).query_group) == []
+
+
+def test_what_a_task_left_open_is_not_read(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-open")
+    killed = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": task(topic).group})
+    killed.init_transactions(30)
+    killed.begin_transaction()
+    killed.produce(topic, "13")
+    assert killed.flush(30) == 0
+    assert write(broker.bootstrap, task(topic), range(3)) == 3
+    assert numbers(broker.bootstrap, topic) == [0, 1, 2]
+
+
+def test_of_two_tasks_of_a_partition_one_is_fenced(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-zombie")
+
+    def other() -> None:
+        write(broker.bootstrap, task(topic), range(6))
+
+    with pytest.raises(PipelineError, match="ended by another task of the same partition"):
+        write(broker.bootstrap, task(topic), range(3), other, range(3, 6))
+    assert numbers(broker.bootstrap, topic) == list(range(6))
+
+
+def test_a_task_that_is_fenced_behind_its_last_row_writes_nothing(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-late-zombie")
+
+    def other() -> None:
+        write(broker.bootstrap, task(topic), range(6))
+
+    with pytest.raises(PipelineError, match="ended by another task of the same partition"):
+        write(broker.bootstrap, task(topic), range(6), other)
+    assert numbers(broker.bootstrap, topic) == list(range(6))
+
+
+def test_fewer_rows_than_were_written_are_refused(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-more-partitions")
+    write(broker.bootstrap, task(topic), range(10))
+    for rows in (range(5), range(0), range(11)):
+        with pytest.raises(PipelineError, match="started again with other partitions; start it with as many as before"):
+            write(broker.bootstrap, task(topic, run="second"), rows)
+    assert numbers(broker.bootstrap, topic) == list(range(10))
+
+
+def test_more_partitions_than_before_write_nothing(broker: KorvetServer) -> None:
+    """The first of two partitions was written; of four, its rows are in the first and the second now."""
+    topic = create_topic(broker.bootstrap, "once-grown")
+    write(broker.bootstrap, task(topic), range(10))
+    with pytest.raises(PipelineError, match="whose partitions 0 are written and did not come again"):
+        write(broker.bootstrap, task(topic, partition=1, run="second"), range(5, 10), confirm_within_s=0)
+    assert numbers(broker.bootstrap, topic) == list(range(10))
+
+
+def test_fewer_partitions_than_before_write_nothing(broker: KorvetServer) -> None:
+    """The fourth partition was written, and there are two now."""
+    topic = create_topic(broker.bootstrap, "once-shrunk")
+    write(broker.bootstrap, task(topic, partition=3), range(15, 20))
+    with pytest.raises(PipelineError, match="whose partitions 3 are written and did not come again"):
+        write(broker.bootstrap, task(topic, partition=1, run="second"), range(10, 20), confirm_within_s=1)
+    assert numbers(broker.bootstrap, topic) == list(range(15, 20))
+
+
+def test_a_batch_that_another_run_began_goes_on_when_its_tasks_came_again(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-confirmed")
+    write(broker.bootstrap, task(topic, partition=1), range(10, 20))
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(write, broker.bootstrap, task(topic, run="second"), range(10))
+        write(broker.bootstrap, task(topic, partition=1, run="second"), range(10, 20))
+        assert first.result(60) == 10
+    # The third partition's task comes last: it waits for none, and yet for all that were written by then.
+    write(broker.bootstrap, task(topic, partition=2, run="second"), range(20, 30), confirm_within_s=0)
+    assert numbers(broker.bootstrap, topic) == list(range(30))
+
+
+def test_an_older_checkpoint_is_refused(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-older")
+    write(broker.bootstrap, task(topic, batch=7), range(3))
+    for partition in (0, 1):
+        with pytest.raises(PipelineError, match="batch 7 of the query is written already, so its checkpoint is an old"):
+            write(broker.bootstrap, task(topic, batch=6, partition=partition, run="second"), range(3))
+    assert numbers(broker.bootstrap, topic) == [0, 1, 2]
+
+
+def test_tasks_of_several_topics_keep_their_notes(broker: KorvetServer) -> None:
+    first, second = (create_topic(broker.bootstrap, f"once-topics-{name}") for name in "ab")
+    settings = {"bootstrap.servers": broker.bootstrap}
+    for batch, topic in enumerate((first, second)):
+        for _ in range(2):
+            write_once(settings, task("once-topics", batch=batch), batches(topic, [range(3)]), confirm_within_s=0)
+    assert numbers(broker.bootstrap, first) == numbers(broker.bootstrap, second) == [0, 1, 2]
+
+
+def test_a_front_end_that_is_killed_in_the_middle_changes_nothing() -> None:
+    with running_broker() as server:
+        topic = create_topic(server.bootstrap, "once-killed")
+        write(server.bootstrap, task(topic), range(100), lambda: server.restart(crash=True), range(100, 200))
+        write(server.bootstrap, task(topic), range(100), range(100, 200))
+        assert numbers(server.bootstrap, topic) == list(range(200))
+
+
+def test_a_broker_that_is_away_in_the_middle_fails_the_task() -> None:
+    with running_broker() as server:
+        topic = create_topic(server.bootstrap, "once-away")
+        with pytest.raises(BrokerUnreachable, match="write to once-away: no broker answers"):
+            write(server.bootstrap, task(topic), range(5), server.kill, range(5, 10), message_timeout_ms="2000")
+        server.start()
+        assert numbers(server.bootstrap, topic) == []
+        write(server.bootstrap, task(topic), range(10))
+        assert numbers(server.bootstrap, topic) == list(range(10))
+
+
+def test_a_broker_that_is_away_from_the_start_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (delivery, once):
+        monkeypatch.setattr(module, "TIMEOUT_S", 1.0)
+    nowhere = f"127.0.0.1:{free_port()}"
+    with pytest.raises(BrokerUnreachable, match=f"no broker answers at {nowhere}"):
+        write(nowhere, task("nowhere"), range(3))
+    writer = Delivery({"bootstrap.servers": nowhere})
+    with pytest.raises(BrokerUnreachable, match=f"no broker answers at {nowhere}"):
+        writer.reach()
+    writer.close()
+
+
+def test_a_missing_topic_fails_the_task_where_none_is_created() -> None:
+    with running_broker(broker={"auto.create.topics.enable": "false"}) as server:
+        with pytest.raises(UnknownTopic, match="write to missing: it does not exist at"):
+            write(server.bootstrap, task("missing"), range(3), topic_metadata_propagation_max_ms="500")
+        writer = Delivery({"bootstrap.servers": server.bootstrap, "topic.metadata.propagation.max.ms": "500"})
+        with pytest.raises(UnknownTopic, match="write to missing: it does not exist at"):
+            writer.send([("missing", "1", None, -1, 0, None)])
+            writer.finish()
+        writer.close()
+
+
+def test_settings_that_no_client_knows_are_refused() -> None:
+    with pytest.raises(PipelineError, match="client settings: No such configuration property"):
+        Delivery({"bootstrap.servers": "127.0.0.1:1", "no.such.setting": "1"})
