@@ -23,20 +23,15 @@ from tests.support.broker import KorvetServer
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
-def target(broker: KorvetServer, topic_settings: Mapping[str, str] = NO_SETTINGS, **settings: str) -> Target:
+def target(broker: KorvetServer, topic_settings: Mapping[str, str] = NO_SETTINGS, timeout_ms: int = 60_000) -> Target:
     """A replay of its own, into a topic of its own of two partitions."""
     topic = f"sending-{uuid.uuid4().hex[:8]}"
     address = {"bootstrap.servers": broker.bootstrap}
     with Broker(address) as admin:
         admin.create_topic(topic, 2, topic_settings)
         note = Note(job="job", version=0, topic_id=admin.topics([topic])[topic].id, run="first", records=0)
-    return Target(
-        settings={**address, "transaction.timeout.ms": "60000", **settings},
-        producer={},
-        name=topic,
-        topic=topic,
-        note=note,
-    )
+    settings = {**address, "transaction.timeout.ms": str(timeout_ms)}
+    return Target(settings=settings, producer={}, name=topic, topic=topic, note=note)
 
 
 def chunk(first: int, count: int) -> Chunk:
@@ -93,7 +88,7 @@ class Slow(Sender):
 
 
 def test_a_transaction_that_took_too_long_is_written_again(broker: KorvetServer) -> None:
-    place = target(broker, **{"transaction.timeout.ms": "1500"})
+    place = target(broker, timeout_ms=1500)
     with Slow(place, 0, 0) as sender:
         sender.begin()
         sender.send(chunk(0, 10))

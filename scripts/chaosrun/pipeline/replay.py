@@ -1,0 +1,276 @@
+"""A replay whose driver, executors, broker and Redis are killed while it works, and what is in the topic then."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Literal
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from rich.table import Table
+
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.errors import PipelineError
+from tests.pipeline.replaying import BEGIN_MS, record
+from tests.support.broker import KorvetServer, running_broker
+
+TOPIC: Final = "numbers"
+TARGET: Final = "replayed"
+ROOT: Final = Path(__file__).resolve().parents[3]
+WITHIN_S: Final = 900.0
+Fault = Literal["driver", "driver after a commit", "front-end", "redis"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a driver is to do.
+
+    :param prepares: make the table, and nothing else.
+    :param holds: hang after the last commit of a partition, and write ``marker``.
+    :param forgets: commit no positions, as the control does.
+    """
+
+    jars: str
+    scratch: str
+    lake: str
+    bootstrap: str
+    marker: str
+    result: str
+    count: int
+    partitions: int
+    size_bytes: int
+    prepares: bool = False
+    holds: bool = False
+    forgets: bool = False
+
+
+@dataclass(kw_only=True)
+class Verdict:
+    """What was found in the topic, read committed, and what happened before."""
+
+    records: int = 0
+    duplicates: int = 0
+    missing: int = 0
+    different: int = 0
+    out_of_order: int = 0
+    faults: list[str] = field(default_factory=list)
+    starts: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        return not (self.duplicates or self.missing or self.different or self.out_of_order)
+
+
+def replay_under_fire(
+    *,
+    jars: str,
+    count: int = 1_000_000,
+    partitions: int = 4,
+    size_bytes: int = 100,
+    faults: Sequence[Fault] = (
+        "driver", "front-end", "driver after a commit", "driver", "redis", "driver",
+    ),
+    lake: str | None = None,
+    forgets: bool = False,
+    seed: int = 1,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Verdict:  # fmt: skip
+    """Replay numbered records while faults happen, one after the other, at moments left to chance.
+
+    :param lake: where the table is; without it, it is made.
+    :param forgets: the control, which has to fail.
+    """
+    chance = random.Random(seed)
+    with ExitStack() as stack:
+        server = stack.enter_context(running_broker())
+        place = Path(stack.enter_context(TemporaryDirectory(prefix="kr")))
+        order = Order(
+            jars=jars, scratch=str(place / "scratch"), lake=lake or str(place / "lake"), bootstrap=server.bootstrap,
+            marker=str(place / "marker"), result=str(place / "result"),
+            count=count, partitions=partitions, size_bytes=size_bytes, forgets=forgets,
+        )  # fmt: skip
+        if lake is None:
+            _run_to_end(replace(order, prepares=True), place)
+        with Broker({"bootstrap.servers": server.bootstrap}) as admin:
+            admin.create_topic(TARGET, partitions, {"retention.ms": "-1"})
+        verdict, began = Verdict(), time.monotonic()
+        play = _Play(server, order, place, verdict, chance, tell)
+        try:
+            for number, fault in enumerate(faults):
+                play.act(fault, before=(number + 1) / (len(faults) + 1))
+            play.finish()
+        finally:
+            play.kill()
+        verdict.seconds = time.monotonic() - began
+        judge(server.bootstrap, order, verdict)
+        return verdict
+
+
+class _Play:
+    """The driver that works now, and what happens to it."""
+
+    def __init__(
+        self,
+        server: KorvetServer,
+        order: Order,
+        place: Path,
+        verdict: Verdict,
+        chance: random.Random,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._server, self._order, self._place = server, order, place
+        self._verdict, self._chance, self._tell = verdict, chance, tell
+        self._admin = Broker({"bootstrap.servers": server.bootstrap})
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._began_at = 0
+
+    def act(self, fault: Fault, *, before: float) -> None:
+        """Let the fault happen when about that share of the records is in the topic."""
+        if fault == "driver after a commit":
+            self._kill_held()
+        else:
+            self._await_records(before)
+            {"driver": self.kill, "front-end": self._kill_front_end, "redis": self._server.kill_embedded}[fault]()
+        written = self._written()
+        self._verdict.faults.append(fault)
+        self._tell(f"{fault} killed; {written:,} of {self._order.count:,} records are in the topic")
+
+    def finish(self) -> None:
+        """Let the last driver end."""
+        while not Path(self._order.result).exists():
+            driver = self._working()
+            if driver.wait(WITHIN_S) != 0:
+                raise AssertionError(f"the driver failed:\n{self._log()}")
+            self._driver = None
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM and all else of its process group."""
+        if self._driver is not None:
+            os.killpg(self._driver.pid, signal.SIGKILL)
+            self._driver.wait()
+            self._driver = None
+
+    def _kill_held(self) -> None:
+        """Between the last commit of a partition and the end of its task."""
+        self.kill()
+        marker = Path(self._order.marker)
+        marker.unlink(missing_ok=True)
+        driver = self._working(holds=True)
+        _await(lambda: marker.exists() or driver.poll() is not None)
+        assert marker.exists(), f"no partition came to its end:\n{self._log()}"
+        self.kill()
+
+    def _kill_front_end(self) -> None:
+        self._server.restart(crash=True)
+
+    def _await_records(self, share: float) -> None:
+        """While a driver works, until about so many are written, and some of them by this one."""
+        driver = self._working()
+        count, least = self._order.count, self._began_at + self._order.count // 50
+        wanted = max(count * share * self._chance.uniform(0.8, 1.0), least)
+        _await(lambda: self._written() >= wanted or driver.poll() is not None)
+        assert driver.poll() is None, f"the driver ended early:\n{self._log()}"
+
+    def _working(self, *, holds: bool = False) -> subprocess.Popen[bytes]:
+        if self._driver is None:
+            self._began_at = self._written()
+            self._driver = _start(replace(self._order, holds=holds), self._place)
+            self._verdict.starts += 1
+        return self._driver
+
+    def _written(self) -> int:
+        places = [(TARGET, partition) for partition in range(self._order.partitions)]
+        try:
+            return sum(place.offset for place in self._admin.latest(places, committed_only=True).values())
+        except PipelineError:
+            return 0
+
+    def _log(self) -> str:
+        return (self._place / "driver.log").read_text(errors="replace")[-5000:]
+
+
+def _start(order: Order, place: Path) -> subprocess.Popen[bytes]:
+    with open(place / "driver.log", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "scripts.chaosrun.pipeline.replay_driver", json.dumps(asdict(order))],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+
+
+def _run_to_end(order: Order, place: Path) -> None:
+    driver = _start(order, place)
+    if driver.wait(WITHIN_S) != 0:
+        raise AssertionError(f"the table could not be made:\n{(place / 'driver.log').read_text()[-5000:]}")
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.2)
+
+
+def judge(bootstrap: str, order: Order, verdict: Verdict) -> None:
+    """Read the topic, and compare each record with what its number says of it."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed"}
+    reader = Consumer({**settings, "enable.partition.eof": "true", "enable.auto.commit": "false"})
+    reader.assign([TopicPartition(TARGET, partition, 0) for partition in range(order.partitions)])
+    seen = bytearray(order.count)
+    last = dict.fromkeys(range(order.partitions), -1)
+    ended: set[int | None] = set()
+    deadline = time.monotonic() + WITHIN_S
+    try:
+        while len(ended) < order.partitions:
+            assert time.monotonic() < deadline, "the topic was not read to its end in time"
+            for message in reader.consume(5000, 0.5):
+                error = message.error()
+                if error is None:
+                    _judge_record(message, order, seen, last, verdict)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+    finally:
+        reader.close()
+    verdict.missing = seen.count(0)
+
+
+def _judge_record(message: Message, order: Order, seen: bytearray, last: dict[int, int], verdict: Verdict) -> None:
+    partition, timestamp = message.partition(), message.timestamp()[1]
+    number = timestamp - BEGIN_MS
+    verdict.records += 1
+    found = (message.key(), message.value(), message.headers(), timestamp)
+    if partition is None or number % order.partitions != partition or found != record(number, order.size_bytes):
+        verdict.different += 1
+        return
+    verdict.duplicates += seen[number]
+    verdict.out_of_order += number < last[partition]
+    seen[number], last[partition] = 1, number
+
+
+def verdict_table(verdict: Verdict) -> Table:
+    """What was shown, a row for each figure."""
+    found = Table(title="Replay", title_justify="left", show_header=False)
+    found.add_column()
+    found.add_column(justify="right")
+    found.add_row("seconds", f"{verdict.seconds:.0f}")
+    found.add_row("drivers started", str(verdict.starts))
+    for fault in sorted(set(verdict.faults)):
+        found.add_row(f"{fault} killed", str(verdict.faults.count(fault)))
+    for name in ("records", "duplicates", "missing", "different", "out_of_order"):
+        found.add_row(name.replace("_", " "), f"{getattr(verdict, name):,}")
+    return found

@@ -1,0 +1,45 @@
+"""The driver of a replay under fire: a process of its own, to be killed with its group. Its order is its argument."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.replay import ReplayConfig, replay, task
+from korvet.pipeline.session import make_session
+from scripts.chaosrun.pipeline import replay_tasks
+from scripts.chaosrun.pipeline.replay import TARGET, TOPIC, Order
+from tests.pipeline.replaying import numbered, write
+
+
+def main(order: Order) -> None:
+    settings = {
+        "spark.jars": order.jars,
+        "spark.driver.memory": "1g",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.local.dir": order.scratch,
+        # The workers import what is here.
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+    }
+    spark = make_session("replay under fire", "local[2]", settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    if order.prepares:
+        write(numbered(spark, order.count, order.partitions, size_bytes=order.size_bytes), order.lake, TOPIC)
+    else:
+        _replay(spark, order)
+    spark.stop()
+
+
+def _replay(spark: SparkSession, order: Order) -> None:
+    task.run = partial(replay_tasks.run, order.marker if order.holds else None, order.forgets)
+    result = replay(spark, ReplayConfig(bootstrap_servers=order.bootstrap, lake=order.lake, topic=TOPIC, to=TARGET))
+    Path(order.result).write_text(json.dumps({"complete": result.complete, "total": result.total}))
+
+
+if __name__ == "__main__":
+    main(Order(**json.loads(sys.argv[1])))
