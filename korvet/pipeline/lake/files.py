@@ -44,6 +44,20 @@ def kind(spark: SparkSession, path: str) -> Literal["absent", "empty", "director
         raise _unreadable(path, error) from None
 
 
+def directories(spark: SparkSession, path: str) -> list[str]:
+    """The names of the directories in one, sorted; none where there is no such directory.
+
+    :raises PipelineError: where it cannot be read.
+    """
+    system, place = _at(spark, path)
+    try:
+        if not system.exists(place):
+            return []
+        return sorted(str(each.getPath().getName()) for each in system.listStatus(place) if each.isDirectory())
+    except Py4JJavaError as error:
+        raise _unreadable(path, error) from None
+
+
 def delete(spark: SparkSession, path: str) -> None:
     """Delete a directory with all that is in it.
 

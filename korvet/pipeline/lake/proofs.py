@@ -96,9 +96,13 @@ def read_proven(spark: SparkSession, table: str) -> Proven | None:
         snapshot = _snapshot(spark, table)
         if snapshot is None:
             return None
-        return _told(spark, table, int(snapshot.version())) or _counted(spark, table, snapshot)
+        newest, holds = _told(spark, table, int(snapshot.version()))
+        holds = holds or _counted(spark, table, snapshot)
     except (Py4JJavaError, PySparkException) as error:
         raise _unreadable(table, error) from None
+    if holds is None:
+        return None
+    return replace(newest or holds, offsets=holds.offsets, leader_epochs=holds.leader_epochs, is_claim=False)
 
 
 def last_transaction(spark: SparkSession, table: str, application: str) -> int | None:
@@ -141,22 +145,22 @@ def _snapshot(spark: SparkSession, table: str) -> Any:
     return snapshot
 
 
-def _told(spark: SparkSession, table: str, version: int) -> Proven | None:
-    """By the newest commits of an archive, if they are left."""
+def _told(spark: SparkSession, table: str, version: int) -> tuple[Proven | None, Proven | None]:
+    """The newest commit of an archive, and the newest that tells of offsets, as far as they are left."""
     newest: Proven | None = None
     while version >= 0:
         text = files.read_text(spark, f"{table}/_delta_log/{version:020d}.json")
         if text is None:
-            return None
+            break
         commit = _commit_info(text)
         found = Proven.from_json(commit.get("userMetadata", ""))
         if found is not None:
             found = replace(found, rows=int(commit.get("operationMetrics", {}).get("numOutputRows", 0)))
-        newest = newest or found
-        if found is not None and newest is not None and not found.is_claim:
-            return replace(newest, offsets=found.offsets, leader_epochs=found.leader_epochs, is_claim=False)
+            newest = newest or found
+            if not found.is_claim:
+                return newest, found
         version = _before(commit, version)
-    return None
+    return newest, None
 
 
 def _before(commit: Mapping[str, Any], version: int) -> int:

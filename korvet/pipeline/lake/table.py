@@ -40,7 +40,9 @@ class Table:
         self._spark, self.path = spark, path
         self._properties = dict(properties)
         self.proven = read_proven(spark, path)
-        self._exists = self.proven is not None or latest_version(spark, path) is not None
+        self._exists = self.proven is not None
+        if not self._exists and latest_version(spark, path) is not None:
+            raise PipelineError(f"{path}: this table was not written by an archive; move it, or name another lake")
 
     @property
     def rows(self) -> DataFrame | None:
@@ -109,6 +111,8 @@ class Table:
         self.proven = proven
 
     def _write(self, rows: DataFrame, proven: Proven) -> None:
+        if self._exists and latest_version(self._spark, self.path) is None:
+            raise PipelineError(f"{self.path}: the table was deleted; end the archive, and start it again")
         writer = rows.write.format("delta").mode("append").partitionBy("date").option("mergeSchema", "true")
         if not self._exists:
             writer = writer.options(**self._properties)

@@ -1,0 +1,151 @@
+"""Keep the lake's tables fit to be read: small files become large ones, and what no table needs any more goes.
+
+It may run beside archives: compaction changes no rows, and conflicts with nothing that adds some. Delta cleans up its
+log by itself, by the table's property ``delta.logRetentionDuration``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake import files
+from korvet.pipeline.lake.layout import Lake
+from korvet.pipeline.lake.proofs import latest_version
+
+log = structlog.get_logger()
+
+LEAST_RETENTION_HOURS: Final = 168.0
+_TRIES: Final = 5
+_CONFLICT: Final = "DELTA_CONCURRENT"
+_OPTIMIZE: Final = "spark.databricks.delta.optimize"
+_SAFETY: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainConfig:
+    """What is maintained, and how.
+
+    :param topics: those of the lake that are; all where none is named.
+    :param retention_hours: files that the table has not needed for so long are deleted. Who reads an older version of
+        the table, or has been writing for longer, finds them gone; so less than a week has to be forced.
+    :param file_bytes: about how large files become. Those of three quarters of it stay as they are.
+    """
+
+    lake: str
+    topics: tuple[str, ...] = ()
+    retention_hours: float = LEAST_RETENTION_HOURS
+    force: bool = False
+    file_bytes: int = 128 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMaintained:
+    """What was done with a table: so many files became fewer. ``error`` says why not."""
+
+    table: str
+    files_compacted: int = 0
+    files_written: int = 0
+    error: PipelineError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainResult:
+    """Each table, by its path."""
+
+    tables: Mapping[str, TableMaintained]
+
+    @property
+    def failed(self) -> dict[str, PipelineError]:
+        """The tables that could not be maintained, with the reason."""
+        return {path: each.error for path, each in self.tables.items() if each.error is not None}
+
+
+def maintain(
+    spark: SparkSession,
+    config: MaintainConfig,
+    *,
+    stop: threading.Event | None = None,
+    progress: Callable[[TableMaintained], None] | None = None,
+) -> MaintainResult:
+    """Compact and vacuum the tables of a lake, one after the other.
+
+    :param stop: once it is set, no other table is begun.
+    :raises PipelineError: where the configuration makes no sense, or the lake has no such topics.
+    """
+    if config.retention_hours < LEAST_RETENTION_HOURS and not config.force:
+        raise PipelineError(
+            f"retention of {config.retention_hours:g} hours: below {LEAST_RETENTION_HOURS:g} files may go that an "
+            "archive or a reader still needs; force it where none runs"
+        )
+    tables = _tables(spark, config)
+    session = _session(spark, config)
+    done: dict[str, TableMaintained] = {}
+    for table in tables:
+        if stop is not None and stop.is_set():
+            break
+        done[table] = _maintained(session, table, config.retention_hours)
+        if progress is not None:
+            progress(done[table])
+    return MaintainResult(tables=done)
+
+
+def _tables(spark: SparkSession, config: MaintainConfig) -> list[str]:
+    lake = Lake(config.lake)
+    found: list[str] = []
+    for topic in config.topics or files.directories(spark, config.lake):
+        places = (lake.raw(topic), lake.typed(topic), lake.dead_letters(topic))
+        there = [place for place in places if files.kind(spark, place) == "directory"]
+        if not there and topic in config.topics:
+            raise PipelineError(f"topic {topic}: it has no tables in {config.lake}")
+        found += there
+    if not found:
+        raise PipelineError(f"{config.lake}: there are no tables of an archive")
+    return found
+
+
+def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
+    """Its settings are its own."""
+    session = spark.newSession()
+    session.conf.set(f"{_OPTIMIZE}.maxFileSize", config.file_bytes)
+    session.conf.set(f"{_OPTIMIZE}.minFileSize", config.file_bytes * 3 // 4)
+    session.conf.set(_SAFETY, not config.force)
+    return session
+
+
+def _maintained(session: SparkSession, table: str, retention_hours: float) -> TableMaintained:
+    try:
+        latest_version(session, table)
+        metrics = _compact(session, table)
+        DeltaTable.forPath(session, table).vacuum(retention_hours)
+    except PipelineError as error:
+        return TableMaintained(table=table, error=error)
+    except (Py4JJavaError, PySparkException) as error:
+        return TableMaintained(table=table, error=PipelineError(f"{table}: it was not maintained: {failure(error)}"))
+    return TableMaintained(
+        table=table, files_compacted=metrics["numFilesRemoved"], files_written=metrics["numFilesAdded"]
+    )
+
+
+def _compact(session: SparkSession, table: str) -> Any:
+    """Delta's figures. Another compaction may have been at the same files."""
+    for left in reversed(range(_TRIES)):
+        try:
+            row = DeltaTable.forPath(session, table).optimize().executeCompaction().first()
+            assert row is not None
+            return row["metrics"]
+        except (Py4JJavaError, PySparkException) as error:
+            if not left or _CONFLICT not in str(error):
+                raise
+            log.info("another job changed the same files; compacting again", table=table)
+    raise AssertionError

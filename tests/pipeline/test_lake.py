@@ -1,0 +1,184 @@
+"""What the log of a table proves, who may write to it, and how tables are maintained."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven, read_proven
+from korvet.pipeline.lake.maintain import MaintainConfig, maintain
+from korvet.pipeline.lake.table import Overtaken, Table
+
+DAY = datetime.date(2026, 1, 2)
+TIME = datetime.datetime(2026, 1, 2, 3)
+
+
+def records(spark: SparkSession, *offsets: int) -> DataFrame:
+    rows = [(b"k", b"v", None, "t", 0, offset, TIME, 0, DAY) for offset in offsets]
+    return spark.createDataFrame(rows, RAW_COLUMNS).coalesce(1)
+
+
+def proven(batch_id: int, offset: int, checkpoint: str = "one") -> Proven:
+    return Proven(
+        topic="t",
+        topic_id="id",
+        generation=1,
+        batch_id=batch_id,
+        offsets={0: offset},
+        leader_epochs={0: 5},
+        checkpoint=checkpoint,
+    )
+
+
+def offsets(spark: SparkSession, path: str) -> list[int]:
+    return sorted(row.offset for row in spark.read.format("delta").load(path).select("offset").collect())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return Lake(str(tmp_path)).raw("t")
+
+
+def test_a_lake_has_its_places() -> None:
+    lake = Lake("s3a://bucket/lake/", "/checkpoints")
+    assert lake.raw("a.b") == "s3a://bucket/lake/a.b/raw"
+    assert lake.typed("a") == "s3a://bucket/lake/a/typed"
+    assert lake.dead_letters("a") == "s3a://bucket/lake/a/dead_letters"
+    assert lake.checkpoint("a") == "/checkpoints/a"
+    assert Lake("lake").checkpoint("a") == "lake/a/_checkpoint"
+
+
+def test_the_proof_outlives_commits_of_others_and_follows_a_restore(spark: SparkSession, path: str) -> None:
+    assert read_proven(spark, path) is None
+    table = Table(spark, path, {})
+    assert table.append(records(spark, 0), proven(0, 2)) == 1
+    assert table.append(records(spark, 2, 3), proven(1, 4)) == 2
+    maintain(spark, MaintainConfig(lake=str(Path(path).parents[1])))
+    assert read_proven(spark, path) == proven(1, 4)
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 0")
+    assert read_proven(spark, path) == proven(0, 2)
+
+
+def test_where_the_log_does_not_tell_any_more_the_rows_are_counted(spark: SparkSession, path: str) -> None:
+    table = Table(spark, path, {"delta.checkpointInterval": "3"})
+    for batch_id in range(4):
+        table.append(records(spark, batch_id), proven(batch_id, batch_id + 1))
+    log = Path(path) / "_delta_log"
+    assert list(log.glob("*.checkpoint*.parquet"))
+    for commit in sorted(log.glob("*.json")):
+        told = commit.read_text().replace("userMetadata", "somethingElse")
+        commit.write_text(told)
+        (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
+    found = read_proven(spark, path)
+    assert found is not None
+    assert (found.topic, found.topic_id, found.generation, found.batch_id) == ("t", "id", 1, 3)
+    assert found.offsets == {0: 4}
+    again = Table(spark, path, {})
+    again.claim("t", "id", "two")
+    again.append(records(spark, 4), proven(0, 5, "two"))
+    assert offsets(spark, path) == [0, 1, 2, 3, 4]
+
+
+def test_who_claims_a_table_is_its_only_writer(spark: SparkSession, path: str) -> None:
+    older = Table(spark, path, {})
+    older.append(records(spark, 0), proven(0, 1))
+    newer = Table(spark, path, {})
+    older.append(records(spark, 1), proven(1, 2))
+    newer.claim("t", "id", "two")
+    # What was written after it looked the first time counts.
+    assert (newer.next_offset(0), newer.proven and newer.proven.generation) == (2, 2)
+    with pytest.raises(Overtaken, match="another archive writes to this table"):
+        older.append(records(spark, 2), proven(2, 3))
+    assert offsets(spark, path) == [0, 1]
+    newer.append(records(spark, 2), proven(0, 3, "two"))
+    with pytest.raises(Overtaken):
+        older.append(records(spark, 2), proven(2, 3))
+    assert offsets(spark, path) == [0, 1, 2]
+
+
+def test_a_batch_of_two_archives_with_one_checkpoint_is_written_once(spark: SparkSession, path: str) -> None:
+    tables = [Table(spark, path, {}) for _ in range(2)]
+    for table in tables:
+        table.append(records(spark, 0), proven(0, 1))
+    assert offsets(spark, path) == [0]
+
+
+def test_a_claim_after_a_restore_is_above_all_that_was_written(spark: SparkSession, path: str) -> None:
+    table = Table(spark, path, {})
+    table.append(records(spark, 0), proven(0, 1))
+    table.claim("t", "id", "two")
+    table.append(records(spark, 1), proven(0, 2, "two"))
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 0")
+    again = Table(spark, path, {})
+    again.claim("t", "id", "three")
+    again.append(records(spark, 1), proven(0, 2, "three"))
+    assert offsets(spark, path) == [0, 1]
+    assert again.proven is not None and again.proven.generation == 3
+
+
+def test_a_table_that_is_deleted_under_the_archive_is_not_begun_anew(spark: SparkSession, path: str) -> None:
+    table = Table(spark, path, {})
+    table.append(records(spark, 0), proven(0, 1))
+    shutil.rmtree(path)
+    with pytest.raises(PipelineError, match="the table was deleted"):
+        table.append(records(spark, 1), proven(1, 2))
+    assert not Path(path).exists()
+
+
+def test_what_is_no_table_is_told_in_a_sentence(spark: SparkSession, path: str) -> None:
+    place = Path(path)
+    place.parent.mkdir(parents=True)
+    place.write_text("a file")
+    with pytest.raises(PipelineError, match="a file is in the way of the table"):
+        read_proven(spark, path)
+    place.unlink()
+    place.mkdir()
+    assert read_proven(spark, path) is None
+    (place / "something").write_text("else")
+    with pytest.raises(PipelineError, match="there are files, but no Delta table"):
+        read_proven(spark, path)
+    spark.range(3).withColumn("date", F.lit(DAY)).write.format("delta").save(str(place.parent / "typed"))
+    with pytest.raises(PipelineError, match="was not written by an archive"):
+        Table(spark, str(place.parent / "typed"), {})
+    (place / "_delta_log").mkdir()
+    (place / "_delta_log" / f"{0:020d}.json").write_text("{")
+    with pytest.raises(PipelineError, match="its Delta log cannot be read"):
+        read_proven(spark, path)
+
+
+def test_small_files_become_one_and_old_ones_go(spark: SparkSession, path: str) -> None:
+    lake = str(Path(path).parents[1])
+    table = Table(spark, path, {})
+    for batch_id in range(3):
+        table.append(records(spark, batch_id), proven(batch_id, batch_id + 1))
+    done = maintain(spark, MaintainConfig(lake=lake, topics=("t",))).tables[path]
+    assert (done.files_compacted, done.files_written, done.error) == (3, 1, None)
+    assert len(list(Path(path).rglob("*.parquet"))) == 4
+    assert maintain(spark, MaintainConfig(lake=lake)).tables[path].files_compacted == 0
+    maintain(spark, MaintainConfig(lake=lake, retention_hours=0, force=True))
+    assert len([each for each in Path(path).rglob("*.parquet") if "_delta_log" not in str(each)]) == 1
+    # The archive goes on, unaware.
+    table.append(records(spark, 3), proven(3, 4))
+    assert offsets(spark, path) == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_maintained_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    with pytest.raises(PipelineError, match="there are no tables of an archive"):
+        maintain(spark, MaintainConfig(lake=str(tmp_path / "nowhere")))
+    with pytest.raises(PipelineError, match="topic t: it has no tables"):
+        maintain(spark, MaintainConfig(lake=str(tmp_path), topics=("t",)))
+    with pytest.raises(PipelineError, match="below 168 files may go"):
+        maintain(spark, MaintainConfig(lake=str(tmp_path), retention_hours=1))
+    Path(lake.raw("bad")).mkdir(parents=True)
+    (Path(lake.raw("bad")) / "file").write_text("")
+    Table(spark, lake.raw("good"), {}).append(records(spark, 0), proven(0, 1))
+    result = maintain(spark, MaintainConfig(lake=str(tmp_path)))
+    assert list(result.failed) == [lake.raw("bad")]
+    assert lake.raw("good") in result.tables
