@@ -29,6 +29,7 @@ LEAST_RETENTION_HOURS: Final = 168.0
 _TRIES: Final = 5
 _CONFLICT: Final = "DELTA_CONCURRENT"
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _SAFETY: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
@@ -120,6 +121,8 @@ def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
     session.conf.set(f"{_OPTIMIZE}.maxFileSize", config.file_bytes)
     session.conf.set(f"{_OPTIMIZE}.minFileSize", config.file_bytes * 3 // 4)
     session.conf.set(_SAFETY, not config.force)
+    # Directories are listed by so many tasks; with Spark's 10,000 that alone takes minutes on a small machine.
+    session.conf.set(_LISTING, spark.sparkContext.defaultParallelism)
     return session
 
 

@@ -104,6 +104,11 @@ class Driver:
             )
 
     @property
+    def was_killed(self) -> bool:
+        """Or not started yet."""
+        return self._process is None
+
+    @property
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.poll()
 
@@ -117,6 +122,7 @@ class Driver:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            self._process = None
 
     def last_words(self) -> str:
         return self._log.read_text(errors="replace")[-3000:] if self._log.exists() else ""
@@ -131,6 +137,8 @@ class Run:
 
     def strike(self, fault: Fault) -> None:
         """Wait until the archive is at work, and do it."""
+        if self._driver.was_killed:
+            self._driver.start()
         self._await_batches(1)
         {
             "driver": self._kill_driver,
@@ -160,14 +168,12 @@ class Run:
         time.sleep(self._chance.uniform(0, 3))
         self._driver.kill()
         self._result.happened["driver killed"] += 1
-        self._driver.start()
 
     def _kill_after_write(self) -> None:
         self._driver.job.hold.touch()
         self._until(self._driver.job.held.exists, "no batch is written")
         self._driver.kill()
         self._result.happened["driver killed between write and checkpoint"] += 1
-        self._driver.start()
 
     def _kill_frontend(self) -> None:
         self._broker.kill()
@@ -187,7 +193,6 @@ class Run:
         for topic in self._driver.job.topics:
             shutil.rmtree(lake.checkpoint(topic), ignore_errors=True)
         self._result.happened["checkpoints deleted"] += 1
-        self._driver.start()
 
     def _await_batches(self, more: int) -> None:
         before = self._driver.batches()
@@ -242,7 +247,6 @@ def run_archive(
         producers = [stack.enter_context(_producer(topic, broker, records, per_s, directory)) for topic in TOPICS]
         driver = Driver(job, directory / "driver.log")
         stack.callback(driver.kill)
-        driver.start()
         run = Run(broker, redis, driver, seed, result)
         for fault in faults:
             run.strike(fault)
