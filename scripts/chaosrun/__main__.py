@@ -20,6 +20,7 @@ from scripts.chaosrun.bank.run import CLAIMS as BANK_CLAIMS
 from scripts.chaosrun.bank.run import Kept, keep
 from scripts.chaosrun.faults import FAULTS, Fault
 from scripts.chaosrun.pipeline.archive import Archived, keep_archives
+from scripts.chaosrun.pipeline.replay import keep_replays, verdicts
 from scripts.chaosrun.run import CLAIMS, Shown, staged
 from scripts.chaosrun.stage import TOPOLOGIES
 from tests.support.redis import Kind
@@ -108,6 +109,12 @@ def _keep_archives(console: Console, records: int, seed: int, kind: Kind, direct
     return all(run.holds for run in runs)
 
 
+def _keep_replays(console: Console, records: int, seed: int) -> bool:
+    found = keep_replays(records=records, seed=seed, tell=lambda text: click.echo(text, err=True))
+    console.print(verdicts(found))
+    return all(each.holds for each in found)
+
+
 def _chosen(names: Sequence[str]) -> list[Fault]:
     return [fault for fault in FAULTS if not names or fault.name in names]
 
@@ -146,8 +153,13 @@ def _play(
 @click.option("--fault", "names", multiple=True, type=click.Choice(NAMES), help="Only this one; may be repeated.")
 @click.option("--archive", is_flag=True, help="Archives of topics in a lake under kill -9, and no other fault.")
 @click.option(
-    "--records", default=1_000_000, show_default=True, type=click.IntRange(10_000), help="How many are archived."
+    "--records",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(10_000),
+    help="How many are archived, or replayed.",
 )
+@click.option("--replay", is_flag=True, help="A replay of a topic from a lake under kill -9, and no other fault.")
 @click.option("--bank", is_flag=True, help="Transactions under kill -9, and no other fault.")
 @click.option(
     "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long a fault, or the bank, lasts."
@@ -164,6 +176,7 @@ def main(
     names: tuple[str, ...],
     archive: bool,
     records: int,
+    replay: bool,
     bank: bool,
     seconds: float,
     seed: int,
@@ -174,6 +187,8 @@ def main(
     console = Console(width=None if sys.stdout.isatty() else 160)
     if archive:
         raise SystemExit(not _keep_archives(console, records, seed, kind, directory))
+    if replay:
+        raise SystemExit(not _keep_replays(console, records, seed))
     if bank:
         raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory))
     faults = _chosen(names)

@@ -2,28 +2,207 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from structlog.testing import capture_logs
 
+from korvet.pipeline import broker as brokers
+from korvet.pipeline.broker import Broker, Position
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, replay
-from tests.pipeline.replaying import numbered, read_topic, record, write
+from korvet.pipeline.replay.table import chosen, open_table, read, remaining
+from korvet.pipeline.reported import ARCHIVE_GROUP
+from tests.pipeline.replaying import BEGIN_MS, numbered, offset, read_topic, record, write
 from tests.support.broker import KorvetServer
+
+COUNT = 900
+PARTITIONS = 3
+EXPECTED = {number: [record(each) for each in range(number, COUNT, PARTITIONS)] for number in range(PARTITIONS)}
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One with the topic ``numbers``: 900 records of three partitions."""
+    place = str(tmp_path_factory.mktemp("replay") / "lake")
+    write(numbered(spark, COUNT, PARTITIONS), place, "numbers")
+    return place
+
+
+def make_topic(
+    broker: KorvetServer, name: str, settings: Mapping[str, str] | None = None, partitions: int = PARTITIONS
+) -> None:
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        assert admin.create_topic(name, partitions, {"retention.ms": "-1", **(settings or {})})
 
 
 def test_records_come_as_they_were_and_once(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
-    write(numbered(spark, 900, 3), tmp_path, "replay-all")
+    write(numbered(spark, COUNT, PARTITIONS), tmp_path, "numbers")
     config = ReplayConfig(
-        bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="replay-all", to="replayed-all", create=True
+        bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="numbers", to="replayed-all", create=True
     )
     told: list[ReplayProgress] = []
     result = replay(spark, config, progress=told.append)
-    assert (result.records, result.total, result.complete, result.version) == (900, 900, True, 0)
-    expected = {partition: [record(number) for number in range(partition, 900, 3)] for partition in range(3)}
-    assert read_topic(broker.bootstrap, "replayed-all", 3) == expected
-    assert told[-1].records == told[-1].total == 900
+    assert (result.records, result.total, result.complete, result.version) == (COUNT, COUNT, True, 0)
+    assert read_topic(broker.bootstrap, "replayed-all", PARTITIONS) == EXPECTED
+    assert told[-1].records == told[-1].total == COUNT
 
-    write(numbered(spark, 90, 3, first=900), tmp_path, "replay-all")
+    # The table grows; the same command still means the version that it began with.
+    write(numbered(spark, 90, PARTITIONS, first=COUNT), tmp_path, "numbers")
     again = replay(spark, config)
     assert (again.records, again.complete, again.version) == (0, True, 0)
-    assert read_topic(broker.bootstrap, "replayed-all", 3) == expected
+    later = replay(spark, replace(config, version=1))
+    assert (later.records, later.total, later.complete, later.version) == (90, COUNT + 90, True, 1)
+    whole = {number: [record(each) for each in range(number, COUNT + 90, PARTITIONS)] for number in range(PARTITIONS)}
+    assert read_topic(broker.bootstrap, "replayed-all", PARTITIONS) == whole
+
+
+def test_a_replay_that_was_stopped_goes_on(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+    make_topic(broker, "replayed-stopped")
+    config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-stopped")
+    stop = threading.Event()
+
+    def heed(told: ReplayProgress) -> None:
+        if told.records:
+            stop.set()
+
+    first = replay(spark, replace(config, rate=60.0), stop=stop, progress=heed)
+    assert 0 < first.records < COUNT and not first.complete
+    second = replay(spark, config)
+    assert second.complete and first.records + second.records == COUNT
+    assert read_topic(broker.bootstrap, "replayed-stopped", PARTITIONS) == EXPECTED
+
+
+def test_the_range_is_what_was_chosen(spark: SparkSession, lake: str) -> None:
+    rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
+    begin = datetime.fromtimestamp(BEGIN_MS / 1000, UTC)
+
+    def numbers(**bounds: object) -> list[int]:
+        config = ReplayConfig(bootstrap_servers="", lake=lake, topic="numbers", **bounds)  # type: ignore[arg-type]
+        found = chosen(rows, config).select((f.unix_millis("timestamp") - BEGIN_MS).alias("number")).collect()
+        return sorted(row["number"] for row in found)
+
+    everything = range(COUNT)
+    assert numbers() == list(everything)
+    assert numbers(partitions=(2, 0)) == [n for n in everything if n % 3 != 1]
+    assert numbers(from_offset=100, to_offset=200) == [n for n in everything if 100 <= offset(n, 3) < 200]
+    each = [n for n in everything if (offset(n, 3) >= 300 or n % 3 != 1) and (offset(n, 3) < 7 or n % 3 != 2)]
+    assert numbers(from_offset={1: 300}, to_offset={2: 7}) == each
+    times = {"from_time": begin + timedelta(milliseconds=10), "to_time": begin + timedelta(milliseconds=20)}
+    assert numbers(**times) == list(range(10, 20))
+    assert numbers(to_time=begin) == []
+
+
+def test_a_partition_is_one_task_in_order(spark: SparkSession, lake: str) -> None:
+    rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
+    tasks = remaining(rows, {0: 50, 2: 0}).select("partition", "offset", f.spark_partition_id().alias("task")).collect()
+    assert {(row["task"], row["partition"]) for row in tasks} == {(0, 0), (1, 2)}
+    for number, first in ((0, 50), (2, 0)):
+        wanted = [offset(each, 3) for each in range(number, COUNT, 3) if offset(each, 3) >= first]
+        assert [row["offset"] for row in tasks if row["partition"] == number] == wanted
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lake": "/nowhere/at/all"}, r"^the lake has no topic numbers: /nowhere/at/all/numbers/raw is no Delta table"),
+        ({"to": "replay-missing"}, r"^topic replay-missing does not exist at 127\.0\.0\.1:\d+; create it"),
+        ({"to": "replay-narrow"}, r"^topic replay-narrow has 2 partitions, and .* partition 2; give it 3, or choose"),
+        ({"from_offset": 10**6}, r"^there is nothing to replay: .* has no record in the range"),
+        ({"to": "replay-young"}, r"no record that is older than .*before\.max\.ms=1000, and 900 are; raise"),
+        (
+            {"version": 77},
+            r"^version 77 of .* cannot be read \(.*\); to go on with a later one, name it: the newest is 0$",
+        ),
+        ({"to": None}, r"^topic numbers is archived: its lake would hold these records a second time"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_written(
+    spark: SparkSession, broker: KorvetServer, lake: str, change: Mapping[str, object], message: str
+) -> None:
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        admin.create_topic("replay-narrow", 2, {})
+        admin.create_topic("replay-young", PARTITIONS, {"message.timestamp.before.max.ms": "1000"})
+        admin.create_topic("numbers", PARTITIONS, {})
+        admin.commit(ARCHIVE_GROUP, {("numbers", 0): Position(offset=1, leader_epoch=None)})
+    config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replay-narrow")
+    with pytest.raises(PipelineError, match=message):
+        replay(spark, replace(config, **change))  # type: ignore[arg-type]
+    topics = [topic for topic in ("replay-narrow", "replay-young") if topic == change.get("to")]
+    assert [read_topic(broker.bootstrap, topic, 2) for topic in topics] == [{} for _ in topics]
+
+
+def test_a_corrupt_table_is_told_of(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+    log = Path(Lake(str(tmp_path)).raw("numbers")) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("rubbish")
+    config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="numbers", to="replayed")
+    with pytest.raises(PipelineError, match=r"^the table at .*/numbers/raw cannot be read \(.*\); restore it") as told:
+        replay(spark, config)
+    assert "\n" not in str(told.value)
+
+
+def test_a_broker_that_is_away_is_told_of(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "TIMEOUT_S", 1.0)
+    config = ReplayConfig(bootstrap_servers="127.0.0.1:1", lake=lake, topic="numbers", to="replayed")
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
+        replay(spark, config)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rate": 0.0}, "rate 0.0: a number of records/s above 0"),
+        ({"name": "a b"}, "name 'a b': up to 200 letters"),
+        ({"from_time": datetime(2026, 1, 1)}, "from 2026-01-01T00:00:00: a time needs a time zone"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(values: Mapping[str, object], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        ReplayConfig(bootstrap_servers="", lake="", topic="", **values)  # type: ignore[arg-type]
+
+
+def test_timestamps_that_are_not_kept_are_warned_of(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+    make_topic(broker, "replayed-stamped", {"message.timestamp.type": "LogAppendTime"})
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-stamped", partitions=(1,),
+        to_offset=10, name="stamped",
+    )  # fmt: skip
+    with capture_logs() as logs:
+        assert replay(spark, config).records == 9
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
+        "timestamps are not kept: the topic has the time of the append instead"
+    ]
+    found = read_topic(broker.bootstrap, "replayed-stamped", PARTITIONS)
+    assert [each[:3] for each in found[1]] == [each[:3] for each in EXPECTED[1][:9]]
+    assert all(timestamp > BEGIN_MS + COUNT for _, _, _, timestamp in found[1])
+
+    with pytest.raises(PipelineError, match="replay stamped was begun with another table, range or topic"):
+        replay(spark, replace(config, to_offset=20))
+
+
+def test_a_short_retention_is_warned_of(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+    make_topic(broker, "replayed-short", {"retention.ms": "3600000"})
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-short", to_offset=2
+    )  # fmt: skip
+    with capture_logs() as logs:
+        assert replay(spark, config).complete
+    warnings = [(entry["event"], entry["records"], entry["retention_ms"]) for entry in logs if "retention_ms" in entry]
+    assert warnings == [("records are older than the topic keeps them, and may be gone at once", 6, 3600000)]
+
+
+def test_a_record_that_the_topic_refuses_ends_it(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+    write(numbered(spark, 8, 2, first=1, size_bytes=3000), tmp_path, "large")
+    make_topic(broker, "replayed-large", {"max.message.bytes": "2000"})
+    config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="large", to="replayed-large")
+    with pytest.raises(PipelineError, match=r"replayed-large-[01] behind 0 cannot be written: .*max\.message\.bytes"):
+        replay(spark, config)
+    assert read_topic(broker.bootstrap, "replayed-large", PARTITIONS) == {}

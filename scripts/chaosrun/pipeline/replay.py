@@ -21,6 +21,7 @@ from rich.table import Table
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
+from scripts.chaosrun.pipeline.archive import spark_jars
 from tests.pipeline.replaying import BEGIN_MS, record
 from tests.support.broker import KorvetServer, running_broker
 
@@ -58,6 +59,7 @@ class Order:
 class Verdict:
     """What was found in the topic, read committed, and what happened before."""
 
+    is_control: bool = False
     records: int = 0
     duplicates: int = 0
     missing: int = 0
@@ -68,7 +70,10 @@ class Verdict:
     seconds: float = 0.0
 
     @property
-    def is_exact(self) -> bool:
+    def holds(self) -> bool:
+        """Whether each record is there once and in order; of the control, whether that is seen not to be so."""
+        if self.is_control:
+            return self.duplicates > 0 and not (self.missing or self.different)
         return not (self.duplicates or self.missing or self.different or self.out_of_order)
 
 
@@ -104,7 +109,7 @@ def replay_under_fire(
             _run_to_end(replace(order, prepares=True), place)
         with Broker({"bootstrap.servers": server.bootstrap}) as admin:
             admin.create_topic(TARGET, partitions, {"retention.ms": "-1"})
-        verdict, began = Verdict(), time.monotonic()
+        verdict, began = Verdict(is_control=forgets), time.monotonic()
         play = _Play(server, order, place, verdict, chance, tell)
         try:
             for number, fault in enumerate(faults):
@@ -262,15 +267,26 @@ def _judge_record(message: Message, order: Order, seen: bytearray, last: dict[in
     seen[number], last[partition] = 1, number
 
 
-def verdict_table(verdict: Verdict) -> Table:
-    """What was shown, a row for each figure."""
-    found = Table(title="Replay", title_justify="left", show_header=False)
-    found.add_column()
-    found.add_column(justify="right")
-    found.add_row("seconds", f"{verdict.seconds:.0f}")
-    found.add_row("drivers started", str(verdict.starts))
-    for fault in sorted(set(verdict.faults)):
-        found.add_row(f"{fault} killed", str(verdict.faults.count(fault)))
-    for name in ("records", "duplicates", "missing", "different", "out_of_order"):
-        found.add_row(name.replace("_", " "), f"{getattr(verdict, name):,}")
-    return found
+def keep_replays(*, records: int, seed: int, tell: Callable[[str], None]) -> list[Verdict]:
+    """A replay of so many records, and the control."""
+    jars = spark_jars()
+    return [
+        replay_under_fire(jars=jars, count=records, seed=seed, tell=tell),
+        replay_under_fire(jars=jars, count=100_000, faults=["driver after a commit"], forgets=True, tell=tell),
+    ]
+
+
+def verdicts(found: Sequence[Verdict]) -> Table:
+    """What was shown, a row for each replay."""
+    table = Table(title="Replays under kill -9", title_justify="left")
+    table.add_column("positions")
+    for heading in ("records", "seconds", "drivers", "killed", "duplicates", "missing", "different", "out of order"):
+        table.add_column(heading, justify="left" if heading == "killed" else "right")
+    for each in found:
+        killed = ", ".join(f"{fault} {each.faults.count(fault)}" for fault in sorted(set(each.faults)))
+        table.add_row(
+            "in no transaction: the control" if each.is_control else "in the transactions",
+            f"{each.records:,}", f"{each.seconds:.0f}", str(each.starts), killed,
+            f"{each.duplicates:,}", f"{each.missing:,}", f"{each.different:,}", f"{each.out_of_order:,}",
+        )  # fmt: skip
+    return table
