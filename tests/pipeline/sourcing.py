@@ -15,8 +15,9 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def create(broker: KorvetServer, topic: str, partitions: int = 1, settings: Mapping[str, str] = _NOTHING) -> None:
+    """A topic whose records stay, however old they are."""
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
-        assert admin.create_topic(topic, partitions, settings)
+        assert admin.create_topic(topic, partitions, {"retention.ms": "-1", **settings})
 
 
 def produce(
