@@ -12,7 +12,7 @@ from korvet.cli.output import show_json, show_table
 
 @click.group()
 def config() -> None:
-    """Check a config file of 'korvet serve', and list what it may say."""
+    """Check a config file of 'korvet serve' and 'korvet pipeline', and list what it may say."""
 
 
 @config.command()
@@ -29,7 +29,11 @@ def check(file: Path) -> None:
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     listeners = f", listeners: {len(found.listeners)}" if found.listeners else ""
-    click.echo(f"{file} is right: settings in [serve]: {len(found.serve)}, in [broker]: {len(found.broker)}{listeners}")
+    tables = {"[serve]": found.serve, "[broker]": found.broker}
+    if found.pipeline:
+        tables["[pipeline]"] = found.pipeline
+    counts = ", in ".join(f"{table}: {len(settings)}" for table, settings in tables.items())
+    click.echo(f"{file} is right: settings in {counts}{listeners}")
 
 
 @config.command("list")
