@@ -95,7 +95,7 @@ def produce_transacted(bootstrap: str, numbers: Sequence[int], per_s: float) -> 
         **SETTINGS,
         "bootstrap.servers": bootstrap,
         "transactional.id": "chaos",
-        "transaction.timeout.ms": 60_000,
+        "transaction.timeout.ms": 300_000,
     }
     producer = Producer(settings)
     _again(lambda: producer.init_transactions(_WITHIN_S))
