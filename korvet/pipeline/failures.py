@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.errors import PipelineError, UnknownTopic
 
 # A line that Python's traceback ends with: the error's full name and its text.
 _OURS: Final = re.compile(r"^\s*(?:[\w.$]+: )*korvet\.[\w.]+: (?P<text>\S.*)$", re.MULTILINE)
 _CAUSE: Final = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
 _CALLING: Final = "An error occurred while calling"
 _CLASS: Final = re.compile(r"^(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:: |$)")
+# As Kafka's Java client, and so Spark's own connector, says it.
+_NO_TOPIC: Final = re.compile(r"UnknownTopicOrPartitionException|does not host this topic-partition")
 _MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError\S*")
 _MAX_CHARACTERS: Final = 500
 
@@ -31,6 +33,8 @@ def failure(error: BaseException) -> PipelineError:
     ours = _OURS.search(text)
     if ours is not None:
         return PipelineError(ours["text"].strip())
+    if _NO_TOPIC.search(text):
+        return UnknownTopic("the topic does not exist, or not any more")
     if _MEMORY.search(text):
         return PipelineError("Spark ran out of memory; give it more, for example with --conf spark.driver.memory=4g")
     return PipelineError(f"Spark: {_first_line(text)}")

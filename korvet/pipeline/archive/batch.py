@@ -182,7 +182,7 @@ class TopicWriter:
 
     def _schema(self) -> str | None:
         if self._topic.name in self._config.schemas:
-            return self._config.schemas[self._topic.name]
+            return self._config.schemas[self._topic.name] or None
         return self._broker.topic_settings(self._topic.name).get(VALUE_SCHEMA) or None
 
     def _claim(self) -> None:

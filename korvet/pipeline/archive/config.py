@@ -20,7 +20,7 @@ class ArchiveConfig:
     :param starting: where a topic begins of which the lake has nothing.
     :param fail_on_data_loss: end where records are gone that were not archived, or were replaced after they were.
         Else the archive says so and goes on from what the broker has.
-    :param schemas: topic -> JSON Schema, before the topic's own setting ``korvet.value.schema``.
+    :param schemas: topic -> JSON Schema, before the topic's own setting ``korvet.value.schema``; an empty text: none.
     :param client: the Kafka client's settings, by the Java client's names.
     """
 

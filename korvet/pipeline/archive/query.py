@@ -190,7 +190,7 @@ class TopicArchive:
         if isinstance(writer.error, Stopped):
             return None
         if writer.error is not None:
-            return writer.error
+            return _named(self._name, writer.error)
         error = query.exception()
         return None if error is None else _named(self._name, failure(error))
 
