@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.broker import Partition as Place
 from korvet.pipeline.report.figures import Lag
 
+_NOTES: Final = ("korvet-replay-", "korvet-sink-")
+"""How groups begin whose offsets are no positions in the topic: of replays, and of the sink's batches."""
+
 
 def lags(broker: Broker, topics: tuple[str, ...], groups: tuple[str, ...]) -> list[Lag]:
-    """Lags by group, topic and partition, of those topics and groups, or of all.
+    """Lags by group, topic and partition, of those topics and groups, or of all but those that keep notes.
 
     Offsets that a group still has of a topic or partition that is gone are left out.
 
     :raises BrokerUnreachable, PipelineError:
     """
-    wanted = groups or broker.group_ids("")
+    wanted = groups or [group for group in broker.group_ids("") if not group.startswith(_NOTES)]
     committed = {group: broker.committed(group) for group in wanted}
     known = _known_places(broker, {topic for places in committed.values() for topic, _ in places}, topics)
     ends = broker.latest(
