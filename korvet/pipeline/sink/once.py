@@ -106,11 +106,10 @@ class _Attempt:
         written = self._note(self._task.group, stable=True)
         if written is not None and written.batch == self._task.batch:
             return self._confirm(written, batches)
-        begun = self._note(self._task.query_group)
         for batch in batches:
             first = next(batch, None)
             if first is not None:
-                return self._transaction(begun, first, batch, batches)
+                return self._transaction(first, batch, batches)
         return 0
 
     def _confirm(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
@@ -130,10 +129,9 @@ class _Attempt:
             self._commit({self._task.group: Note(batch=written.batch, run=self._task.run, rows=rows)}, topic)
         return rows
 
-    def _transaction(
-        self, begun: Note | None, first: Record, rest: Iterator[Record], batches: Iterator[Iterator[Record]]
-    ) -> int:
+    def _transaction(self, first: Record, rest: Iterator[Record], batches: Iterator[Iterator[Record]]) -> int:
         run = self._task.run
+        begun = self._note(self._task.query_group)
         if begun is not None and begun.batch == self._task.batch and begun.run != run:
             self._wait_for_the_others()
             run = begun.run
