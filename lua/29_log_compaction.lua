@@ -45,8 +45,9 @@ end
 -- KEYS[3] producers hash    producer id -> last batches
 -- KEYS[4] spare     stream  beside the log
 -- ARGV[1] topic_id   ARGV[2] token   of the one compaction   ARGV[3] lease_ms
--- Returns {code, status}; status: busy (somebody else's) | more (call again) | ready (the spare is empty, or as the
--- token's owner left it)
+-- ARGV[4] is_kept (optional) 1 to keep a lease only: what was found out before somebody else had it is worth nothing
+-- Returns {code, status}; status: busy (somebody else's, or not one's own any more) | more (call again) | ready (the
+-- spare is empty, or as the token's owner left it)
 -- Codes: GONE
 function compaction.begin(keys, args)
   local lease_ms = value.number(args[3], 'lease_ms')
@@ -56,9 +57,10 @@ function compaction.begin(keys, args)
   end
   local now_ms = value.now_ms()
   local token, end_ms, phase = string.match(meta[2] or '', '^(%S+) (%d+) (%a+)$')
-  if token and token ~= args[2] and tonumber(end_ms) > now_ms then
-    return { code.NONE, 'busy' }
-  elseif token ~= args[2] then
+  if token ~= args[2] then
+    if args[4] or token and tonumber(end_ms) > now_ms then
+      return { code.NONE, 'busy' }
+    end
     phase = 'clear'
   end
   -- The first write is that of discard_spare.

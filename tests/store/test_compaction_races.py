@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 import anyio
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from korvet.errors import StoreUnavailable
 from korvet.store.client import Purpose
 from korvet.store.log import Partition, compaction
-from korvet.store.log.compaction import Compaction, compact
+from korvet.store.log.compaction import Compaction, clear_leftover, compact
 from korvet.wire.fetch_response import PartitionRead
 from tests.store.keyed import Read, all_values, keyed, records
 from tests.store.logs import LARGE, Front, front
@@ -114,6 +114,37 @@ async def test_run_that_dies_anywhere_harms_nothing_and_is_made_good(
     raise AssertionError("no end of calls")
 
 
+async def test_what_a_dead_run_left_is_cleared_away_once_its_lease_is_over(
+    one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it died, though nothing is due any more."""
+    monkeypatch.setattr(compaction, "LEASE_MS", 0)
+    for after in range(40):
+        partition, values = await filled(one)
+        await other.catalog.refresh()
+        known, meta = other.known(partition), partition.keys.meta
+        with monkeypatch.context() as patched:
+            made = dying(one, after, patched)
+            is_dead = False
+            try:
+                await compact(one.log, partition, SETTINGS, NOW_MS)
+            except Killed:
+                is_dead = True
+        lease = await one.store.call(Purpose.READ, meta, "HGET", meta, "compaction")
+        assert (lease is not None) == (is_dead and after > 0)
+        # Not yet, by this time, which was before.
+        await clear_leftover(other.log, known, NOW_MS)
+        assert await one.store.call(Purpose.READ, meta, "HGET", meta, "compaction") == lease
+        await clear_leftover(other.log, known, 2**52)
+        assert await one.store.call(Purpose.READ, meta, "HGET", meta, "compaction") is None
+        assert await left_over(other, known) == []
+        assert all_values(await read_all(other, known)) == values
+        if not is_dead:
+            assert made() > 5
+            return
+    raise AssertionError("no end of calls")
+
+
 async def test_lease_keeps_others_away_and_a_former_owner_does_no_harm(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +169,31 @@ async def test_lease_keeps_others_away_and_a_former_owner_does_no_harm(
     await one.store.call(Purpose.APPEND, known.keys.meta, "HDEL", known.keys.meta, "compaction")
     await one.append(partition, keyed((b"end", b"")))
     assert await compact(one.log, partition, SETTINGS, NOW_MS)
+    assert await left_over(one, partition) == []
+
+
+async def test_run_that_was_overtaken_gives_up(one: Front, other: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease was over and another run went through: what it planned would count in the totals twice."""
+    partition, values = await filled(one)
+    await other.catalog.refresh()
+    known, meta = other.known(partition), partition.keys.meta
+    runs = []
+
+    async def overtaken(*_: Any) -> None:
+        runs.append("check")
+        if len(runs) == 1:
+            await one.store.call(Purpose.APPEND, meta, "HDEL", meta, "compaction")
+            assert await compact(other.log, known, SETTINGS, NOW_MS)
+
+    monkeypatch.setattr(compaction, "_RENEW_S", 0.0)
+    monkeypatch.setattr(compaction, "check_room", overtaken)
+    assert not await compact(one.log, partition, SETTINGS, NOW_MS)
+    assert runs == ["check", "check"]
+    assert all_values(await read_all(one, partition)) == values
+    entries = await one.store.call(Purpose.READ, partition.keys.log, "XRANGE", partition.keys.log, "-", "+")
+    indexes = [list(map(int, fields[1].split())) for _, fields in entries]
+    running = [index[4] for index in indexes]
+    assert [after - before for before, after in pairwise(running)] == [index[1] for index in indexes[1:]]
     assert await left_over(one, partition) == []
 
 

@@ -100,9 +100,9 @@ LOG_FUNCTIONS = (
         name="korvet_log_compaction_begin",
         description="take or keep the lease of a partition's compaction, and remove what the last one left behind",
         keys=(*LOG_KEYS, "spare"),
-        args=("topic_id", "token", "lease_ms"),
-        reply="{code, status}; status: busy (somebody else's) | more (call again) | ready (the spare is empty, or as "
-        "the token's owner left it)",
+        args=("topic_id", "token", "lease_ms", "is_kept?"),
+        reply="{code, status}; status: busy (somebody else's, or not one's own any more) | more (call again) | ready "
+        "(the spare is empty, or as the token's owner left it)",
         allow_oom=True,
     ),
     Function(

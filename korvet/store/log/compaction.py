@@ -4,7 +4,7 @@ A run takes the partition's lease, looks at the keys of what was appended since 
 through the log from its start up to there, and has Redis build the stream that is left beside the log's and put it in
 its place (lua/29_log_compaction.lua). What is decided is only good for the log that was looked at: where its epoch, its
 start or its server is another by then, the run is given up. A run that is broken off anywhere leaves a stream that the
-next one removes, and placed batches that the stream names, or that expire.
+next one or `clear_leftover` removes, and placed batches that the stream names, or that expire.
 
 The log's last batch is never touched, so that the log's end is always there. Bounded are the keys that are looked at
 and what is kept in memory of new batches: what is behind them is for the next run.
@@ -126,6 +126,23 @@ async def compact(log: Log, partition: Partition, settings: Compaction, now_ms: 
         raise
 
 
+async def clear_leftover(log: Log, partition: Partition, now_ms: int) -> None:
+    """Remove what a run left beside a log, where its front-end died: its lease is over and was not given back.
+
+    The next run would do so as well, but may be long in coming.
+
+    :param now_ms: the time by Redis.
+    :raises StoreUnavailable, StoreError:
+    """
+    meta = partition.keys.meta
+    lease: bytes | None = await log.store.call(Purpose.READ, meta, "HGET", meta, "compaction")
+    if lease is None or int(lease.split()[1]) > now_ms:
+        return
+    mine = _Lease(log, partition)
+    if await mine.begin():
+        await mine.end()
+
+
 async def _due(log: Log, partition: Partition, settings: Compaction, now_ms: int) -> _Dirty | None:
     """What is to be looked at, where it is enough or old enough. Source: LogCleanerManager.grabFilthiestCompactedLog"""
     if (await log.metas([partition]))[0] is None:
@@ -200,28 +217,21 @@ async def _first_younger(log: Log, partition: Partition, oldest_ms: int, until: 
     return until
 
 
-class _Run:
-    """One compaction of one partition, under the lease of its token."""
+class _Lease:
+    """The right to compact a partition, under a token."""
 
-    def __init__(self, log: Log, partition: Partition, settings: Compaction, dirty: _Dirty, now_ms: int) -> None:
+    def __init__(self, log: Log, partition: Partition) -> None:
         self._log = log
         self._partition = partition
-        self._settings = settings
-        self._dirty = dirty
-        self._rules = Rules(now_ms=now_ms, delete_retention_ms=settings.delete_retention_ms)
         self._token = log.next_token()
         self._keys = (*partition.keys, spare_stream(partition.keys.log))
-        self._copied = 0
         self._renew_at = 0.0
-        self._yield_at = 0.0
 
-    # ------------------------------------------------------------------ the lease
-
-    async def begin(self) -> bool:
-        """Take or keep the lease; false where it is somebody else's."""
+    async def begin(self, *, is_kept: bool = False) -> bool:
+        """Take the lease, or keep it; false where it is somebody else's, or is to be kept and was lost meanwhile."""
         self._renew_at = self._log.now() + _RENEW_S
         for _ in range(_MOST_CALLS):
-            code, status = await self._call("korvet_log_compaction_begin", LEASE_MS)
+            code, status = await self._call("korvet_log_compaction_begin", LEASE_MS, *((1,) if is_kept else ()))
             if code != ErrorCode.none or status == b"busy":
                 return False
             if status == b"ready":
@@ -236,7 +246,7 @@ class _Run:
                 return
 
     async def _keep(self) -> None:
-        if self._log.now() >= self._renew_at and not await self.begin():
+        if self._log.now() >= self._renew_at and not await self.begin(is_kept=True):
             raise _Lost
 
     async def _call(self, function: str, *args: str | int | bytes) -> Any:
@@ -244,7 +254,17 @@ class _Run:
             Purpose.APPEND, function, self._keys, self._partition.topic_id, self._token, *args
         )
 
-    # ------------------------------------------------------------------ the run
+
+class _Run(_Lease):
+    """One compaction of one partition."""
+
+    def __init__(self, log: Log, partition: Partition, settings: Compaction, dirty: _Dirty, now_ms: int) -> None:
+        super().__init__(log, partition)
+        self._settings = settings
+        self._dirty = dirty
+        self._rules = Rules(now_ms=now_ms, delete_retention_ms=settings.delete_retention_ms)
+        self._copied = 0
+        self._yield_at = 0.0
 
     async def work(self) -> bool:
         """Look at keys, decide, copy and swap."""

@@ -1,0 +1,192 @@
+"""The jobs on a real cluster, by spark-submit: a master and two workers, each with an executor of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pyspark
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from korvet.cli import run
+from tests.support.broker import KorvetServer
+
+SPARK_HOME = Path(pyspark.__file__).parent
+READY_WITHIN_S = 300.0
+DONE_WITHIN_S = 600.0
+PARTITIONS = 4
+RECORDS = 2000
+ENVIRONMENT = {
+    **os.environ,
+    "SPARK_HOME": str(SPARK_HOME),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_DAEMON_MEMORY": "256m",
+    "PYSPARK_PYTHON": sys.executable,
+}
+
+
+@contextmanager
+def running(log: Path, *arguments: str) -> Iterator[None]:
+    """A process of the cluster, ended at the end."""
+    command = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
+    with open(log, "wb") as sink:
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def logged(log: Path, text: str) -> str:
+    """What comes after a text on its line, once it is in the log."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        for line in log.read_text(errors="replace").splitlines():
+            if text in line:
+                return line.partition(text)[2].strip()
+        time.sleep(0.1)
+    raise AssertionError(f"no {text!r} in: {log.read_text(errors='replace')[-2000:]}")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the master is, and a directory of each worker's work."""
+
+    master: str
+    works: tuple[Path, Path]
+
+    def executors(self) -> list[set[str]]:
+        """The ids of the executors that each worker started, for all applications."""
+        return [{place.name for place in work.glob("app-*/*")} for work in self.works]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("cluster")
+    works = (directory / "work-1", directory / "work-2")
+    there = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    with ExitStack() as stack:
+        log = directory / "master.log"
+        stack.enter_context(running(log, "org.apache.spark.deploy.master.Master", *there))
+        master = logged(log, "Starting Spark master at ")
+        for work in works:
+            size = ("--cores", "1", "--memory", "600m", "--work-dir", str(work))
+            worker = ("org.apache.spark.deploy.worker.Worker", *there, *size, master)
+            stack.enter_context(running(work.with_suffix(".log"), *worker))
+        for work in works:
+            logged(work.with_suffix(".log"), "Successfully registered with master")
+        yield Cluster(master=master, works=works)
+
+
+@pytest.fixture(scope="module")
+def topic(broker: KorvetServer) -> str:
+    """A topic of four partitions, with as many records in each."""
+    name = f"cluster-{secrets.token_hex(4)}"
+    (future,) = (
+        AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(name, PARTITIONS)]).values()
+    )
+    future.result(60)
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(name, str(number).encode(), partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+    return name
+
+
+def submit(
+    cluster: Cluster, jars: str, events: Path, verb: str, capsys: pytest.CaptureFixture[str], *flags: str
+) -> Any:
+    """What a job prints as JSON; ``events`` gets Spark's own log of what ran where."""
+    events.mkdir()
+    settings = {
+        "spark.driver.memory": "600m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        # Both executors are there before the first task is given to one.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        "spark.cores.max": "2",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    assert run(["pipeline", "job", verb]) == 0
+    job = capsys.readouterr().out.strip()
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, "--jars", jars]
+    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    done = subprocess.run(
+        [*command, job, *flags, "--json"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=DONE_WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
+
+
+def executors_by_stage(events: Path) -> list[set[str]]:
+    """Which executors ran tasks of each stage."""
+    (log,) = events.iterdir()
+    found: dict[int, set[str]] = {}
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerTaskEnd":
+            found.setdefault(event["Stage ID"], set()).add(event["Task Info"]["Executor ID"])
+    return list(found.values())
+
+
+def test_jobs_run_on_all_workers_of_a_cluster(
+    cluster: Cluster,
+    broker: KorvetServer,
+    topic: str,
+    spark_jars: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lake = str(tmp_path / "lake")
+    common = ("--lake", lake, "--bootstrap-server", broker.bootstrap)
+    events = tmp_path / "archive-events"
+    done = submit(cluster, spark_jars, events, "archive", capsys, "--topic", topic, *common)
+    each = RECORDS // PARTITIONS
+    assert done == {
+        topic: {
+            "records": RECORDS,
+            "batches": 1,
+            "offsets": {str(number): each for number in range(PARTITIONS)},
+            "error": None,
+        }
+    }
+    first, second = cluster.executors()
+    assert len(first) == len(second) == 1
+    # One stage reads all partitions, and two executors of two workers had a part in it.
+    assert first | second in executors_by_stage(events)
+
+    report = submit(
+        cluster, spark_jars, tmp_path / "report-events", "report", capsys, "--group", "korvet.archive", *common
+    )
+    assert sum(interval["records"] for interval in report["intervals"]) == RECORDS
+    lags = [lag for lag in report["lags"] if lag["topic"] == topic]
+    assert [(lag["committed"], lag["lag"]) for lag in lags] == [(each, 0)] * PARTITIONS
