@@ -11,7 +11,7 @@ from korvet.errors import KorvetError, StoreError, StoreFull
 from korvet.store.catalog import Catalog
 from korvet.store.keys import Namespace
 from korvet.store.log import Log, Partition
-from korvet.store.log.compaction import compact, compaction_of
+from korvet.store.log.compaction import clear_leftover, compact, compaction_of
 from korvet.store.retention import enforce_settings, time_ms
 from korvet.store.silent_producers import expiration_ms_of, forget_silent_producers
 from korvet.store.topics import finish_deletions
@@ -54,7 +54,8 @@ def _retention_interval_s(catalog: Catalog) -> float:
 
 
 async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) -> None:
-    """Remove what is older or more than topics keep, and forget producers that were silent for long.
+    """Remove what is older or more than topics keep, forget producers that were silent for long, and clear away what
+    compactions left whose front-ends died.
 
     A partition that is corrupt is told of in the log, and does not keep the others; nor does one whose server is away.
 
@@ -68,6 +69,7 @@ async def enforce_retention(namespace: Namespace, catalog: Catalog, log: Log) ->
             try:
                 await enforce_settings(namespace, catalog, log, topic, partition.index, now_ms)
                 await forget_silent_producers(log, partition, expiration_ms)
+                await clear_leftover(log, partition, now_ms)
             except StoreError as error:
                 logger.error("retention failed", topic=topic.name, partition=partition.index, reason=str(error))
             except KorvetError as error:

@@ -101,6 +101,24 @@ def test_truncated_frames(server: KorvetServer, data: bytes, cut: int) -> None:
     serves(server)
 
 
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (3, 0, b"\xff\xff\xff\xff"),
+        (0, 3, b"\xff\xff\x00\x01\x00\x00\x00\x01\xff\xff\xff\xff"),
+        (42, 2, b"\x00\x00\x00"),
+    ],
+    ids=["Metadata", "Produce", "DeleteGroups"],
+)
+def test_null_collections(server: KorvetServer, key: int, version: int, body: bytes) -> None:
+    """The connection is closed without an answer."""
+    with connect(server) as client:
+        client.sendall(request(key, version, 7, "fuzz", body))
+        client.settimeout(WITHIN_S)
+        assert client.recv(100) == b""
+    serves(server)
+
+
 @pytest.mark.parametrize("size", [-1, -(2**31), 104857601, 2**31 - 1])
 def test_negative_and_oversize_frames(server: KorvetServer, size: int) -> None:
     send_and_leave(server, struct.pack(">i", size) + bytes(100))

@@ -20,8 +20,8 @@ from korvet.store.log import Meta, Partition
 from korvet.store.log.archived import ARCHIVE_GROUP, archived_end
 from korvet.store.log.compaction import Compaction, compact, compaction_of
 from korvet.store.log.epochs import parse_epochs
-from korvet.store.maintenance import compact_all, enforce_retention
 from korvet.store.outages import Outages
+from korvet.store.retention import enforce_settings, time_ms
 from korvet.store.topics import create_topic, delete_topic
 from tests.api.raw import unique
 from tests.store.keyed import Read, keyed, records
@@ -86,8 +86,9 @@ class Archive:
         assert await self.groups.commit(request) == 0
 
     async def enforce(self) -> int:
-        """Retention as the sweep does it; the log's start then."""
-        await enforce_retention(NAMESPACE, self.front.catalog, self.front.log)
+        """Retention as the sweep does it for each partition; the log's start then."""
+        now_ms = await time_ms(NAMESPACE, self.front.log)
+        await enforce_settings(NAMESPACE, self.front.catalog, self.front.log, self.topic, 0, now_ms)
         return (await self.meta()).start
 
     async def meta(self) -> Meta:
@@ -230,8 +231,6 @@ async def test_nothing_is_compacted_though_all_topics_are_by_default(one: Front)
     await one.catalog.configure_cluster(ConfigChange(set={"log.cleanup.policy": "compact"}))
     try:
         assert compaction_of(one.catalog, at.topic) is None
-        await compact_all(NAMESPACE, one.catalog, one.log, {})
-        assert len(await at.read()) == 5
         await at.configure(korvet_retention="limits")
         topic = one.catalog.topic_by_id(at.topic.id)
         assert topic is not None
