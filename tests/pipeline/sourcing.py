@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from korvet.pipeline.broker import Broker, Partition
 from tests.support.broker import KorvetServer
@@ -60,3 +60,9 @@ def trim(broker: KorvetServer, offsets: Mapping[Partition, int]) -> None:
 def delete(broker: KorvetServer, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([topic])[topic].result(30)
+
+
+def grow(broker: KorvetServer, topic: str, partitions: int) -> None:
+    """Give the topic so many partitions."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
