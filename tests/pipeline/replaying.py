@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from korvet.pipeline.lake import RAW_COLUMNS, Lake
 
-BEGIN_MS = 1_790_000_000_000
+BEGIN_MS = 1_700_000_000_000
 """The timestamp of the first record; each is a millisecond younger than the one before."""
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 """Key, value, headers, timestamp in ms."""

@@ -28,7 +28,7 @@ def target(broker: KorvetServer, topic_settings: Mapping[str, str] = NO_SETTINGS
     topic = f"sending-{uuid.uuid4().hex[:8]}"
     address = {"bootstrap.servers": broker.bootstrap}
     with Broker(address) as admin:
-        admin.create_topic(topic, 2, topic_settings)
+        admin.create_topic(topic, 2, {"retention.ms": "-1", **topic_settings})
         note = Note(job="job", version=0, topic_id=admin.topics([topic])[topic].id, run="first", records=0)
     settings = {**address, "transaction.timeout.ms": str(timeout_ms)}
     return Target(settings=settings, producer={}, name=topic, topic=topic, note=note)

@@ -21,6 +21,8 @@ def main(order: Order) -> None:
     settings = {
         "spark.jars": order.jars,
         "spark.driver.memory": "1g",
+        # It is killed before better code would pay.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.session.timeZone": "UTC",
         "spark.local.dir": order.scratch,
         # The workers import what is here.
