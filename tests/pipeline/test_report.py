@@ -92,6 +92,7 @@ def test_interval_is_chosen_from_the_time(spark: SparkSession, lake: Lake) -> No
     ("given", "sentence"),
     [
         ({"until": NOON}, "the report's time is empty: it would begin at 2026-03-01 12:00:00"),
+        ({"interval_s": 0.1}, "intervals of 0.1 s: there would be 36000 of them, and 10000 are the most"),
         ({"topics": ("orders", "absent")}, "topic absent: there is no archive of it in .*; there is: clicks, orders"),
         ({"bootstrap_servers": "127.0.0.1:1"}, "groups: no broker answers at 127.0.0.1:1"),
     ],

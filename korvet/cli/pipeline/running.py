@@ -87,9 +87,12 @@ def _started(common: Common, verb: str) -> Iterator[SparkSession]:
 
 
 def _own_session(common: Common, name: str) -> SparkSession:
+    from korvet.cli.pipeline.progress import is_live
     from korvet.pipeline.session import make_session
 
     _need_java()
+    if is_live(common):
+        say_note("starting Spark; the first time it fetches Delta's jars")
     with _noise_kept(common.debug) as noise:
         try:
             session = make_session(name, common.master, common.spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,17 +18,26 @@ from korvet.pipeline.source.options import client_settings
 
 _INTERVALS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 604800)
 _MAX_INTERVALS: Final = 150
+"""How many are chosen at most, for what is seen at a glance."""
+_MOST_INTERVALS: Final = 10_000
+"""And how many one may ask for."""
 
 
 def report(spark: SparkSession, config: ReportConfig) -> Report:
     """Lags of groups, and throughput and size of archived topics.
 
     :raises BrokerUnreachable: where no broker answers.
-    :raises PipelineError: where the lake cannot be read, a topic is not in it, or the time is empty.
+    :raises PipelineError: where the lake cannot be read or has no such topic, or the time is empty or cut too fine.
     """
     if config.until <= config.since:
         raise PipelineError(f"the report's time is empty: it would begin at {config.since} and end at {config.until}")
     interval_s = config.interval_s or _interval_s(config)
+    count = math.ceil((config.until - config.since).total_seconds() / interval_s)
+    if count > _MOST_INTERVALS:
+        raise PipelineError(
+            f"intervals of {interval_s:g} s: there would be {count} of them, and {_MOST_INTERVALS} are the most; "
+            "take longer ones, or less time"
+        )
     tables = _tables(spark, config.lake, config.topics)
     return Report(
         made_at=datetime.now(UTC),
