@@ -49,6 +49,8 @@ def archive(
                 archives[name] = TopicArchive(spark, config, name, stop, progress)
                 archives[name].start()
                 running.append(archives[name])
+            if not archives and config.every_s is None:
+                raise PipelineError(f"no topic matches the pattern {config.pattern!r}")
             running = [each for each in running if each.poll()]
             if not running and (stop.is_set() or config.every_s is None or config.pattern is None):
                 return ArchiveResult(topics={name: each.result for name, each in archives.items()})
