@@ -67,16 +67,24 @@ def test_records_come_as_they_were_and_once(spark: SparkSession, broker: KorvetS
 def test_a_replay_that_was_stopped_goes_on(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
     make_topic(broker, "replayed-stopped")
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-stopped")
+    slowly = replace(config, rate=60.0)
+
+    def fail(told: ReplayProgress) -> None:
+        if told.records:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        replay(spark, slowly, progress=fail)
     stop = threading.Event()
 
     def heed(told: ReplayProgress) -> None:
         if told.records:
             stop.set()
 
-    first = replay(spark, replace(config, rate=60.0), stop=stop, progress=heed)
-    assert 0 < first.records < COUNT and not first.complete
-    second = replay(spark, config)
-    assert second.complete and first.records + second.records == COUNT
+    stopped = replay(spark, slowly, stop=stop, progress=heed)
+    assert not stopped.complete
+    last = replay(spark, config)
+    assert last.complete and 0 < last.records < COUNT
     assert read_topic(broker.bootstrap, "replayed-stopped", PARTITIONS) == EXPECTED
 
 

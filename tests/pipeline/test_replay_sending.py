@@ -187,7 +187,7 @@ def test_a_run_that_was_begun_a_second_time_ends_the_first(broker: KorvetServer)
         old.begin()
         new.begin()
         new.send(chunk(0, 10))
-        with pytest.raises(PipelineError, match="was started a second time"):
+        with pytest.raises(task.TakenOver, match="was started a second time"):
             task.follow(old, plan, 0)
 
 

@@ -104,8 +104,7 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
     }
     target = Target(
         settings=settings,
-        # Else librdkafka would make batches that the topic does not take, or refuse records that it does.
-        producer={"message.max.bytes": broker.topic_settings(topic.name)["max.message.bytes"]},
+        producer={"message.max.bytes": str(_largest(broker.topic_settings(topic.name)))},
         name=name,
         topic=topic.name,
         note=Note(job=digest, version=version, topic_id=topic.id, run=uuid.uuid4().hex, records=0),
@@ -123,6 +122,11 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
         records=sum(each.records for each in judged.values()) - records(before), partitions=len(left),
     )  # fmt: skip
     return Job(rows=rows, plan=plan, judged=judged, before=before)
+
+
+def _largest(settings: Mapping[str, str]) -> int:
+    """Bytes of a batch, so that librdkafka makes none that the topic refuses; within what librdkafka takes."""
+    return min(max(int(settings["max.message.bytes"]), 1000), 1_000_000_000)
 
 
 def _partitions(spark: SparkSession, table: Table) -> int:

@@ -26,6 +26,7 @@ _FENCED: Final = {
 }
 # To try again would only be refused again.
 _REFUSED: Final = {
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "lower transaction.timeout.ms of the client, or raise the broker's maximum",
     KafkaError.INVALID_TIMESTAMP: "see message.timestamp.before.max.ms and .after.max.ms of the topic",
     KafkaError.INVALID_RECORD: "see the topic's schema, and whether it is compacted",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic",
@@ -114,7 +115,10 @@ class Sender:
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
         own = {"transactional.id": f"{GROUP_PREFIX}{target.name}-{self._partition}"}
         self._producer = None
-        self._producer = Producer({**target.settings, **target.producer, **own, **quiet})
+        try:
+            self._producer = Producer({**target.settings, **target.producer, **own, **quiet})
+        except KafkaException as error:
+            raise PipelineError(f"the client settings do not fit: {error.args[0].str()}; change them") from None
         try:
             _patiently(self._producer.init_transactions)
         except KafkaException as error:
@@ -196,8 +200,8 @@ class Sender:
         if reason.code() in _REFUSED:
             return PipelineError(f"{what}: {reason.str()}; {_REFUSED[reason.code()]}")
         return BrokerUnreachable(
-            f"{what}: {self._target.settings['bootstrap.servers']} did not take them for {PATIENCE_S:.0f} s "
-            f"({reason.str()}); start the replay again when it answers, and it goes on there"
+            f"{what} at {self._target.settings['bootstrap.servers']}: {reason.str()}; when that is over, start the "
+            "replay again, and it goes on there"
         )
 
 

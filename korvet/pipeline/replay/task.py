@@ -45,6 +45,10 @@ class Plan:
     at_once: int
 
 
+class TakenOver(PipelineError):
+    """Another run of the same replay works now; it must not be stopped with this one."""
+
+
 def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send the rows of one partition. What comes back is one row as `OUTCOME` says.
 
@@ -59,6 +63,8 @@ def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     with Broker(plan.target.settings) as broker:
         try:
             _send(plan, partition, chain([first], rows), broker)
+        except TakenOver as error:
+            failure = str(error)
         except PipelineError as error:
             failure = str(error)
             stop(broker, plan.target.name, plan.target.topic)
@@ -83,13 +89,14 @@ def _send(plan: Plan, partition: int, batches: Iterable[pa.RecordBatch], broker:
 def follow(sender: Sender, plan: Plan, partition: int) -> None:
     """Wait for who has taken the partition over, as another attempt of the same task does.
 
-    :raises PipelineError: where it is another run, or nobody goes on.
+    :raises TakenOver: where it is another run.
+    :raises PipelineError: where nobody goes on.
     """
     moved, position = time.monotonic(), sender.position
     while sender.position < plan.ends[partition]:
         note = sender.note()
         if note is not None and sender.position > position and note.run != plan.target.note.run:
-            raise PipelineError(
+            raise TakenOver(
                 f"replay {plan.target.name} was started a second time, which goes on with {plan.target.topic}-"
                 f"{partition} behind {sender.position}; this one ends"
             )
