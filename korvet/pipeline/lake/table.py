@@ -77,8 +77,9 @@ class Table:
                 self._write(self._nothing(rows), claim)
             except Overtaken:
                 continue
-            self.proven = read_proven(self._spark, self.path)
-            if self.proven is not None and self.proven.checkpoint == checkpoint:
+            found = read_proven(self._spark, self.path)
+            if found is not None and found.checkpoint == checkpoint:
+                self.proven = found
                 return
         raise self._overtaken()
 
@@ -92,10 +93,11 @@ class Table:
         proven = replace(proven, generation=1 if self.proven is None else self.proven.generation)
         self._write(rows, proven)
         self._exists = True
-        self.proven = read_proven(self._spark, self.path)
-        if self.proven != proven:
+        found = read_proven(self._spark, self.path)
+        if found != proven:
             raise self._overtaken()
-        return self.proven.rows
+        self.proven = found
+        return found.rows
 
     def reset(self, proven: Proven) -> None:
         """Go back to what is proven now, for the topic has lost the rest; the rows stay.
