@@ -96,9 +96,8 @@ def _converter(kind: DataType, wanted: DataType) -> Convert:
         # Where the schema has become open, the table still knows members.
         return _object(kind, wanted if isinstance(wanted, StructType) else kind)
     if isinstance(kind, ArrayType):
-        return _array(
-            _converter(kind.elementType, wanted.elementType if isinstance(wanted, ArrayType) else kind.elementType)
-        )
+        inner = wanted if isinstance(wanted, ArrayType) else kind
+        return _array(_converter(kind.elementType, inner.elementType))
     return _SCALARS.get(type(kind)) or _no_converter(kind)
 
 
