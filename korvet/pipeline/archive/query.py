@@ -20,13 +20,12 @@ from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, Topic
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
-from korvet.pipeline.lake import Lake, Proven
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven
 from korvet.pipeline.source.options import client_settings
 
 log = structlog.get_logger()
 
 _EARLIEST: Final = -2
-_LATEST: Final = -1
 
 
 class TopicArchive:
@@ -105,6 +104,8 @@ class TopicArchive:
             topic = broker.topics([self._name])[self._name]
             _check_topic(topic, tables)
             self._check_history(broker, topic, tables)
+            if tables.raw.proven is None and self._config.starting == "latest":
+                self._begin_at_the_end(broker, topic, tables)
             starting = self._starting(broker, topic, tables.raw.proven)
         self._writer = TopicWriter(
             self._spark, self._config, topic, tables, self._checkpoint, self._stop, self._progress
@@ -138,11 +139,23 @@ class TopicArchive:
             if table.proven is not None:
                 table.reset(_back_to(table.proven, parted, ends))
 
+    def _begin_at_the_end(self, broker: Broker, topic: Topic, tables: Tables) -> None:
+        """In the table, for else a query that dies in its first batch would begin at a later end the next time."""
+        partitions = [(topic.name, number) for number in topic.partitions]
+        ends = broker.latest(partitions, committed_only=self._config.isolation == "read_committed")
+        begin = Proven(
+            topic=topic.name,
+            topic_id=topic.id,
+            generation=1,
+            batch_id=-1,
+            offsets={number: end.offset for (_, number), end in ends.items()},
+        )
+        tables.raw.begin(RAW_COLUMNS, begin)
+
     def _starting(self, broker: Broker, topic: Topic, proven: Proven | None) -> dict[str, int]:
-        """Where each partition begins if there is no checkpoint: -2 is the earliest offset, -1 the end."""
+        """Where each partition begins if there is no checkpoint: -2 is the earliest offset."""
         if proven is None:
-            begin = _EARLIEST if self._config.starting == "earliest" else _LATEST
-            return {str(number): begin for number in topic.partitions}
+            return {str(number): _EARLIEST for number in topic.partitions}
         earliest = broker.earliest([(topic.name, number) for number in topic.partitions])
         self._check_trimmed(proven.offsets, {number: position.offset for (_, number), position in earliest.items()})
         return {

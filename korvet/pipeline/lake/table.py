@@ -16,6 +16,7 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
@@ -52,6 +53,14 @@ class Table:
     def next_offset(self, partition: int) -> int:
         """Everything of the partition below it is here."""
         return 0 if self.proven is None else self.proven.offsets.get(partition, 0)
+
+    def begin(self, columns: StructType, proven: Proven) -> None:
+        """Make the table, without rows, and have it begin where that is said.
+
+        :raises PipelineError:
+        """
+        self._write(self._spark.createDataFrame([], columns), proven)
+        self.proven, self._exists = read_proven(self._spark, self.path), True
 
     def claim(self, topic: str, topic_id: str, checkpoint: str) -> None:
         """Begin a generation: no other archive can write from then on. Reads anew what is proven.
