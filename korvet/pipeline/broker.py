@@ -266,6 +266,10 @@ def explained(what: str, error: KafkaError, address: str) -> PipelineError:
                 f"{what}: no broker answers at {address} ({error.str()}); "
                 "start one with 'korvet serve', or name another"
             )
+        case code if code in _LEADERLESS:
+            return BrokerUnreachable(
+                f"{what}: no broker leads it at {address} now ({error.str()}); see whether its storage is up"
+            )
     return PipelineError(f"{what}: {error.name()}: {error.str()}")
 
 
