@@ -8,7 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from confluent_kafka import KafkaError
 
+from korvet.pipeline.broker import explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 from korvet.pipeline.source.cluster import Cluster
 from korvet.pipeline.source.fetch import CHUNK_ROWS, FetchOptions, close_idle, fetch
@@ -135,6 +137,12 @@ def test_settings_that_no_client_knows_are_told(broker: KorvetServer) -> None:
     mistaken = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t", "kafka.no.such.setting": "1"}
     with pytest.raises(PipelineError, match=r'No such configuration property: "no\.such\.setting"'):
         Cluster(stream_options(mistaken)).partitions()
+
+
+def test_partitions_without_a_leader_are_waited_for() -> None:
+    # So librdkafka tells of them while Redis is away.
+    error = KafkaError(KafkaError._NOENT, "No leaders found")
+    assert isinstance(explained("offsets of t-0", error, "broker:9092"), BrokerUnreachable)
 
 
 def test_an_outage_in_the_middle_is_waited_out(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class KorvetDataSource(DataSource):
-    """``format("korvet")``."""
+    """``format("korvet")``. The sink is imported where it is wanted, as it has the client's settings from here."""
 
     @classmethod
     def name(cls) -> str:
