@@ -15,6 +15,11 @@ medians of the others. A ratio is the factor by which korvet is better (above 1)
   by nothing on both brokers; what groups take of korvet's Redis in bytes, and a heartbeat in microseconds.
 - process: cold start from the process's start to its ready line (Kafka: to its first answers as a coordinator); memory
   is resident memory of front-end and embedded server together, or of the JVM.
+- pipeline (only where --only names it; some minutes): rows a second of read, archive and replay on Spark, over korvet,
+  beside those of Spark's stock Kafka connector over the same broker.
+
+With --day nothing of that is done: a producer at 20,000 records/s and `korvet pipeline archive --every 10s` run for
+some minutes on a topic with korvet.retention=archived; then every record must be in the lake once.
 """
 
 import json
@@ -27,6 +32,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +41,16 @@ from rich.console import Console
 from rich.table import Table
 
 from scripts.benchmark import targets
-from scripts.benchmark.measures import GROUPS, PROCESS, Line, Measure, measures
+from scripts.benchmark.measures import (
+    DEFAULT_GROUPS,
+    GROUPS,
+    PIPELINE,
+    PIPELINE_WAYS,
+    PROCESS,
+    Line,
+    Measure,
+    measures,
+)
 from scripts.benchmark.targets import ROOT, Target
 
 Starter = Callable[[Path], AbstractContextManager[Target]]
@@ -169,7 +184,18 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.option(
     "--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Length of one measurement."
 )
-@click.option("--only", default=",".join(GROUPS), show_default=True, callback=_groups, help="What to measure.")
+@click.option("--only", default=",".join(DEFAULT_GROUPS), show_default=True, callback=_groups, help="What to measure.")
+@click.option(
+    "--records",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many pass the pipeline at once.",
+)
+@click.option(
+    "--day", "day_minutes", is_flag=False, flag_value=10.0, type=click.FloatRange(0, min_open=True),
+    metavar="[MINUTES]", help="Live a day of an archived topic instead, in so many minutes (10 where not said).",
+)  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write every value there.")
 @click.option(
     "--prototype", envvar="KORVET_PROTOTYPE", type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -180,19 +206,64 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str) ->
     help="The broker the others are compared with.",
 )  # fmt: skip
 def main(
-    against: tuple[str, ...], rounds: int, seconds: float, only: list[str], json_path: Path | None,
-    prototype: Path | None, subject: str,
+    against: tuple[str, ...], rounds: int, seconds: float, only: list[str], records: int, day_minutes: float | None,
+    json_path: Path | None, prototype: Path | None, subject: str,
 ) -> None:  # fmt: skip
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if day_minutes is not None:
+        _live_a_day(day_minutes, json_path)
+        return
     names = [subject, *(name for name in against if name != subject)]
     chosen = [measure for measure in measures(seconds) if measure.group in only]
-    results = run(_starters(names, prototype), chosen, rounds, "process" in only)
-    if "process" in only:
-        chosen.append(PROCESS)
-    Console(width=None if sys.stdout.isatty() else 160).print(table(results, chosen, names))
+    results: Results = {}
+    if chosen or "process" in only:
+        results.update(run(_starters(names, prototype), chosen, rounds, "process" in only))
+        chosen += [PROCESS] if "process" in only else []
+        console.print(table(results, chosen, names))
+    if "pipeline" in only:
+        results.update(_measure_pipeline(records, rounds))
+        console.print(table(results, PIPELINE, PIPELINE_WAYS))
+    values = {f"{measure}.{key}": dict(brokers) for (measure, key), brokers in results.items()}
+    _write(json_path, {"rounds": rounds, "seconds": seconds, "records": records, "values": values})
+
+
+def _measure_pipeline(records: int, rounds: int) -> Results:
+    """korvet's pipeline and Spark's stock connector, both over a korvet of their own."""
+    from scripts.benchmark import pipeline  # Spark and what belongs to it, which nothing else here needs
+
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        target = stack.enter_context(targets.korvet(directory))
+        spark = stack.enter_context(pipeline.spark_session(directory))
+        try:
+            return pipeline.run(spark, target, directory, PIPELINE, records, rounds, _say)
+        except pipeline.PipelineFailed as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _live_a_day(minutes: float, json_path: Path | None) -> None:
+    """Tell every ten seconds how it goes; ends with 1 where a record is lost or doubled."""
+    from scripts.benchmark import day, pipeline
+
+    click.echo(day.Moment.heading())
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        try:
+            moments = day.run(Path(name), minutes, lambda moment: click.echo(moment.line()))
+            with pipeline.spark_session(Path(name)) as spark:
+                day.check_once(spark, day.table(Path(name)), moments[-1].sent)
+        except pipeline.PipelineFailed as error:
+            raise click.ClickException(str(error)) from error
+    click.echo(day.summary(moments))
+    _write(json_path, {"minutes": minutes, "moments": [asdict(moment) for moment in moments]})
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _write(json_path: Path | None, about: Mapping[str, Any]) -> None:
     if json_path is not None:
-        values = {f"{measure}.{key}": dict(brokers) for (measure, key), brokers in results.items()}
-        about = {"cpus": os.cpu_count(), "rounds": rounds, "seconds": seconds}
-        json_path.write_text(json.dumps({**about, "values": values}, indent=2) + "\n")
+        json_path.write_text(json.dumps({"cpus": os.cpu_count(), **about}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

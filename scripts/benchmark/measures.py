@@ -135,4 +135,19 @@ PROCESS: Final = Measure(
         Line(key="used_mb", label="resident memory, after the run, topics deleted", unit="MB", less_is_better=True),
     ),
 )
-GROUPS: Final = ("produce", "consume", "latency", "groups", "scale", "process")
+PIPELINE_SIZES: Final = (200, 1000)
+PIPELINE_WAYS: Final = ("korvet", "stock")
+PIPELINE_STEPS: Final = ("read", "archive", "replay")
+PIPELINE: Final = tuple(
+    Measure(
+        name=f"pipeline-{size}",
+        group="pipeline",
+        generator="Spark",
+        job={},
+        lines=tuple(Line(key=step, label=f"{step}, {size:,} B", unit="rows/s") for step in PIPELINE_STEPS),
+        value_bytes=size,
+    )
+    for size in PIPELINE_SIZES
+)
+DEFAULT_GROUPS: Final = ("produce", "consume", "latency", "groups", "scale", "process")
+GROUPS: Final = (*DEFAULT_GROUPS, "pipeline")

@@ -86,7 +86,8 @@ def _wait(is_ready: Callable[[], bool], what: str, output: Path) -> None:
         time.sleep(0.002)
 
 
-def _admin_topics(address: str) -> tuple[Callable[[str], None], Callable[[str], None]]:
+def admin_topics(address: str) -> tuple[Callable[[str], None], Callable[[str], None]]:
+    """What makes a topic of one partition, and what deletes one."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})  # quiet when the broker is stopped under it
 
     def create(topic: str) -> None:
@@ -108,7 +109,7 @@ def korvet(directory: Path) -> Iterator[Target]:
     with _started(command, directory, {"PYTHONPATH": str(ROOT)}) as (pid, output):
         _wait(lambda: b" ready on " in output.read_bytes(), "korvet", output)
         ready_s = time.monotonic() - started
-        create, delete = _admin_topics(f"127.0.0.1:{port}")
+        create, delete = admin_topics(f"127.0.0.1:{port}")
         yield Target(
             name="korvet", address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
             delete_topic=delete, redis_url=f"unix://{data}/valkey.sock",
@@ -119,7 +120,7 @@ def korvet(directory: Path) -> Iterator[Target]:
 def kafka(directory: Path) -> Iterator[Target]:
     """Apache Kafka as its own scripts start it; cold start is from the JVM's start to its first answers."""
     with running_kafka(jvm=KAFKA_JVM, settings=KAFKA_SETTINGS, parent=directory) as broker:
-        create, delete = _admin_topics(broker.bootstrap)
+        create, delete = admin_topics(broker.bootstrap)
         yield Target(
             name="kafka", address=broker.bootstrap, pids=(broker.pid,), ready_s=broker.ready_s, create_topic=create,
             delete_topic=delete,

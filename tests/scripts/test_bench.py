@@ -53,4 +53,4 @@ def test_a_group_of_measures_that_does_not_exist_is_named() -> None:
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "speed; known: produce, consume, latency, groups, scale, process" in done.stderr
+    assert "speed; known: produce, consume, latency, groups, scale, process, pipeline" in done.stderr

@@ -1,0 +1,209 @@
+"""A day in the life of an archived topic, in minutes: does memory stay flat while nothing is lost?
+
+A producer sends 20,000 records of 200 B a second to a topic with korvet.retention=archived, while `korvet pipeline
+archive --every 10s` runs beside it as a process of its own. Every ten seconds a line tells what Redis holds, how far
+the archive is behind, and how many records are in the lake. At the end the archive catches up and is stopped, and every
+record must be in the lake once.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import redis
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.lake import Lake
+from korvet.pipeline.reported import ARCHIVE_GROUP
+from scripts.benchmark import targets
+from scripts.benchmark.pipeline import PARTITIONS, PipelineFailed, Sender
+from scripts.benchmark.targets import ROOT
+
+RATE: Final = 20_000
+VALUE_BYTES: Final = 200
+TOPIC: Final = "day"
+# What is archived goes after half a minute; a partition is looked at as soon as the archive tells how far it is.
+SETTINGS: Final = {"korvet.retention": "archived", "retention.ms": "30000"}
+EVERY_S: Final = 10.0
+PIECE_S: Final = 0.05
+CAUGHT_UP_WITHIN_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What was seen at a time: bytes that Redis holds, records sent, not yet archived, and in the lake."""
+
+    seconds: float
+    used_bytes: int
+    sent: int
+    behind: int
+    in_lake: int
+
+    @staticmethod
+    def heading() -> str:
+        """What the columns of `line` are."""
+        return f"{'s':>5} {'Redis MB':>9} {'sent':>12} {'not archived':>13} {'in the lake':>12}"
+
+    def line(self) -> str:
+        """It in one line."""
+        megabytes = self.used_bytes / 1e6
+        return f"{self.seconds:5.0f} {megabytes:9.1f} {self.sent:12,} {self.behind:13,} {self.in_lake:12,}"
+
+
+def records_in(path: Path) -> int:
+    """Records in a Delta table, by the statistics in its log's commits."""
+    total = 0
+    for commit in (path / "_delta_log").glob("*.json"):
+        for line in commit.read_text().splitlines():
+            action = json.loads(line)
+            if (added := action.get("add", {})).get("dataChange"):
+                total += json.loads(added["stats"])["numRecords"]
+    return total
+
+
+def _behind(broker: Broker) -> int:
+    """Records between what the archive has told the broker and the topic's ends."""
+    places = [(TOPIC, number) for number in range(PARTITIONS)]
+    ends = broker.latest(places, committed_only=False)
+    told = broker.committed(ARCHIVE_GROUP)
+    return sum(ends[place].offset - (told[place].offset if place in told else 0) for place in places)
+
+
+@contextmanager
+def _sending(sender: Sender, seconds: float) -> Iterator[threading.Thread]:
+    """Records at the rate, in a thread, for some seconds or until the block ends."""
+    over = threading.Event()
+
+    def send() -> None:
+        started = time.monotonic()
+        while not over.is_set() and (elapsed := time.monotonic() - started) < seconds:
+            sender.send(int(elapsed * RATE) - sender.sent)
+            over.wait(PIECE_S)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _archiving(address: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`korvet pipeline archive` for the time of the block, its output in `directory`."""
+    command = [sys.executable, "-m", "korvet.cli", "pipeline", "archive", "--bootstrap-server", address]
+    command += ["--topic", TOPIC, "--lake", str(directory / "lake"), "--every", f"{EVERY_S:g}s"]
+    with open(directory / "archive.log", "wb") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+class _Day:
+    """A running day: looks at the broker, its Redis and the lake."""
+
+    def __init__(self, broker: Broker, client: redis.Redis, sender: Sender, path: Path) -> None:
+        self._broker, self._client, self._sender, self._path = broker, client, sender, path
+        self._started = time.monotonic()
+
+    def moment(self) -> Moment:
+        """What is seen now."""
+        used: int = self._client.info("memory")["used_memory"]
+        return Moment(
+            seconds=time.monotonic() - self._started,
+            used_bytes=used,
+            sent=self._sender.sent,
+            behind=_behind(self._broker),
+            in_lake=records_in(self._path),
+        )
+
+    def wait_until_archived(self, archive: subprocess.Popen[bytes]) -> None:
+        """Until the archive has told the broker of every record. Raises PipelineFailed."""
+        deadline = time.monotonic() + CAUGHT_UP_WITHIN_S
+        while behind := _behind(self._broker):
+            if archive.poll() is not None or time.monotonic() > deadline:
+                raise PipelineFailed(f"the archive is {behind} records behind and does not come nearer")
+            time.sleep(1)
+
+
+def _stop(archive: subprocess.Popen[bytes]) -> None:
+    """Ctrl-C, as an operator does: it finishes its batch and ends with 0. Raises PipelineFailed."""
+    archive.send_signal(signal.SIGINT)
+    if (code := archive.wait(120)) != 0:
+        raise PipelineFailed(f"the archive ended with {code}")
+
+
+def table(directory: Path) -> str:
+    """Where the day's records are archived."""
+    return Lake(str(directory / "lake")).raw(TOPIC)
+
+
+def check_once(spark: SparkSession, path: str, sent: int) -> None:
+    """Every record that was sent is in the table once, and every offset. Raises PipelineFailed."""
+    rows = spark.read.format("delta").load(path)
+    number = F.conv(F.hex(F.substring("value", 1, 8)), 16, 10).cast("long")
+    whole = rows.select(F.count("*"), F.count_distinct(number), F.min(number), F.max(number)).first()
+    if whole is None or tuple(whole) != (sent, sent, 0, sent - 1):
+        raise PipelineFailed(f"{sent} records were sent; the lake has (records, numbers, first, last) = {whole}")
+    places = rows.groupBy("partition").agg(F.count("*"), F.count_distinct("offset"), F.max("offset") + 1)
+    for partition, records, offsets, end in places.collect():
+        if not records == offsets == end:
+            raise PipelineFailed(f"partition {partition}: {records} records at {offsets} offsets below {end}")
+
+
+def summary(moments: Sequence[Moment]) -> str:
+    """How memory went, by the medians of the second and the last fifth of the day: the first one fills it."""
+    running = [moment.used_bytes / 1e6 for moment in moments[:-1]]
+    fifth = max(1, len(running) // 5)
+    early, late = median(running[fifth : 2 * fifth] or running), median(running[-fifth:])
+    return (
+        f"every one of {moments[-1].sent:,} records is in the lake once; Redis held {early:.0f} MB early and "
+        f"{late:.0f} MB late ({late / early:.2f} times as much)"
+    )
+
+
+def run(directory: Path, minutes: float, tell: Callable[[Moment], None]) -> list[Moment]:
+    """Live such a day; every ten seconds `tell` is called, and the last moment is after the archive has caught up.
+
+    :raises PipelineFailed: where the archive does not keep up or does not end well.
+    """
+    with ExitStack() as stack:
+        target = stack.enter_context(targets.korvet(directory))
+        broker = stack.enter_context(Broker({"bootstrap.servers": target.address}))
+        broker.create_topic(TOPIC, PARTITIONS, SETTINGS)
+        client = stack.enter_context(redis.Redis.from_url(str(target.redis_url)))
+        archive = stack.enter_context(_archiving(target.address, directory))
+        sender = Sender(target.address, TOPIC, VALUE_BYTES)
+        day, moments = _Day(broker, client, sender, Path(table(directory))), []
+        with _sending(sender, minutes * 60) as sending:
+            while sending.is_alive():
+                sending.join(EVERY_S)
+                moments.append(day.moment())
+                tell(moments[-1])
+                if archive.poll() is not None:
+                    raise PipelineFailed(f"the archive ended:\n{(directory / 'archive.log').read_text()[-3000:]}")
+        sender.flush()
+        day.wait_until_archived(archive)
+        _stop(archive)
+        moments.append(day.moment())
+        tell(moments[-1])
+    return moments

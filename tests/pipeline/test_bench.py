@@ -1,0 +1,73 @@
+"""The bench's measures of the pipeline find a value for every line, and its day sees what is lost or doubled."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.broker import Broker
+from scripts.benchmark import day, pipeline, targets
+from scripts.benchmark.measures import PIPELINE, PIPELINE_WAYS
+from tests.support.broker import KorvetServer
+
+RECORDS = 400
+
+
+def test_every_step_is_measured_in_both_ways(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+    create, delete = targets.admin_topics(broker.bootstrap)
+    target = targets.Target(
+        name="korvet", address=broker.bootstrap, pids=(), ready_s=0, create_topic=create, delete_topic=delete
+    )
+    topic = f"bench-{time.monotonic_ns()}"
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        admin.create_topic(topic, pipeline.PARTITIONS, {})
+    sender = pipeline.Sender(broker.bootstrap, topic, 200)
+    sender.send(RECORDS)
+    sender.flush()
+    bench = pipeline.Bench(spark=spark, target=target, topic=topic, records=RECORDS, directory=tmp_path)
+    steps = bench.steps()
+    assert list(steps) == [line.key for line in PIPELINE[0].lines]
+    # Each looks for itself whether all records came through.
+    assert all(measured(way) > 0 for measured in steps.values() for way in PIPELINE_WAYS)
+
+
+def written(spark: SparkSession, path: Path, records: Iterable[tuple[int, int]]) -> str:
+    """A table of one partition with records of these numbers and offsets."""
+    rows = [(bytearray(number.to_bytes(8) + b"..."), 0, offset) for number, offset in records]
+    table = spark.createDataFrame(rows, "value binary, partition int, offset long")
+    table.coalesce(1).write.format("delta").save(str(path))
+    return str(path)
+
+
+def test_a_day_without_loss_passes(spark: SparkSession, tmp_path: Path) -> None:
+    table = written(spark, tmp_path / "t", [(0, 0), (1, 1), (2, 2)])
+    assert day.records_in(tmp_path / "t") == 3
+    day.check_once(spark, table, 3)
+
+
+@pytest.mark.parametrize(
+    ("records", "sent"),
+    [
+        pytest.param([(0, 0), (2, 2)], 3, id="lost"),
+        pytest.param([(0, 0), (1, 1), (1, 1)], 2, id="doubled"),
+        pytest.param([(0, 0), (1, 1), (1, 1)], 3, id="one lost and one doubled"),
+        pytest.param([(0, 0), (1, 2)], 2, id="an offset left out"),
+    ],
+)
+def test_a_day_with_records_lost_or_doubled_fails(
+    spark: SparkSession, tmp_path: Path, records: list[tuple[int, int]], sent: int
+) -> None:
+    with pytest.raises(pipeline.PipelineFailed):
+        day.check_once(spark, written(spark, tmp_path / "t", records), sent)
+
+
+def test_memory_early_and_late_is_told() -> None:
+    moments = [
+        day.Moment(seconds=n * 10, used_bytes=used * 1_000_000, sent=n, behind=0, in_lake=n)
+        for n, used in enumerate([10, 100, 100, 100, 150, 0])
+    ]
+    assert day.summary(moments) == (
+        "every one of 5 records is in the lake once; Redis held 100 MB early and 150 MB late (1.50 times as much)"
+    )
