@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -71,6 +72,8 @@ def _own_session(master: str | None) -> dict[str, str]:
         "spark.jars.excludes": ",".join(EXCLUDED_PACKAGES),
     }
     if master is None or master.startswith("local"):
+        # Else tasks run in whatever Python comes first in the path, which may know nothing of korvet.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # One task for each processor: with Spark's 200, and Delta's 50, small tables take half a minute to write.
         tasks = str(os.cpu_count() or 1)
         chosen |= {

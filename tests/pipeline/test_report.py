@@ -28,7 +28,7 @@ def raw_rows(spark: SparkSession, topic: str, times: list[datetime]) -> DataFram
     frame = spark.createDataFrame([(time,) for time in times], "timestamp timestamp")
     header = F.struct(F.lit("h").alias("key"), F.lit(b"abc").alias("value"))
     nameless = F.struct(F.lit("").alias("key"), F.lit(None).cast("binary").alias("value"))
-    rows = frame.select(
+    return frame.select(
         F.lit(b"k").alias("key"),
         F.lit(b"0123456789").alias("value"),
         F.array(header, nameless).alias("headers"),
@@ -39,11 +39,11 @@ def raw_rows(spark: SparkSession, topic: str, times: list[datetime]) -> DataFram
         F.lit(0).alias("timestampType"),
         F.to_date("timestamp").alias("date"),
     )
-    return spark.createDataFrame(rows.rdd, RAW_COLUMNS)
 
 
 def append(spark: SparkSession, lake: Lake, topic: str, times: list[datetime]) -> None:
     rows = raw_rows(spark, topic, times).coalesce(1)
+    assert rows.columns == RAW_COLUMNS.names
     rows.write.format("delta").partitionBy("date").mode("append").save(lake.raw(topic))
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -54,7 +55,11 @@ def spark_session(common: Common, verb: str) -> Iterator[SparkSession]:
     try:
         with _started(common, verb) as session:
             yield session
-    except (KorvetError, click.ClickException, click.exceptions.Exit):
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except KorvetError as error:
+        if common.debug:
+            traceback.print_exception(error)
         raise
     except Exception as error:
         if common.debug:
