@@ -1,24 +1,27 @@
 """Each task's rows once: one transaction for a task, in which it also notes that its batch is in.
 
 The note is an offset committed by the transaction: of the group `korvet-sink-QUERY-PARTITION`, whose name is the
-transactional id, too. The offset is the batch's id + 1 and its metadata how many rows there were. A task first ends
+transactional id, too. The offset is the batch's id + 1 and its metadata tells which rows there were. A task first ends
 what its former self left open, or was: two of them fence each other. Then it reads the note, and writes nothing
 where its batch is in.
 
-Spark repeats a batch, when the one before it did not end, and expects each task to have the same rows again. If it has
-not, since the number of partitions changed in between, what is in cannot be told from what is not. So a task that finds
-a batch begun by another run (the note of the group `korvet-sink-QUERY`) writes only after every task that had written
-has come again, with as many rows as then.
+Spark repeats a batch that did not end, and each task must have the same rows again. If it has not, since the number of
+partitions or their order changed in between, what is in cannot be told from what is not. So a task whose rows are in
+compares them with those it has now, and one that finds a batch begun by another run (the note of the group
+`korvet-sink-QUERY`) writes only after every task that had written has come again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import marshal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -70,6 +73,22 @@ class Note:
     batch: int
     run: str
     rows: int
+    checksum: int
+
+
+class _Rows:
+    """Counts rows as they pass, and sums them up in any order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.checksum = 0
+
+    def through(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            self.count += 1
+            # The format of that version says the same of equal records always.
+            self.checksum += zlib.crc32(marshal.dumps(record, 2))
+            yield record
 
 
 def write_once(
@@ -114,20 +133,20 @@ class _Attempt:
 
     def _confirm(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
         """The task's rows are in; say that they came again."""
-        topic, rows = "", 0
+        topic, rows = "", _Rows()
         for batch in batches:
-            for record in batch:
+            for record in rows.through(batch):
                 topic = record[0]
-                rows += 1
-        if rows != written.rows:
+        if (rows.count, rows.checksum) != (written.rows, written.checksum):
             raise PipelineError(
-                f"{self._what()} had {written.rows} rows when it was written, and {rows} now: the query was started "
-                f"again with other partitions; start it with as many as before, or {_ELSEWHERE}"
+                f"{self._what()} was written with {written.rows} other rows than the {rows.count} that it has now: the "
+                "query was started again with other partitions, or its rows are others each time; start it with as "
+                f"many partitions as before, or {_ELSEWHERE}"
             )
         if written.run != self._task.run:
             self._delivery.producer.begin_transaction()
-            self._commit({self._task.group: Note(batch=written.batch, run=self._task.run, rows=rows)}, topic)
-        return rows
+            self._commit({self._task.group: replace(written, run=self._task.run)}, topic)
+        return rows.count
 
     def _transaction(self, first: Record, rest: Iterator[Record], batches: Iterator[Iterator[Record]]) -> int:
         run = self._task.run
@@ -136,21 +155,20 @@ class _Attempt:
             self._wait_for_the_others()
             run = begun.run
         self._delivery.producer.begin_transaction()
-        rows = self._delivery.send([first]) + self._delivery.send(rest)
-        rows += sum(map(self._delivery.send, batches))
+        rows = _Rows()
+        self._delivery.send(rows.through([first]))
+        for batch in chain([rest], batches):
+            self._delivery.send(rows.through(batch))
         self._delivery.finish()
-        notes = {
-            self._task.group: Note(batch=self._task.batch, run=self._task.run, rows=rows),
-            # Still of the run that began the batch: the tasks to come have to wait, too.
-            self._task.query_group: Note(batch=self._task.batch, run=run, rows=rows),
-        }
-        self._commit(notes, first[0])
-        return rows
+        note = Note(batch=self._task.batch, run=self._task.run, rows=rows.count, checksum=rows.checksum)
+        # The query's is still of the run that began the batch: the tasks to come have to wait, too.
+        self._commit({self._task.group: note, self._task.query_group: replace(note, run=run)}, first[0])
+        return rows.count
 
     def _commit(self, notes: Mapping[str, Note], topic: str) -> None:
         producer = self._delivery.producer
         for group, note in notes.items():
-            metadata = json.dumps({"run": note.run, "rows": note.rows})
+            metadata = json.dumps({"run": note.run, "rows": note.rows, "checksum": note.checksum})
             # Any place does that is there for certain; every task of the query's group takes its own topic's.
             place = KafkaPartition(topic, 0, note.batch + 1, metadata)
             member = Consumer({"group.id": group, "log_level": 0}).consumer_group_metadata()
@@ -167,7 +185,7 @@ class _Attempt:
             return None
         position = max(places.values(), key=lambda place: place.offset)
         told = json.loads(position.metadata)
-        note = Note(batch=position.offset - 1, run=told["run"], rows=told["rows"])
+        note = Note(batch=position.offset - 1, **told)
         if note.batch > self._task.batch:
             raise PipelineError(
                 f"{self._what()}: batch {note.batch} of the query is written already, so its checkpoint is an older "
