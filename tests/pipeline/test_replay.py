@@ -67,7 +67,7 @@ def test_records_come_as_they_were_and_once(spark: SparkSession, broker: KorvetS
 def test_a_replay_that_was_stopped_goes_on(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
     make_topic(broker, "replayed-stopped")
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-stopped")
-    slowly = replace(config, rate=60.0)
+    slowly = replace(config, rate=15.0)
 
     def fail(told: ReplayProgress) -> None:
         if told.records:
@@ -76,9 +76,11 @@ def test_a_replay_that_was_stopped_goes_on(spark: SparkSession, broker: KorvetSe
     with pytest.raises(InterruptedError):
         replay(spark, slowly, progress=fail)
     stop = threading.Event()
+    seen: list[int] = []
 
     def heed(told: ReplayProgress) -> None:
-        if told.records:
+        seen.append(told.records)
+        if told.records > seen[0]:
             stop.set()
 
     stopped = replay(spark, slowly, stop=stop, progress=heed)
@@ -211,6 +213,6 @@ def test_a_record_that_the_topic_refuses_ends_it(spark: SparkSession, broker: Ko
     write(numbered(spark, 8, 2, first=1, size_bytes=3000), tmp_path, "large")
     make_topic(broker, "replayed-large", {"max.message.bytes": "2000"})
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="large", to="replayed-large")
-    with pytest.raises(PipelineError, match=r"replayed-large-[01] behind 0 cannot be written: .*max\.message\.bytes"):
+    with pytest.raises(PipelineError, match=r"replayed-large-[01] behind \d cannot be written: .*max\.message\.bytes"):
         replay(spark, config)
     assert read_topic(broker.bootstrap, "replayed-large", PARTITIONS) == {}

@@ -75,10 +75,11 @@ def carry_out(
         if not running.done():
             _stop(spark, job, broker, running, tag)
         _tell(job, positions, began, progress)
-        _end(running, was_stopped=stop.is_set())
     except BaseException:
+        tell_to_stop(broker, job.plan.target.name, job.plan.target.topic)
         spark.interruptTag(tag)
         raise
+    _end(running, was_stopped=stop.is_set())
 
 
 def _start(spark: SparkSession, job: Job, tag: str) -> Future[list[Row]]:
