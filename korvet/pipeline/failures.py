@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from korvet.pipeline.errors import PipelineError, UnknownTopic
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 
 # A line that Python's traceback ends with: the error's full name and its text.
 _OURS: Final = re.compile(r"^\s*(?:[\w.$]+: )*korvet\.[\w.]+: (?P<text>\S.*)$", re.MULTILINE)
@@ -19,6 +19,7 @@ _CALLING: Final = "An error occurred while calling"
 _CLASS: Final = re.compile(r"^(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:: |$)")
 # As Kafka's Java client, and so Spark's own connector, says it.
 _NO_TOPIC: Final = re.compile(r"UnknownTopicOrPartitionException|does not host this topic-partition")
+_NO_BROKER: Final = re.compile(r"Timed out waiting for a node assignment")
 _MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError\S*")
 _MAX_CHARACTERS: Final = 500
 
@@ -35,6 +36,8 @@ def failure(error: BaseException) -> PipelineError:
         return PipelineError(ours["text"].strip())
     if _NO_TOPIC.search(text):
         return UnknownTopic("the topic does not exist, or not any more")
+    if _NO_BROKER.search(text):
+        return BrokerUnreachable("no broker answers; see whether it is up, or name another")
     if _MEMORY.search(text):
         return PipelineError("Spark ran out of memory; give it more, for example with --conf spark.driver.memory=4g")
     return PipelineError(f"Spark: {_first_line(text)}")
