@@ -19,7 +19,7 @@ from korvet.pipeline.broker import explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 from korvet.pipeline.source.ranges import OffsetRange
 
-CHUNK_ROWS: Final = 2_000
+CHUNK_ROWS: Final = 1_000
 CHUNK_BYTES: Final = 8 << 20
 _WATERMARKS_WITHIN_S: Final = 30.0
 _DEFAULTS: Final[Mapping[str, Any]] = {
