@@ -162,7 +162,8 @@ def _judge(
         judged = judge(rows, starts, limits(settings))
     except SPARK_ERRORS as error:
         raise PipelineError(
-            f"{table.path} cannot be read ({failure(error)}); restore it, or name another version"
+            f"{table.path} cannot be read ({failure(error)}); restore it, or name another version: the newest is "
+            f"{table.newest}"
         ) from None
     if not judged:
         raise PipelineError(
