@@ -1,0 +1,216 @@
+"""What an archive says when something is not as it must be, and what a reader of the lake sees then."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from korvet.pipeline import broker as asking
+from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
+from korvet.pipeline.archive import batch as batches
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.errors import BrokerUnreachable, UnknownTopic
+from korvet.pipeline.lake import Lake
+from tests.pipeline.sourcing import create, delete, produce, trim
+from tests.support.broker import KorvetServer, running_broker
+
+WITHIN_S = 300.0
+SOURCES = ["korvet", "kafka"]
+VALUES = [b'{"n": %d}' % number for number in range(10)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def config(broker: KorvetServer, lake: Path, topic: str, **others: Any) -> ArchiveConfig:
+    return ArchiveConfig(bootstrap_servers=broker.bootstrap, lake=str(lake), topics=(topic,), **others)
+
+
+def why(result: ArchiveResult, topic: str) -> str:
+    """The reason why a topic's archive failed, which is one line that names the topic or its table."""
+    error = result.failed[topic]
+    assert "\n" not in str(error)
+    assert topic in str(error)
+    return str(error)
+
+
+def rows(spark: SparkSession, lake: Path, topic: str) -> list[int]:
+    """The offsets in the raw table, sorted; a table that was never begun has none."""
+    table = Lake(str(lake)).raw(topic)
+    if not Path(table).exists():
+        return []
+    return sorted(row.offset for row in spark.read.format("delta").load(table).select("offset").collect())
+
+
+class Running:
+    """An archive that goes on in a thread, a batch each second."""
+
+    def __init__(self, spark: SparkSession, of: ArchiveConfig) -> None:
+        self._stop = threading.Event()
+        self._done = 0
+        self._result: ArchiveResult | None = None
+        self._thread = threading.Thread(target=self._run, args=(spark, of))
+        self._thread.start()
+
+    def wait_for(self, count: int) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while self._done < count:
+            assert time.monotonic() < deadline and self._thread.is_alive()
+            time.sleep(0.05)
+
+    def result(self) -> ArchiveResult:
+        """How it ended."""
+        self._thread.join(WITHIN_S)
+        assert self._result is not None
+        return self._result
+
+    def end(self) -> ArchiveResult:
+        self._stop.set()
+        return self.result()
+
+    def abandon(self) -> None:
+        self._stop.set()
+        self._thread.join(WITHIN_S)
+
+    def _run(self, spark: SparkSession, of: ArchiveConfig) -> None:
+        self._result = archive(spark, of, stop=self._stop, progress=self._count)
+
+    def _count(self, progress: Any) -> None:
+        self._done += progress.rows
+
+
+Run = Callable[[ArchiveConfig], Running]
+
+
+@pytest.fixture
+def run(spark: SparkSession) -> Iterator[Run]:
+    """Archives that are ended with the test."""
+    started: list[Running] = []
+
+    def begin(of: ArchiveConfig) -> Running:
+        started.append(Running(spark, of))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.abandon()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "TIMEOUT_S", 3.0)
+    monkeypatch.setattr(batches, "_PATIENCE_S", 3.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_broker_is_away_at_the_start(spark: SparkSession, lake: Path) -> None:
+    away = ArchiveConfig(bootstrap_servers="127.0.0.1:1", lake=str(lake), topics=("orders",))
+    with pytest.raises(BrokerUnreachable, match=r"no broker answers at 127\.0\.0\.1:1 .*; start one with"):
+        archive(spark, away)
+    assert not lake.exists()
+
+
+def test_topic_does_not_exist(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
+    with pytest.raises(UnknownTopic, match="topic bad-none: it does not exist at "):
+        archive(spark, config(broker, lake, "bad-none"))
+    assert not lake.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "reason"),
+    [
+        ("bad-lake/raw", "text", "a file is in the way of the table"),
+        ("bad-lake/raw/some.parquet", "text", "there are files, but no Delta table"),
+        ("bad-lake/raw/_delta_log/00000000000000000000.json", "{", "its Delta log cannot be read"),
+        ("bad-lake/raw/_delta_log/00000000000000000003.json", "{}", "its Delta log cannot be read"),
+        ("bad-lake", "text", "Parent path is not a directory"),
+    ],
+)
+def test_lake_is_corrupt(
+    spark: SparkSession, broker: KorvetServer, lake: Path, path: str, content: str, reason: str
+) -> None:
+    topic = "bad-lake"
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        admin.create_topic(topic, 1, {})
+    (lake / path).parent.mkdir(parents=True)
+    (lake / path).write_text(content)
+    assert reason in why(archive(spark, config(broker, lake, topic)), topic)
+    assert [each for each in lake.rglob("*") if each.is_file()] == [lake / path]
+    assert (lake / path).read_text() == content
+
+
+def test_schema_that_does_not_parse(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
+    topic = "bad-schema"
+    create(broker, topic)
+    produce(broker, topic, VALUES)
+    for schema, reason in (("{", "Expecting property name"), ('{"type": "array"}', "no JSON object fits it")):
+        told = why(archive(spark, config(broker, lake, topic, schemas={topic: schema})), topic)
+        assert f"the JSON Schema gives no columns: {reason}" in told
+        assert rows(spark, lake, topic) == []
+    assert not archive(spark, config(broker, lake, topic, schemas={topic: ""})).failed
+    assert rows(spark, lake, topic) == list(range(10))
+    assert not Path(Lake(str(lake)).typed(topic)).exists()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_topic_is_deleted_under_the_query(
+    broker: KorvetServer, spark: SparkSession, lake: Path, run: Run, source: str
+) -> None:
+    topic = f"bad-deleted-{source}"
+    create(broker, topic)
+    produce(broker, topic, VALUES)
+    running = run(config(broker, lake, topic, source=source, every_s=0.5))
+    running.wait_for(10)
+    delete(broker, topic)
+    assert "does not exist" in why(running.result(), topic)
+    assert rows(spark, lake, topic) == list(range(10))
+
+
+def test_records_were_trimmed_that_spark_would_read(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
+    topic = "bad-trimmed"
+    create(broker, topic)
+    produce(broker, topic, VALUES)
+    strict = config(broker, lake, topic, source="kafka")
+    assert not archive(spark, strict).failed
+    produce(broker, topic, VALUES)
+    trim(broker, {(topic, 0): 15})
+    assert "partition 0 begins at offset 15, archived is up to 10" in why(archive(spark, strict), topic)
+    assert rows(spark, lake, topic) == list(range(10))
+    assert not archive(spark, config(broker, lake, topic, source="kafka", fail_on_data_loss=False)).failed
+    assert rows(spark, lake, topic) == [*range(10), *range(15, 20)]
+
+
+def test_broker_is_away_in_the_middle_and_comes_back(spark: SparkSession, lake: Path, run: Run) -> None:
+    topic = "bad-back"
+    with running_broker() as server:
+        create(server, topic)
+        produce(server, topic, VALUES)
+        running = run(config(server, lake, topic, every_s=0.5))
+        running.wait_for(10)
+        server.restart(crash=True)
+        produce(server, topic, VALUES)
+        running.wait_for(20)
+        assert not running.end().failed
+    assert rows(spark, lake, topic) == list(range(20))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_broker_is_away_in_the_middle_and_stays_so(spark: SparkSession, lake: Path, run: Run) -> None:
+    topic = "bad-away"
+    with running_broker() as server:
+        create(server, topic)
+        produce(server, topic, VALUES)
+        client = {"request.timeout.ms": "1000", "default.api.timeout.ms": "2000"}
+        running = run(config(server, lake, topic, source="kafka", every_s=0.5, client=client))
+        running.wait_for(10)
+        server.kill()
+        assert "no broker answers" in why(running.result(), topic)
+    assert rows(spark, lake, topic) == list(range(10))
