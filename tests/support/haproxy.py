@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.redis import free_port
+from tests.support.ports import free_ports
 from tests.support.tools import find_tool
 
 PAGE = Path(__file__).parents[2] / "docs" / "load-balancer.md"
@@ -41,7 +41,7 @@ class HAProxy:
 
     def __init__(self, directory: Path, ports: Sequence[int]) -> None:
         self.directory = directory
-        self.port = _free_ports()
+        self.port = free_ports(PORTS)
         self.ports = list(ports)
         self.log_path = directory / "haproxy.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -117,20 +117,6 @@ class HAProxy:
             if self.process is None or self.process.poll() is not None or time.monotonic() > deadline:
                 raise HAProxyFailed(f"not seen: {what}\n{self.log[-3000:]}")
             time.sleep(0.01)
-
-
-def _free_ports() -> int:
-    """The first of some ports in a row that nobody listened on a moment ago."""
-    for _ in range(100):
-        first = free_port()
-        try:
-            with ExitStack() as stack:
-                for port in range(first, first + PORTS):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
-        except (OSError, OverflowError):
-            continue
-        return first
-    raise HAProxyFailed("no free ports in a row")
 
 
 def configuration(port: int, ports: Sequence[int], socket_path: Path) -> str:

