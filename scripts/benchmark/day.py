@@ -112,6 +112,8 @@ def _archiving(address: str, directory: Path) -> Iterator[subprocess.Popen[bytes
         )  # fmt: skip
     try:
         yield process
+    except PipelineFailed as error:
+        raise PipelineFailed(f"{error}; its last words:\n{(directory / 'archive.log').read_text()[-3000:]}") from None
     finally:
         if process.poll() is None:
             process.kill()
@@ -141,7 +143,7 @@ class _Day:
         deadline = time.monotonic() + CAUGHT_UP_WITHIN_S
         while behind := _behind(self._broker):
             if archive.poll() is not None or time.monotonic() > deadline:
-                raise PipelineFailed(f"the archive is {behind} records behind and does not come nearer")
+                raise PipelineFailed(f"the archive is {behind} records behind, and it ended or takes too long")
             time.sleep(1)
 
 
@@ -200,7 +202,7 @@ def run(directory: Path, minutes: float, tell: Callable[[Moment], None]) -> list
                 moments.append(day.moment())
                 tell(moments[-1])
                 if archive.poll() is not None:
-                    raise PipelineFailed(f"the archive ended:\n{(directory / 'archive.log').read_text()[-3000:]}")
+                    raise PipelineFailed("the archive ended")
         sender.flush()
         day.wait_until_archived(archive)
         _stop(archive)
