@@ -26,6 +26,9 @@ from korvet.pipeline.source.options import client_settings
 log = structlog.get_logger()
 
 _EARLIEST: Final = -2
+# Spark gives a Python process ten seconds to start, which no setting changes.
+_BUSY: Final = "Python worker failed to connect back"
+_MOST_TRIES: Final = 10
 
 
 class TopicArchive:
@@ -43,24 +46,21 @@ class TopicArchive:
         lake = Lake(config.lake, config.checkpoints)
         self._lake, self._checkpoint = lake, Checkpoint(spark, lake.checkpoint(topic), topic)
         self._settings = client_settings(config.kafka_options)
-        self._rows = self._batches = 0
+        self._rows = self._batches = self._tries = 0
         self._writer: TopicWriter | None = None
         self._query: StreamingQuery | None = None
         self._error: PipelineError | None = None
 
     def start(self) -> None:
         """Begin, or say in the result why that cannot be."""
-        try:
-            self._begin()
-        except PipelineError as error:
-            self._error = error
-        except (Py4JJavaError, PySparkException) as error:
-            self._error = failure(error)
+        self._error = self._try_to_begin()
+        while self._error is not None and self._is_worth_another_try(self._error):
+            self._error = self._try_to_begin()
         if self._error is not None:
             log.error("archive failed", topic=self._name, reason=str(self._error))
 
     def poll(self) -> bool:
-        """Whether it goes on. One that ended for data that was lost is begun again, where that is wished."""
+        """Whether it goes on. One that ended for what a new query may not meet again is begun again."""
         if self._query is None:
             return False
         if self._query.isActive:
@@ -68,7 +68,7 @@ class TopicArchive:
                 self._query.stop()
             return True
         error = self._end()
-        if isinstance(error, history.DataLost) and not self._config.fail_on_data_loss and not self._stop.is_set():
+        if error is not None and self._is_worth_another_try(error):
             self.start()
             return self._query is not None
         self._error = error
@@ -97,6 +97,24 @@ class TopicArchive:
             offsets={} if proven is None else dict(proven.offsets),
             error=self._error,
         )
+
+    def _is_worth_another_try(self, error: PipelineError) -> bool:
+        """Data loss, where the archive is to go on after it; and a Spark that was too busy, a few times."""
+        if self._stop.is_set():
+            return False
+        if isinstance(error, history.DataLost):
+            return not self._config.fail_on_data_loss
+        self._tries += _BUSY in str(error)
+        return _BUSY in str(error) and self._tries <= _MOST_TRIES
+
+    def _try_to_begin(self) -> PipelineError | None:
+        try:
+            self._begin()
+        except PipelineError as error:
+            return error
+        except (Py4JJavaError, PySparkException) as error:
+            return failure(error)
+        return None
 
     def _begin(self) -> None:
         tables = Tables(self._spark, self._lake, self._name)

@@ -32,7 +32,7 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.session import make_session
 from scripts.chaosrun.pipeline.driver import Job
-from scripts.chaosrun.pipeline.producing import PARTITIONS, PLAIN, TOPICS, TRANSACTED, value
+from scripts.chaosrun.pipeline.producing import FILLER, PARTITIONS, PLAIN, SPREAD, TOPICS, TRANSACTED
 from scripts.chaosrun.processes import ROOT
 from scripts.chaosrun.stage import DURABLE, MEMORY
 from tests.support.broker import KorvetServer, running_broker
@@ -264,7 +264,8 @@ def run_archive(
 
 def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) -> None:
     """Compare the tables with what the producers were told."""
-    number_of = F.udf(value, "binary")
+    number = F.col("number").cast("string")
+    value = F.concat(number, F.lit(f":{FILLER}"), (F.col("number") * SPREAD).cast("string")).cast("binary")
     for topic in TOPICS:
         rows = spark.read.format("delta").load(lake.raw(topic)).withColumn("count", F.lit(1))
         told = spark.read.parquet(str(directory / f"{topic}.parquet"))
@@ -277,9 +278,9 @@ def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) ->
         _note(result, f"{topic}: in the lake, and never acknowledged", matched.where("number is null"))
         _note(result, f"{topic}: in the lake more than once", places.where("count > 1"))
         contents = rows.join(told, ["topic", "partition", "offset"]).where(
-            (F.col("value") != number_of("number"))
-            | (F.col("key") != F.concat(F.lit("key "), F.col("number").cast("string")).cast("binary"))
-            | (F.col("headers")[0]["value"] != F.col("number").cast("string").cast("binary"))
+            (F.col("value") != value)
+            | (F.col("key") != F.concat(F.lit("key "), number).cast("binary"))
+            | (F.col("headers")[0]["value"] != number.cast("binary"))
         )
         _note(result, f"{topic}: with other contents", contents)
         numbers = told.agg(F.count("*"), F.count_distinct("number")).first()

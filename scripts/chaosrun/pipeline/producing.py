@@ -18,7 +18,8 @@ PARTITIONS: Final = 4
 _TRANSACTION: Final = 1000
 _ABORTED_EVERY: Final = 7
 _WITHIN_S: Final = 300.0
-_FILLER: Final = "korvet " * 20
+FILLER: Final = "korvet " * 20
+SPREAD: Final = 7919
 SETTINGS: Final[dict[str, Any]] = {
     "enable.idempotence": True,
     "linger.ms": 20,
@@ -31,7 +32,7 @@ SETTINGS: Final[dict[str, Any]] = {
 
 def value(number: int) -> bytes:
     """A record's value: its number and some text that is its own."""
-    return f"{number}:{_FILLER}{number * 7919}".encode()
+    return f"{number}:{FILLER}{number * SPREAD}".encode()
 
 
 class Acknowledged:
