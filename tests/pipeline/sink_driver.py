@@ -1,0 +1,97 @@
+"""A driver to be killed: streams into topics, that stop where their test says, to be killed there.
+
+Run as ``python -m tests.pipeline.sink_driver DIRECTORY BOOTSTRAP JARS QUERIES``. In the directory, a file
+``hold-WHERE`` makes it say ``held-WHERE`` by a file there, and wait for its end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from korvet.pipeline.session import make_session
+from korvet.pipeline.sink.writer import StreamWriter, Written, stream_writer
+from korvet.pipeline.source import KorvetDataSource
+
+HELD_S = 280.0
+
+
+def start_query(
+    spark: SparkSession, name: str, sink: str, directory: str, bootstrap: str, **options: str
+) -> StreamingQuery:
+    """A batch of the next hundred numbers to topic NAME: the even ones by one task and to one partition."""
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2")
+    chosen = source.load().selectExpr("cast(value as string) as value", "cast(value % 2 as int) as partition")
+    kafka = {"kafka.bootstrap.servers": bootstrap, "topic": name}
+    writer = chosen.writeStream.format(sink).options(**kafka, **options, directory=directory)
+    checkpoint = f"{directory}/checkpoint-{name}"
+    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+
+def hold(directory: str, where: str) -> None:
+    if Path(directory, f"hold-{where}").exists():
+        Path(directory, f"held-{where}").touch()
+        time.sleep(HELD_S)
+
+
+class HeldWriter(StreamWriter):
+    """The sink's own, held behind a task's first rows, and between the last task and Spark's log."""
+
+    def __init__(self, writer: StreamWriter, name: str, directory: str) -> None:
+        super().__init__(writer._plan)
+        self._name = name
+        self._directory = directory
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return super().write(self._held(iterator))
+
+    def _held(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            yield batch
+            hold(self._directory, f"{self._name}-{context.partitionId()}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        hold(self._directory, f"{self._name}-commit")
+
+
+class HeldDataSource(KorvetDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "held"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        writer = stream_writer(self.options, schema, overwrite)
+        return HeldWriter(writer, self.options["topic"], self.options["directory"])
+
+
+def main(directory: str, bootstrap: str, jars: str, queries: str) -> None:
+    options: dict[str, dict[str, str]] = json.loads(queries)
+    settings = {
+        "spark.jars": jars,
+        "spark.driver.memory": "1g",
+        "spark.sql.warehouse.dir": f"{directory}/warehouse",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10",
+    }
+    # So that tasks which are held leave room for the others.
+    spark = make_session("killed", f"local[{2 * len(options)}]", settings)
+    spark.dataSource.register(HeldDataSource)
+    started = [start_query(spark, name, "held", directory, bootstrap, **options[name]) for name in options]
+    for query in started:
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

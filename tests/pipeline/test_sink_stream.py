@@ -1,0 +1,97 @@
+"""`df.writeStream.format("korvet")`: exactly once, though the driver is killed anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from itertools import chain
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.pipeline.sink_driver import start_query
+from tests.pipeline.written import create_topic, read_topic
+from tests.support.broker import ROOT, KorvetServer
+
+HELD_WITHIN_S = 240.0
+
+
+def numbers(bootstrap: str, topic: str) -> list[list[int]]:
+    """What each of two partitions holds, in its order."""
+    found: list[list[int]] = [[], []]
+    for one in read_topic(bootstrap, topic):
+        found[one.partition].append(int(one.value or b""))
+    return found
+
+
+def kill_where_held(
+    directory: Path,
+    broker: KorvetServer,
+    jars: str,
+    queries: Mapping[str, Mapping[str, str]],
+    places: Collection[str],
+    until: Callable[[], object],
+) -> None:
+    """Run the queries in a driver of their own until they are held there and that is so; kill all of its processes."""
+    for place in places:
+        (directory / f"hold-{place}").touch()
+    command = [sys.executable, "-m", "tests.pipeline.sink_driver", str(directory), broker.bootstrap, jars]
+    log = directory / "driver.log"
+    with log.open("wb") as output:
+        driver = subprocess.Popen(
+            [*command, json.dumps(queries)], stdout=output, stderr=output, cwd=ROOT, start_new_session=True
+        )
+    deadline = time.monotonic() + HELD_WITHIN_S
+    try:
+        while not (all((directory / f"held-{place}").exists() for place in places) and until()):
+            assert driver.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
+            time.sleep(0.05)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+
+
+def run_to_its_end(spark: SparkSession, name: str, directory: Path, broker: KorvetServer, **options: str) -> None:
+    query = start_query(spark, name, "korvet", str(directory), broker.bootstrap, **options)
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+
+
+def test_every_row_is_there_once_though_the_driver_is_killed(
+    spark: SparkSession, spark_jars: str, broker: KorvetServer, tmp_path: Path
+) -> None:
+    """In the middle of both tasks, when one of them is through, and between both and Spark's log of the batch."""
+    queries: dict[str, dict[str, str]] = {
+        create_topic(broker.bootstrap, f"sink-kill-{name}"): {} for name in ("middle", "between", "behind", "control")
+    }
+    middle, between, behind, control = queries
+    queries[control] = {"exactlyOnce": "false"}
+
+    def are_as_far_as_can_be() -> bool:
+        stored = read_topic(broker.bootstrap, middle, committed_only=False)
+        return bool(stored) and any(numbers(broker.bootstrap, between))
+
+    places = [f"{middle}-0", f"{middle}-1", f"{between}-1", f"{behind}-commit", f"{control}-commit"]
+    kill_where_held(tmp_path, broker, spark_jars, queries, places, are_as_far_as_can_be)
+    first, second = list(range(0, 100, 2)), list(range(1, 100, 2))
+    assert numbers(broker.bootstrap, middle) == [[], []]
+    assert numbers(broker.bootstrap, between) in ([first, []], [[], second])
+    assert numbers(broker.bootstrap, behind) == [first, second]
+
+    for name, options in queries.items():
+        run_to_its_end(spark, name, tmp_path, broker, **options)
+    for name in (middle, between, behind):
+        evens, odds = numbers(broker.bootstrap, name)
+        assert evens[:50] == first and evens == list(range(0, 2 * len(evens), 2))
+        assert odds[:50] == second and odds == list(range(1, 2 * len(odds), 2))
+    # What the three were kept from.
+    seen = Counter(chain(*numbers(broker.bootstrap, control)))
+    assert {number for number, times in seen.items() if times == 2} == set(range(100))
