@@ -66,7 +66,7 @@ def _until_the_ends(consumer: Consumer, partitions: int) -> list[Written]:
             assert error.code() == KafkaError._PARTITION_EOF, error
             ended.add(partition)
             continue
-        headers = [(key, value) for key, value in message.headers() or []]
+        headers = cast(list[tuple[str, bytes | None]], message.headers() or [])
         found.append(
             Written(partition, message.offset() or 0, message.key(), message.value(), headers, message.timestamp()[1])
         )

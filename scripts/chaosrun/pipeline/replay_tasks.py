@@ -38,5 +38,5 @@ def run(
             time.sleep(_HELD_S)
 
     # A worker of Spark's may be used again, so this is always set.
-    Sender.commit = commit  # type: ignore[method-assign]
+    Sender.commit = commit  # type: ignore[assignment, method-assign]
     return _run(plan, batches)
