@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
