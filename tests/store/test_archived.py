@@ -46,8 +46,8 @@ def offset(at: int, epoch: int, topic: Topic | None = None) -> Offset:
         (b"0:0,4:8", offset(15, 4), 15),
         (b"0:0,4:8,9:17", offset(19, 0), 8),
         (b"0:0,4:8,9:17", offset(19, 4), 17),
-        # The epoch itself is lost: what was before it is not.
-        (b"0:0,4:8,9:17", offset(19, 3), 8),
+        # The epoch itself is lost: nobody knows where it began.
+        (b"0:0,4:8,9:17", offset(19, 3), 2),
         (b"0:0,4:8,9:17", offset(19, 10), 2),
         (b"4:2", offset(15, 0), 2),
         # Without an epoch it may be of any history.
@@ -273,7 +273,8 @@ STEPS = st.lists(
     st.tuples(st.just("append"), st.integers(1, 4))
     | st.tuples(st.just("archive"), st.integers(0, 6))
     | st.tuples(st.just("report"), st.booleans())
-    | st.tuples(st.sampled_from(["remember", "lose", "enforce", "forget"]), st.none()),
+    | st.tuples(st.just("lose"), st.integers(0, 3))
+    | st.tuples(st.sampled_from(["remember", "enforce", "forget"]), st.none()),
     max_size=30,
 )
 
@@ -286,7 +287,7 @@ class Scene:
 
     def __init__(self, at: Archive, dumps: dict[str, bytes]) -> None:
         self.at = at
-        self.dumps = dumps
+        self.dumps = [dumps]
         self.lake: set[Read] = set()
         self.proven: Offset | None = None
         self.produced = 0
@@ -314,12 +315,12 @@ class Scene:
         await self.at.groups.delete([ARCHIVE_GROUP])
 
     async def remember(self, _: None) -> None:
-        self.dumps = await dumped(self.at)
+        self.dumps.append(await dumped(self.at))
 
-    async def lose(self, _: None) -> None:
-        """Have Redis be as it was, in a server that is another one, a second later."""
+    async def lose(self, newer: int) -> None:
+        """Have Redis be as it was, in a server that is another one, a second later; and there may be several."""
         store, meta, newest = self.at.front.store, self.at.partition.keys.meta, (await self.at.meta()).epoch
-        for key, value in self.dumps.items():
+        for key, value in self.dumps[-1 - min(newer, len(self.dumps) - 1)].items():
             await store.call(Purpose.APPEND, key, "RESTORE", key, 0, value, "REPLACE")
         await store.call(Purpose.APPEND, meta, "HSET", meta, "run_id", "former", "epoch", newest)
         self.at.front.log.forget()
@@ -341,6 +342,8 @@ def steps_of(text: str) -> list[tuple[str, Any]]:
         "archive": ("archive", 0),
         "report": ("report", True),
         "blindly": ("report", False),
+        "lose": ("lose", 0),
+        "lose-more": ("lose", 1),
     }
     return [steps.get(step, (step, None)) for step in text.split()]
 
@@ -350,6 +353,7 @@ def steps_of(text: str) -> list[tuple[str, Any]]:
 @example(steps_of("append remember append archive lose append blindly enforce"))
 @example(steps_of("append archive report enforce remember append archive lose append report enforce"))
 @example(steps_of("append remember append archive lose append remember lose append report enforce"))
+@example(steps_of("append remember append remember lose-more append archive report lose enforce"))
 @given(steps=STEPS)
 async def test_nothing_is_removed_that_the_lake_has_not(one: Front, steps: list[tuple[str, Any]]) -> None:
     at = await archive(one)

@@ -2,8 +2,9 @@
 
 With ``korvet.retention=archived`` nothing at or above that offset is removed. A committed offset speaks of the history
 in which its leader epoch was known. Where Redis lost acknowledged records, others have their offsets by now, and those
-are not archived: so it counts up to the end of its epoch, and an offset without an epoch counts for nothing. A commit
-that expired or was deleted leaves nothing archived.
+are not archived: so it counts up to the end of its epoch. An epoch that the log does not know, and none at all, count
+for nothing: the histories may have parted anywhere, since a Redis may also come back with records that another one
+had lost before. A commit that expired or was deleted leaves nothing archived.
 
 Source: LeaderEpochFileCache.endOffsetFor, RemoteLogManager (what is below highestOffsetInRemoteStorage may go)
 """
@@ -53,4 +54,6 @@ def archived_end(meta: Meta, committed: Offset | None) -> int:
     if committed is None:
         return meta.start
     epoch_end = end_of_epoch(parse_epochs(meta.epochs), committed.leader_epoch, meta.end)
+    if epoch_end.epoch != committed.leader_epoch:
+        return meta.start
     return max(meta.start, min(committed.offset, epoch_end.end_offset))
