@@ -44,6 +44,7 @@ _LEADERLESS = {
 }
 _LEADERS: Final = 20
 _LEADER_AFTER_S: Final = 0.25
+_STABLE_AFTER_S: Final = 0.1
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -179,18 +180,19 @@ class Broker:
         :param stable: wait for transactions that commit some of them.
         :raises BrokerUnreachable, PipelineError:
         """
-        (future,) = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id)], require_stable=stable, request_timeout=TIMEOUT_S
-        ).values()
-        try:
-            told = self._result(future, f"offsets of group {group_id}")
-        except UnknownGroup:
-            return {}
+        deadline = time.monotonic() + TIMEOUT_S
+        places = self._places(group_id, stable)
+        while any(_is_unstable(place.error) for place in places) and time.monotonic() < deadline:
+            time.sleep(_STABLE_AFTER_S)
+            places = self._places(group_id, stable)
+        for place in places:
+            if place.error is not None:
+                raise self._failed(f"{place.topic}-{place.partition} of group {group_id}", KafkaException(place.error))
         return {
             (place.topic, place.partition): Position(
                 offset=place.offset, leader_epoch=place.leader_epoch, metadata=place.metadata or ""
             )
-            for place in told.topic_partitions
+            for place in places
             if place.offset >= 0
         }
 
@@ -213,6 +215,15 @@ class Broker:
         for place in told.topic_partitions:
             if place.error is not None:
                 raise self._failed(f"{place.topic}-{place.partition} of group {group_id}", KafkaException(place.error))
+
+    def _places(self, group_id: str, stable: bool) -> list[KafkaPartition]:
+        (future,) = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group_id)], require_stable=stable, request_timeout=TIMEOUT_S
+        ).values()
+        try:
+            return list(self._result(future, f"offsets of group {group_id}").topic_partitions)
+        except UnknownGroup:
+            return []
 
     def _offsets(self, wanted: Mapping[Partition, OffsetSpec], *, committed_only: bool) -> dict[Partition, Position]:
         if not wanted:
@@ -252,6 +263,10 @@ def _is_leaderless(future: Future[Any]) -> bool:
     except TimeoutError:
         return False
     return isinstance(error, KafkaException) and error.args[0].code() in _LEADERLESS
+
+
+def _is_unstable(error: KafkaError | None) -> bool:
+    return error is not None and error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
 def explained(what: str, error: KafkaError, address: str) -> PipelineError:

@@ -128,9 +128,9 @@ def _sentence(error: ValidationError) -> str:
             missing = next(name for name in schema["required"] if name not in instance)
             return f"{place}: {missing!r} is missing"
         case "type":
-            return (
-                f"{place}: {instance!r} is not allowed; want {_WORDS.get(str(schema['type'])) or schema['description']}"
-            )
+            # A text of some form is described by that: 10 in the place of "10s" is a text in nobody's mind.
+            word = None if "pattern" in schema else _WORDS.get(str(schema["type"]))
+            return f"{place}: {instance!r} is not allowed; want {word or schema['description']}"
         case "minimum" | "maximum":
             return f"{place}: {instance} is not allowed; want {schema['minimum']} to {schema['maximum']}"
     return f"{place}: {instance!r} is not allowed; want {schema['description']}"

@@ -16,6 +16,7 @@ from korvet.cli import run
 from korvet.cli.pipeline import pipeline, running
 from korvet.errors import ConfigError
 from korvet.settings.file import read_config
+from korvet.settings.pipeline import PIPELINE
 
 Given = Callable[..., dict[str, Any]]
 
@@ -80,6 +81,12 @@ def test_each_verb_has_its_own_table(given: Given, config: Path) -> None:
     assert (report["to"], report["since"]) == ("s3a://figures/lags", datetime(2026, 1, 31, 11, tzinfo=UTC))
 
 
+@pytest.mark.parametrize("verb", ["archive", "replay", "report", "maintain"])
+def test_each_setting_of_the_file_is_one_of_the_verb(verb: str) -> None:
+    names = {setting.replace("-", "_") for setting in PIPELINE["properties"][verb]["properties"]}
+    assert names <= {parameter.name for parameter in pipeline.commands[verb].params}
+
+
 def test_flags_win_over_the_file(given: Given, config: Path) -> None:
     flags = ["--lake", "/there", "--topic", "other", "--every", "1m", "--conf", "spark.driver.memory=4g", "-X", "a=b"]
     told = given("archive", "--config", str(config), *flags)
@@ -94,7 +101,7 @@ def test_flags_win_over_the_file(given: Given, config: Path) -> None:
         ("[pipeline]\nlak = 'x'", "there is no setting 'lak' in [pipeline]; did you mean 'lake'?"),
         (
             "[pipeline.archive]\nevery = 10",
-            "pipeline.archive.every: 10 is not allowed; want a text",
+            "pipeline.archive.every: 10 is not allowed; want a duration, for example \"10s\"",
         ),
         (
             "[pipeline.archive]\nevery = 'often'",
@@ -126,6 +133,8 @@ def test_what_is_wrong_in_the_file_is_said(tmp_path: Path, text: str, sentence: 
             ["replay", "--lake", "x", "--topic", "y", "--from-time", "noon"],
             "invalid value for '--from-time': 'noon' is",
         ),
+        (["report", "--lake", "x", "--since", "99999999999d"], "invalid value for '--since': '99999999999d' is no time"),
+        (["report", "--lake", "x", "--since", "0001-01-01T00:00+14:00"], "invalid value for '--since': '0001-01-01T00"),
         (["archiv"], "no such command 'archiv'"),
     ],
 )

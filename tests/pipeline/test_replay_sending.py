@@ -74,6 +74,27 @@ def test_a_producer_that_was_followed_is_fenced_and_writes_nothing(broker: Korve
     assert offsets(broker, place) == list(range(15))
 
 
+def test_a_position_that_is_on_its_way_is_waited_for(broker: KorvetServer) -> None:
+    place = target(broker)
+    pending = Producer({**place.settings, "transactional.id": place.name})
+    pending.init_transactions()
+    pending.begin_transaction()
+    with Sender(place, 0, 0) as sender, Positions(place.settings, place.name, place.topic) as positions:
+        note = TopicPartition(place.topic, 0, 7, place.note.to_json())
+        pending.send_offsets_to_transaction([note], positions.group)
+        beginning = threading.Thread(target=sender.begin)
+        beginning.start()
+        beginning.join(1)
+        with Broker(place.settings) as admin:
+            later = threading.Timer(1, pending.commit_transaction)
+            later.start()
+            group = GROUP_PREFIX + place.name
+            assert admin.committed(group, stable=True)[place.topic, 0].offset == 7
+            later.join()
+        beginning.join(60)
+        assert sender.position == 7
+
+
 class Slow(Sender):
     """Its first transaction is open for longer than it may be."""
 

@@ -59,15 +59,15 @@ class Time(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         ago = _DURATION.fullmatch(value)
-        if ago is not None:
-            return datetime.now(UTC) - timedelta(seconds=float(ago[1]) * _SECONDS[ago[2]])
         try:
+            if ago is not None:
+                return datetime.now(UTC) - timedelta(seconds=float(ago[1]) * _SECONDS[ago[2]])
             time = datetime.fromisoformat(value)
-        except ValueError:
+            return time.astimezone(UTC) if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
             self.fail(
                 f"{value!r} is no time; want one such as 2026-01-31T12:00:00+01:00, or 24h for so long ago", param
             )
-        return time.astimezone(UTC) if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def read_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:

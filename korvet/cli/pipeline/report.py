@@ -31,7 +31,6 @@ _SPARK_WIDTH = 30
 @click.option("--to", metavar="DIR|URL", help="Append the figures to tables there.")
 @click.option(
     "--format",
-    "form",
     type=click.Choice(["delta", "parquet"]),
     default="delta",
     show_default=True,
@@ -50,7 +49,7 @@ def report(
     until: datetime | None,
     interval: float | None,
     to: str | None,
-    form: str,
+    format: str,
     html: Path | None,
     as_json: bool,
 ) -> None:
@@ -78,7 +77,7 @@ def report(
         )
         made = run(spark, config)
         if to is not None:
-            save(spark, made, to, "parquet" if form == "parquet" else "delta")
+            save(spark, made, to, "parquet" if format == "parquet" else "delta")
             say_note(f"appended to {to}")
     if html is not None:
         _write(html, html_page(made))

@@ -50,12 +50,15 @@ class Place:
 
 
 class Positions:
-    """A connection to the group of a replay, a context manager. Not picklable."""
+    """A connection to the group of a replay, a context manager. Not picklable.
 
-    def __init__(self, settings: Mapping[str, str], name: str, topic: str) -> None:
+    :param stable: positions that a transaction is about to change are waited for; a killed replay's until its timeout.
+    """
+
+    def __init__(self, settings: Mapping[str, str], name: str, topic: str, *, stable: bool = False) -> None:
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
-        # With read_committed it would wait for transactions that are open: a killed replay's are until their timeout.
-        own = {"group.id": GROUP_PREFIX + name, "isolation.level": "read_uncommitted", "enable.auto.commit": "false"}
+        isolation = "read_committed" if stable else "read_uncommitted"
+        own = {"group.id": GROUP_PREFIX + name, "isolation.level": isolation, "enable.auto.commit": "false"}
         self._group, self._topic = own["group.id"], topic
         self._consumer = Consumer({**settings, **own, **quiet})
 

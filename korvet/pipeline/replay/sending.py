@@ -123,8 +123,9 @@ class Sender:
             _patiently(self._producer.init_transactions)
         except KafkaException as error:
             raise self._failed(error.args[0]) from None
-        # Only now can nothing change it any more.
-        place = self._positions.read([self._partition], target.note.topic_id).get(self._partition)
+        # Only now can nothing change it any more; what was just decided may still be on its way to the group.
+        with Positions(target.settings, target.name, target.topic, stable=True) as positions:
+            place = positions.read([self._partition], target.note.topic_id, PATIENCE_S).get(self._partition)
         position, self._noted = (place.offset, place.note.records) if place else (self._first, 0)
         if position < self.position:
             raise PipelineError(
