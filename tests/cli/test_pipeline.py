@@ -101,7 +101,7 @@ def test_flags_win_over_the_file(given: Given, config: Path) -> None:
         ("[pipeline]\nlak = 'x'", "there is no setting 'lak' in [pipeline]; did you mean 'lake'?"),
         (
             "[pipeline.archive]\nevery = 10",
-            "pipeline.archive.every: 10 is not allowed; want a duration, for example \"10s\"",
+            'pipeline.archive.every: 10 is not allowed; want a duration, for example "10s"',
         ),
         (
             "[pipeline.archive]\nevery = 'often'",
@@ -133,7 +133,10 @@ def test_what_is_wrong_in_the_file_is_said(tmp_path: Path, text: str, sentence: 
             ["replay", "--lake", "x", "--topic", "y", "--from-time", "noon"],
             "invalid value for '--from-time': 'noon' is",
         ),
-        (["report", "--lake", "x", "--since", "99999999999d"], "invalid value for '--since': '99999999999d' is no time"),
+        (
+            ["report", "--lake", "x", "--since", "99999999999d"],
+            "invalid value for '--since': '99999999999d' is no time",
+        ),
         (["report", "--lake", "x", "--since", "0001-01-01T00:00+14:00"], "invalid value for '--since': '0001-01-01T00"),
         (["archiv"], "no such command 'archiv'"),
     ],
