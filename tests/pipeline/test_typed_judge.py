@@ -141,6 +141,11 @@ def test_reason_stays_short() -> None:
     assert len(row["dead_letter"]["reason"]) == judging.MOST_REASON
 
 
+def test_reason_that_names_half_of_a_surrogate_pair() -> None:
+    (row,) = judged({"additionalProperties": {"type": "integer"}}, [b'{"\\ud800": "x"}'])
+    assert row["dead_letter"]["reason"] == r"$['\ud800']: 'x' is not of type 'integer'"
+
+
 def test_row_and_dead_letter_have_what_the_record_has() -> None:
     schema = {"properties": {"date": STRING, "_Offset": INTEGER}}
     about = {"_key": b"k", "_partition": 3, "_timestamp": AT, "date": AT.date()}

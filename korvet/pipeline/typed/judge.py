@@ -106,6 +106,8 @@ def _runs(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _short(reason: str) -> str:
+    # Names of members may hold half of a surrogate pair, which no table takes.
+    reason = reason.encode(errors="backslashreplace").decode()
     return reason if len(reason) <= MOST_REASON else f"{reason[: MOST_REASON - 1]}…"
 
 
