@@ -205,9 +205,9 @@ class Broker:
             return
         places = []
         for (topic, partition), position in positions.items():
-            place = KafkaPartition(topic, partition, position.offset)
-            if position.leader_epoch is not None:
-                place = KafkaPartition(topic, partition, position.offset, leader_epoch=position.leader_epoch)
+            # Without an epoch it takes no None.
+            epoch = {} if position.leader_epoch is None else {"leader_epoch": position.leader_epoch}
+            place = KafkaPartition(topic, partition, position.offset, position.metadata, **epoch)
             places.append(place)
         request = ConsumerGroupTopicPartitions(group_id, places)
         (future,) = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S).values()

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -16,7 +17,7 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions
 from korvet.pipeline.replay.sending import Chunk, Fenced, Sender, Target
-from korvet.pipeline.replay.stopping import stop
+from korvet.pipeline.replay.stopping import tell_to_stop
 from tests.pipeline.replaying import BEGIN_MS, read_topic
 from tests.support.broker import KorvetServer
 
@@ -184,7 +185,7 @@ def test_positions_of_a_former_topic_count_no_more(broker: KorvetServer) -> None
 
 def test_an_attempt_that_is_followed_waits_for_its_successor(broker: KorvetServer) -> None:
     place = target(broker)
-    plan = task.Plan(target=place, firsts={0: 0}, ends={0: 20}, stops=0, rate=None, at_once=1)
+    plan = task.Plan(target=place, firsts={0: 0}, ends={0: 20}, rate=None, at_once=1)
     with Sender(place, 0, 0) as old, Sender(place, 0, 0) as new:
         old.begin()
         new.begin()
@@ -199,11 +200,8 @@ def test_an_attempt_that_is_followed_waits_for_its_successor(broker: KorvetServe
 
 def test_a_run_that_was_begun_a_second_time_ends_the_first(broker: KorvetServer) -> None:
     place = target(broker)
-    plan = task.Plan(target=place, firsts={0: 0}, ends={0: 20}, stops=0, rate=None, at_once=1)
-    second = Target(
-        settings=place.settings, producer={}, name=place.name, topic=place.topic,
-        note=Note(job="job", version=0, topic_id=place.note.topic_id, run="second", records=0),
-    )  # fmt: skip
+    plan = task.Plan(target=place, firsts={0: 0}, ends={0: 20}, rate=None, at_once=1)
+    second = replace(place, note=replace(place.note, run="second"))
     with Sender(place, 0, 0) as old, Sender(second, 0, 0) as new:
         old.begin()
         new.begin()
@@ -214,7 +212,7 @@ def test_a_run_that_was_begun_a_second_time_ends_the_first(broker: KorvetServer)
 
 def test_the_rate_is_kept_and_shared_by_those_that_are_not_at_their_end(broker: KorvetServer) -> None:
     place = target(broker)
-    plan = task.Plan(target=place, firsts={0: 0, 1: 0}, ends={0: 100, 1: 10}, stops=0, rate=40.0, at_once=2)
+    plan = task.Plan(target=place, firsts={0: 0, 1: 0}, ends={0: 100, 1: 10}, rate=40.0, at_once=2)
     began = time.monotonic()
     with Broker(place.settings) as admin, task.Pace(plan, admin) as pace:
         assert pace.most() == 20
@@ -226,7 +224,11 @@ def test_the_rate_is_kept_and_shared_by_those_that_are_not_at_their_end(broker: 
             pace.sent(20)
         assert time.monotonic() - began >= 0.9
         assert pace.most() == 40
-        assert stop(admin, place.name, place.topic)
+        # Another run of the replay is no matter.
+        assert tell_to_stop(admin, replace(place, note=replace(place.note, run="second")))
+        time.sleep(task.LOOK_EVERY_S)
+        assert not pace.is_over()
+        assert tell_to_stop(admin, place)
         deadline = time.monotonic() + 30
         while not pace.is_over():
             assert time.monotonic() < deadline

@@ -21,7 +21,7 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.config import ReplayProgress
 from korvet.pipeline.replay.positions import Place, Positions
-from korvet.pipeline.replay.stopping import stop as tell_to_stop
+from korvet.pipeline.replay.stopping import tell_to_stop
 from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, remaining
 
 log = structlog.get_logger()
@@ -76,7 +76,7 @@ def carry_out(
             _stop(spark, job, broker, running, tag)
         _tell(job, positions, began, progress)
     except BaseException:
-        tell_to_stop(broker, job.plan.target.name, job.plan.target.topic)
+        tell_to_stop(broker, job.plan.target)
         spark.interruptTag(tag)
         raise
     _end(running, was_stopped=stop.is_set())
@@ -124,7 +124,7 @@ def _stop(spark: SparkSession, job: Job, broker: Broker, running: Future[list[Ro
     deadline = time.monotonic() + STOP_WITHIN_S
     was_told = False
     while not running.done() and time.monotonic() < deadline:
-        was_told = was_told or tell_to_stop(broker, job.plan.target.name, job.plan.target.topic)
+        was_told = was_told or tell_to_stop(broker, job.plan.target)
         _is_done(running)
     if not running.done():
         log.warning("tasks did not end in time, and are killed", name=job.plan.target.name)

@@ -21,7 +21,6 @@ from korvet.pipeline.replay.carrying import Job, carry_out, records
 from korvet.pipeline.replay.config import ReplayConfig, ReplayProgress, ReplayResult
 from korvet.pipeline.replay.positions import Note, Place, Positions
 from korvet.pipeline.replay.sending import Target
-from korvet.pipeline.replay.stopping import stops
 from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, Table, chosen, judge, open_table, read
 from korvet.pipeline.replay.target import (
     create_target,
@@ -113,7 +112,6 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
         target=target,
         firsts=left,
         ends={partition: judged[partition].end for partition in left},
-        stops=stops(broker, name),
         rate=config.rate,
         at_once=spark.sparkContext.defaultParallelism,
     )

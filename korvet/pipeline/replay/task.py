@@ -16,7 +16,7 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay.positions import Positions
 from korvet.pipeline.replay.sending import PATIENCE_S, Chunk, Fenced, Headers, Sender, Target
-from korvet.pipeline.replay.stopping import stop, stops
+from korvet.pipeline.replay.stopping import is_told_to_stop, tell_to_stop
 
 MOST_RECORDS: Final = 10_000
 MOST_BYTES: Final = 16 * 1024 * 1024
@@ -32,7 +32,6 @@ class Plan:
 
     :param firsts: where each partition goes on.
     :param ends: just past the last row of each partition.
-    :param stops: how often the replay was told to stop before this run.
     :param rate: records/s, of all; None for no limit.
     :param at_once: how many tasks Spark runs at a time.
     """
@@ -40,7 +39,6 @@ class Plan:
     target: Target
     firsts: Mapping[int, int]
     ends: Mapping[int, int]
-    stops: int
     rate: float | None
     at_once: int
 
@@ -67,7 +65,7 @@ def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
             failure = str(error)
         except PipelineError as error:
             failure = str(error)
-            stop(broker, plan.target.name, plan.target.topic)
+            tell_to_stop(broker, plan.target)
     yield pa.RecordBatch.from_pylist([{"partition": partition, "failure": failure}], schema=_OUTCOME)
 
 
@@ -184,7 +182,7 @@ class Pace:
         if time.monotonic() < self._looked + LOOK_EVERY_S:
             return
         try:
-            self._is_over = stops(self._broker, self._plan.target.name) > self._plan.stops
+            self._is_over = is_told_to_stop(self._broker, self._plan.target)
             if self._plan.rate:
                 places = self._positions.read(self._plan.ends, self._plan.target.note.topic_id)
                 done = sum(place.offset >= self._plan.ends[partition] for partition, place in places.items())
