@@ -148,6 +148,23 @@ def test_tasks_of_several_topics_keep_their_notes(broker: KorvetServer) -> None:
     assert numbers(broker.bootstrap, first) == numbers(broker.bootstrap, second) == [0, 1, 2]
 
 
+def test_a_task_of_several_topics_is_known_again(broker: KorvetServer) -> None:
+    first, second = (create_topic(broker.bootstrap, f"once-mixed-{name}") for name in "ab")
+    settings = {"bootstrap.servers": broker.bootstrap}
+
+    def write_mixed(partition: int, run: str, *topics: str) -> None:
+        mixed = [record for topic in topics for record in batches(topic, [range(3)])]
+        who = task("once-mixed", partition=partition, run=run)
+        write_once(settings, who, iter(mixed), confirm_within_s=0)
+
+    write_mixed(0, "first", first, second)
+    write_mixed(0, "second", first, second)
+    # It waits for the first task, if that is not known to have come again.
+    write_mixed(1, "second", second)
+    assert numbers(broker.bootstrap, first) == [0, 1, 2]
+    assert numbers(broker.bootstrap, second) == [0, 0, 1, 1, 2, 2]
+
+
 def test_a_front_end_that_is_killed_in_the_middle_changes_nothing() -> None:
     with running_broker() as server:
         topic = create_topic(server.bootstrap, "once-killed")

@@ -18,6 +18,7 @@ import json
 import marshal
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -68,8 +69,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """That a batch is in: of a task with all its rows, of the query with some task's."""
+    """That a batch is in: of a task with all its rows, of the query with some task's.
 
+    :param topic: of whose first partition it is an offset.
+    """
+
+    topic: str
     batch: int
     run: str
     rows: int
@@ -133,10 +138,9 @@ class _Attempt:
 
     def _confirm(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
         """The task's rows are in; say that they came again."""
-        topic, rows = "", _Rows()
+        rows = _Rows()
         for batch in batches:
-            for record in rows.through(batch):
-                topic = record[0]
+            deque(rows.through(batch), maxlen=0)
         if (rows.count, rows.checksum) != (written.rows, written.checksum):
             raise PipelineError(
                 f"{self._what()} was written with {written.rows} other rows than the {rows.count} that it has now: the "
@@ -145,7 +149,7 @@ class _Attempt:
             )
         if written.run != self._task.run:
             self._delivery.producer.begin_transaction()
-            self._commit({self._task.group: replace(written, run=self._task.run)}, topic)
+            self._commit({self._task.group: replace(written, run=self._task.run)})
         return rows.count
 
     def _transaction(self, first: Record, rest: Iterator[Record], batches: Iterator[Iterator[Record]]) -> int:
@@ -160,17 +164,17 @@ class _Attempt:
         for batch in chain([rest], batches):
             self._delivery.send(rows.through(batch))
         self._delivery.finish()
-        note = Note(batch=self._task.batch, run=self._task.run, rows=rows.count, checksum=rows.checksum)
+        note = Note(topic=first[0], batch=self._task.batch, run=self._task.run, rows=rows.count, checksum=rows.checksum)
         # The query's is still of the run that began the batch: the tasks to come have to wait, too.
-        self._commit({self._task.group: note, self._task.query_group: replace(note, run=run)}, first[0])
+        self._commit({self._task.group: note, self._task.query_group: replace(note, run=run)})
         return rows.count
 
-    def _commit(self, notes: Mapping[str, Note], topic: str) -> None:
+    def _commit(self, notes: Mapping[str, Note]) -> None:
         producer = self._delivery.producer
         for group, note in notes.items():
             metadata = json.dumps({"run": note.run, "rows": note.rows, "checksum": note.checksum})
-            # Any place does that is there for certain; every task of the query's group takes its own topic's.
-            place = KafkaPartition(topic, 0, note.batch + 1, metadata)
+            # Any topic does that is there for certain; a note that is written again must take the place of the first.
+            place = KafkaPartition(note.topic, 0, note.batch + 1, metadata)
             member = Consumer({"group.id": group, "log_level": 0}).consumer_group_metadata()
             self._call(partial(producer.send_offsets_to_transaction, [place], member))
         self._call(producer.commit_transaction)
@@ -183,9 +187,8 @@ class _Attempt:
         places = self._broker.committed(group, stable=stable)
         if not places:
             return None
-        position = max(places.values(), key=lambda place: place.offset)
-        told = json.loads(position.metadata)
-        note = Note(batch=position.offset - 1, **told)
+        (topic, _), position = max(places.items(), key=lambda place: place[1].offset)
+        note = Note(topic=topic, batch=position.offset - 1, **json.loads(position.metadata))
         if note.batch > self._task.batch:
             raise PipelineError(
                 f"{self._what()}: batch {note.batch} of the query is written already, so its checkpoint is an older "
