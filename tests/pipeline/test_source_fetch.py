@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
 from korvet.pipeline.broker import explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
@@ -83,6 +84,21 @@ def test_markers_at_the_end_of_a_range_are_not_waited_for(broker: KorvetServer) 
     assert values(OffsetRange("fetch-markers", 0, 3, 5), options(broker, committed=True)) == []
     produce(broker, "fetch-markers", [b"d"])
     assert values(OffsetRange("fetch-markers", 0, 2, 5), options(broker, committed=True)) == []
+
+
+def test_an_open_transaction_in_the_range_is_waited_for(broker: KorvetServer) -> None:
+    create(broker, "fetch-open")
+    produce(broker, "fetch-open", [b"a"])
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "fetch-open"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("fetch-open", b"b")
+    assert producer.flush(30) == 0
+    committed = options(broker, committed=True, fail=False)
+    with pytest.raises(BrokerUnreachable, match=r"fetch-open-0 from offset 1 on .* a transaction is open there"):
+        values(OffsetRange("fetch-open", 0, 0, 2), replace(committed, poll_timeout_s=2))
+    producer.commit_transaction(30)
+    assert values(OffsetRange("fetch-open", 0, 0, 2), committed) == [b"a", b"b"]
 
 
 def test_offsets_that_were_trimmed_fail_the_task_or_are_skipped(broker: KorvetServer) -> None:

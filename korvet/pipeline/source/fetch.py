@@ -150,6 +150,7 @@ class _Fetching:
         self._options = options
         self._position = wanted.start
         self._deadline = 0.0
+        self._advice = "see whether it is up"
         self.skipped = False
 
     def __iter__(self) -> Iterator[list[Message]]:
@@ -191,16 +192,14 @@ class _Fetching:
         if time.monotonic() > self._deadline:
             raise BrokerUnreachable(
                 f"No record of {self._place} from offset {self._position} on came from {self._address} within "
-                f"{self._options.poll_timeout_s:g} s: see whether it is up, or set kafkaConsumer.pollTimeoutMs higher"
+                f"{self._options.poll_timeout_s:g} s: {self._advice}, or set kafkaConsumer.pollTimeoutMs higher"
             )
         return found
 
     def _handle(self, error: KafkaError, offset: int | None) -> None:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
-            if offset is not None and self._position <= offset < self._wanted.end:
-                self._lose(self._wanted.end, f"the log ends at {offset} now")
-            self._position = self._wanted.end
+            self._reach_end(offset)
         elif code in _OUT_OF_RANGE:
             self._find_again()
         elif code in _GONE:
@@ -208,6 +207,17 @@ class _Fetching:
             self._position = self._wanted.end
         elif error.fatal() or code in _FOR_GOOD:
             raise explained(f"records of {self._place}", error, self._address)
+
+    def _reach_end(self, offset: int | None) -> None:
+        if offset is None or offset < self._position:
+            return  # Not of this range.
+        if offset < self._wanted.end:
+            place = TopicPartition(self._wanted.topic, self._wanted.partition)
+            if self._consumer.get_watermark_offsets(place, cached=True)[1] > offset:
+                self._advice = "a transaction is open there; see whether its producer is up"
+                return
+            self._lose(self._wanted.end, f"the log ends at {offset} now")
+        self._position = self._wanted.end
 
     def _find_again(self) -> None:
         """The position is not in the log: go on where the log begins, or not at all."""
