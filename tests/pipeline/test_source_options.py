@@ -190,7 +190,7 @@ def test_java_settings_become_those_of_librdkafka() -> None:
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
         "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        'username="a b" password="c\\"d;";',
+        'username="a b" password="c\\"\\\\d\'";',
         "kafka.ssl.truststore.location": "/ca.pem",
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.password": "unused",
@@ -211,7 +211,7 @@ def test_java_settings_become_those_of_librdkafka() -> None:
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "a b",
-        "sasl.password": 'c"d;',
+        "sasl.password": "c\"\\d'",
         "ssl.ca.location": "/ca.pem",
         "ssl.keystore.location": "/me.p12",
         "ssl.keystore.password": "secret",

@@ -105,7 +105,7 @@ def _identification(algorithm: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _jaas(text: str, given: Mapping[str, str]) -> dict[str, str]:
-    entries = {name: value.strip("\"'").replace('\\"', '"') for name, value in _JAAS_ENTRY.findall(text)}
+    entries = {name: _unquoted(value) for name, value in _JAAS_ENTRY.findall(text)}
     if not any(login in text for login in _JAAS_LOGINS) or not {"username", "password"} <= entries.keys():
         raise PipelineError(
             "kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule with username and password are "
@@ -113,6 +113,10 @@ def _jaas(text: str, given: Mapping[str, str]) -> dict[str, str]:
             "kafka.sasl.oauthbearer.method"
         )
     return {"sasl.username": entries["username"], "sasl.password": entries["password"]}
+
+
+def _unquoted(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "\"'" else value
 
 
 def _request_timeout(timeout_ms: str, given: Mapping[str, str]) -> dict[str, str]:
