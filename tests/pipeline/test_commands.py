@@ -160,3 +160,17 @@ def test_interrupted_archive_ends_in_good_order(broker: KorvetServer, spark_jars
     assert out.decode().splitlines()[1].split() == [topic, "20", "1", "0:10", "1:10"]
     assert "Traceback" not in shown
     assert "WARN" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_start_leaves_no_java(spark_jars: str, tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "korvet.cli", "pipeline", "report", "--lake", str(tmp_path), "--debug"]
+    command += ["--conf", f"spark.jars={spark_jars}", "--conf", "spark.driver.memory=600m", "--master", "local[2]"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stderr is not None
+        # Java's first words: it does not know yet whom to listen to.
+        assert process.stderr.readline()
+        os.killpg(process.pid, signal.SIGINT) if number == signal.SIGINT else process.terminate()
+        # Ends when nobody has stderr any more.
+        process.communicate(timeout=WITHIN_S)
+        assert process.returncode == 130

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import click
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _PACKAGES: Final = ("pyspark", "delta", "confluent_kafka", "pyarrow", "pandas", "matplotlib")
 _INTERRUPTED: Final = 130
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
@@ -98,7 +99,7 @@ def _own_session(common: Common, name: str) -> SparkSession:
     _need_java()
     if is_live(common):
         say_note("starting Spark; the first time it fetches Delta's jars")
-    with _noise_kept(common.debug) as noise:
+    with _noise_kept(common.debug) as noise, _ended_at_once():
         try:
             session = make_session(name, common.master, common.spark)
         except Exception as error:
@@ -121,28 +122,50 @@ def _need_java() -> None:
 
 
 @contextmanager
-def _noise_kept(shown: bool) -> Iterator[Path | None]:
-    """Have the JVM that starts within write to a file that is nobody's; hands over the file while it has a name."""
+def _noise_kept(shown: bool) -> Iterator[IO[bytes] | None]:
+    """Have the JVM that starts within write to a file without a name; hands it over."""
     if shown:
         yield None
         return
-    descriptor, name = tempfile.mkstemp(prefix="korvet-spark-", suffix=".log")
-    sys.stdout.flush(), sys.stderr.flush()
-    kept = {stream: os.dup(stream) for stream in (1, 2)}
-    for stream in kept:
-        os.dup2(descriptor, stream)
-    os.close(descriptor)
+    with tempfile.TemporaryFile() as noise:
+        sys.stdout.flush(), sys.stderr.flush()
+        kept = {stream: os.dup(stream) for stream in (1, 2)}
+        for stream in kept:
+            os.dup2(noise.fileno(), stream)
+        try:
+            yield noise
+        finally:
+            for stream, copy in kept.items():
+                os.dup2(copy, stream)
+                os.close(copy)
+
+
+@contextmanager
+def _ended_at_once() -> Iterator[None]:
+    """While Spark starts have Ctrl-C and SIGTERM end the process, without an exception.
+
+    At one PySpark clears away what the JVM is about to write to, which then stays for good; else that ends with its
+    standard input.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        os._exit(_INTERRUPTED)
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        yield Path(name)
+        yield
     finally:
-        for stream, copy in kept.items():
-            os.dup2(copy, stream)
-            os.close(copy)
-        os.unlink(name)
+        for number, handler in before.items():
+            # For Ctrl-C PySpark has put one of its own there, once it has a session.
+            if signal.getsignal(number) is handle:
+                signal.signal(number, handler)
 
 
-def _why_not_started(noise: Path | None, error: Exception) -> str:
-    said = noise.read_text(errors="replace") if noise is not None else ""
+def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
+    said = ""
+    if noise is not None:
+        noise.seek(0)
+        said = noise.read().decode(errors="replace")
     if "UnsupportedClassVersionError" in said or "Unrecognized option" in said:
         return "Spark needs Java 17 or newer; the one found is older: name another in JAVA_HOME"
     if "unresolved dependency" in said or "Server access error" in said:
@@ -170,7 +193,7 @@ def stoppable() -> Iterator[threading.Event]:
         stop.set()
         say_note("korvet: ending after what is running; once more to end at once")
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
         yield stop
     finally:
