@@ -207,6 +207,12 @@ def test_a_missing_topic_fails_the_task_where_none_is_created() -> None:
         writer.close()
 
 
+def test_a_transaction_may_be_allowed_less_time_than_a_record(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-short")
+    assert write(broker.bootstrap, task(topic), range(3), transaction_timeout_ms="60000") == 3
+    assert numbers(broker.bootstrap, topic) == [0, 1, 2]
+
+
 def test_settings_that_no_client_knows_are_refused() -> None:
     with pytest.raises(PipelineError, match="client settings: No such configuration property"):
         Delivery({"bootstrap.servers": "127.0.0.1:1", "no.such.setting": "1"})

@@ -15,8 +15,7 @@ from korvet.pipeline.sink.columns import Record
 _DEFAULTS: Final = MappingProxyType(
     {
         "enable.idempotence": "true",
-        # As long as the Java client's; what waits is sent sooner where a batch is full, or the task at its end.
-        "message.timeout.ms": "120000",
+        # What waits is sent sooner where a batch is full, or the task at its end.
         "linger.ms": "50",
         # A key goes to the same partition as from the Java client.
         "partitioner": "murmur2_random",
@@ -26,6 +25,8 @@ _DEFAULTS: Final = MappingProxyType(
     }
 )
 _SYNONYMS: Final = {"delivery.timeout.ms": "message.timeout.ms", "acks": "request.required.acks"}
+# As long as the Java client's.
+_MOST_MESSAGE_TIMEOUT_MS: Final = 120_000
 _ROOM_S: Final = 0.1
 _FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
@@ -48,7 +49,7 @@ class Delivery:
         }
         self._failure: PipelineError | None = None
         try:
-            self.producer = Producer({**_DEFAULTS, **given, **own})
+            self.producer = Producer({**_DEFAULTS, **_message_timeout(given), **given, **own})
         except KafkaException as error:
             raise PipelineError(f"client settings: {error.args[0].str()}") from None
 
@@ -129,6 +130,13 @@ class Delivery:
                 "kafka.max.request.size, and the topic's max.message.bytes"
             )
         return refusal(f"write to {place}", error, self.address)
+
+
+def _message_timeout(given: Mapping[str, str]) -> dict[str, str]:
+    """The default of a setting that may not be above another."""
+    most = given.get("transaction.timeout.ms", "")
+    timeout_ms = min(int(most), _MOST_MESSAGE_TIMEOUT_MS) if most.isdecimal() else _MOST_MESSAGE_TIMEOUT_MS
+    return {"message.timeout.ms": str(timeout_ms)}
 
 
 def refusal(what: str, error: KafkaError, address: str) -> PipelineError:
