@@ -85,6 +85,7 @@ def test_a_broker_must_be_named(parse: Parser) -> None:
         ("minPartitions", "0", "must be positive"),
         ("minPartitions", "-1", "must be positive"),
         ("maxRecordsPerPartition", "0", "must be positive"),
+        ("maxOffsetsPerTrigger", "0", "must be positive"),
         ("failOnDataLoss", "perhaps", "expected true or false"),
         ("includeHeaders", "1", "expected true or false"),
         ("startingTimestamp", "now", "expected a whole number"),

@@ -178,7 +178,7 @@ def _options(given: _Given, starting: Limit, ending: Limit) -> ReadOptions:
     if isolation not in ("read_committed", "read_uncommitted"):
         raise PipelineError(f"kafka.{_ISOLATION}: expected read_committed or read_uncommitted, got '{isolation}'")
     client.setdefault("group.id", f"{given.text('groupIdPrefix') if 'groupIdPrefix' in given else 'korvet'}-executor")
-    most, least = given.whole("maxOffsetsPerTrigger"), given.whole("minOffsetsPerTrigger")
+    most, least = given.positive("maxOffsetsPerTrigger"), given.whole("minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
         raise PipelineError(f"minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})")
     return ReadOptions(
