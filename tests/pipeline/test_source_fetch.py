@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from korvet.pipeline.broker import explained
+from korvet.pipeline.broker import Broker, explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 from korvet.pipeline.source.cluster import Cluster
 from korvet.pipeline.source.fetch import CHUNK_ROWS, FetchOptions, close_idle, fetch
@@ -153,6 +153,25 @@ def test_settings_that_no_client_knows_are_told(broker: KorvetServer) -> None:
     mistaken = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t", "kafka.no.such.setting": "1"}
     with pytest.raises(PipelineError, match=r'No such configuration property: "no\.such\.setting"'):
         Cluster(stream_options(mistaken)).partitions()
+
+
+def test_a_topic_that_goes_while_a_pattern_is_looked_up_is_left_out(
+    broker: KorvetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fits-1", "fits-2"):
+        create(broker, name)
+    names = Broker.topic_names
+
+    def names_before_one_goes(self: Broker) -> list[str]:
+        found = names(self)
+        if "fits-2" in found:
+            delete(broker, "fits-2")
+        return found
+
+    monkeypatch.setattr(Broker, "topic_names", names_before_one_goes)
+    cluster = Cluster(stream_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": "^fits-"}))
+    assert cluster.partitions() == {("fits-1", 0)}
+    cluster.close()
 
 
 def test_partitions_without_a_leader_are_waited_for() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from korvet.pipeline.broker import Broker, Partition, Position
-from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 from korvet.pipeline.source.offsets import (
     EARLIEST,
     LATEST,
@@ -86,11 +86,17 @@ class Cluster:
 
     def _ask(self, question: Callable[[Broker], _T]) -> _T:
         deadline = time.monotonic() + (self._options.poll_timeout_s if self._was_there else 0)
+        # A topic that fits a pattern may go between the questions for its name and for the rest.
+        attempts = self._options.offset_attempts if isinstance(self._options.choice, Matching) else 1
         while True:
             try:
                 if self._broker is None:
                     self._broker = Broker(self._options.client)
                 answer = question(self._broker)
+            except UnknownTopic:
+                attempts -= 1
+                if not attempts:
+                    raise
             except BrokerUnreachable as error:
                 if time.monotonic() >= deadline:
                     raise
