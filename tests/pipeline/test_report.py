@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -225,6 +226,14 @@ def test_page_needs_nothing_else_and_says_what_its_pictures_show() -> None:
     # The group's name, which is an element to who does not look, is text in the plot and in the table.
     assert page.texts.count("<script>$x$") == 2
     assert {"orders", "60", "6 kB", "4 kB"} <= set(page.texts)
+
+
+def test_each_plot_of_the_page_names_its_topics() -> None:
+    interval = Interval(topic="_own", start=NOON, records=60, bytes=6000)
+    day = Day(topic="_own", date=date(2026, 3, 1), records=60, bytes=4000, files=1)
+    page = Page(html_page(replace(MADE, intervals=(*MADE.intervals, interval), days=(*MADE.days, day))))
+    # In both plots, and in both tables.
+    assert [page.texts.count(topic) for topic in ("orders", "_own")] == [4 + 1, 4]
 
 
 def test_page_without_figures_says_so() -> None:

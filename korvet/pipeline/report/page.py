@@ -27,7 +27,7 @@ svg text { font-family: system-ui, sans-serif !important; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #eee; text-align: left; overflow-wrap: anywhere; }
 th { font-size: .85rem; color: #555; }
-.n { text-align: right; }
+.n { text-align: right; white-space: nowrap; }
 summary { margin-top: .8rem; cursor: pointer; }
 """
 
@@ -96,7 +96,7 @@ def _size(report: Report) -> list[str]:
     return [
         "<h2>Size</h2><p>What the lake keeps, by the day of the records' timestamps, as it lies on disk.</p>",
         sizes(report),
-        _table(("topic", "since"), ("records", "on disk", "files"), rows),
+        _table(("topic",), ("since", "records", "on disk", "files"), rows),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
 from io import StringIO
@@ -52,17 +52,18 @@ def throughput(report: Report) -> str:
         figure = Figure(figsize=(_WIDTH, 4.6), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True)
         starts = _starts(report)
+        shown: dict[str, Any] = {}
         for name, topics, colour, style in _series(report):
             records, sizes = _rates(report, topics, starts)
             look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.8, "drawstyle": "steps-post"}
-            above.plot(starts, records, label=name, **look)
+            (shown[name],) = above.plot(starts, records, **look)
             below.plot(starts, sizes, **look)
         _time_axis(below)
         above.set_ylabel("records/s")
         below.set_ylabel("bytes/s")
         _from_zero(above, count_text)
         _from_zero(below, bytes_text)
-        _legend(figure, above)
+        _legend(figure, shown)
         return _svg(figure, "Lines of records per second and bytes per second over time, one for each topic.")
 
 
@@ -73,17 +74,18 @@ def sizes(report: Report) -> str:
         axes = figure.subplots()
         found = sorted({day.date for day in report.days})
         base = [0.0] * len(found)
+        shown: dict[str, Any] = {}
         for name, topics, colour, _ in _series(report):
             of_topics = [day for day in report.days if day.topic in topics]
             heights = [float(sum(day.bytes for day in of_topics if day.date == date)) for date in found]
-            axes.bar(_texts(found), heights, 0.7, base, color=colour, label=name)
+            shown[name] = axes.bar(_texts(found), heights, 0.7, base, color=colour)
             base = [low + height for low, height in zip(base, heights, strict=True)]
         axes.margins(x=0.02 if len(found) > 6 else 1 / (len(found) + 1))
         if len(found) > 8:
             axes.set_xticks(range(0, len(found), -(-len(found) // 8)))
         axes.set_ylabel("on disk")
         _from_zero(axes, bytes_text)
-        _legend(figure, axes)
+        _legend(figure, shown)
         return _svg(figure, "Bars of the bytes that the lake keeps of each day, topics one upon the other.")
 
 
@@ -152,10 +154,9 @@ def _from_zero(axes: Axes, text: Any) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    if labels:
-        figure.legend(handles, [_short(label) for label in labels], loc="outside upper left", ncols=3)
+def _legend(figure: Figure, shown: Mapping[str, Any]) -> None:
+    # Of what the axes know by name matplotlib would leave out names that begin with an underscore.
+    figure.legend([*shown.values()], [_short(name) for name in shown], loc="outside upper left", ncols=3)
 
 
 def _texts(values: Sequence[object]) -> list[str]:
