@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -16,10 +17,10 @@ from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions
-from korvet.pipeline.replay.sending import Chunk, Fenced, Sender, Target
+from korvet.pipeline.replay.sending import Chunk, Fenced, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import tell_to_stop
 from tests.pipeline.replaying import BEGIN_MS, read_topic
-from tests.support.broker import KorvetServer
+from tests.support.broker import KorvetServer, running_broker
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
@@ -61,17 +62,18 @@ def test_who_comes_next_goes_on_behind_the_last_transaction(broker: KorvetServer
     assert offsets(broker, place) == list(range(5, 25))
 
 
-def test_a_producer_that_was_followed_is_fenced_and_writes_nothing(broker: KorvetServer) -> None:
+@pytest.mark.parametrize("count", [10, task.MOST_RECORDS])
+def test_a_producer_that_was_followed_is_fenced_and_writes_nothing(broker: KorvetServer, count: int) -> None:
     place = target(broker)
     with Sender(place, 0, 0) as old, Sender(place, 0, 0) as new:
         old.begin()
         old.send(chunk(0, 10))
         new.begin()
         with pytest.raises(Fenced):
-            old.send(chunk(10, 10))
+            old.send(chunk(10, count))
         new.send(chunk(10, 5))
-        note = old.note()
-        assert note is not None and old.position == 15
+        old.follow()
+        assert old.position == 15
     assert offsets(broker, place) == list(range(15))
 
 
@@ -206,8 +208,33 @@ def test_a_run_that_was_begun_a_second_time_ends_the_first(broker: KorvetServer)
         old.begin()
         new.begin()
         new.send(chunk(0, 10))
-        with pytest.raises(task.TakenOver, match="was started a second time"):
+        with pytest.raises(TakenOver, match="was started a second time"):
             task.follow(old, plan, 0)
+        # Nor does it fence the second where it comes to a partition that it had not begun.
+        with Sender(place, 0, 0) as late, pytest.raises(TakenOver, match=r"goes on with .*-0 behind 10"):
+            late.begin()
+        new.send(chunk(10, 10))
+    assert offsets(broker, place) == list(range(20))
+
+
+def test_two_replays_of_one_name_are_told_of(broker: KorvetServer) -> None:
+    place = target(broker)
+    other = replace(place, note=replace(place.note, job="another"))
+    with Sender(place, 0, 0) as first, Sender(other, 0, 10) as second:
+        first.begin()
+        first.send(chunk(0, 5))
+        with pytest.raises(PipelineError, match="is done with another table or range, too; choose another name"):
+            second.begin()
+
+
+def test_positions_are_waited_for_while_storage_is_away(tmp_path: Path) -> None:
+    with running_broker(directory=tmp_path) as broker:
+        place = target(broker)
+        with Sender(place, 0, 0) as sender, Positions(place.settings, place.name, place.topic) as positions:
+            sender.begin()
+            sender.send(chunk(0, 1))
+            broker.kill_embedded()
+            assert positions.read([0], place.note.topic_id)[0].offset == 1
 
 
 def test_the_rate_is_kept_and_shared_by_those_that_are_not_at_their_end(broker: KorvetServer) -> None:

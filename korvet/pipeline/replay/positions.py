@@ -7,6 +7,7 @@ source. The metadata beside it says what the replay is.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -14,10 +15,11 @@ from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from korvet.pipeline.broker import TIMEOUT_S
+from korvet.pipeline.broker import TIMEOUT_S, explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 
 GROUP_PREFIX: Final = "korvet-replay-"
+_PAUSE_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class Positions:
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
         isolation = "read_committed" if stable else "read_uncommitted"
         own = {"group.id": GROUP_PREFIX + name, "isolation.level": isolation, "enable.auto.commit": "false"}
-        self._group, self._topic = own["group.id"], topic
+        self._group, self._topic, self._address = own["group.id"], topic, settings["bootstrap.servers"]
         self._consumer = Consumer({**settings, **own, **quiet})
 
     def __enter__(self) -> Self:
@@ -78,19 +80,26 @@ class Positions:
     def read(self, partitions: Iterable[int], topic_id: str, timeout_s: float = TIMEOUT_S) -> dict[int, Place]:
         """What was committed for those partitions. A transaction that is open may change it until init_transactions.
 
-        :raises BrokerUnreachable:
+        :raises BrokerUnreachable: where no broker answered in time.
         :raises PipelineError: where the group is not a replay's.
         """
         wanted = [TopicPartition(self._topic, partition) for partition in partitions]
         if not wanted:
             return {}
-        try:
-            found = self._consumer.committed(wanted, timeout_s)
-        except KafkaException as error:
-            raise BrokerUnreachable(f"positions of group {self._group}: {error.args[0].str()}; try again") from None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                found = self._consumer.committed(wanted, max(deadline - time.monotonic(), _PAUSE_S))
+                break
+            except KafkaException as error:
+                # That there is no coordinator now, as while Redis is away, comes back at once.
+                failed = explained(f"positions of group {self._group}", error.args[0], self._address)
+                if not isinstance(failed, BrokerUnreachable) or time.monotonic() > deadline - _PAUSE_S:
+                    raise failed from None
+            time.sleep(_PAUSE_S)
         for place in found:
             if place.error is not None:
-                raise PipelineError(f"positions of group {self._group}: {place.error.str()}")
+                raise explained(f"positions of group {self._group}", place.error, self._address)
         places = {place.partition: self._place(place) for place in found if place.offset >= 0}
         return {partition: place for partition, place in places.items() if place.note.topic_id == topic_id}
 

@@ -28,6 +28,7 @@ from korvet.pipeline.replay.target import (
     limits,
     refuse_loop,
     refuse_missing_partitions,
+    refuse_new_topic,
     refuse_refused,
     warn,
 )
@@ -36,6 +37,8 @@ from korvet.pipeline.source.options import client_settings
 log = structlog.get_logger()
 
 _TRANSACTION_TIMEOUT_MS: Final = "60000"
+# Any transaction fits, whatever buffer.memory says: their size is the task's.
+_BUFFER: Final = {"queue.buffering.max.kbytes": "2147483647"}
 
 
 def replay(
@@ -65,6 +68,7 @@ def replay(
             else:
                 log.info("nothing is left to replay; under another name it is replayed again", name=target.name)
             now = positions.read(job.judged, target.note.topic_id)
+        refuse_new_topic(broker, target.topic, target.note.topic_id)
     result = ReplayResult(
         name=target.name,
         target=target.topic,
@@ -103,7 +107,7 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
     }
     target = Target(
         settings=settings,
-        producer={"message.max.bytes": str(_largest(broker.topic_settings(topic.name)))},
+        producer={"message.max.bytes": str(_largest(broker.topic_settings(topic.name))), **_BUFFER},
         name=name,
         topic=topic.name,
         note=Note(job=digest, version=version, topic_id=topic.id, run=uuid.uuid4().hex, records=0),

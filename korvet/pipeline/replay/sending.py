@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
-from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions
+from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Place, Positions
 
 PATIENCE_S: Final = 120.0
 """How long a broker may be away, or refuse, before a task gives up."""
@@ -45,6 +45,10 @@ Headers = list[tuple[str, str | bytes | None]]
 
 class Fenced(Exception):
     """Another producer has taken the partition over."""
+
+
+class TakenOver(PipelineError):
+    """Another run of the same replay works now; it must not be stopped with this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +113,13 @@ class Sender:
     def begin(self) -> None:
         """Take the partition over, and learn where it is.
 
+        :raises TakenOver: where another run went on since this one began, which is not fenced then.
         :raises BrokerUnreachable, PipelineError:
         """
         target = self._target
+        place = self._place(self._positions)
+        if place is not None and place.offset > self.position:
+            self._refuse_other_run(place)
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
         own = {"transactional.id": f"{GROUP_PREFIX}{target.name}-{self._partition}"}
         self._producer = None
@@ -125,7 +133,9 @@ class Sender:
             raise self._failed(error.args[0]) from None
         # Only now can nothing change it any more; what was just decided may still be on its way to the group.
         with Positions(target.settings, target.name, target.topic, stable=True) as positions:
-            place = positions.read([self._partition], target.note.topic_id, PATIENCE_S).get(self._partition)
+            place = self._place(positions)
+        if place is not None and place.note.job != target.note.job:
+            raise PipelineError(f"replay {target.name} is done with another table or range, too; choose another name")
         position, self._noted = (place.offset, place.note.records) if place else (self._first, 0)
         if position < self.position:
             raise PipelineError(
@@ -150,20 +160,33 @@ class Sender:
                 self._transact(chunk)
                 return
             except KafkaException as error:
-                self._judge(error.args[0], began)
+                self._judge(self._why(error.args[0]), began)
                 if time.monotonic() > deadline:
                     raise self._failed(error.args[0]) from None
             time.sleep(_PAUSE_S)
             # Whether it was committed is not always told; a new producer ends it, and finds out.
             self.begin()
 
-    def note(self) -> Note | None:
-        """What is noted of the partition now, maybe by another producer, which is followed to its position."""
-        place = self._positions.read([self._partition], self._target.note.topic_id).get(self._partition)
-        if place is None:
-            return None
-        self.position = max(self.position, place.offset)
-        return place.note
+    def follow(self) -> None:
+        """Go to where another producer is now.
+
+        :raises TakenOver: where that is one of another run.
+        """
+        place = self._place(self._positions)
+        if place is not None and place.offset > self.position:
+            self._refuse_other_run(place)
+            self.position = place.offset
+
+    def _place(self, positions: Positions) -> Place | None:
+        return positions.read([self._partition], self._target.note.topic_id, PATIENCE_S).get(self._partition)
+
+    def _refuse_other_run(self, place: Place) -> None:
+        target = self._target
+        if place.note.run != target.note.run:
+            raise TakenOver(
+                f"replay {target.name} was started a second time, which goes on with {target.topic}-{self._partition} "
+                f"behind {place.offset}; this one ends"
+            )
 
     def _transact(self, chunk: Chunk) -> None:
         producer, topic, partition = self._producer, self._target.topic, self._partition
@@ -180,6 +203,16 @@ class Sender:
         """End the transaction with the position in it."""
         _patiently(producer.send_offsets_to_transaction, position, self._positions.group)
         _patiently(producer.commit_transaction)
+
+    def _why(self, reason: KafkaError) -> KafkaError:
+        """Of a producer that ended while records were handed to it, what ended it, as by being fenced."""
+        assert self._producer is not None
+        if reason.code() == KafkaError._FATAL:
+            try:
+                self._producer.abort_transaction(_STEP_S)
+            except KafkaException as error:
+                reason = error.args[0]
+        return reason
 
     def _judge(self, reason: KafkaError, began: float) -> None:
         """Raise where to try again does not help."""

@@ -83,6 +83,18 @@ def refuse_missing_partitions(target: Topic, partitions: Collection[int]) -> Non
         )
 
 
+def refuse_new_topic(broker: Broker, name: str, topic_id: str) -> None:
+    """A topic that was made anew while records were written holds only the last of them, and no producer is told.
+
+    :raises PipelineError:
+    """
+    if broker.topics([name])[name].id != topic_id:
+        raise PipelineError(
+            f"topic {name} was deleted and created anew while records were written to it, so that it has only a part "
+            "of them; delete and create it once more, and start the replay again"
+        )
+
+
 def refuse_refused(target: str, settings: Mapping[str, str], judged: Collection[Judged]) -> None:
     """What the broker would refuse in the middle is told before anything is written.
 

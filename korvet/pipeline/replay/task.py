@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay.positions import Positions
-from korvet.pipeline.replay.sending import PATIENCE_S, Chunk, Fenced, Headers, Sender, Target
+from korvet.pipeline.replay.sending import PATIENCE_S, Chunk, Fenced, Headers, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import is_told_to_stop, tell_to_stop
 
 MOST_RECORDS: Final = 10_000
@@ -41,10 +41,6 @@ class Plan:
     ends: Mapping[int, int]
     rate: float | None
     at_once: int
-
-
-class TakenOver(PipelineError):
-    """Another run of the same replay works now; it must not be stopped with this one."""
 
 
 def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,16 +86,12 @@ def follow(sender: Sender, plan: Plan, partition: int) -> None:
     :raises TakenOver: where it is another run.
     :raises PipelineError: where nobody goes on.
     """
-    moved, position = time.monotonic(), sender.position
+    moved = time.monotonic()
     while sender.position < plan.ends[partition]:
-        note = sender.note()
-        if note is not None and sender.position > position and note.run != plan.target.note.run:
-            raise TakenOver(
-                f"replay {plan.target.name} was started a second time, which goes on with {plan.target.topic}-"
-                f"{partition} behind {sender.position}; this one ends"
-            )
+        position = sender.position
+        sender.follow()
         if sender.position > position:
-            moved, position = time.monotonic(), sender.position
+            moved = time.monotonic()
         elif time.monotonic() - moved > PATIENCE_S:
             raise PipelineError(
                 f"replay {plan.target.name}: {plan.target.topic}-{partition} was taken over by another process, which "
