@@ -241,7 +241,8 @@ def test_the_rate_is_kept_and_shared_by_those_that_are_not_at_their_end(broker: 
     place = target(broker)
     plan = task.Plan(target=place, firsts={0: 0, 1: 0}, ends={0: 100, 1: 10}, rate=40.0, at_once=2)
     began = time.monotonic()
-    with Broker(place.settings) as admin, task.Pace(plan, admin) as pace:
+    with Broker(place.settings) as admin:
+        pace = task.Pace(plan, admin)
         assert pace.most() == 20
         with Sender(place, 1, 0) as other:
             other.begin()

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.replay.positions import Positions
+from korvet.pipeline.replay.positions import GROUP_PREFIX
 from korvet.pipeline.replay.sending import PATIENCE_S, Chunk, Fenced, Headers, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import is_told_to_stop, tell_to_stop
 
@@ -66,7 +66,8 @@ def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def _send(plan: Plan, partition: int, batches: Iterable[pa.RecordBatch], broker: Broker) -> None:
-    with Pace(plan, broker) as pace, Sender(plan.target, partition, plan.firsts[partition]) as sender:
+    pace = Pace(plan, broker)
+    with Sender(plan.target, partition, plan.firsts[partition]) as sender:
         if pace.is_over():
             return
         sender.begin()
@@ -129,7 +130,7 @@ def _headers(column: pa.ListArray) -> list[Headers | None]:
 
 
 class Pace:
-    """When the next transaction may begin, and how many records it may have. A context manager.
+    """When the next transaction may begin, and how many records it may have.
 
     The rate is shared by the partitions that are not at their end, as many of them as Spark works on at once: what is
     committed says which those are, so that tasks need not know of each other.
@@ -137,16 +138,9 @@ class Pace:
 
     def __init__(self, plan: Plan, broker: Broker) -> None:
         self._plan, self._broker = plan, broker
-        self._positions = Positions(plan.target.settings, plan.target.name, plan.target.topic)
         self._looked, self._due = -math.inf, time.monotonic()
         self._working = max(1, min(len(plan.ends), plan.at_once))
         self._is_over = False
-
-    def __enter__(self) -> Pace:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._positions.__exit__(None, None, None)
 
     def most(self) -> int:
         """Records of the next transaction: those of a second, at the most."""
@@ -176,9 +170,11 @@ class Pace:
         try:
             self._is_over = is_told_to_stop(self._broker, self._plan.target)
             if self._plan.rate:
-                places = self._positions.read(self._plan.ends, self._plan.target.note.topic_id)
-                done = sum(place.offset >= self._plan.ends[partition] for partition, place in places.items())
-                self._working = max(1, min(len(self._plan.ends) - done, self._plan.at_once))
+                target, ends = self._plan.target, self._plan.ends
+                places = self._broker.committed(GROUP_PREFIX + target.name)
+                offsets = {number: place.offset for (topic, number), place in places.items() if topic == target.topic}
+                done = sum(offsets.get(number, 0) >= end for number, end in ends.items())
+                self._working = max(1, min(len(ends) - done, self._plan.at_once))
         except PipelineError:
             # The transactions say soon enough that nobody answers.
             pass
