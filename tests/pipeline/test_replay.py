@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from structlog.testing import capture_logs
@@ -88,6 +89,25 @@ def test_a_replay_that_was_stopped_goes_on(spark: SparkSession, broker: KorvetSe
     last = replay(spark, config)
     assert last.complete and 0 < last.records < COUNT
     assert read_topic(broker.bootstrap, "replayed-stopped", PARTITIONS) == EXPECTED
+
+
+def test_a_topic_that_was_made_anew_meanwhile_is_told_of(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+    make_topic(broker, "replayed-anew")
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-anew", partitions=(0,), rate=100.0
+    )
+    is_new: list[bool] = []
+
+    def make_anew(told: ReplayProgress) -> None:
+        if told.records and not is_new:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            admin.delete_topics(["replayed-anew"])["replayed-anew"].result()
+            make_topic(broker, "replayed-anew")
+            is_new.append(True)
+
+    with pytest.raises(PipelineError, match=r"replayed-anew.*(was deleted and created anew while|it was deleted, or)"):
+        replay(spark, config, progress=make_anew)
+    assert is_new
 
 
 def test_the_range_is_what_was_chosen(spark: SparkSession, lake: str) -> None:
