@@ -6,18 +6,21 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive, run
-from korvet.pipeline.broker import Broker
+from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive, batch, history, run
+from korvet.pipeline.archive.checkpoint import Checkpoint
+from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError, UnknownTopic
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, read_proven
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven, read_proven
+from korvet.pipeline.lake.table import Table
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from tests.support.broker import KorvetServer, running_broker
 
@@ -107,6 +110,22 @@ def test_every_record_gets_into_the_table_once(place: Place, source: Source) -> 
     assert place.reported() == {0: 2, 1: 2}
 
 
+def test_dates_are_those_of_any_time_and_topics_have_any_name(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path
+) -> None:
+    place = Place(spark, broker.bootstrap, "_archive.of-times", tmp_path)
+    place.create(1, **{"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+    producer = Producer(place.settings)
+    # Microseconds given as milliseconds are the year 55840.
+    for time_ms in (1, 1_700_000_000_000_000, 86_400_000 * 20_000 - 1):
+        producer.produce(place.topic, b"", timestamp=time_ms)
+    assert producer.flush(WITHIN_S) == 0
+    assert place.archive().topics[place.topic].rows == 3
+    rows = spark.read.format("delta").load(place.lake.raw(place.topic)).orderBy("offset")
+    found = [row.day for row in rows.selectExpr("unix_date(date) AS day").collect()]
+    assert found == [0, 1_700_000_000_000_000 // 86_400_000, 19_999]
+
+
 @pytest.mark.parametrize("source", ["korvet", "kafka"])
 def test_markers_count_as_archived_and_aborted_records_do_not_get_in(place: Place, source: Source) -> None:
     place.create(1)
@@ -152,6 +171,22 @@ def test_without_its_checkpoint_it_goes_on_where_the_table_ends(place: Place) ->
     assert (proven.generation, proven.batch_id, proven.offsets) == (3, 0, {0: 4})
 
 
+def test_an_older_checkpoint_takes_nothing_back_of_what_the_tables_have(place: Place) -> None:
+    place.create(1)
+    place.produce([b'{"n": 0}', b"no"])
+    older, newer = str(place.directory / "older"), str(place.directory / "newer")
+    schemas = {place.topic: SCHEMA}
+    place.archive(checkpoints=older, schemas=schemas)
+    place.produce([b'{"n": 2}', b"no", b'{"n": 4}', b"no"])
+    place.archive(checkpoints=newer, schemas=schemas)
+    # Its batches end below what the other one has written.
+    place.archive(checkpoints=older, max_offsets_per_trigger=2, schemas=schemas)
+    assert [row.offset for row in place.rows()] == [0, 1, 2, 3, 4, 5]
+    assert [row["_offset"] for row in place.rows(place.lake.typed(place.topic))] == [0, 2, 4]
+    assert [row.offset for row in place.rows(place.lake.dead_letters(place.topic))] == [1, 3, 5]
+    assert place.reported() == {0: 6}
+
+
 def test_it_begins_at_the_end_where_that_is_wished_and_the_lake_has_nothing(place: Place) -> None:
     place.create(1)
     place.produce(numbered(0))
@@ -182,6 +217,8 @@ def test_a_topic_that_was_created_anew_is_another_one(place: Place) -> None:
     place.create(1)
     place.produce(numbered(0))
     place.archive()
+    with Broker(place.settings) as broker:
+        former = broker.topics([place.topic])[place.topic]
     admin = AdminClient(place.settings)
     admin.delete_topics([place.topic])[place.topic].result()
     _until(lambda: place.topic not in admin.list_topics(timeout=10).topics)
@@ -189,6 +226,15 @@ def test_a_topic_that_was_created_anew_is_another_one(place: Place) -> None:
     place.produce(numbered(1, 2))
     assert "deleted and created anew" in place.archive_error()
     assert place.values() == [b"0"]
+
+    # Nor is anything reported of it by an archive that has not seen this yet.
+    config = ArchiveConfig(bootstrap_servers=place.bootstrap, lake=place.lake.location, topics=(place.topic,))
+    tables = batch.Tables(place.spark, place.lake, place.topic)
+    checkpoint = Checkpoint(place.spark, place.lake.checkpoint(place.topic), place.topic)
+    writer = batch.TopicWriter(place.spark, config, former, tables, checkpoint, threading.Event(), None)
+    writer.report()
+    writer.close()
+    assert place.reported() == {}
 
 
 def test_a_topic_that_is_created_anew_under_the_query_ends_it(place: Place) -> None:
@@ -277,10 +323,36 @@ def test_each_record_is_in_one_of_both_tables_though_the_schema_changed_in_betwe
     assert [row.offset for row in place.rows(place.lake.dead_letters(place.topic))] == [1, 2, 3, 4]
 
 
+def test_a_batch_whose_typed_rows_alone_were_written_goes_on_under_another_leader(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.create(1)
+    place.produce([b'{"n": 1}'])
+    append, latest = Table.append, history.latest
+
+    def cut_off(table: Table, rows: DataFrame, proven: Proven) -> int:
+        if table.path == place.lake.raw(place.topic):
+            raise PipelineError("the driver died")
+        return append(table, rows, proven)
+
+    def later(*asked: Any) -> dict[int, Position]:
+        return {
+            number: replace(end, leader_epoch=(end.leader_epoch or 0) + 1) for number, end in latest(*asked).items()
+        }
+
+    monkeypatch.setattr(Table, "append", cut_off)
+    assert "the driver died" in place.archive_error(schemas={place.topic: SCHEMA})
+    monkeypatch.setattr(Table, "append", append)
+    monkeypatch.setattr(history, "latest", later)
+    assert not place.archive(schemas={place.topic: SCHEMA}).failed
+    assert place.values() == [b'{"n": 1}']
+    assert len(place.rows(place.lake.typed(place.topic))) == 1
+
+
 def test_a_schema_that_does_not_parse_ends_it_before_anything_is_written(place: Place) -> None:
     place.create(1)
     place.produce([b"{}"])
-    assert place.topic in (told := place.archive_error(schemas={place.topic: "{"})) or "schema" in told
+    assert "the JSON Schema gives no columns" in place.archive_error(schemas={place.topic: "{"})
     assert not Path(place.lake.raw(place.topic)).exists()
 
 

@@ -127,6 +127,8 @@ class TopicWriter:
         if proven is None:
             return
         try:
+            # Offsets are reported by the topic's name: those of a former one would count as the new one's.
+            self._same_topic()
             report(self._broker, proven)
         except PipelineError as error:
             log.warning("the broker was not told what is archived", topic=self._topic.name, reason=str(error))
@@ -146,7 +148,7 @@ class TopicWriter:
             self._write_typed(records, schema, batch)
         # As many files as tasks run at once, however many partitions there are.
         records = _beyond(records, self._tables.raw, batch).coalesce(self._spark.sparkContext.defaultParallelism)
-        count = self._tables.raw.append(records, self._proven(batch))
+        count = self._tables.raw.append(records, self._proven(batch, self._tables.raw))
         self.report()
         self.rows += count
         self.batches += 1
@@ -165,12 +167,19 @@ class TopicWriter:
 
     def _ask(self) -> tuple[dict[int, Position], str | None]:
         """The topic's ends, and its schema; it has to be the same topic still."""
+        self._topic = self._same_topic()
+        return history.latest(self._broker, self._topic.name, self._topic.partitions), self._schema()
+
+    def _same_topic(self) -> Topic:
+        """As it is now.
+
+        :raises PipelineError: where it was deleted, or created anew.
+        """
         name = self._topic.name
         found = self._broker.topics([name])[name]
         if found.id != self._topic.id:
             raise other_topic(name)
-        self._topic = found
-        return history.latest(self._broker, name, found.partitions), self._schema()
+        return found
 
     def _check_history(self, ends: Mapping[int, Position]) -> None:
         proven = self._tables.raw.proven
@@ -223,6 +232,8 @@ class TopicWriter:
 
     def _write_typed(self, records: DataFrame, schema: str, batch: Batch) -> None:
         typed, dead_letters = self._tables.typed, self._tables.dead_letters
+        if typed.proven is not None and all(typed.next_offset(number) >= end for number, end in batch.ends.items()):
+            return
         if _is_ahead(dead_letters, typed):
             dead_letters.claim(self._topic.name, self._topic.id, self._query_id)
             assert dead_letters.rows is not None
@@ -234,19 +245,28 @@ class TopicWriter:
         judged = parts.judged.persist()
         try:
             if not parts.dead_letters.isEmpty():
-                dead_letters.append(parts.dead_letters, self._proven(batch))
-            typed.append(parts.typed, self._proven(batch))
+                dead_letters.append(parts.dead_letters, self._proven(batch, dead_letters))
+            typed.append(parts.typed, self._proven(batch, typed))
         finally:
             judged.unpersist()
 
-    def _proven(self, batch: Batch) -> Proven:
+    def _proven(self, batch: Batch, table: Table) -> Proven:
+        """What the table holds with the batch: no less than before, wherever this checkpoint's batches end."""
+        offsets, epochs = dict(batch.ends), dict(batch.leader_epochs)
+        if table.proven is not None:
+            ahead = {
+                number: offset for number, offset in table.proven.offsets.items() if offset > offsets.get(number, -1)
+            }
+            offsets |= ahead
+            epochs = {number: epoch for number, epoch in epochs.items() if number not in ahead}
+            epochs |= {number: epoch for number, epoch in table.proven.leader_epochs.items() if number in ahead}
         return Proven(
             topic=self._topic.name,
             topic_id=self._topic.id,
             generation=0,
             batch_id=batch.id,
-            offsets=batch.ends,
-            leader_epochs={number: epoch for number, epoch in batch.leader_epochs.items() if number in batch.ends},
+            offsets=offsets,
+            leader_epochs={number: epoch for number, epoch in epochs.items() if number in offsets},
             checkpoint=self._query_id,
         )
 

@@ -153,7 +153,8 @@ class TopicArchive:
             raise history.DataLost(f"{told}; {history.REMEDY}")
         log.warning("data loss: records from there on get into the lake beside the lost ones", reason=told)
         self._checkpoint.delete()
-        for table in tables.all:
+        # The raw table is the last, as in a batch: it is the one that is asked whether anything was lost.
+        for table in reversed(tables.all):
             if table.proven is not None:
                 table.reset(_back_to(table.proven, parted, ends))
 
