@@ -131,6 +131,15 @@ def test_a_table_that_is_deleted_under_the_archive_is_not_begun_anew(spark: Spar
     assert not Path(path).exists()
 
 
+def test_a_first_write_that_was_cut_off_leaves_nothing_in_the_way(spark: SparkSession, path: str) -> None:
+    for left in ("_delta_log/_staged_commits", f"date={DAY}"):
+        (Path(path) / left).mkdir(parents=True)
+    (Path(path) / f"date={DAY}" / "part-0.snappy.parquet").write_bytes(b"PAR1")
+    assert read_proven(spark, path) is None
+    Table(spark, path, {}).append(records(spark, 0), proven(0, 1))
+    assert offsets(spark, path) == [0]
+
+
 def test_what_is_no_table_is_told_in_a_sentence(spark: SparkSession, path: str) -> None:
     place = Path(path)
     place.parent.mkdir(parents=True)
