@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -215,3 +219,28 @@ def test_job_can_have_the_options_that_fetch_delta(capsys: pytest.CaptureFixture
     assert words[0::2][:2] == ["--packages", "--exclude-packages"]
     assert "io.delta:delta-spark_4.2_2.13:" in words[1]
     assert words[-1].endswith("archive.py")
+
+
+INTERRUPTED = """
+from types import SimpleNamespace as Facts
+from korvet.cli.pipeline.progress import archive_progress
+from korvet.cli.pipeline.running import stoppable
+with archive_progress(Facts(log_format="text")) as show, stoppable() as stop:
+    show(Facts(topic="orders", batch_id=1, rows=7, rows_per_s=7.0, behind=0))
+    stop.wait(60)
+"""
+
+
+def test_note_of_an_interrupt_is_not_drawn_over() -> None:
+    terminal, end = pty.openpty()
+    shown = ""
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdin=end, stdout=end, stderr=end) as process:
+        while "orders" not in shown:
+            shown += os.read(terminal, 4096).decode()
+        process.send_signal(signal.SIGINT)
+    os.close(end)
+    shown += os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    assert process.returncode == 0, shown
+    # A line of its own, whose end comes before anything is drawn anew.
+    assert re.search(r"[\r\nK]korvet: ending after what is running; once more to end at once\s*\n", shown), shown

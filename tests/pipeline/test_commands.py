@@ -174,3 +174,11 @@ def test_interrupted_start_leaves_no_java(spark_jars: str, tmp_path: Path, numbe
         # Ends when nobody has stderr any more.
         process.communicate(timeout=WITHIN_S)
         assert process.returncode == 130
+
+
+def test_what_java_does_not_take_is_said(spark_jars: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "korvet.cli", "pipeline", "report", "--lake", str(tmp_path)]
+    command += ["--conf", f"spark.jars={spark_jars}", "--conf", "spark.driver.memory=much"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WITHIN_S)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("korvet: Java does not start as it is told to: Invalid maximum heap size: -Xmxmuch; ")

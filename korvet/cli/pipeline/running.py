@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -173,6 +174,10 @@ def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
             "Delta's jars could not be fetched from Maven Central; see that it can be reached, or give the jars of "
             "'korvet pipeline job --packages' with --conf spark.jars=PATH,PATH"
         )
+    # Java has said just before what it does not like.
+    refused = re.search(r"(.+)\nError: Could not create the Java Virtual Machine", said)
+    if refused is not None:
+        return f"Java does not start as it is told to: {refused[1]}; see --conf, or --config's [pipeline.spark]"
     lines = [line.strip() for line in said.splitlines() if "Exception" in line or "rror:" in line]
     from korvet.pipeline.failures import failure
 
@@ -191,7 +196,8 @@ def stoppable() -> Iterator[threading.Event]:
             # The JVM ends with its standard input.
             os._exit(_INTERRUPTED)
         stop.set()
-        say_note("korvet: ending after what is running; once more to end at once")
+        # By what stderr is now: what draws on the terminal would draw over it else.
+        sys.stderr.write("korvet: ending after what is running; once more to end at once\n")
 
     before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
