@@ -110,22 +110,6 @@ def test_every_record_gets_into_the_table_once(place: Place, source: Source) -> 
     assert place.reported() == {0: 2, 1: 2}
 
 
-def test_dates_are_those_of_any_time_and_topics_have_any_name(
-    spark: SparkSession, broker: KorvetServer, tmp_path: Path
-) -> None:
-    place = Place(spark, broker.bootstrap, "_archive.of-times", tmp_path)
-    place.create(1, **{"message.timestamp.after.max.ms": str((1 << 63) - 1)})
-    producer = Producer(place.settings)
-    # Microseconds given as milliseconds are the year 55840.
-    for time_ms in (1, 1_700_000_000_000_000, 86_400_000 * 20_000 - 1):
-        producer.produce(place.topic, b"", timestamp=time_ms)
-    assert producer.flush(WITHIN_S) == 0
-    assert place.archive().topics[place.topic].rows == 3
-    rows = spark.read.format("delta").load(place.lake.raw(place.topic)).orderBy("offset")
-    found = [row.day for row in rows.selectExpr("unix_date(date) AS day").collect()]
-    assert found == [0, 1_700_000_000_000_000 // 86_400_000, 19_999]
-
-
 @pytest.mark.parametrize("source", ["korvet", "kafka"])
 def test_markers_count_as_archived_and_aborted_records_do_not_get_in(place: Place, source: Source) -> None:
     place.create(1)
