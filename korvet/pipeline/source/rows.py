@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -62,7 +62,7 @@ class RowBuilder:
             pa.array([message.offset() for message in messages], pa.int64()),
             # Of milliseconds.
             pa.array([stamp[1] * 1_000 for stamp in stamps], pa.int64()).view(self._schema.field("timestamp").type),
-            pa.array([int(stamp[0] == TIMESTAMP_LOG_APPEND_TIME) for stamp in stamps], pa.int32()),
+            pa.array([stamp[0] - TIMESTAMP_CREATE_TIME for stamp in stamps], pa.int32()),
         ]
         if self._include_headers:
             columns.append(self._headers([message.headers() for message in messages]))
