@@ -132,6 +132,38 @@ def test_a_stream_begins_where_it_is_told(broker: KorvetServer) -> None:
         found.stop()
 
 
+def test_a_stream_of_what_comes_begins_where_it_first_began(broker: KorvetServer) -> None:
+    create(broker, "comes")
+    produce(broker, "comes", [b""] * 2)
+    found = reader(broker, "comes")
+    start = found.initialOffset()
+    produce(broker, "comes", [b""] * 3)
+    assert found.latestOffset(start, ReadAllAvailable()) == start == found.initialOffset() == {"comes": {"0": 2}}
+    assert found.partitions(start, start) == []
+    assert found.latestOffset(start, ReadAllAvailable()) == {"comes": {"0": 5}}
+    found.stop()
+    again = reader(broker, "comes")
+    assert again.partitions(again.initialOffset(), start) == []
+    assert again.latestOffset(start, ReadAllAvailable()) == {"comes": {"0": 5}}
+    assert again.partitions(start, {"comes": {"0": 5}}) == [OffsetRange("comes", 0, 2, 5)]
+    again.stop()
+
+
+def test_a_stream_of_what_comes_loses_nothing_when_it_dies_in_its_first_batch(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path
+) -> None:
+    create(broker, "first-batch")
+    produce(broker, "first-batch", [b"before"])
+    query = Query(spark, broker, tmp_path, {"subscribe": "first-batch"})
+    commit = tmp_path / "checkpoint" / "commits" / "0"
+    assert query.run("korvet") == []
+    # As where it was killed before it had ended.
+    commit.unlink()
+    commit.with_name(".0.crc").unlink()
+    produce(broker, "first-batch", [b"after"] * 3)
+    assert [row[:3] for row in query.run("korvet")] == [("first-batch", 0, offset) for offset in (1, 2, 3)]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

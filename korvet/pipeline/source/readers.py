@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.source.cluster import Cluster
 from korvet.pipeline.source.fetch import FetchOptions, fetch
-from korvet.pipeline.source.offsets import AtOffsets, Offsets, OffsetsJson, from_json, to_json, told
+from korvet.pipeline.source.offsets import LATEST, AtOffsets, Everywhere, Offsets, OffsetsJson, from_json, to_json, told
 from korvet.pipeline.source.options import ReadOptions
 from korvet.pipeline.source.ranges import OffsetRange, rate_limit, split
 from korvet.pipeline.source.rows import RowBuilder
@@ -67,14 +67,22 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._cluster = Cluster(options)
+        self._initial: Offsets | None = None
+        self._begins = False
         self._latest: Offsets = {}
         self._target: Offsets | None = None
         self._until_target = False
         self._last_batch = -float("inf")
 
     def initialOffset(self) -> OffsetsJson:
-        """Where a query without a checkpoint begins."""
-        return to_json(self._cluster.resolve(self._options.starting))
+        """Where a query without a checkpoint begins. Spark asks twice in its first batch, and anew if it repeats that.
+
+        What comes from now on begins with an empty batch, whose end the checkpoint keeps, as it does not the beginning.
+        """
+        if self._initial is None:
+            self._initial = self._cluster.resolve(self._options.starting)
+            self._begins = self._options.starting == Everywhere(offset=LATEST)
+        return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Of the options; where both are given `latestOffset` knows of the least itself, as limits cannot be joined."""
@@ -87,10 +95,14 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._until_target = True
 
-    def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> OffsetsJson:
+    def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
         """The end of the next batch; the start where there is to be none yet."""
         known = from_json(start)
         self._latest = self._ends(known)
+        if self._begins:
+            self._begins = False
+            if known == self._initial:
+                return start
         if isinstance(limit, ReadAllAvailable):
             return to_json(self._latest)
         if self._is_too_early(known):
@@ -111,6 +123,8 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         :raises PipelineError: where partitions or offsets are gone, unless that is told to be no failure.
         """
         first, last = from_json(start), from_json(end)
+        if self._begins:
+            return []  # The empty batch is repeated, and the log may be longer now.
         added = last.keys() - first.keys()
         found = self._cluster.earliest(added & self._cluster.partitions()) if added else {}
         self._check_loss(first, last, found)
