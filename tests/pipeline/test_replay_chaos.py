@@ -17,8 +17,8 @@ COUNT = 30_000
 def test_a_killed_replay_goes_on(spark: SparkSession, spark_jars: str, tmp_path: Path, forgets: bool) -> None:
     write(numbered(spark, COUNT, 4), tmp_path, TOPIC)
     verdict = replay_under_fire(
-        jars=spark_jars, lake=str(tmp_path), count=COUNT, size_bytes=0, faults=["driver after a commit"],
-        forgets=forgets,
+        jars=spark_jars, lake=str(tmp_path), spark=spark, count=COUNT, size_bytes=0,
+        faults=["driver after a commit"], forgets=forgets,
     )  # fmt: skip
     assert verdict.starts == 2
     assert verdict.holds, verdict

@@ -17,10 +17,12 @@ from tempfile import TemporaryDirectory
 from typing import Final, Literal
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from pyspark.sql import SparkSession
 from rich.table import Table
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.replay import ReplayConfig, replay
 from scripts.chaosrun.pipeline.archive import spark_jars
 from tests.pipeline.replaying import BEGIN_MS, record
 from tests.support.broker import KorvetServer, running_broker
@@ -53,6 +55,10 @@ class Order:
     prepares: bool = False
     holds: bool = False
     forgets: bool = False
+
+    @property
+    def config(self) -> ReplayConfig:
+        return ReplayConfig(bootstrap_servers=self.bootstrap, lake=self.lake, topic=TOPIC, to=TARGET)
 
 
 @dataclass(kw_only=True)
@@ -87,6 +93,7 @@ def replay_under_fire(
         "driver", "front-end", "driver after a commit", "driver", "redis", "driver",
     ),
     lake: str | None = None,
+    spark: SparkSession | None = None,
     forgets: bool = False,
     seed: int = 1,
     tell: Callable[[str], None] = lambda text: None,
@@ -94,6 +101,7 @@ def replay_under_fire(
     """Replay numbered records while faults happen, one after the other, at moments left to chance.
 
     :param lake: where the table is; without it, it is made.
+    :param spark: does what is left when the last driver was killed; without it, one more driver.
     :param forgets: the control, which has to fail.
     """
     chance = random.Random(seed)
@@ -114,7 +122,7 @@ def replay_under_fire(
         try:
             for number, fault in enumerate(faults):
                 play.act(fault, before=(number + 1) / (len(faults) + 1))
-            play.finish()
+            play.finish(spark)
         finally:
             play.kill()
         verdict.seconds = time.monotonic() - began
@@ -151,8 +159,12 @@ class _Play:
         self._verdict.faults.append(fault)
         self._tell(f"{fault} killed; {written:,} of {self._order.count:,} records are in the topic")
 
-    def finish(self) -> None:
-        """Let the last driver end."""
+    def finish(self, spark: SparkSession | None) -> None:
+        """Let the last driver end, or do what is left here."""
+        if spark is not None and self._driver is None:
+            self._verdict.starts += 1
+            replay(spark, self._order.config)
+            return
         while not Path(self._order.result).exists():
             driver = self._working()
             if driver.wait(WITHIN_S) != 0:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from korvet.pipeline.replay import ReplayConfig, replay, task
+from korvet.pipeline.replay import replay, task
 from korvet.pipeline.session import make_session
 from scripts.chaosrun.pipeline import replay_tasks
-from scripts.chaosrun.pipeline.replay import TARGET, TOPIC, Order
+from scripts.chaosrun.pipeline.replay import TOPIC, Order
 from tests.pipeline.replaying import numbered, write
 
 
@@ -39,7 +39,7 @@ def main(order: Order) -> None:
 
 def _replay(spark: SparkSession, order: Order) -> None:
     task.run = partial(replay_tasks.run, order.marker if order.holds else None, order.forgets)
-    result = replay(spark, ReplayConfig(bootstrap_servers=order.bootstrap, lake=order.lake, topic=TOPIC, to=TARGET))
+    result = replay(spark, order.config)
     Path(order.result).write_text(json.dumps({"complete": result.complete, "total": result.total}))
 
 
