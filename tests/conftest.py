@@ -2,7 +2,6 @@
 
 import signal
 
-import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,11 +12,7 @@ settings.load_profile("untimed")
 # A shell starts what it puts into the background with Ctrl-C ignored, and processes inherit that; tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is the machine's business.
-hypothesis.settings.register_profile("korvet", hypothesis.settings(), deadline=None)
-hypothesis.settings.load_profile("korvet")
-
-pytest_plugins = ["tests.support.redis", "tests.support.broker", "tests.support.kafka", "tests.support.parallel"]
+pytest_plugins = ["tests.support.redis", "tests.support.broker", "tests.support.kafka"]
 
 
 @pytest.fixture(scope="session")
