@@ -38,7 +38,9 @@ def korvet(
         capfd.readouterr()
         code = run(["pipeline", verb, *flags, "--bootstrap-server", broker.bootstrap])
         shown = capfd.readouterr()
-        return code, shown.out, shown.err
+        # librdkafka's clients of other tests in this process complain there of brokers that are gone.
+        err = "".join(line for line in shown.err.splitlines(keepends=True) if not line.startswith("%"))
+        return code, shown.out, err
 
     yield korvet
     structlog.reset_defaults()

@@ -1,7 +1,8 @@
 """Ports for servers that have to be told where to listen, which nobody else takes before they do.
 
-They lie below those that systems give out themselves, to connections as well. Each process that runs tests beside
-others has a share of its own, and goes through it in turn.
+They lie below those that systems give out themselves, to connections as well, and so do those 10,000 above them, where
+the nodes of a Redis cluster talk to each other. Each process that runs tests beside others has a share of its own, and
+goes through it in turn.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from contextlib import ExitStack
 from typing import Final
 
 FIRST: Final = 10_000
-BEHIND_LAST: Final = 32_768
-"""From here on Linux gives out ports itself; macOS and others from higher ones."""
+BEHIND_LAST: Final = 20_000
+"""Linux gives out ports itself from 32,768 on; macOS and others from higher ones."""
 ATTEMPTS: Final = 1000
 
 
