@@ -25,7 +25,8 @@ from korvet.pipeline.lake import files
 APPLICATION: Final = "korvet.archive/"
 """How the application ids of Delta's transactions begin; the topic's id follows."""
 _VERSION: Final = 1
-_BATCH_BITS: Final = 32
+GENERATION_BITS: Final = 32
+"""A transaction's version has the generation above so many bits, which are the batch's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Proven:
     @property
     def transaction_version(self) -> int:
         """It grows with each batch, and from each generation to the next."""
-        return self.generation << _BATCH_BITS | (self.batch_id + 1)
+        return self.generation << GENERATION_BITS | (self.batch_id + 1)
 
     def to_json(self) -> str:
         """As it stands in ``userMetadata``."""
@@ -195,8 +196,8 @@ def _counted(spark: SparkSession, table: str, snapshot: Any) -> Proven | None:
     return Proven(
         topic=table.rstrip("/").split("/")[-2],
         topic_id=application.removeprefix(APPLICATION),
-        generation=version >> _BATCH_BITS,
-        batch_id=(version & ((1 << _BATCH_BITS) - 1)) - 1,
+        generation=version >> GENERATION_BITS,
+        batch_id=(version & ((1 << GENERATION_BITS) - 1)) - 1,
         offsets={row[of_partition]: row["next"] for row in counted},
     )
 

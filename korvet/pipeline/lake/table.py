@@ -20,11 +20,17 @@ from pyspark.sql.types import StructType
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
-from korvet.pipeline.lake.proofs import APPLICATION, Proven, last_transaction, latest_version, read_proven
+from korvet.pipeline.lake.proofs import (
+    APPLICATION,
+    GENERATION_BITS,
+    Proven,
+    last_transaction,
+    latest_version,
+    read_proven,
+)
 
 _CLAIMS: Final = 10
 _CONCURRENT: Final = "DELTA_CONCURRENT_TRANSACTION"
-_GENERATION_BITS: Final = 32
 
 
 class Overtaken(PipelineError):
@@ -76,7 +82,7 @@ class Table:
             claim = Proven(
                 topic=topic,
                 topic_id=topic_id,
-                generation=(last >> _GENERATION_BITS) + 1,
+                generation=(last >> GENERATION_BITS) + 1,
                 batch_id=-1,
                 offsets={},
                 checkpoint=checkpoint,
@@ -117,7 +123,7 @@ class Table:
         if rows is None:
             return
         last = last_transaction(self._spark, self.path, APPLICATION + proven.topic_id) or 0
-        proven = replace(proven, generation=(last >> _GENERATION_BITS) + 1, batch_id=-1, checkpoint="")
+        proven = replace(proven, generation=(last >> GENERATION_BITS) + 1, batch_id=-1, checkpoint="")
         self._write(self._nothing(rows), proven)
         self.proven = proven
 
