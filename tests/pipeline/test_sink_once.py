@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
@@ -137,6 +138,19 @@ def test_an_older_checkpoint_is_refused(broker: KorvetServer) -> None:
         with pytest.raises(PipelineError, match="batch 7 of the query is written already, so its checkpoint is an old"):
             write(broker.bootstrap, task(topic, batch=6, partition=partition, run="second"), range(3))
     assert numbers(broker.bootstrap, topic) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("metadata", ["", "7", "{}", '{"run": "first"'])
+def test_a_note_that_somebody_else_has_set_is_told_of(broker: KorvetServer, metadata: str) -> None:
+    topic = create_topic(broker.bootstrap, f"once-set-{len(metadata)}")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    places = [TopicPartition(topic, 0, 1, metadata)]
+    request = ConsumerGroupTopicPartitions(task(topic).group, places)
+    (future,) = admin.alter_consumer_group_offsets([request]).values()
+    future.result(30)
+    with pytest.raises(PipelineError, match="are not the sink's, so somebody has set them"):
+        write(broker.bootstrap, task(topic), range(3))
+    assert numbers(broker.bootstrap, topic) == []
 
 
 def test_tasks_of_several_topics_keep_their_notes(broker: KorvetServer) -> None:

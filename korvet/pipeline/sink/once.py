@@ -182,13 +182,19 @@ class _Attempt:
     def _note(self, group: str, *, stable: bool = False) -> Note | None:
         """What a group says of the query's batches.
 
-        :raises PipelineError: when it knows of a later batch than the task's.
+        :raises PipelineError: when it knows of a later batch than the task's, or somebody else set its offsets.
         """
         places = self._broker.committed(group, stable=stable)
         if not places:
             return None
         (topic, _), position = max(places.items(), key=lambda place: place[1].offset)
-        note = Note(topic=topic, batch=position.offset - 1, **json.loads(position.metadata))
+        try:
+            note = Note(topic=topic, batch=position.offset - 1, **json.loads(position.metadata))
+        except (ValueError, TypeError):
+            raise PipelineError(
+                f"{self._what()}: the offsets of group {group} are not the sink's, so somebody has set them; what is "
+                "written cannot be told any more: begin with a new checkpointLocation"
+            ) from None
         if note.batch > self._task.batch:
             raise PipelineError(
                 f"{self._what()}: batch {note.batch} of the query is written already, so its checkpoint is an older "
