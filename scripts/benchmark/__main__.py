@@ -32,7 +32,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from scripts.benchmark.measures import (
     DEFAULT_GROUPS,
     GROUPS,
     PIPELINE,
+    PIPELINE_STEPS,
     PIPELINE_WAYS,
     PROCESS,
     Line,
@@ -171,11 +172,14 @@ def _starters(names: Sequence[str], prototype: Path | None) -> list[Starter]:
     return [known[name] for name in names]
 
 
-def _groups(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
-    chosen = value.split(",")
-    if unknown := sorted(set(chosen) - set(GROUPS)):
-        raise click.BadParameter(f"{', '.join(unknown)}; known: {', '.join(GROUPS)}")
-    return chosen
+def _some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    def parse(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
+        chosen = value.split(",")
+        if unknown := sorted(set(chosen) - set(known)):
+            raise click.BadParameter(f"{', '.join(unknown)}; known: {', '.join(known)}")
+        return chosen
+
+    return parse
 
 
 @click.command(help=re.sub(r"\n +", " ", __doc__ or "").replace("\n- ", "\n\n- "))
@@ -184,7 +188,14 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.option(
     "--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Length of one measurement."
 )
-@click.option("--only", default=",".join(DEFAULT_GROUPS), show_default=True, callback=_groups, help="What to measure.")
+@click.option(
+    "--only", default=",".join(DEFAULT_GROUPS), show_default=True, callback=_some_of(GROUPS),
+    help="What to measure.",
+)  # fmt: skip
+@click.option(
+    "--steps", default=",".join(PIPELINE_STEPS), show_default=True, callback=_some_of(PIPELINE_STEPS),
+    help="What of the pipeline.",
+)  # fmt: skip
 @click.option(
     "--records",
     default=1_000_000,
@@ -206,8 +217,8 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str) ->
     help="The broker the others are compared with.",
 )  # fmt: skip
 def main(
-    against: tuple[str, ...], rounds: int, seconds: float, only: list[str], records: int, day_minutes: float | None,
-    json_path: Path | None, prototype: Path | None, subject: str,
+    against: tuple[str, ...], rounds: int, seconds: float, only: list[str], steps: list[str], records: int,
+    day_minutes: float | None, json_path: Path | None, prototype: Path | None, subject: str,
 ) -> None:  # fmt: skip
     console = Console(width=None if sys.stdout.isatty() else 160)
     if day_minutes is not None:
@@ -221,13 +232,14 @@ def main(
         chosen += [PROCESS] if "process" in only else []
         console.print(table(results, chosen, names))
     if "pipeline" in only:
-        results.update(_measure_pipeline(records, rounds))
-        console.print(table(results, PIPELINE, PIPELINE_WAYS))
+        passed = [replace(each, lines=tuple(line for line in each.lines if line.key in steps)) for each in PIPELINE]
+        results.update(_measure_pipeline(passed, records, rounds))
+        console.print(table(results, passed, PIPELINE_WAYS))
     values = {f"{measure}.{key}": dict(brokers) for (measure, key), brokers in results.items()}
     _write(json_path, {"rounds": rounds, "seconds": seconds, "records": records, "values": values})
 
 
-def _measure_pipeline(records: int, rounds: int) -> Results:
+def _measure_pipeline(passed: Sequence[Measure], records: int, rounds: int) -> Results:
     """korvet's pipeline and Spark's stock connector, both over a korvet of their own."""
     from scripts.benchmark import pipeline  # Spark and what belongs to it, which nothing else here needs
 
@@ -236,7 +248,7 @@ def _measure_pipeline(records: int, rounds: int) -> Results:
         target = stack.enter_context(targets.korvet(directory))
         spark = stack.enter_context(pipeline.spark_session(directory))
         try:
-            return pipeline.run(spark, target, directory, PIPELINE, records, rounds, _say)
+            return pipeline.run(spark, target, directory, passed, records, rounds, _say)
         except pipeline.PipelineFailed as error:
             raise click.ClickException(str(error)) from error
 

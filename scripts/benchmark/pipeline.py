@@ -185,6 +185,10 @@ def run(
             sender.flush()
             bench = Bench(spark=spark, target=target, topic=measure.name, records=records, directory=directory)
             steps = bench.steps()
+            chosen = [line.key for line in measure.lines]
+            if "replay" in chosen and "archive" not in chosen:
+                for way in PIPELINE_WAYS:
+                    bench.archive(way)
             for number in range(rounds + 1):
                 tell(f"{measure.name}: round {number} of {rounds}{' (warming up)' if number == 0 else ''}")
                 for line, way in product(measure.lines, PIPELINE_WAYS if number % 2 else PIPELINE_WAYS[::-1]):
