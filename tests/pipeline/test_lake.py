@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime
 import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +20,7 @@ from korvet.pipeline.lake.maintain import MaintainConfig, maintain
 from korvet.pipeline.lake.table import Overtaken, Table
 
 DAY = datetime.date(2026, 1, 2)
+WITHIN_S = 120.0
 TIME = datetime.datetime(2026, 1, 2, 3)
 
 
@@ -107,6 +112,44 @@ def test_a_batch_of_two_archives_with_one_checkpoint_is_written_once(spark: Spar
     for table in tables:
         table.append(records(spark, 0), proven(0, 1))
     assert offsets(spark, path) == [0]
+
+
+def test_a_table_that_another_archive_made_meanwhile_is_not_written_to(spark: SparkSession, path: str) -> None:
+    first, second = Table(spark, path, {}), Table(spark, path, {})
+    first.append(records(spark, 0), proven(0, 1))
+    # Its batches may have higher numbers than those of the table.
+    with pytest.raises(Overtaken):
+        second.append(records(spark, 0), proven(5, 1, "two"))
+    assert offsets(spark, path) == [0]
+
+
+def test_of_two_archives_that_make_a_table_in_one_instant_one_does(
+    spark: SparkSession, path: str, tmp_path: Path
+) -> None:
+    first, second = Table(spark, path, {}), Table(spark, path, {})
+    has_begun, has_lost = tmp_path / "has begun", tmp_path / "has lost"
+
+    def while_the_other_writes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        has_begun.touch()
+        until_there(has_lost)
+        yield from batches
+
+    rows = records(spark, 0).mapInArrow(while_the_other_writes, RAW_COLUMNS)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(second.append, rows, proven(5, 1, "two"))
+        until_there(has_begun)
+        first.append(records(spark, 0), proven(0, 1))
+        has_lost.touch()
+        with pytest.raises(Overtaken):
+            late.result()
+    assert offsets(spark, path) == [0]
+
+
+def until_there(file: Path) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file} did not come"
+        time.sleep(0.01)
 
 
 def test_a_claim_after_a_restore_is_above_all_that_was_written(spark: SparkSession, path: str) -> None:

@@ -4,14 +4,14 @@ All archives of a topic write under one of Delta's application ids, and each com
 before it: the generation, which grows with each checkpoint, comes before the batch's number. Delta skips what is not
 above the last, and lets one of two concurrent commits fail. So where Spark counts its batches from 0 again nothing is
 skipped, and whoever was overtaken by a new generation writes nothing any more: it does not find its own proof in the
-log.
+log. A table that is not there yet is made by one commit, which only one of two can win.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -30,7 +30,9 @@ from korvet.pipeline.lake.proofs import (
 )
 
 _CLAIMS: Final = 10
-_CONCURRENT: Final = "DELTA_CONCURRENT_TRANSACTION"
+_OTHERS: Final = ("DELTA_CONCURRENT_TRANSACTION",)
+# What Delta says to the one of two that makes a table later than the other.
+_MADE_BY_OTHERS: Final = (*_OTHERS, "DELTA_PATH_EXISTS", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
 
 
 class Overtaken(PipelineError):
@@ -65,7 +67,7 @@ class Table:
 
         :raises PipelineError:
         """
-        self._write(self._spark.createDataFrame([], columns), proven)
+        self._write(self._nothing(columns), proven)
         self.proven, self._exists = read_proven(self._spark, self.path), True
 
     def claim(self, topic: str, topic_id: str, checkpoint: str) -> None:
@@ -89,7 +91,7 @@ class Table:
                 is_claim=True,
             )
             try:
-                self._write(self._nothing(rows), claim)
+                self._write(self._nothing(rows.schema), claim)
             except Overtaken:
                 continue
             found = read_proven(self._spark, self.path)
@@ -124,26 +126,30 @@ class Table:
             return
         last = last_transaction(self._spark, self.path, APPLICATION + proven.topic_id) or 0
         proven = replace(proven, generation=(last >> GENERATION_BITS) + 1, batch_id=-1, checkpoint="")
-        self._write(self._nothing(rows), proven)
+        self._write(self._nothing(rows.schema), proven)
         self.proven = proven
 
     def _write(self, rows: DataFrame, proven: Proven) -> None:
         if self._exists and latest_version(self._spark, self.path) is None:
             raise PipelineError(f"{self.path}: the table was deleted; end the archive, and start it again")
-        writer = rows.write.format("delta").mode("append").partitionBy("date").option("mergeSchema", "true")
-        if not self._exists:
-            writer = writer.options(**self._properties)
+        writer = rows.write.format("delta").partitionBy("date").option("mergeSchema", "true")
+        # What another archive made since this one looked holds batches that are not known here.
+        writer = writer.mode("append") if self._exists else writer.mode("error").options(**self._properties)
         writer = writer.option("txnAppId", APPLICATION + proven.topic_id)
         writer = writer.option("txnVersion", proven.transaction_version).option("userMetadata", proven.to_json())
         try:
             writer.save(self.path)
         except (Py4JJavaError, PySparkException) as error:
-            if _CONCURRENT in str(error):
+            if any(each in str(error) for each in (_OTHERS if self._exists else _MADE_BY_OTHERS)):
                 raise self._overtaken() from None
             raise
 
-    def _nothing(self, rows: DataFrame) -> DataFrame:
-        return self._spark.createDataFrame([], rows.schema)
+    def _nothing(self, columns: StructType) -> DataFrame:
+        """No rows. PySpark's own way to make none starts Python processes for them."""
+        session: Any = self._spark._jsparkSession
+        jvm: Any = self._spark._jvm
+        empty = session.createDataFrame(jvm.java.util.ArrayList(), session.parseDataType(columns.json()))
+        return DataFrame(empty, self._spark)
 
     def _overtaken(self) -> Overtaken:
         return Overtaken(
