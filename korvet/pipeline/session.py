@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -37,6 +38,7 @@ EXCLUDED_PACKAGES: Final = (
     "io.airlift:*",
 )
 _PACKAGES: Final = ("spark.jars.packages", "spark.jars.excludes")
+_WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -72,8 +74,7 @@ def _own_session(master: str | None) -> dict[str, str]:
         "spark.jars.excludes": ",".join(EXCLUDED_PACKAGES),
     }
     if master is None or master.startswith("local"):
-        # Else tasks run in whatever Python comes first in the path, which may know nothing of korvet.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        _choose_worker_python()
         # One task for each processor: with Spark's 200, and Delta's 50, small tables take half a minute to write.
         tasks = str(os.cpu_count() or 1)
         chosen |= {
@@ -85,3 +86,16 @@ def _own_session(master: str | None) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
         }
     return chosen
+
+
+def _choose_worker_python() -> None:
+    """Else tasks run in whatever Python comes first in the path, which may know nothing of korvet."""
+    if "PYSPARK_PYTHON" in os.environ:
+        return
+    # Where it was installed as a file that cannot be run, tasks merely start later.
+    script = str(_WORKER_PYTHON) if os.access(_WORKER_PYTHON, os.X_OK) else sys.executable
+    os.environ |= {
+        "PYSPARK_PYTHON": script,
+        "KORVET_WORKER_PYTHON": sys.executable,
+        "KORVET_WORKER_PATH": os.environ.get("PYTHONPATH", ""),
+    }
