@@ -19,7 +19,7 @@ from rich.table import Table
 from scripts.chaosrun.bank.run import CLAIMS as BANK_CLAIMS
 from scripts.chaosrun.bank.run import Kept, keep
 from scripts.chaosrun.faults import FAULTS, Fault
-from scripts.chaosrun.pipeline.archive import Archived, keep_archives
+from scripts.chaosrun.pipeline.archive import SOURCES, Archived, Source, keep_archives
 from scripts.chaosrun.pipeline.replay import keep_replays, verdicts
 from scripts.chaosrun.run import CLAIMS, Shown, staged
 from scripts.chaosrun.stage import TOPOLOGIES
@@ -98,10 +98,13 @@ def archive_table(runs: Sequence[Archived]) -> Table:
     return found
 
 
-def _keep_archives(console: Console, records: int, seed: int, kind: Kind, directory: Path | None) -> bool:
+def _keep_archives(
+    console: Console, sources: Sequence[Source], records: int, seed: int, kind: Kind, directory: Path | None
+) -> bool:
     runs = keep_archives(
-        records=records, seed=seed, kind=kind, directory=directory, tell=lambda text: click.echo(text, err=True)
-    )
+        sources=sources, records=records, seed=seed, kind=kind, directory=directory,
+        tell=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
     console.print(archive_table(runs))
     for run in runs:
         for violation in [] if run.is_control else run.violations:
@@ -153,6 +156,9 @@ def _play(
 @click.option("--fault", "names", multiple=True, type=click.Choice(NAMES), help="Only this one; may be repeated.")
 @click.option("--archive", is_flag=True, help="Archives of topics in a lake under kill -9, and no other fault.")
 @click.option(
+    "--source", "sources", multiple=True, type=click.Choice(SOURCES), help="Archives by this one; may be repeated."
+)
+@click.option(
     "--records",
     default=1_000_000,
     show_default=True,
@@ -175,6 +181,7 @@ def _play(
 def main(
     names: tuple[str, ...],
     archive: bool,
+    sources: tuple[Source, ...],
     records: int,
     replay: bool,
     bank: bool,
@@ -186,7 +193,7 @@ def main(
 ) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     if archive:
-        raise SystemExit(not _keep_archives(console, records, seed, kind, directory))
+        raise SystemExit(not _keep_archives(console, sources or SOURCES, records, seed, kind, directory))
     if replay:
         raise SystemExit(not _keep_replays(console, records, seed))
     if bank:

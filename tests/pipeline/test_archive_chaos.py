@@ -25,7 +25,7 @@ def test_without_application_transactions_there_are_duplicates(
 ) -> None:
     run = run_archive(
         source="kafka", records=10_000, faults=CONTROL, jars=spark_jars, directory=tmp_path, spark=lambda: spark,
-        is_control=True,
+        most_offsets=1000, is_control=True,
     )  # fmt: skip
     assert run.duplicates > 0
     assert any("in the lake more than once" in violation for violation in run.violations)
