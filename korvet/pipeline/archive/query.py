@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import structlog
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -216,6 +217,9 @@ class TopicArchive:
         assert self._query is not None and self._writer is not None
         query, writer = self._query, self._writer
         self._query = None
+        # It is not active some time before Spark forgets it; until then no other may have its name or its checkpoint.
+        with suppress(StreamingQueryException):
+            query.awaitTermination()
         self._rows, self._batches = self._rows + writer.rows, self._batches + writer.batches
         writer.rows = writer.batches = 0
         writer.close()
