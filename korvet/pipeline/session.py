@@ -90,12 +90,13 @@ def _own_session(master: str | None) -> dict[str, str]:
 
 def _choose_worker_python() -> None:
     """Else tasks run in whatever Python comes first in the path, which may know nothing of korvet."""
-    if "PYSPARK_PYTHON" in os.environ:
+    script = str(_WORKER_PYTHON)
+    # What is inherited from a process that had chosen it too may have another path.
+    if os.environ.get("PYSPARK_PYTHON", script) != script:
         return
-    # Where it was installed as a file that cannot be run, tasks merely start later.
-    script = str(_WORKER_PYTHON) if os.access(_WORKER_PYTHON, os.X_OK) else sys.executable
     os.environ |= {
-        "PYSPARK_PYTHON": script,
+        # Where it was installed as a file that cannot be run, tasks merely start later.
+        "PYSPARK_PYTHON": script if os.access(script, os.X_OK) else sys.executable,
         "KORVET_WORKER_PYTHON": sys.executable,
         "KORVET_WORKER_PATH": os.environ.get("PYTHONPATH", ""),
     }
