@@ -33,6 +33,8 @@ def spark(spark_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     settings = {
         "spark.jars": spark_jars,
         "spark.driver.memory": "1g",
+        # Tests are over before the optimizing compiler would be of use, which takes a processor for itself till then.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
