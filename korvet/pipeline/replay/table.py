@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
@@ -63,9 +63,9 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
     :raises PipelineError: where there is none, or it cannot be read.
     """
     try:
-        table = DeltaTable.forPath(spark, path)
-        detail, last = table.detail().select("id").first(), table.history(1).select("version").first()
-        columns = table.toDF().columns
+        columns = DeltaTable.forPath(spark, path).toDF().columns
+        snapshot = _snapshot(spark, path)
+        table = Table(path=path, id=str(snapshot.metadata().id()), newest=int(snapshot.version()))
     except AnalysisException as error:
         if error.getCondition() in ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND"):
             raise PipelineError(
@@ -75,9 +75,16 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
     except SPARK_ERRORS as error:
         raise _unreadable(path, error) from None
     missing = [name for name in _COLUMNS if name not in columns]
-    if missing or detail is None or last is None:
+    if missing:
         raise PipelineError(f"{path} is no raw table: it has no column {', '.join(missing)}; name another lake")
-    return Table(path=path, id=detail["id"], newest=last["version"])
+    return table
+
+
+def _snapshot(spark: SparkSession, path: str) -> Any:
+    """Delta's own view of the table as it is now; its DESCRIBE commands, which tell the same, are jobs of Spark's."""
+    jvm: Any = spark._jvm
+    nothing = jvm.scala.Option.empty()
+    return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path).update(False, nothing, nothing)
 
 
 def read(spark: SparkSession, table: Table, version: int) -> DataFrame:
@@ -136,13 +143,21 @@ def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
     """The rows from each partition's start on, those of a partition in one task of Spark and in their order.
 
     :param starts: of the partitions that are not at their end.
-    :returns: with columns partition, offset, key, value, headers and ms, the timestamp.
+    :returns: with columns partition, offset, key, value, headers as JSON and ms, the timestamp.
     """
     number = {partition: task for task, partition in enumerate(sorted(starts))}
     return (
         rows.where(f.col("partition").isin(sorted(starts)) & _from(starts))
         .where(f.col("offset") >= min(starts.values()))
-        .select("partition", "offset", "key", "value", "headers", f.unix_millis("timestamp").alias("ms"))
+        .select(
+            "partition",
+            "offset",
+            "key",
+            "value",
+            # Spark takes longer to hand a list of structs to Python, even where it is null, than all else together.
+            f.to_json("headers").alias("headers"),
+            f.unix_millis("timestamp").alias("ms"),
+        )
         .repartitionById(len(starts), _each(number).cast("int"))
         .sortWithinPartitions("partition", "offset")
     )

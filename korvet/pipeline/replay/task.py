@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import PipelineError
@@ -114,7 +115,7 @@ def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
                 zip(
                     part.column("key").to_pylist(),
                     part.column("value").to_pylist(),
-                    _headers(part.column("headers")),
+                    map(headers, part.column("headers").to_pylist()),
                     part.column("ms").to_pylist(),
                     strict=True,
                 )
@@ -122,11 +123,12 @@ def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
         )
 
 
-def _headers(column: pa.ListArray) -> list[Headers | None]:
-    each = column.flatten()
-    pairs = zip(each.field("key").to_pylist(), each.field("value").to_pylist(), strict=True)
-    counts = pc.list_value_length(column).fill_null(0).to_pylist()
-    return [list(islice(pairs, count)) if count else None for count in counts]
+def headers(text: str | None) -> Headers | None:
+    """A record's, of Spark's JSON: ``[{"key": "name", "value": "base64, or missing where it is null"}]``."""
+    if text is None:
+        return None
+    pairs = [(each["key"], each.get("value")) for each in json.loads(text)]
+    return [(key, None if value is None else b64decode(value)) for key, value in pairs] or None
 
 
 class Pace:
