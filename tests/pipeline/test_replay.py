@@ -146,6 +146,10 @@ def test_a_partition_is_one_task_in_order(spark: SparkSession, lake: str) -> Non
         ({"to": "replay-missing"}, r"^topic replay-missing does not exist at 127\.0\.0\.1:\d+; create it"),
         ({"to": "replay-narrow"}, r"^topic replay-narrow has 2 partitions, and .* partition 2; give it 3, or choose"),
         ({"from_offset": 10**6}, r"^there is nothing to replay: .* has no record in the range"),
+        (
+            {"from_offset": 10**6, "to": "replay-missing", "create": True},
+            r"^there is nothing to replay: .* has no record in the range",
+        ),
         ({"to": "replay-young"}, r"no record that is older than .*before\.max\.ms=1000, and 900 are; raise"),
         (
             {"version": 77},
@@ -165,6 +169,8 @@ def test_what_cannot_be_is_told_before_anything_is_written(
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replay-narrow")
     with pytest.raises(PipelineError, match=message):
         replay(spark, replace(config, **change))  # type: ignore[arg-type]
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        assert "replay-missing" not in admin.topic_names()
     topics = [topic for topic in ("replay-narrow", "replay-young") if topic == change.get("to")]
     assert [read_topic(broker.bootstrap, topic, 2) for topic in topics] == [{} for _ in topics]
 
@@ -216,6 +222,8 @@ def test_timestamps_that_are_not_kept_are_warned_of(spark: SparkSession, broker:
 
     with pytest.raises(PipelineError, match="replay stamped was begun with another table, range or topic"):
         replay(spark, replace(config, to_offset=20))
+    with pytest.raises(PipelineError, match="replay stamped was begun with topic replayed-stamped; choose another"):
+        replay(spark, replace(config, to="replayed-elsewhere", create=True))
 
 
 def test_a_short_retention_is_warned_of(spark: SparkSession, broker: KorvetServer, lake: str) -> None:

@@ -217,6 +217,17 @@ def test_a_run_that_was_begun_a_second_time_ends_the_first(broker: KorvetServer)
     assert offsets(broker, place) == list(range(20))
 
 
+def test_a_run_goes_on_behind_what_an_earlier_one_still_wrote(broker: KorvetServer) -> None:
+    place = target(broker)
+    second = replace(place, note=replace(place.note, run="second"))
+    with Sender(place, 0, 0) as old, Sender(second, 0, 0) as new:
+        old.begin()
+        old.send(chunk(0, 10))
+        new.begin()
+        new.send(chunk(0, 20))
+    assert offsets(broker, place) == list(range(20))
+
+
 def test_two_replays_of_one_name_are_told_of(broker: KorvetServer) -> None:
     place = target(broker)
     other = replace(place, note=replace(place.note, job="another"))

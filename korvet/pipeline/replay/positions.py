@@ -29,7 +29,7 @@ class Note:
     :param job: the digest of table, range and target.
     :param version: of the table.
     :param topic_id: of the target: what was written into a topic that is no more counts no more.
-    :param run: which start of the replay wrote this.
+    :param run: which start of the replay wrote this; that of a later one is greater.
     :param records: written so far by all runs, in this partition.
     """
 

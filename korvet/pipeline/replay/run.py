@@ -29,6 +29,7 @@ from korvet.pipeline.replay.target import (
     refuse_loop,
     refuse_missing_partitions,
     refuse_new_topic,
+    refuse_other_target,
     refuse_refused,
     warn,
 )
@@ -92,9 +93,10 @@ def _settings(config: ReplayConfig) -> dict[str, str]:
 def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings: dict[str, str]) -> Job:
     table = open_table(spark, Lake(config.lake).raw(config.topic), config.topic)
     refuse_loop(broker, config)
-    topic = find_target(broker, config) or create_target(broker, config, _partitions(spark, table))
     digest = config.digest(table.id)
     name = config.name or f"{config.topic}-{digest}"
+    refuse_other_target(broker, name, config.target)
+    topic = find_target(broker, config) or _create(spark, config, broker, table)
     with Positions(settings, name, topic.name) as positions:
         before = positions.read(topic.partitions, topic.id)
     version = _version(config, table, name, digest, before)
@@ -110,7 +112,7 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
         producer={"message.max.bytes": str(_largest(broker.topic_settings(topic.name))), **_BUFFER},
         name=name,
         topic=topic.name,
-        note=Note(job=digest, version=version, topic_id=topic.id, run=uuid.uuid4().hex, records=0),
+        note=Note(job=digest, version=version, topic_id=topic.id, run=_new_run(), records=0),
     )
     plan = task.Plan(
         target=target,
@@ -126,18 +128,36 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
     return Job(rows=rows, plan=plan, judged=judged, before=before)
 
 
+def _new_run() -> str:
+    """A name that is greater than those given before."""
+    return f"{time.time_ns():016x}{uuid.uuid4().hex}"
+
+
 def _largest(settings: Mapping[str, str]) -> int:
     """Bytes of a batch, so that librdkafka makes none that the topic refuses; within what librdkafka takes."""
     return min(max(int(settings["max.message.bytes"]), 1000), 1_000_000_000)
 
 
-def _partitions(spark: SparkSession, table: Table) -> int:
-    """How many a topic needs that holds all of the table."""
+def _create(spark: SparkSession, config: ReplayConfig, broker: Broker, table: Table) -> Topic:
+    """A topic for all of the table, as soon as it is certain that something of it is wanted.
+
+    :raises PipelineError:
+    """
+    wanted = chosen(read(spark, table, table.newest if config.version is None else config.version), config)
     try:
+        if wanted.isEmpty():
+            raise _nothing(table)
         found = read(spark, table, table.newest).agg(f.max("partition").alias("last")).first()
     except SPARK_ERRORS as error:
         raise failure(error) from None
-    return 1 + (found["last"] or 0 if found is not None else 0)
+    assert found is not None, "an aggregate without groups is one row"
+    return create_target(broker, config, 1 + (found["last"] or 0))
+
+
+def _nothing(table: Table) -> PipelineError:
+    return PipelineError(
+        f"there is nothing to replay: {table.path} has no record in the range; choose another, or leave it out"
+    )
 
 
 def _version(config: ReplayConfig, table: Table, name: str, digest: str, before: Mapping[int, Place]) -> int:
@@ -168,9 +188,7 @@ def _judge(
             f"{table.newest}"
         ) from None
     if not judged:
-        raise PipelineError(
-            f"there is nothing to replay: {table.path} has no record in the range; choose another, or leave it out"
-        )
+        raise _nothing(table)
     refuse_missing_partitions(topic, judged)
     refuse_refused(topic.name, settings, judged.values())
     warn(topic.name, settings, judged.values())

@@ -113,15 +113,19 @@ class Sender:
     def begin(self) -> None:
         """Take the partition over, and learn where it is.
 
-        :raises TakenOver: where another run went on since this one began, which is not fenced then.
+        :raises TakenOver: where a later run went on since this one began, which is not fenced then.
         :raises BrokerUnreachable, PipelineError:
         """
         target = self._target
         place = self._place(self._positions)
         if place is not None and place.offset > self.position:
-            self._refuse_other_run(place)
+            self._refuse_later_run(place)
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
-        own = {"transactional.id": f"{GROUP_PREFIX}{target.name}-{self._partition}"}
+        own: dict[str, Any] = {
+            "transactional.id": f"{GROUP_PREFIX}{target.name}-{self._partition}",
+            # A record that fails fails its transaction; nobody asks for each that did not.
+            "delivery.report.only.error": True,
+        }
         self._producer = None
         try:
             self._producer = Producer({**target.settings, **target.producer, **own, **quiet})
@@ -170,19 +174,20 @@ class Sender:
     def follow(self) -> None:
         """Go to where another producer is now.
 
-        :raises TakenOver: where that is one of another run.
+        :raises TakenOver: where that is one of a later run.
         """
         place = self._place(self._positions)
         if place is not None and place.offset > self.position:
-            self._refuse_other_run(place)
+            self._refuse_later_run(place)
             self.position = place.offset
 
     def _place(self, positions: Positions) -> Place | None:
         return positions.read([self._partition], self._target.note.topic_id, PATIENCE_S).get(self._partition)
 
-    def _refuse_other_run(self, place: Place) -> None:
+    def _refuse_later_run(self, place: Place) -> None:
+        # A task of an earlier one, whose driver was killed, may have written a last transaction.
         target = self._target
-        if place.note.run != target.note.run:
+        if place.note.run > target.note.run:
             raise TakenOver(
                 f"replay {target.name} was started a second time, which goes on with {target.topic}-{self._partition} "
                 f"behind {place.offset}; this one ends"

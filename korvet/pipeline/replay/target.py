@@ -11,6 +11,7 @@ import structlog
 from korvet.pipeline.broker import Broker, Topic
 from korvet.pipeline.errors import PipelineError, UnknownTopic
 from korvet.pipeline.replay.config import ReplayConfig
+from korvet.pipeline.replay.positions import GROUP_PREFIX
 from korvet.pipeline.replay.table import Judged, Limits
 from korvet.pipeline.reported import ARCHIVE_GROUP
 
@@ -31,6 +32,16 @@ def refuse_loop(broker: Broker, config: ReplayConfig) -> None:
             f"topic {config.target} is archived: its lake would hold these records a second time, under new offsets; "
             "name another topic to replay to, or say that it is meant (into archived)"
         )
+
+
+def refuse_other_target(broker: Broker, name: str, target: str) -> None:
+    """Positions and transactional ids are the name's: of two topics, one would fence the other.
+
+    :raises PipelineError:
+    """
+    others = sorted({topic for topic, _ in broker.committed(GROUP_PREFIX + name)} - {target})
+    if others:
+        raise PipelineError(f"replay {name} was begun with topic {others[0]}; choose another name")
 
 
 def find_target(broker: Broker, config: ReplayConfig) -> Topic | None:
