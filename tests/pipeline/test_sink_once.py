@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from korvet.pipeline.broker import Broker
@@ -93,11 +93,13 @@ def test_a_task_that_is_fenced_behind_its_last_row_writes_nothing(broker: Korvet
 
 
 def test_other_rows_than_were_written_are_refused(broker: KorvetServer) -> None:
-    topic = create_topic(broker.bootstrap, "once-more-partitions")
+    topic = create_topic(broker.bootstrap, "once-other")
     write(broker.bootstrap, task(topic), range(10))
     for rows in (range(5), range(0), range(11), range(10, 20)):
-        with pytest.raises(PipelineError, match="was written with 10 other rows than the"):
-            write(broker.bootstrap, task(topic, run="second"), rows)
+        with pytest.raises(PipelineError, match="and the rows that its partitions 0 have written did not come again"):
+            write(broker.bootstrap, task(topic, run="second"), rows, confirm_within_s=0)
+        with pytest.raises(PipelineError, match=f"was written with 10 other rows than the {len(rows)} that it has"):
+            write(broker.bootstrap, task(topic), rows)
     assert numbers(broker.bootstrap, topic) == list(range(10))
 
 
@@ -105,7 +107,7 @@ def test_more_partitions_than_before_write_nothing(broker: KorvetServer) -> None
     """The first of two partitions was written; of four, its rows are in the first and the second now."""
     topic = create_topic(broker.bootstrap, "once-grown")
     write(broker.bootstrap, task(topic), range(10))
-    with pytest.raises(PipelineError, match="whose partitions 0 are written and did not come again"):
+    with pytest.raises(PipelineError, match="the rows that its partitions 0 have written did not come again"):
         write(broker.bootstrap, task(topic, partition=1, run="second"), range(5, 10), confirm_within_s=0)
     assert numbers(broker.bootstrap, topic) == list(range(10))
 
@@ -114,9 +116,81 @@ def test_fewer_partitions_than_before_write_nothing(broker: KorvetServer) -> Non
     """The fourth partition was written, and there are two now."""
     topic = create_topic(broker.bootstrap, "once-shrunk")
     write(broker.bootstrap, task(topic, partition=3), range(15, 20))
-    with pytest.raises(PipelineError, match="whose partitions 3 are written and did not come again"):
+    with pytest.raises(PipelineError, match="the rows that its partitions 3 have written did not come again"):
         write(broker.bootstrap, task(topic, partition=1, run="second"), range(10, 20), confirm_within_s=1)
     assert numbers(broker.bootstrap, topic) == list(range(15, 20))
+
+
+def test_tasks_that_are_numbered_otherwise_than_before_find_their_rows(broker: KorvetServer) -> None:
+    """As of Spark's Kafka source after a restart. The first and the last of three tasks were written."""
+    topic = create_topic(broker.bootstrap, "once-renumbered")
+    write(broker.bootstrap, task(topic, partition=0), range(10))
+    write(broker.bootstrap, task(topic, partition=2), range(20, 30))
+    with ThreadPoolExecutor() as threads:
+        # It waits for the two that come later.
+        first = threads.submit(write, broker.bootstrap, task(topic, partition=0, run="second"), range(10, 20))
+        write(broker.bootstrap, task(topic, partition=1, run="second"), range(20, 30))
+        write(broker.bootstrap, task(topic, partition=2, run="second"), range(10))
+        assert first.result(60) == 10
+    assert numbers(broker.bootstrap, topic) == list(range(30))
+    # And once more, by a run that has them in the first order, and as one that comes again.
+    write(broker.bootstrap, task(topic, partition=0, run="second"), range(10, 20))
+    for partition, start in enumerate((0, 10, 20)):
+        write(broker.bootstrap, task(topic, partition=partition, run="third"), range(start, start + 10))
+    assert numbers(broker.bootstrap, topic) == list(range(30))
+    for partition, start in enumerate((30, 40, 50)):
+        write(broker.bootstrap, task(topic, batch=1, partition=partition, run="fourth"), range(start, start + 10))
+    assert numbers(broker.bootstrap, topic) == list(range(60))
+
+
+def test_a_task_whose_driver_is_dead_finds_that_another_has_its_rows(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-outlived")
+
+    def next_run() -> None:
+        write(broker.bootstrap, task(topic, partition=1, run="second"), range(3))
+
+    write(broker.bootstrap, task(topic), range(3), next_run)
+    assert numbers(broker.bootstrap, topic) == [0, 1, 2]
+
+
+def test_of_tasks_with_equal_rows_as_many_are_written_as_there_are(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-equal")
+    write(broker.bootstrap, task(topic, partition=1), range(3))
+    with ThreadPoolExecutor() as threads:
+        again = [task(topic, partition=partition, run="second") for partition in range(3)]
+        tasks = [threads.submit(write, broker.bootstrap, one, range(3)) for one in again]
+        assert [one.result(60) for one in tasks] == [3, 3, 3]
+    assert numbers(broker.bootstrap, topic) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_task_that_took_the_rows_of_another_is_held_to_them(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-held")
+    write(broker.bootstrap, task(topic, partition=1), range(3))
+    again = task(topic, partition=0, run="second")
+    for _ in range(2):
+        write(broker.bootstrap, again, range(3))
+    with pytest.raises(PipelineError, match="was written with 3 other rows than the 4 that it has now"):
+        write(broker.bootstrap, again, range(4))
+    assert numbers(broker.bootstrap, topic) == [0, 1, 2]
+
+
+def test_a_task_that_died_while_it_took_a_note_hinders_the_next_but_briefly(broker: KorvetServer) -> None:
+    topic = create_topic(broker.bootstrap, "once-half-taken")
+    write(broker.bootstrap, task(topic), range(3))
+    killed = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": f"{task(topic).group}-taken",
+            "transaction.timeout.ms": 1000,
+            "message.timeout.ms": 1000,
+        }
+    )
+    killed.init_transactions(30)
+    killed.begin_transaction()
+    member = Consumer({"group.id": task(topic).group}).consumer_group_metadata()
+    killed.send_offsets_to_transaction([TopicPartition(topic, 0, 1, "{}")], member)
+    assert write(broker.bootstrap, task(topic, run="second"), range(3)) == 3
+    assert numbers(broker.bootstrap, topic) == [0, 1, 2]
 
 
 def test_a_batch_that_another_run_began_goes_on_when_its_tasks_came_again(broker: KorvetServer) -> None:

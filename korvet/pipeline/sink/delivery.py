@@ -139,10 +139,14 @@ def _message_timeout(given: Mapping[str, str]) -> dict[str, str]:
     return {"message.timeout.ms": str(timeout_ms)}
 
 
+class Fenced(PipelineError):
+    """Another producer of the same transactional id has begun."""
+
+
 def refusal(what: str, error: KafkaError, address: str) -> PipelineError:
     """Why a producer does not go on, as one sentence."""
     if error.code() in _FENCED:
-        return PipelineError(
+        return Fenced(
             f"{what}: its transaction was ended by another task of the same partition, or took longer than "
             "kafka.transaction.timeout.ms; nothing of it is written, and another try goes on"
         )

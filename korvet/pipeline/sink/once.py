@@ -1,23 +1,24 @@
-"""Each task's rows once: one transaction for a task, in which it also notes that its batch is in.
+"""Each task's rows once: one transaction for a task, in which it also notes that its rows are in.
 
 The note is an offset committed by the transaction: of the group `korvet-sink-QUERY-PARTITION`, whose name is the
-transactional id, too. The offset is the batch's id + 1 and its metadata tells which rows there were. A task first ends
-what its former self left open, or was: two of them fence each other. Then it reads the note, and writes nothing
-where its batch is in.
+transactional id, too. The offset is the batch's id + 1 and its metadata tells which rows there were, by their number
+and checksum. A task first ends what its former self left open, or was: two of them fence each other. Then it reads the
+note, and writes nothing where its rows are in.
 
-Spark repeats a batch that did not end, and each task must have the same rows again. If it has not, since the number of
-partitions or their order changed in between, what is in cannot be told from what is not. So a task whose rows are in
-compares them with those it has now, and one that finds a batch begun by another run (the note of the group
-`korvet-sink-QUERY`) writes only after every task that had written has come again.
+Spark repeats a batch that did not end. The tasks must then have the same rows again, but not in the same order, for
+Spark's Kafka source may number its partitions otherwise after a restart. So in a batch that another run began (the
+note of the group `korvet-sink-QUERY`) a task writes on trial and looks for a note of just its rows: where there is
+one, it takes it for this run and aborts. Else it commits after every note of the batch was taken. Where one is not,
+the tasks are others than they were, and what is in cannot be told from what is not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import marshal
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,13 +32,15 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from korvet.pipeline.broker import TIMEOUT_S, Broker
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.sink.columns import Record
-from korvet.pipeline.sink.delivery import Delivery, refusal
+from korvet.pipeline.sink.delivery import Delivery, Fenced, refusal
 
 GROUP_PREFIX: Final = "korvet-sink-"
 _DEFAULTS: Final = {
     # As long as brokers allow by their own defaults: a task's rows may take that long to come.
     "transaction.timeout.ms": "900000"
 }
+# A note that is held by a task that died hinders all others until then.
+_BRIEFLY: Final = {"transaction.timeout.ms": "10000", "message.timeout.ms": "10000"}
 _ABORT_S: Final = 5.0
 _POLL_S: Final = 0.2
 _ELSEWHERE: Final = (
@@ -72,27 +75,40 @@ class Note:
     """That a batch is in: of a task with all its rows, of the query with some task's.
 
     :param topic: of whose first partition it is an offset.
+    :param run: the last one of which a task had these rows.
+    :param task: that task's partition.
     """
 
     topic: str
     batch: int
     run: str
+    task: int
     rows: int
-    checksum: int
+    checksum: str
 
 
 class _Rows:
-    """Counts rows as they pass, and sums them up in any order."""
+    """Counts rows as they pass, and sums up their hashes, so that no order counts and equal rows do not cancel out."""
 
     def __init__(self) -> None:
+        self.topic: str | None = None
         self.count = 0
-        self.checksum = 0
+        self._sum = 0
+
+    @property
+    def checksum(self) -> str:
+        return f"{self._sum % 2**128:032x}"
+
+    def are(self, note: Note) -> bool:
+        return (self.count, self.checksum) == (note.rows, note.checksum)
 
     def through(self, records: Iterable[Record]) -> Iterator[Record]:
         for record in records:
+            self.topic = self.topic or record[0]
             self.count += 1
             # The format of that version says the same of equal records always.
-            self.checksum += zlib.crc32(marshal.dumps(record, 2))
+            digest = hashlib.blake2b(marshal.dumps(record, 2), digest_size=16).digest()
+            self._sum += int.from_bytes(digest, "big")
             yield record
 
 
@@ -105,12 +121,17 @@ def write_once(
     :returns: how many rows the task had.
     :raises PipelineError:
     """
-    delivery = Delivery({**_DEFAULTS, **settings, "transactional.id": task.group})
+    with Broker(settings) as broker, _transactional(settings, task.group) as delivery:
+        return _Attempt(settings, task, delivery, broker, confirm_within_s).write(batches)
+
+
+@contextlib.contextmanager
+def _transactional(settings: Mapping[str, str], name: str) -> Iterator[Delivery]:
+    delivery = Delivery({**_DEFAULTS, **settings, "transactional.id": name})
     try:
-        with Broker(settings) as broker:
-            return _Attempt(task, delivery, broker, confirm_within_s).write(batches)
+        yield delivery
     except BaseException:
-        # Where that fails, the next task of the partition does it, or the broker after transaction.timeout.ms.
+        # Where that fails, the next one of that name does it, or the broker after transaction.timeout.ms.
         with contextlib.suppress(KafkaException):
             delivery.producer.abort_transaction(_ABORT_S)
         raise
@@ -119,7 +140,10 @@ def write_once(
 
 
 class _Attempt:
-    def __init__(self, task: Task, delivery: Delivery, broker: Broker, confirm_within_s: float) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], task: Task, delivery: Delivery, broker: Broker, confirm_within_s: float
+    ) -> None:
+        self._settings = settings
         self._task = task
         self._delivery = delivery
         self._broker = broker
@@ -127,64 +151,111 @@ class _Attempt:
 
     def write(self, batches: Iterator[Iterator[Record]]) -> int:
         self._call(self._delivery.producer.init_transactions)
-        written = self._note(self._task.group, stable=True)
-        if written is not None and written.batch == self._task.batch:
-            return self._confirm(written, batches)
-        for batch in batches:
-            first = next(batch, None)
-            if first is not None:
-                return self._transaction(first, batch, batches)
-        return 0
+        own = self._note(self._task.group)
+        if own is not None and self._is_mine(own):
+            return self._compare(own, batches)
+        rows = self._send(batches)
+        if rows.count or self._is_of_this_batch(own):
+            self._settle(rows, own)
+        return rows.count
 
-    def _confirm(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
-        """The task's rows are in; say that they came again."""
+    def _settle(self, rows: _Rows, own: Note | None) -> None:
+        """Abort where the rows are in, else commit."""
+        # As late as can be, for a task whose driver is dead may be under way, too.
+        other_run = self._other_run(own)
+        if other_run is not None:
+            if self._are_in(rows, own):
+                self._call(self._delivery.producer.abort_transaction)
+                return
+            self._wait_for_the_others()
+        if rows.topic is not None:
+            note = Note(
+                topic=rows.topic, batch=self._task.batch, run=self._task.run, task=self._task.partition,
+                rows=rows.count, checksum=rows.checksum,
+            )  # fmt: skip
+            # The query's is of the run that began the batch: the tasks to come have to wait, too.
+            begun = replace(note, run=other_run or note.run)
+            self._commit(self._delivery, {self._free_group(own): note, self._task.query_group: begun})
+
+    def _compare(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
+        """This very task of this run is in, and comes again."""
         rows = _Rows()
         for batch in batches:
             deque(rows.through(batch), maxlen=0)
-        if (rows.count, rows.checksum) != (written.rows, written.checksum):
-            raise PipelineError(
-                f"{self._what()} was written with {written.rows} other rows than the {rows.count} that it has now: the "
-                "query was started again with other partitions, or its rows are others each time; start it with as "
-                f"many partitions as before, or {_ELSEWHERE}"
-            )
-        if written.run != self._task.run:
-            self._delivery.producer.begin_transaction()
-            self._commit({self._task.group: replace(written, run=self._task.run)})
+        if not rows.are(written):
+            raise self._others(written, rows)
         return rows.count
 
-    def _transaction(self, first: Record, rest: Iterator[Record], batches: Iterator[Iterator[Record]]) -> int:
-        run = self._task.run
+    def _other_run(self, own: Note | None) -> str | None:
+        """The run that began the batch, where it is not this one."""
+        if own is not None and self._is_of_another_run(own):
+            # Nothing else is asked: it might wait for a task that has no room while this one runs.
+            return own.run
         begun = self._note(self._task.query_group)
-        if begun is not None and begun.batch == self._task.batch and begun.run != run:
-            self._wait_for_the_others()
-            run = begun.run
-        self._delivery.producer.begin_transaction()
-        rows = _Rows()
-        self._delivery.send(rows.through([first]))
-        for batch in chain([rest], batches):
-            self._delivery.send(rows.through(batch))
-        self._delivery.finish()
-        note = Note(topic=first[0], batch=self._task.batch, run=self._task.run, rows=rows.count, checksum=rows.checksum)
-        # The query's is still of the run that began the batch: the tasks to come have to wait, too.
-        self._commit({self._task.group: note, self._task.query_group: replace(note, run=run)})
-        return rows.count
+        return begun.run if begun is not None and self._is_of_another_run(begun) else None
 
-    def _commit(self, notes: Mapping[str, Note]) -> None:
-        producer = self._delivery.producer
+    def _send(self, batches: Iterator[Iterator[Record]]) -> _Rows:
+        """All rows, in a transaction that is open behind them; without rows there is none."""
+        rows = _Rows()
+        for batch in batches:
+            first = next(batch, None)
+            if first is None:
+                continue
+            if not rows.count:
+                self._delivery.producer.begin_transaction()
+            self._delivery.send(rows.through(chain([first], batch)))
+        if rows.count:
+            self._delivery.finish()
+        return rows
+
+    def _are_in(self, rows: _Rows, own: Note | None) -> bool:
+        """Whether there is a note of the rows that no other task of this run has; it is this task's then."""
+        if own is not None and self._is_of_another_run(own) and rows.are(own) and self._take(self._task.group):
+            return True
+        notes = self._notes()
+        mine = next(filter(self._is_mine, notes.values()), None)
+        if mine is not None and not rows.are(mine):
+            raise self._others(mine, rows)
+        return mine is not None or any(
+            self._take(group) for group, note in notes.items() if rows.are(note) and self._is_of_another_run(note)
+        )
+
+    def _take(self, group: str) -> bool:
+        """Say that the rows of a note came again in this task, as the only one of this run that says so."""
+        try:
+            with _transactional({**self._settings, **_BRIEFLY}, f"{group}-taken") as delivery:
+                self._call(delivery.producer.init_transactions)
+                note = self._note(group)
+                if note is None or not self._is_of_another_run(note):
+                    return False
+                delivery.producer.begin_transaction()
+                self._commit(delivery, {group: replace(note, run=self._task.run, task=self._task.partition)})
+                return True
+        except Fenced:
+            # Another task of the same rows is about to take it, or was too late.
+            note = self._note(group)
+            return note is not None and self._is_mine(note)
+
+    def _free_group(self, own: Note | None) -> str:
+        """Where no other rows of the batch are noted."""
+        return f"{self._task.group}-{self._task.run}" if self._is_of_this_batch(own) else self._task.group
+
+    def _commit(self, delivery: Delivery, notes: Mapping[str, Note]) -> None:
+        producer = delivery.producer
         for group, note in notes.items():
-            metadata = json.dumps({"run": note.run, "rows": note.rows, "checksum": note.checksum})
+            metadata = json.dumps({"run": note.run, "task": note.task, "rows": note.rows, "checksum": note.checksum})
             # Any topic does that is there for certain; a note that is written again must take the place of the first.
             place = KafkaPartition(note.topic, 0, note.batch + 1, metadata)
             member = Consumer({"group.id": group, "log_level": 0}).consumer_group_metadata()
             self._call(partial(producer.send_offsets_to_transaction, [place], member))
         self._call(producer.commit_transaction)
 
-    def _note(self, group: str, *, stable: bool = False) -> Note | None:
-        """What a group says of the query's batches.
+    def _note(self, group: str) -> Note | None:
+        """What a group says of the query's batches, when no transaction is about to change it.
 
         :raises PipelineError: when it knows of a later batch than the task's, or somebody else set its offsets.
         """
-        places = self._broker.committed(group, stable=stable)
+        places = self._broker.committed(group, stable=True)
         if not places:
             return None
         (topic, _), position = max(places.items(), key=lambda place: place[1].offset)
@@ -202,27 +273,38 @@ class _Attempt:
             )
         return note
 
+    def _notes(self) -> dict[str, Note]:
+        """What tasks noted of the batch, by group."""
+        notes = {group: self._note(group) for group in self._broker.group_ids(f"{self._task.query_group}-")}
+        return {group: note for group, note in notes.items() if note is not None and self._is_of_this_batch(note)}
+
     def _wait_for_the_others(self) -> None:
         deadline = time.monotonic() + self._confirm_within_s
-        missing = self._unconfirmed(self._broker.group_ids(f"{self._task.query_group}-"))
-        while missing:
+        while missing := [note for note in self._notes().values() if self._is_of_another_run(note)]:
             if time.monotonic() > deadline:
-                partitions = ", ".join(group.rpartition("-")[2] for group in missing)
+                tasks = ", ".join(str(task) for task in sorted(note.task for note in missing))
                 raise PipelineError(
-                    f"{self._what()} was begun by another run, whose partitions {partitions} are written and did not "
-                    f"come again within {self._confirm_within_s:g} s: start the query with as many partitions and "
-                    f"cores as before, or {_ELSEWHERE}"
+                    f"{self._what()} was begun by another run, and the rows that its partitions {tasks} have written "
+                    f"did not come again within {self._confirm_within_s:g} s: start the query with as many partitions "
+                    f"as before and at least as many cores, or {_ELSEWHERE}"
                 )
             time.sleep(_POLL_S)
-            missing = self._unconfirmed(missing)
 
-    def _unconfirmed(self, groups: list[str]) -> list[str]:
-        notes = {group: self._note(group) for group in groups}
-        return [
-            group
-            for group, note in notes.items()
-            if note is not None and note.batch == self._task.batch and note.run != self._task.run
-        ]
+    def _is_of_this_batch(self, note: Note | None) -> bool:
+        return note is not None and note.batch == self._task.batch
+
+    def _is_of_another_run(self, note: Note) -> bool:
+        return self._is_of_this_batch(note) and note.run != self._task.run
+
+    def _is_mine(self, note: Note) -> bool:
+        mine = (self._task.batch, self._task.run, self._task.partition)
+        return (note.batch, note.run, note.task) == mine
+
+    def _others(self, written: Note, rows: _Rows) -> PipelineError:
+        return PipelineError(
+            f"{self._what()} was written with {written.rows} other rows than the {rows.count} that it has now: the "
+            f"query's rows are others each time; make them the same, or {_ELSEWHERE}"
+        )
 
     def _what(self) -> str:
         return f"partition {self._task.partition} of batch {self._task.batch} of query {self._task.query}"
