@@ -28,13 +28,21 @@ HELD_S = 280.0
 
 
 def start_query(
-    spark: SparkSession, name: str, sink: str, directory: str, bootstrap: str, **options: str
+    spark: SparkSession, name: str, sink: str, directory: str, bootstrap: str, *, source: str = "", **options: str
 ) -> StreamingQuery:
-    """A batch of the next hundred numbers to topic NAME: the even ones by one task and to one partition."""
-    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2")
-    chosen = source.load().selectExpr("cast(value as string) as value", "cast(value % 2 as int) as partition")
-    kafka = {"kafka.bootstrap.servers": bootstrap, "topic": name}
-    writer = chosen.writeStream.format(sink).options(**kafka, **options, directory=directory)
+    """A batch to topic NAME: of the next hundred numbers, the even ones by one task and to one partition.
+
+    :param source: a format and a topic, as ``kafka:TOPIC``, whose values are taken instead, each to its partition.
+    """
+    brokers = {"kafka.bootstrap.servers": bootstrap}
+    reader = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2")
+    columns = ("cast(value as string) as value", "cast(value % 2 as int) as partition")
+    if source:
+        kind, _, topic = source.partition(":")
+        reader = spark.readStream.format(kind).options(**brokers, subscribe=topic, startingOffsets="earliest")
+        columns = ("value", "partition")
+    writer = reader.load().selectExpr(*columns).writeStream.format(sink)
+    writer = writer.options(**brokers, topic=name, **options, directory=directory)
     checkpoint = f"{directory}/checkpoint-{name}"
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 

@@ -16,18 +16,26 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.pipeline.sink_driver import start_query
+from tests.pipeline.sourcing import create, produce
 from tests.pipeline.written import create_topic, read_topic
 from tests.support.broker import ROOT, KorvetServer
 
 HELD_WITHIN_S = 240.0
 
 
-def numbers(bootstrap: str, topic: str) -> list[list[int]]:
-    """What each of two partitions holds, in its order."""
-    found: list[list[int]] = [[], []]
+def numbers(bootstrap: str, topic: str, partitions: int = 2) -> list[list[int]]:
+    """What each partition holds, in its order."""
+    found: list[list[int]] = [[] for _ in range(partitions)]
     for one in read_topic(bootstrap, topic):
         found[one.partition].append(int(one.value or b""))
     return found
+
+
+def produce_numbers(broker: KorvetServer, topic: str, first: int) -> None:
+    """The next 99, each in the partition of the three that it leaves as a remainder."""
+    for partition in range(3):
+        values = [str(number).encode() for number in range(first + partition, first + 99, 3)]
+        produce(broker, topic, values, partition=partition)
 
 
 def kill_where_held(
@@ -74,24 +82,38 @@ def test_every_row_is_there_once_though_the_driver_is_killed(
     }
     middle, between, behind, control = queries
     queries[control] = {"exactlyOnce": "false"}
+    # Spark's own source numbers the three tasks otherwise after a restart.
+    taken = "sink-kill-taken"
+    create(broker, taken, 3)
+    produce_numbers(broker, taken, 0)
+    copies = {
+        create_topic(broker.bootstrap, f"sink-kill-{source}-{name}", 3): {"source": f"{source}:{taken}"}
+        for source, name in (("kafka", "between"), ("kafka", "behind"), ("korvet", "between"))
+    }
+    kafka_between, kafka_behind, korvet_between = copies
 
     def are_as_far_as_can_be() -> bool:
         stored = read_topic(broker.bootstrap, middle, committed_only=False)
-        return bool(stored) and any(numbers(broker.bootstrap, between))
+        copied = [sum(map(bool, numbers(broker.bootstrap, name, 3))) for name in (kafka_between, korvet_between)]
+        return bool(stored) and any(numbers(broker.bootstrap, between)) and copied == [2, 2]
 
     places = [f"{middle}-0", f"{middle}-1", f"{between}-1", f"{behind}-commit", f"{control}-commit"]
-    kill_where_held(tmp_path, broker, spark_jars, queries, places, are_as_far_as_can_be)
+    places += [f"{kafka_between}-1", f"{kafka_behind}-commit", f"{korvet_between}-1"]
+    kill_where_held(tmp_path, broker, spark_jars, queries | copies, places, are_as_far_as_can_be)
     first, second = list(range(0, 100, 2)), list(range(1, 100, 2))
     assert numbers(broker.bootstrap, middle) == [[], []]
     assert numbers(broker.bootstrap, between) in ([first, []], [[], second])
     assert numbers(broker.bootstrap, behind) == [first, second]
 
-    for name, options in queries.items():
+    produce_numbers(broker, taken, 99)
+    for name, options in (queries | copies).items():
         run_to_its_end(spark, name, tmp_path, broker, **options)
     for name in (middle, between, behind):
         evens, odds = numbers(broker.bootstrap, name)
         assert evens[:50] == first and evens == list(range(0, 2 * len(evens), 2))
         assert odds[:50] == second and odds == list(range(1, 2 * len(odds), 2))
-    # What the three were kept from.
+    for name in copies:
+        assert numbers(broker.bootstrap, name, 3) == [list(range(partition, 198, 3)) for partition in range(3)]
+    # What the others were kept from.
     seen = Counter(chain(*numbers(broker.bootstrap, control)))
     assert {number for number, times in seen.items() if times == 2} == set(range(100))
