@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -151,6 +153,35 @@ def test_a_task_whose_driver_is_dead_finds_that_another_has_its_rows(broker: Kor
 
     write(broker.bootstrap, task(topic), range(3), next_run)
     assert numbers(broker.bootstrap, topic) == [0, 1, 2]
+
+
+def test_a_task_whose_driver_is_dead_writes_nothing_behind_those_of_the_next(broker: KorvetServer) -> None:
+    """Its own run began the batch, and no task of its number has fenced it yet."""
+    topic = create_topic(broker.bootstrap, "once-begun-outlived")
+    write(broker.bootstrap, task(topic), range(10))
+
+    def next_run() -> None:
+        write(broker.bootstrap, task(topic, partition=2, run="second"), range(10))
+        write(broker.bootstrap, task(topic, partition=0, run="second"), range(10, 20))
+
+    with pytest.raises(PipelineError, match="another run of the query goes on with it; this one ends"):
+        write(broker.bootstrap, task(topic, partition=1), range(10, 20), next_run)
+    assert numbers(broker.bootstrap, topic) == list(range(20))
+
+
+def test_a_task_that_comes_again_takes_no_second_note_of_equal_rows(broker: KorvetServer) -> None:
+    """When it took the first, another was about to take the one of its own number, and died."""
+    topic = create_topic(broker.bootstrap, "once-repeated-equal")
+    for partition in (0, 1):
+        write(broker.bootstrap, task(topic, partition=partition), range(3))
+    first, second = (task(topic, partition=partition, run="second") for partition in (0, 1))
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        ((place, note),) = admin.committed(second.group).items()
+        taken = json.loads(note.metadata) | {"run": first.run, "task": first.partition}
+        admin.commit(second.group, {place: replace(note, metadata=json.dumps(taken))})
+    for one in (first, second):
+        write(broker.bootstrap, one, range(3))
+    assert numbers(broker.bootstrap, topic) == [0, 0, 1, 1, 2, 2]
 
 
 def test_of_tasks_with_equal_rows_as_many_are_written_as_there_are(broker: KorvetServer) -> None:

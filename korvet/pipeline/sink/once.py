@@ -7,9 +7,10 @@ note, and writes nothing where its rows are in.
 
 Spark repeats a batch that did not end. The tasks must then have the same rows again, but not in the same order, for
 Spark's Kafka source may number its partitions otherwise after a restart. So in a batch that another run began (the
-note of the group `korvet-sink-QUERY`) a task writes on trial and looks for a note of just its rows: where there is
-one, it takes it for this run and aborts. Else it commits after every note of the batch was taken. Where one is not,
-the tasks are others than they were, and what is in cannot be told from what is not.
+group `korvet-sink-QUERY` tells) a task writes on trial and looks for a note of just its rows: where there is one, it
+takes it for this run and aborts. Else it commits after every note of the batch was taken. Where one is not, the tasks
+are others than they were, and what is in cannot be told from what is not. A task of the run that began the batch ends
+where it finds that another goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import marshal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -72,11 +73,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """That a batch is in: of a task with all its rows, of the query with some task's.
+    """That a batch is in: of a task with all its rows, of the query with those of the task that noted last.
 
     :param topic: of whose first partition it is an offset.
     :param run: the last one of which a task had these rows.
     :param task: that task's partition.
+    :param begun: the run that wrote first of the batch.
     """
 
     topic: str
@@ -85,6 +87,7 @@ class Note:
     task: int
     rows: int
     checksum: str
+    begun: str
 
 
 class _Rows:
@@ -162,20 +165,20 @@ class _Attempt:
     def _settle(self, rows: _Rows, own: Note | None) -> None:
         """Abort where the rows are in, else commit."""
         # As late as can be, for a task whose driver is dead may be under way, too.
-        other_run = self._other_run(own)
-        if other_run is not None:
-            if self._are_in(rows, own):
-                self._call(self._delivery.producer.abort_transaction)
-                return
-            self._wait_for_the_others()
-        if rows.topic is not None:
+        begun = self._begun(own)
+        if begun != self._task.run and self._are_in(rows, own):
+            self._call(self._delivery.producer.abort_transaction)
+        elif rows.topic is not None:
             note = Note(
                 topic=rows.topic, batch=self._task.batch, run=self._task.run, task=self._task.partition,
-                rows=rows.count, checksum=rows.checksum,
+                rows=rows.count, checksum=rows.checksum, begun=begun,
             )  # fmt: skip
-            # The query's is of the run that began the batch: the tasks to come have to wait, too.
-            begun = replace(note, run=other_run or note.run)
-            self._commit(self._delivery, {self._free_group(own): note, self._task.query_group: begun})
+            self._stage(self._delivery, self._free_group(own), note)
+            if begun == self._task.run:
+                # A next run that looks from here on waits for this note; one that looked before is seen.
+                self._begun(None)
+            self._stage(self._delivery, self._task.query_group, note)
+            self._call(self._delivery.producer.commit_transaction)
 
     def _compare(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
         """This very task of this run is in, and comes again."""
@@ -186,13 +189,19 @@ class _Attempt:
             raise self._others(written, rows)
         return rows.count
 
-    def _other_run(self, own: Note | None) -> str | None:
-        """The run that began the batch, where it is not this one."""
-        if own is not None and self._is_of_another_run(own):
-            # Nothing else is asked: it might wait for a task that has no room while this one runs.
-            return own.run
-        begun = self._note(self._task.query_group)
-        return begun.run if begun is not None and self._is_of_another_run(begun) else None
+    def _begun(self, own: Note | None) -> str:
+        """The run that began the batch.
+
+        :raises PipelineError: when that is this one, and another goes on with it.
+        """
+        # A task's own note does: to ask for the query's might be to wait for a task that has no room while this runs.
+        notes = [own] if own is not None and self._is_of_this_batch(own) else self._notes_of(self._task.query_group)
+        for note in filter(self._is_of_this_batch, notes):
+            if note.begun != self._task.run:
+                return note.begun
+            if note.run != self._task.run:
+                raise PipelineError(f"{self._what()}: another run of the query goes on with it; this one ends")
+        return self._task.run
 
     def _send(self, batches: Iterator[Iterator[Record]]) -> _Rows:
         """All rows, in a transaction that is open behind them; without rows there is none."""
@@ -209,16 +218,34 @@ class _Attempt:
         return rows
 
     def _are_in(self, rows: _Rows, own: Note | None) -> bool:
-        """Whether there is a note of the rows that no other task of this run has; it is this task's then."""
+        """Whether there is a note of the rows that no other task of this run has; it is this task's then.
+
+        :raises PipelineError: where there is none, and yet one of others that did not come again.
+        """
+        if self._has(self._notes(stable=False), rows):
+            return True
         if own is not None and self._is_of_another_run(own) and rows.are(own) and self._take(self._task.group):
             return True
-        notes = self._notes()
+        deadline = time.monotonic() + self._confirm_within_s
+        seen: dict[str, Note] | None = None
+        while True:
+            notes = self._notes()
+            others = {group: note for group, note in notes.items() if self._is_of_another_run(note)}
+            if self._has(notes, rows) or any(self._take(group) for group, note in others.items() if rows.are(note)):
+                return True
+            # Twice, for a task whose driver is dead may have come in before the last one was taken, and not later.
+            if not others and notes == seen:
+                return False
+            if others:
+                self._wait_for(others.values(), deadline)
+            seen = notes
+
+    def _has(self, notes: Mapping[str, Note], rows: _Rows) -> bool:
+        """Whether this very task took one of the notes."""
         mine = next(filter(self._is_mine, notes.values()), None)
         if mine is not None and not rows.are(mine):
             raise self._others(mine, rows)
-        return mine is not None or any(
-            self._take(group) for group, note in notes.items() if rows.are(note) and self._is_of_another_run(note)
-        )
+        return mine is not None
 
     def _take(self, group: str) -> bool:
         """Say that the rows of a note came again in this task, as the only one of this run that says so."""
@@ -229,7 +256,10 @@ class _Attempt:
                 if note is None or not self._is_of_another_run(note):
                     return False
                 delivery.producer.begin_transaction()
-                self._commit(delivery, {group: replace(note, run=self._task.run, task=self._task.partition)})
+                taken = replace(note, run=self._task.run, task=self._task.partition)
+                for each in (group, self._task.query_group):
+                    self._stage(delivery, each, taken)
+                self._call(delivery.producer.commit_transaction)
                 return True
         except Fenced:
             # Another task of the same rows is about to take it, or was too late.
@@ -240,55 +270,61 @@ class _Attempt:
         """Where no other rows of the batch are noted."""
         return f"{self._task.group}-{self._task.run}" if self._is_of_this_batch(own) else self._task.group
 
-    def _commit(self, delivery: Delivery, notes: Mapping[str, Note]) -> None:
-        producer = delivery.producer
-        for group, note in notes.items():
-            metadata = json.dumps({"run": note.run, "task": note.task, "rows": note.rows, "checksum": note.checksum})
-            # Any topic does that is there for certain; a note that is written again must take the place of the first.
-            place = KafkaPartition(note.topic, 0, note.batch + 1, metadata)
-            member = Consumer({"group.id": group, "log_level": 0}).consumer_group_metadata()
-            self._call(partial(producer.send_offsets_to_transaction, [place], member))
-        self._call(producer.commit_transaction)
+    def _stage(self, delivery: Delivery, group: str, note: Note) -> None:
+        """Have the open transaction say it when it is committed."""
+        told = {name: value for name, value in asdict(note).items() if name not in ("topic", "batch")}
+        # Any topic does that is there for certain; a note that is written again must take the place of the first.
+        place = KafkaPartition(note.topic, 0, note.batch + 1, json.dumps(told))
+        member = Consumer({"group.id": group, "log_level": 0}).consumer_group_metadata()
+        self._call(partial(delivery.producer.send_offsets_to_transaction, [place], member))
 
     def _note(self, group: str) -> Note | None:
-        """What a group says of the query's batches, when no transaction is about to change it.
+        """A task's latest note in a group."""
+        return max(self._notes_of(group), key=lambda note: note.batch, default=None)
 
+    def _notes_of(self, group: str, *, stable: bool = True) -> list[Note]:
+        """What a group says of the query's batches: by topic, the latest.
+
+        :param stable: wait for transactions that are about to change it.
         :raises PipelineError: when it knows of a later batch than the task's, or somebody else set its offsets.
         """
-        places = self._broker.committed(group, stable=True)
-        if not places:
-            return None
-        (topic, _), position = max(places.items(), key=lambda place: place[1].offset)
+        places = self._broker.committed(group, stable=stable)
         try:
-            note = Note(topic=topic, batch=position.offset - 1, **json.loads(position.metadata))
+            notes = [
+                Note(topic=topic, batch=position.offset - 1, **json.loads(position.metadata))
+                for (topic, _), position in places.items()
+            ]
         except (ValueError, TypeError):
             raise PipelineError(
                 f"{self._what()}: the offsets of group {group} are not the sink's, so somebody has set them; what is "
                 "written cannot be told any more: begin with a new checkpointLocation"
             ) from None
-        if note.batch > self._task.batch:
-            raise PipelineError(
-                f"{self._what()}: batch {note.batch} of the query is written already, so its checkpoint is an older "
-                "copy; begin with a new checkpointLocation, and startingOffsets behind what is written"
-            )
-        return note
-
-    def _notes(self) -> dict[str, Note]:
-        """What tasks noted of the batch, by group."""
-        notes = {group: self._note(group) for group in self._broker.group_ids(f"{self._task.query_group}-")}
-        return {group: note for group, note in notes.items() if note is not None and self._is_of_this_batch(note)}
-
-    def _wait_for_the_others(self) -> None:
-        deadline = time.monotonic() + self._confirm_within_s
-        while missing := [note for note in self._notes().values() if self._is_of_another_run(note)]:
-            if time.monotonic() > deadline:
-                tasks = ", ".join(str(task) for task in sorted(note.task for note in missing))
+        for note in notes:
+            if note.batch > self._task.batch:
                 raise PipelineError(
-                    f"{self._what()} was begun by another run, and the rows that its partitions {tasks} have written "
-                    f"did not come again within {self._confirm_within_s:g} s: start the query with as many partitions "
-                    f"as before and at least as many cores, or {_ELSEWHERE}"
+                    f"{self._what()}: batch {note.batch} of the query is written already, so its checkpoint is an "
+                    "older copy; begin with a new checkpointLocation, and startingOffsets behind what is written"
                 )
-            time.sleep(_POLL_S)
+        return notes
+
+    def _notes(self, *, stable: bool = True) -> dict[str, Note]:
+        """What tasks noted of the batch, by group."""
+        groups = self._broker.group_ids(f"{self._task.query_group}-")
+        return {
+            group: note
+            for group in groups
+            for note in filter(self._is_of_this_batch, self._notes_of(group, stable=stable))
+        }
+
+    def _wait_for(self, others: Iterable[Note], deadline: float) -> None:
+        if time.monotonic() > deadline:
+            tasks = ", ".join(str(task) for task in sorted(note.task for note in others))
+            raise PipelineError(
+                f"{self._what()} was begun by another run, and the rows that its partitions {tasks} have written did "
+                f"not come again within {self._confirm_within_s:g} s: start the query with as many partitions as "
+                f"before and at least as many cores, or {_ELSEWHERE}"
+            )
+        time.sleep(_POLL_S)
 
     def _is_of_this_batch(self, note: Note | None) -> bool:
         return note is not None and note.batch == self._task.batch
