@@ -16,7 +16,8 @@ from confluent_kafka import Producer, TopicPartition
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay import task
-from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions
+from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Place, Positions
+from korvet.pipeline.replay.run import _new_run
 from korvet.pipeline.replay.sending import Chunk, Fenced, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import tell_to_stop
 from tests.pipeline.replaying import BEGIN_MS, read_topic
@@ -226,6 +227,13 @@ def test_a_run_goes_on_behind_what_an_earlier_one_still_wrote(broker: KorvetServ
         new.begin()
         new.send(chunk(0, 20))
     assert offsets(broker, place) == list(range(20))
+
+
+def test_a_run_is_later_than_those_before_it_though_the_clock_was_set_back() -> None:
+    year_2100 = f"{4_102_444_800 * 10**9:016x}{uuid.uuid4().hex}"
+    note = Note(job="job", version=0, topic_id="id", run=year_2100, records=0)
+    first, second = _new_run({}), _new_run({0: Place(offset=5, note=note)})
+    assert first < year_2100 < second < _new_run({1: Place(offset=5, note=replace(note, run=second))})
 
 
 def test_two_replays_of_one_name_are_told_of(broker: KorvetServer) -> None:

@@ -38,6 +38,8 @@ from korvet.pipeline.source.options import client_settings
 log = structlog.get_logger()
 
 _TRANSACTION_TIMEOUT_MS: Final = "60000"
+# Of the nanoseconds since 1970 with which a run's name begins.
+_TIME_DIGITS: Final = 16
 # Any transaction fits, whatever buffer.memory says: their size is the task's.
 _BUFFER: Final = {"queue.buffering.max.kbytes": "2147483647"}
 
@@ -112,7 +114,7 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
         producer={"message.max.bytes": str(_largest(broker.topic_settings(topic.name))), **_BUFFER},
         name=name,
         topic=topic.name,
-        note=Note(job=digest, version=version, topic_id=topic.id, run=_new_run(), records=0),
+        note=Note(job=digest, version=version, topic_id=topic.id, run=_new_run(before), records=0),
     )
     plan = task.Plan(
         target=target,
@@ -128,9 +130,10 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
     return Job(rows=rows, plan=plan, judged=judged, before=before)
 
 
-def _new_run() -> str:
-    """A name that is greater than those given before."""
-    return f"{time.time_ns():016x}{uuid.uuid4().hex}"
+def _new_run(before: Mapping[int, Place]) -> str:
+    """A name that is greater than those given before; also where the clock was set back since one of them wrote."""
+    written = max((int(place.note.run[:_TIME_DIGITS], 16) for place in before.values()), default=0)
+    return f"{max(time.time_ns(), written + 1):0{_TIME_DIGITS}x}{uuid.uuid4().hex}"
 
 
 def _largest(settings: Mapping[str, str]) -> int:
