@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 DELTA_PACKAGES: Final = (
@@ -57,7 +58,10 @@ def make_session(
     :param settings: Spark's, in addition to and before all others. With ``spark.jars`` nothing is fetched.
     """
     chosen = {**_DELTA}
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    master = settings.get("spark.master", master)
+    is_own = "PYSPARK_GATEWAY_PORT" not in os.environ
+    _choose_worker_python(is_local=is_own and _is_local(master))
+    if is_own:
         chosen |= _own_session(master)
     if "spark.jars" in settings:
         chosen = {name: value for name, value in chosen.items() if name not in _PACKAGES}
@@ -73,8 +77,7 @@ def _own_session(master: str | None) -> dict[str, str]:
         "spark.jars.packages": ",".join(DELTA_PACKAGES),
         "spark.jars.excludes": ",".join(EXCLUDED_PACKAGES),
     }
-    if master is None or master.startswith("local"):
-        _choose_worker_python()
+    if _is_local(master):
         # One task for each processor: with Spark's 200, and Delta's 50, small tables take half a minute to write.
         tasks = str(os.cpu_count() or 1)
         chosen |= {
@@ -88,15 +91,25 @@ def _own_session(master: str | None) -> dict[str, str]:
     return chosen
 
 
-def _choose_worker_python() -> None:
+def _is_local(master: str | None) -> bool:
+    return master is None or master.startswith("local")
+
+
+def _choose_worker_python(*, is_local: bool) -> None:
     """Else tasks run in whatever Python comes first in the path, which may know nothing of korvet."""
-    script = str(_WORKER_PYTHON)
-    # What is inherited from a process that had chosen it too may have another path.
-    if os.environ.get("PYSPARK_PYTHON", script) != script:
+    given = os.environ.get("PYSPARK_PYTHON")
+    # One that was chosen here before, or by a process that this one was started by, is nobody's wish.
+    if given is not None and Path(given).name != _WORKER_PYTHON.name:
         return
+    if not is_local:
+        # It is on no other machine.
+        os.environ.pop("PYSPARK_PYTHON", None)
+        return
+    # A JVM that runs already does not tell it where Python is, unless it was started with that.
+    is_told = SparkContext._gateway is None or given == str(_WORKER_PYTHON)
     os.environ |= {
         # Where it was installed as a file that cannot be run, tasks merely start later.
-        "PYSPARK_PYTHON": script if os.access(script, os.X_OK) else sys.executable,
+        "PYSPARK_PYTHON": str(_WORKER_PYTHON) if is_told and os.access(_WORKER_PYTHON, os.X_OK) else sys.executable,
         "KORVET_WORKER_PYTHON": sys.executable,
         "KORVET_WORKER_PATH": os.environ.get("PYTHONPATH", ""),
     }

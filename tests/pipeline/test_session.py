@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import pyspark
+import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from korvet.pipeline import session
 from korvet.pipeline.broker import Broker
 from tests.support.broker import KorvetServer
 
@@ -20,6 +23,35 @@ def test_a_table_is_written_and_read(spark: SparkSession, tmp_path: Path) -> Non
 def test_workers_have_the_python_and_the_pyspark_of_the_driver(spark: SparkSession) -> None:
     told = spark.sparkContext.parallelize([0], 1).map(lambda _: (sys.executable, pyspark.__file__)).collect()
     assert told == [(sys.executable, pyspark.__file__)]
+
+
+SCRIPT = str(session._WORKER_PYTHON)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_local", "has_java", "chosen"),
+    [
+        (None, True, False, SCRIPT),
+        (SCRIPT, True, True, SCRIPT),
+        # Started by a process of another installation.
+        ("/elsewhere/worker_python.sh", True, False, SCRIPT),
+        # A JVM that the script's variables were never given to.
+        (None, True, True, sys.executable),
+        ("/usr/bin/python3", True, False, "/usr/bin/python3"),
+        ("/usr/bin/python3", False, False, "/usr/bin/python3"),
+        # Other machines do not have it.
+        (SCRIPT, False, True, None),
+        (None, False, False, None),
+    ],
+)
+def test_workers_python_is_the_users_or_one_that_works(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, is_local: bool, has_java: bool, chosen: str | None
+) -> None:
+    environment = {} if given is None else {"PYSPARK_PYTHON": given}
+    monkeypatch.setattr("os.environ", environment)
+    monkeypatch.setattr(SparkContext, "_gateway", object() if has_java else None)
+    session._choose_worker_python(is_local=is_local)
+    assert environment.get("PYSPARK_PYTHON") == chosen
 
 
 def test_the_stock_connector_reads_a_topic(spark: SparkSession, broker: KorvetServer) -> None:
