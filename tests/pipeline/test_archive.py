@@ -75,7 +75,15 @@ class Place:
         shutil.rmtree(self.lake.checkpoint(self.topic))
 
     def restore(self, table: str, version: int) -> None:
-        self.spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version}")
+        # To compile what a few rows go through takes longer than all else.
+        interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+        for name, value in interpreted.items():
+            self.spark.conf.set(name, value)
+        try:
+            self.spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version}")
+        finally:
+            for name in interpreted:
+                self.spark.conf.unset(name)
 
 
 @pytest.fixture
