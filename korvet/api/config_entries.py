@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from korvet.store.catalog import Catalog, Effective, Topic
-from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, GROUP_NAMES, TOPIC_CONFIGS
 from korvet.store.configs import Config, Source
 from korvet.store.group_types import GroupDescription
 
@@ -34,14 +34,18 @@ def cluster_entries(catalog: Catalog) -> list[Entry]:
     ]
 
 
-def group_entries(group: GroupDescription | None) -> list[Entry]:
-    """A group's names of its own; none for one that does not exist."""
-    if group is None:
-        return []
-    values = {"korvet.group.id": group.id, "korvet.group.locator": group.locator}
-    return [
-        _entry(config, [Effective(name=name, value=values[name], source=Source.GROUP)])
-        for name, config in GROUP_CONFIGS.items()
+def group_entries(catalog: Catalog, group_id: str, group: GroupDescription | None) -> list[Entry]:
+    """All configs of a group, which need not exist, and the names of its own that one has that does (ConfigHelper)."""
+    own = catalog.group_configs(group_id)
+    entries = []
+    for name, config in GROUP_CONFIGS.items():
+        source = Source.GROUP if name in own else Source.DEFAULT
+        value = own[name] if name in own else catalog.group_setting(group_id, name)
+        entries.append(_entry(config, [Effective(name=name, value=value, source=source)]))
+    names = {} if group is None else {"korvet.group.id": group.id, "korvet.group.locator": group.locator}
+    return entries + [
+        _entry(GROUP_NAMES[name], [Effective(name=name, value=value, source=Source.GROUP)])
+        for name, value in names.items()
     ]
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import UUID
 
 import structlog
@@ -24,7 +25,7 @@ from kio.static.primitive import i16
 
 from korvet.errors import KorvetError, StoreError, StoreFull, StoreUnavailable
 from korvet.store.client import Purpose, Store
-from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from korvet.store.configs import Config, Source
 from korvet.store.keys import Namespace
 from korvet.store.wakeup import Wakeups
@@ -32,8 +33,11 @@ from korvet.store.wakeup import Wakeups
 log = structlog.get_logger()
 
 _REFRESH_S = 30.0
+_GROUP: Final = "group:"
+"""Fields of the configs' hash that are a group's: this, its id percent-encoded, a colon and the config's name."""
 _UNKNOWN_VERSION = -1
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_NOTHING_SET: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,7 @@ class Catalog:
         self._static = static
         self._version = _UNKNOWN_VERSION
         self._cluster_configs: Mapping[str, str] = _NOTHING
+        self._group_configs: Mapping[str, Mapping[str, str]] = _NOTHING_SET
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._deleting: list[Topic] = []
@@ -141,11 +146,16 @@ class Catalog:
         _, version, cluster_id, topics, configs = reply
         self.cluster_id = cluster_id.decode() or self.cluster_id
         if version != asked:
-            self._cluster_configs = {name.decode(): value.decode() for name, value in _pairs(configs)}
+            self._cluster_configs, self._group_configs = _sorted_configs(configs)
             self._replace_topics(topics)
             self._effective.clear()
             self.generation += 1
             self._version = version
+
+    @property
+    def version(self) -> int:
+        """The version that was last read; -1 where none was, or history may have gone back since; no I/O."""
+        return self._version
 
     def topic(self, name: str) -> Topic | None:
         """The topic of this name as last read; no I/O."""
@@ -224,6 +234,18 @@ class Catalog:
         """What is set for all brokers, as last read; no I/O."""
         return self._cluster_configs
 
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """What is set for a group, whether or not it exists, as last read; no I/O."""
+        return self._group_configs.get(quote(group_id, safe=""), _NOTHING)
+
+    def group_setting(self, group_id: str, name: str) -> str:
+        """A group config's effective value: the group's own, else the broker's.
+
+        :raises KeyError: when korvet knows no config of that name.
+        """
+        own = self._group_configs and self.group_configs(group_id).get(name)
+        return own.strip() if own else self.setting(None, GROUP_CONFIGS[name].synonym or name)
+
     # ------------------------------------------------------------------ changes
 
     async def create(
@@ -257,7 +279,19 @@ class Catalog:
 
     async def configure_cluster(self, change: ConfigChange) -> ErrorCode:
         """Change the cluster-wide configs."""
+        if change.replace:
+            # What lies beside them is the groups'.
+            change = ConfigChange(set=change.set, delete=self._cluster_configs.keys() - change.set.keys())
         return _code_of(await self._change("korvet_catalog_configure", change.as_json()))
+
+    async def configure_group(self, group_id: str, change: ConfigChange) -> ErrorCode:
+        """Change a group's own configs; it need not exist."""
+        prefix = f"{_GROUP}{quote(group_id, safe='')}:"
+        delete = self.group_configs(group_id).keys() - change.set.keys() if change.replace else change.delete
+        own = ConfigChange(
+            set={prefix + name: value for name, value in change.set.items()}, delete=[prefix + name for name in delete]
+        )
+        return _code_of(await self._change("korvet_catalog_configure", own.as_json()))
 
     async def _change(self, function: str, *args: str | int) -> Sequence[Any]:
         # The read is queued behind the change, so one round trip does both.
@@ -280,6 +314,20 @@ def _code_of(reply: Sequence[Any]) -> ErrorCode:
 def _topic_of(name: str, reply: Sequence[Any]) -> tuple[ErrorCode, Topic | None]:
     code = _code_of(reply)
     return code, parse_topic(name.encode(), reply[1]) if code is ErrorCode.none else None
+
+
+def _sorted_configs(flat: Sequence[bytes]) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]:
+    """The cluster's configs, and the groups' by their ids as they are written."""
+    cluster: dict[str, str] = {}
+    groups: dict[str, dict[str, str]] = {}
+    for field, value in _pairs(flat):
+        name = field.decode()
+        if name.startswith(_GROUP):
+            group_id, _, config = name.removeprefix(_GROUP).partition(":")
+            groups.setdefault(group_id, {})[config] = value.decode()
+        else:
+            cluster[name] = value.decode()
+    return cluster, groups
 
 
 def parse_topic(name: bytes, text: bytes) -> Topic:

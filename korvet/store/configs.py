@@ -231,3 +231,33 @@ def _conflict(configs: Mapping[str, str | None], known: Mapping[str, Config]) ->
     if least > most:
         return f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
     return None
+
+
+def group_problem(
+    configs: Mapping[str, str | None], known: Mapping[str, Config], broker: Callable[[str], str]
+) -> str | None:
+    """Why these cannot be a group's configs, or None where they can.
+
+    ``configs`` are all that the group would have of its own; ``known`` is the table of group configs; ``broker`` tells
+    what a broker config is. Source: ControllerConfigurationValidator.validate, GroupConfig.validate.
+    """
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        return f"Null value not supported for group configs: {','.join(nulls)}"
+    for name, value in configs.items():
+        if name not in known:
+            return f"Unknown group config name: {name}"
+        why = problem(known[name], value or "")
+        if why is not None:
+            return why
+    values = {name: int(configs.get(name) or config.default or "0") for name, config in known.items()}
+    for name in _GROUP_ORDER:
+        for end, goes_too_far, words in (("min", int.__lt__, "greater"), ("max", int.__gt__, "less")):
+            bound = name.replace("consumer.", f"group.consumer.{end}.", 1)
+            if goes_too_far(values[name], int(broker(bound))):
+                return f"{name} must be {words} than or equal to {bound}"
+    interval, session = _GROUP_ORDER
+    return f"{session} must be greater than {interval}" if values[session] <= values[interval] else None
+
+
+_GROUP_ORDER = ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
