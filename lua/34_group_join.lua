@@ -256,6 +256,11 @@ function group.join(keys, args)
   end
   local g = group.open(keys)
   group.advance(g, args[1])
+  if group.is_consumer(g) and not group.is(g, 'Empty') then
+    return group.consumer.join(g, request)
+  elseif group.is_consumer(g) then
+    group.consumer.finish(g)
+  end
   local outcome, id = group.admit(g, request)
   group.settle(g)
   group.save(g)
@@ -299,6 +304,9 @@ function group.await(keys, args)
   group.expect(keys, args, 'await', 3, 2)
   local g = group.open(keys)
   group.advance(g, args[1])
+  if group.is_consumer(g) then
+    return group.consumer.await(g, args)
+  end
   local refusals, answers = {}, {}
   for at = 2, #args - 1, 2 do
     refusals[at] = group.stay(g, args[at], args[at + 1])
