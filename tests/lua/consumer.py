@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.lua.group import NONE, RETENTION_S, Group, named, plain
@@ -146,8 +146,8 @@ class ConsumerGroup(Group):
     def retarget(self) -> None:
         """What a front-end does for `target`; members that ``targets`` does not name have an empty one."""
         snapshot = self.snapshot()
-        targets = {member["member_id"]: "" for member in snapshot["members"]}
-        assert self.assign(snapshot, {**targets, **self.targets})[0] == NONE
+        ids = [member["member_id"] for member in snapshot["members"]]
+        assert self.assign(snapshot, {member: self.targets.get(member, "") for member in ids})[0] == NONE
 
     def lines(self, snapshot: Mapping[str, Any]) -> str:
         """The topics that the members of a snapshot subscribe to; a regular expression is one for all."""
@@ -194,8 +194,3 @@ def of(**topics: Sequence[int]) -> str:
     """An assignment as text: partitions by the topics' names."""
     ids = sorted((TOPICS[name][0], partitions) for name, partitions in topics.items() if partitions)
     return " ".join(f"{topic_id}:{','.join(map(str, partitions))}" for topic_id, partitions in ids)
-
-
-def driver(group: Group, set_clock: Callable[[float], None]) -> ConsumerGroup:
-    """The same group, driven by the consumer protocol."""
-    return ConsumerGroup(group.server, set_clock)

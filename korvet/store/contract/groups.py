@@ -283,6 +283,15 @@ GROUP_FUNCTIONS = (
         reply="{code, generation, target_epoch}, of the group as it is by then",
         allow_oom=True,
     ),
+    Function(
+        name="korvet_group_check_fetch",
+        description="whether a member may read offsets of its group in an epoch",
+        keys=GROUP_KEYS,
+        args=("outages", "member_id", "member_epoch"),
+        reply="code; NONE for a group that does not speak the consumer protocol",
+        read_only=True,
+        allow_oom=True,
+    ),
 )
 
 READER_FUNCTIONS = (
