@@ -30,7 +30,7 @@ local group = {
     { 'synced', true }, { 'assigned', true }, { 'rebalance_timeout', true }, { 'session_timeout', true },
     { 'join_deadline', true }, { 'sync_deadline', true }, { 'next_due', true }, { 'retention', true },
     { 'expires_at', true }, { 'transactions', true }, { 'type' }, { 'target_epoch', true }, { 'settled', true },
-    { 'consumers', true }, { 'assignor' }, { 'catalog_version' },
+    { 'consumers', true }, { 'assignor' }, { 'catalog_version' }, { 'policy' }, { 'max_size', true },
   },
   -- How long the keys outlive expires_at: only a backstop, for the group is gone by then to everyone who asks.
   BACKSTOP = 86400000,

@@ -230,7 +230,8 @@ end
 -- ARGV[18..] protocols: name, metadata, ... the preferred one first
 -- Returns {code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, protocol,
 -- leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: ready | parked (call
--- group_await after wait_ms or a wake-up)
+-- group_await after wait_ms or a wake-up) | target (of a group of the consumer protocol: bring the target up to date,
+-- call again with the same arguments)
 -- Codes: LATE, UNINDEXED, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
 -- INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID
 -- Source: GroupMetadataManager.classicGroupJoinToClassicGroup, KIP-345, KIP-394, KIP-814
@@ -299,7 +300,7 @@ end
 -- ARGV[1] outages: `served_until from-to ...` or ''
 -- ARGV[2..] members: member_id, instance_id or '', ...
 -- Returns [the same as group_join, ...], one for each
--- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+-- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS (the group speaks the consumer protocol by now)
 function group.await(keys, args)
   group.expect(keys, args, 'await', 3, 2)
   local g = group.open(keys)

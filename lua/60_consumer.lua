@@ -4,9 +4,10 @@
 -- change of members, subscriptions or topics raises; target_epoch, the group epoch that the target assignment was made
 -- for; assignor, who made it; state, state_since; settled, how many members have all of their target; consumers, how
 -- many speak the consumer protocol (the others are classic); topics, a line `name topic_id partitions` for each topic
--- that somebody subscribes to, sorted by name, as of catalog_version; id, locator, retention, expires_at, next_due and
--- transactions as in a classic group. Further fields: `topic_id:partition` -> the member that owns it, which is at most
--- one because it is one field; `target:` and a member id -> its target assignment.
+-- that somebody subscribes to, sorted by name, as of catalog_version; policy, the migration policy that the last join
+-- told, and max_size, the most members of a classic group; id, locator, retention, expires_at, next_due, protocols (of
+-- the classic members) and transactions as in a classic group. Further fields: `topic_id:partition` -> the member that
+-- owns it, which is at most one because it is one field; `target:` and a member id -> its target assignment.
 --
 -- An assignment is a text everywhere, `topic_id:partition,partition topic_id:partition`: topics by id, partitions
 -- ascending, '' for none.
@@ -115,7 +116,9 @@ function consumer.count(g, member, step)
   if consumer.is_settled(g, member) then
     group.set(g, 'settled', g.fields.settled + step)
   end
-  if not member.classic then
+  if member.classic then
+    group.count_protocols(g, { protocols = member.classic }, step)
+  else
     group.set(g, 'consumers', g.fields.consumers + step)
   end
 end
@@ -248,7 +251,9 @@ end
 
 -- A group without members becomes a classic one. Source: GroupMetadataManager.maybeDeleteEmptyConsumerGroup
 function consumer.finish(g)
-  for _, name in ipairs({ 'type', 'target_epoch', 'settled', 'consumers', 'assignor', 'catalog_version' }) do
+  for _, name in ipairs({
+    'type', 'target_epoch', 'settled', 'consumers', 'assignor', 'catalog_version', 'policy', 'max_size',
+  }) do
     group.set(g, name, nil)
   end
   g.places.topics = false

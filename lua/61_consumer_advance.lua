@@ -10,6 +10,9 @@ end
 
 -- Take members out, and raise the group epoch once. Source: GroupMetadataManager.consumerGroupFenceMembers
 function consumer.fence(g, ids)
+  if consumer.downgrade_without(g, ids) then
+    return
+  end
   for _, id in ipairs(ids) do
     consumer.remove(g, id)
   end
@@ -37,5 +40,7 @@ function consumer.advance(g)
     end
   end
   consumer.fence(g, gone)
-  consumer.note_state(g)
+  if group.is_consumer(g) then
+    consumer.note_state(g)
+  end
 end

@@ -105,10 +105,19 @@ function consumer.identity_refusal(g, id, instance_id)
   end
 end
 
--- Why a member may not join. Who repeats its join is the same member.
+-- Why a member may not join. Who repeats its join is the same member, and stays what it was, static or not.
 -- Source: GroupMetadataManager.throwIfInstanceIdIsUnreleased
 function consumer.join_refusal(g, request)
   local id, instance_id = request.member_id, request.instance_id
+  local member = instance_id ~= '' and group.member(g, id)
+  if member and member.instance_id ~= instance_id then
+    local used = member.instance_id == '' and 'dynamic member.'
+      or 'static member with instance id ' .. member.instance_id .. '.'
+    return code.INVALID_REQUEST, string.format(
+      'Member %s with instance id %s cannot join the group because the member id is already used by a %s',
+      id, instance_id, used
+    )
+  end
   local holder = instance_id ~= '' and group.static_member(g, instance_id)
   local other = holder and holder ~= id and group.member(g, holder)
   if other and other.epoch ~= consumer.AWAY and not other.classic then
@@ -193,6 +202,9 @@ function consumer.update(g, request)
   if request.rebalance_timeout >= 0 then
     changes.rebalance_timeout = request.rebalance_timeout
   end
+  if member.classic then
+    changes.revoke_by = false
+  end
   local updated = consumer.with(member, changes)
   if updated.instance_id ~= '' then
     g.static[updated.instance_id] = id
@@ -200,6 +212,7 @@ function consumer.update(g, request)
   end
   consumer.put(g, id, updated)
   group.set(g, 'retention', request.retention)
+  group.set(g, 'policy', request.policy)
   if g.fields.generation == 0 or updated.regex ~= member.regex or not group.same(updated.names, member.names) then
     consumer.raise(g)
   end
@@ -292,7 +305,7 @@ end
 -- 'topics', name, ...}: call again with these topics. why is Kafka's message with {group} in the place of the group's
 -- id, or ''
 -- Codes: LATE, UNINDEXED, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
--- UNRELEASED_INSTANCE_ID, FENCED_MEMBER_EPOCH
+-- UNRELEASED_INSTANCE_ID, FENCED_MEMBER_EPOCH, INVALID_REQUEST (a member id with another instance id)
 -- Source: GroupMetadataManager.consumerGroupHeartbeat
 function consumer.consume(keys, args)
   group.expect(keys, args, 'consume', 24, 1)
