@@ -210,11 +210,11 @@ def kill_redis(scene: Scene) -> Outcome:
 
 
 def die_silently(scene: Scene) -> Outcome:
-    """Half of one group and all of another one die; what is left behind has to go without them."""
+    """Half of two groups and all of another one die; what is left behind has to go without them."""
     load = scene.load
-    halved, emptied = "eager", "aio"
-    half, *_ = load.processes(halved)
-    gone = [(halved, half), *((emptied, process) for process in load.processes(emptied))]
+    halved, emptied = ("eager", "uniform"), "aio"
+    gone = [(name, load.processes(name)[0]) for name in halved]
+    gone += [(emptied, process) for process in load.processes(emptied)]
     for group, process in gone:
         load.take_away(group, process, crash=True)
     began = time.monotonic()
@@ -224,9 +224,8 @@ def die_silently(scene: Scene) -> Outcome:
     halved_s = time.monotonic() - began
     for group, process in gone:
         load.add_members(group, process.names)
-    did = (
-        f"6 members killed: {emptied} is empty after {emptied_s:.1f} s, {halved} goes on with 2 after {halved_s:.1f} s"
-    )
+    others = " and ".join(halved)
+    did = f"8 members killed: {emptied} is empty after {emptied_s:.1f} s, {others} go on with 2 after {halved_s:.1f} s"
     return Outcome(did=did)
 
 
@@ -266,7 +265,7 @@ FAULTS: Final = (
     Fault(name="redis", topology="single", act=kill_redis, keeps=_every_group),
     Fault(
         name="silent", topology="single", act=die_silently,
-        keeps=lambda load: [name for name in load.groups if name not in ("eager", "aio")],
+        keeps=lambda load: [name for name in load.groups if name not in ("eager", "aio", "uniform")],
     ),
     Fault(name="sentinel", topology="sentinel", act=fail_over, keeps=_every_group),
     Fault(name="slots", topology="cluster", act=move_slots, keeps=_every_group),
