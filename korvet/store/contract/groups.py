@@ -43,8 +43,8 @@ GROUP_FUNCTIONS = (
         ),
         reply="{code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, "
         "protocol, leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: "
-        "ready | parked (call group_await after wait_ms or a wake-up) | target (of a group of the consumer protocol: bring "
-        "the target up to date, call again with the same arguments)",
+        "ready | parked (call group_await after wait_ms or a wake-up) | target (of a group of the consumer protocol: "
+        "bring the target up to date, call again with the same arguments)",
         allow_oom=True,
     ),
     Function(
