@@ -2,7 +2,7 @@
 
 - 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
 
-A broker's configs are the cluster's. A group has also the names that korvet gave it (GROUP_NAMES). Korvet has no
+A broker's configs are the cluster's. A group has also what korvet tells of it (GROUP_FACTS). Korvet has no
 configs of broker loggers and client metrics: asking for these is answered with INVALID_REQUEST for the resource.
 
 Source: kafka.server.ConfigHelper.describeConfigs.

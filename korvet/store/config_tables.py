@@ -11,8 +11,8 @@ kinds of them:
 Broker configs are one set for the whole cluster, because every front-end serves every request. Listed are those that
 act, those that stand in for a topic's config, and those that describe what korvet does (read-only).
 
-Group configs are those of Kafka 4.1's GroupConfig for consumer groups, whose defaults the broker's configs are, and the
-names that korvet gave a group, where Kafka's clients can read them.
+Group configs are those of Kafka 4.1's GroupConfig for consumer groups, whose defaults the broker's configs are. Beside
+them is what korvet alone tells of a group, where Kafka's clients can read it.
 """
 
 from __future__ import annotations
@@ -524,7 +524,7 @@ GROUP_CONFIGS: Final = _table(
 )
 """What can be set for a group; of the consumer protocol only it acts. The synonym is the broker's default."""
 
-GROUP_NAMES: Final = _table(
+GROUP_FACTS: Final = _table(
     [
         Config(
             name="korvet.group.id",
@@ -538,6 +538,14 @@ GROUP_NAMES: Final = _table(
             kind=_STRING,
             default=None,
             documentation="The group as a resource: <namespace>/consumer-groups/<group>.",
+            read_only=True,
+        ),
+        Config(
+            name="korvet.group.waits",
+            kind=_STRING,
+            default=None,
+            documentation="Why a group of the consumer protocol is not Stable yet: who has to give up what, and who "
+            "waits for it, with semicolons between.",
             read_only=True,
         ),
     ]

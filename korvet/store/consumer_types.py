@@ -92,15 +92,11 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerDescription:
-    """A group of this protocol as an administrator sees it; ``unsettled`` says in words what it waits for, or is ''.
-
-    ``assignor`` is that of the last target, '' before the first one.
-    """
+    """A group of this protocol as an administrator sees it; ``assignor`` is that of the last target, '' before one."""
 
     epoch: int
     target_epoch: int
     assignor: str
-    unsettled: str
     members: Sequence[ConsumerMember]
 
 

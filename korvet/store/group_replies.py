@@ -74,7 +74,6 @@ def _consumer_described(found: Mapping[str, Any]) -> ConsumerDescription:
         epoch=found["generation"],
         target_epoch=found["target_epoch"],
         assignor=text(found["assignor"]),
-        unsettled=text(found["unsettled"]),
         members=[_consumer_member(named((0, *told))) for told in found["members"]],
     )
 

@@ -147,6 +147,12 @@ def test_heartbeats_to_nowhere_are_refused_in_kafkas_words(broker: KorvetServer)
     )
 
 
+def test_the_protocol_is_announced_as_a_finalized_feature(broker: KorvetServer) -> None:
+    answer = ask(broker.port, "api_versions", 4, client_software_name="a", client_software_version="1")
+    assert {"name": "group.version", "min_version": 0, "max_version": 1} in answer["supported_features"]
+    assert {"name": "group.version", "min_version_level": 1, "max_version_level": 1} in answer["finalized_features"]
+
+
 # ------------------------------------------------------------------ members
 
 
