@@ -25,10 +25,9 @@ function consumer.beat(keys, args)
     return nil
   end
   local call, id, epoch = redis.call, args[5], args[6]
-  local fields = call('HMGET', keys[1], 'type', 'generation', 'target_epoch', 'catalog_version', 'next_due')
+  local fields = call('HMGET', keys[1], 'generation', 'target_epoch', 'catalog_version', 'next_due')
   local now = value.now_ms()
-  if fields[1] ~= 'consumer' or fields[2] ~= epoch or fields[3] ~= epoch or fields[4] ~= args[4]
-    or now >= (tonumber(fields[5]) or 0) then
+  if fields[1] ~= epoch or fields[2] ~= epoch or fields[3] ~= args[4] or now >= (tonumber(fields[4]) or 0) then
     return nil
   end
   local record = call('HGET', keys[2], id)

@@ -18,6 +18,7 @@ from tests.lua.consumer import (
 from tests.lua.group import (
     GROUP_ID_NOT_FOUND,
     LATE,
+    NON_EMPTY_GROUP,
     NONE,
     RETENTION_S,
     UNINDEXED,
@@ -306,3 +307,16 @@ def test_same_names_in_another_order_are_no_change(consumers: ConsumerGroup, nam
     single(consumers)
     assert consumers.beat("a", 1, *names).epoch == 1
     assert consumers.epochs == (1, 1)
+
+
+def test_redis_groups_of_a_consumer_group_go_before_it_is_deleted(consumers: ConsumerGroup) -> None:
+    single(consumers)
+    place = ("foo:0", "aa")
+    keys = [consumers.attached]
+    assert consumers.server.fcall("korvet_group_attach", 6, *consumers.keys, *keys, "", *place) == [NONE, 0, [b""]]
+    assert consumers.read("attached", keys=keys) == [NON_EMPTY_GROUP, []]
+    consumers.part("a")
+    assert consumers.read("attached", keys=keys) == [NONE, [b"foo:0", b"aa"]]
+    assert consumers.delete() == RETRY
+    assert consumers.call("delete", "any", *place, keys=keys) == NONE
+    assert consumers.exists() == []
