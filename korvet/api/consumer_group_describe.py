@@ -62,12 +62,13 @@ def _without_group(group_id: str, code: int, message: str | None) -> dict[str, A
 
 def _fields(ctx: Context, group: GroupDescription) -> dict[str, Any]:
     assert group.consumer is not None
+    consumers = ctx.frontend.groups.consumers
     return {
         "error_code": 0,
         "group_state": group.state,
         "group_epoch": group.consumer.epoch,
         "assignment_epoch": group.consumer.target_epoch,
-        "assignor_name": group.consumer.assignor or ctx.frontend.groups.consumers.assignors()[0],
+        "assignor_name": consumers.assignor_of(member.assignor for member in group.consumer.members),
         "members": [_member(ctx.frontend.catalog, member) for member in group.consumer.members],
     }
 

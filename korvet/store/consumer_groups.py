@@ -9,7 +9,7 @@ Sources: KIP-848, GroupMetadataManager.consumerGroupHeartbeat, TargetAssignmentB
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -59,6 +59,11 @@ class ConsumerGroups:
     def assignors(self) -> tuple[str, ...]:
         """The assignors that members may ask for; the first one is the default."""
         return split(self._catalog.setting(None, "group.consumer.assignors"))
+
+    def assignor_of(self, asked: Iterable[str | None]) -> str:
+        """The one that most members ask for, else the default."""
+        names = [name for name in asked if name is not None]
+        return preferred(names) if names else self.assignors()[0]
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """How often a group's members are to send heartbeats."""
@@ -156,8 +161,7 @@ class ConsumerGroups:
             return
         version = self._catalog.version
         subscribed = self._subscriptions.resolved((one.id, one.names, one.regex) for one in snapshot.members)
-        asked = [one.assignor for one in snapshot.members if one.assignor is not None]
-        assignor = preferred(asked) if asked else self.assignors()[0]
+        assignor = self.assignor_of(one.assignor for one in snapshot.members)
         targets: Mapping[str, Assignment] = {}
         if snapshot.target_epoch < snapshot.epoch or snapshot.topics != subscribed.text:
             compute = partial(targets_of, snapshot, subscribed, assignor)

@@ -70,8 +70,8 @@ class Snapshot:
 class ConsumerMember:
     """A member as an administrator sees it.
 
-    ``owned`` is what it reads, ``revoking`` what it is still to give up, ``target`` what it is to have in the end;
-    ``is_classic`` says that it speaks the classic protocol.
+    A regex of '' is none. ``owned`` is what it reads, ``revoking`` what it is still to give up, ``target`` what it is
+    to have in the end; ``is_classic`` says that it speaks the classic protocol.
     """
 
     id: str
@@ -82,8 +82,9 @@ class ConsumerMember:
     epoch: int
     previous_epoch: int
     state: str
+    assignor: str | None
     names: Sequence[str]
-    regex: str | None
+    regex: str
     owned: Assignment
     revoking: Assignment
     target: Assignment
@@ -92,11 +93,10 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerDescription:
-    """A group of this protocol as an administrator sees it; ``assignor`` is that of the last target, '' before one."""
+    """A group of this protocol as an administrator sees it."""
 
     epoch: int
     target_epoch: int
-    assignor: str
     members: Sequence[ConsumerMember]
 
 

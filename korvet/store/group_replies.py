@@ -73,7 +73,6 @@ def _consumer_described(found: Mapping[str, Any]) -> ConsumerDescription:
     return ConsumerDescription(
         epoch=found["generation"],
         target_epoch=found["target_epoch"],
-        assignor=text(found["assignor"]),
         members=[_consumer_member(named((0, *told))) for told in found["members"]],
     )
 
@@ -88,8 +87,9 @@ def _consumer_member(of: Mapping[str, Any]) -> ConsumerMember:
         epoch=of["member_epoch"],
         previous_epoch=of["previous_epoch"],
         state=text(of["member_state"]),
+        assignor=text(of["assignor"]) or None,
         names=[text(name) for name in of["topics"]],
-        regex=text(of["regex"]) or None,
+        regex=text(of["regex"]),
         owned=parse_assignment(text(of["owned"])),
         revoking=parse_assignment(text(of["revoking"])),
         target=parse_assignment(text(of["target"])),

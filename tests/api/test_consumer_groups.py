@@ -9,8 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from tests.api.consumers import Member, beat, described, places, settled, topic_id
-from tests.api.groups import commit, committed, deleted, stable
+from korvet.wire.assignment import assigned_places
+from tests.api.consumers import Member, Partitions, beat, described, places, settled, topic_id
+from tests.api.groups import commit, committed, deleted, entered, heartbeat, join, stable, sync
 from tests.api.groups import described as classic_described
 from tests.api.raw import ask, create_topics, created, unique
 from tests.api.rdkafka import until
@@ -248,6 +249,9 @@ def test_a_group_uses_the_assignor_that_its_members_ask_for(broker: KorvetServer
     for member in members:
         member.join()
     assert sorted([sorted(map(len, owned.values())) for owned in after_heartbeats(*members)]) == [[1, 1], [2, 2]]
+    for member in members:
+        member.beat(server_assignor="uniform")
+    assert described(broker.port, group)["assignor_name"] == "uniform"
 
 
 def test_a_member_that_is_silent_is_given_up_after_the_groups_session_timeout() -> None:
@@ -363,7 +367,7 @@ def test_a_group_is_described_with_what_members_have_and_are_to_have(broker: Kor
     one, two = group_["members"]
     assert (one["member_id"], one["instance_id"], one["rack_id"], one["member_epoch"]) == ("a", "i", "r", 1)
     assert (one["client_id"], one["client_host"], one["member_type"]) == ("oracle", "/127.0.0.1", 1)
-    assert (one["subscribed_topic_names"], one["subscribed_topic_regex"]) == ([topic], None)
+    assert (one["subscribed_topic_names"], one["subscribed_topic_regex"]) == ([topic], "")
     assert (two["subscribed_topic_names"], two["subscribed_topic_regex"]) == ([], f"{topic}|x")
     assert (places(one["assignment"]), places(two["assignment"])) == ({topic: [0, 1]}, {})
     targets = [places(member["target_assignment"])[topic] for member in (one, two)]
@@ -482,3 +486,93 @@ def test_offsets_are_fetched_in_the_members_epoch(broker: KorvetServer) -> None:
     assert ask(
         broker.port, "offset_fetch", 9, groups=[{"group_id": unique("g"), "topics": None, "member_id": "m"}]
     )["groups"][0]["error_code"] == "NONE"  # fmt: skip
+
+
+# ------------------------------------------------------------------ both protocols in one group
+
+
+def subscription(*topics: str) -> list[dict[str, Any]]:
+    """The protocols of a classic member that subscribes to topics: ConsumerProtocolSubscription, version 0."""
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    metadata = (0).to_bytes(2, "big") + len(topics).to_bytes(4, "big") + names + (-1).to_bytes(4, "big", signed=True)
+    return [{"name": "range", "metadata": metadata}]
+
+
+def assigned(port: int, group: str, member: str, generation: int) -> tuple[str, Partitions]:
+    """The code of a classic member's sync, and its assignment."""
+    answer = sync(port, group, member, generation)
+    found: Partitions = {}
+    for topic, partition in assigned_places(answer["assignment"]):
+        found.setdefault(topic, []).append(partition)
+    return answer["error_code"], found
+
+
+def test_a_group_goes_over_to_the_consumer_protocol_and_back(broker: KorvetServer) -> None:
+    topic, group = created(broker.port, partitions=2), unique("g")
+    protocols = subscription(topic)
+    classic = entered(broker.port, group, protocols=protocols)["member_id"]
+    everything = b"\0\0\0\0\0\1" + len(topic).to_bytes(2, "big") + topic.encode()
+    everything += (2).to_bytes(4, "big") + bytes(4) + (1).to_bytes(4, "big") + (-1).to_bytes(4, "big", signed=True)
+    assert sync(broker.port, group, classic, 1, {classic: everything})["error_code"] == "NONE"
+
+    consumer = Member(broker.port, group, subscribed_topic_names=[topic])
+    assert consumer.join()["error_code"] == "NONE"
+    assert consumer.owned == {}
+    types = {member["member_id"]: member["member_type"] for member in described(broker.port, group)["members"]}
+    assert types == {classic: 0, consumer.id: 1}
+    assert heartbeat(broker.port, group, classic, 1) == "REBALANCE_IN_PROGRESS"
+    joined = join(broker.port, group, classic, protocols=subscription(topic))
+    assert joined["error_code"] == "NONE", joined
+    code, kept = assigned(broker.port, group, classic, joined["generation_id"])
+    assert (code, len(kept[topic])) == ("NONE", 1)
+    settled_with(broker, consumer, classic, topic)
+    assert sorted(kept[topic] + consumer.owned[topic_id(broker.port, topic)]) == [0, 1]
+    assert listed_type(broker.port, group) == "consumer"
+
+    consumer.leave()
+    assert listed_type(broker.port, group) == "classic"
+    again = join(broker.port, group, classic, protocols=protocols)
+    assert (again["error_code"], again["leader"]) == ("NONE", classic)
+    assert sync(broker.port, group, classic, again["generation_id"], {classic: everything})["assignment"] == everything
+
+
+def settled_with(broker: KorvetServer, consumer: Member, classic: str, topic: str) -> None:
+    """Have the member of the consumer protocol get its one partition, the classic one follow where it is told to."""
+    for _ in range(ROUNDS):
+        assert consumer.beat()["error_code"] == "NONE"
+        epoch = next(
+            member["member_epoch"]
+            for member in described(broker.port, consumer.group)["members"]
+            if member["member_id"] == classic
+        )
+        if heartbeat(broker.port, consumer.group, classic, epoch) == "REBALANCE_IN_PROGRESS":
+            joined = join(broker.port, consumer.group, classic, protocols=subscription(topic))
+            assert assigned(broker.port, consumer.group, classic, joined["generation_id"])[0] == "NONE"
+        if described(broker.port, consumer.group)["group_state"] == "Stable":
+            return
+    raise AssertionError(described(broker.port, consumer.group))
+
+
+def listed_type(port: int, group: str) -> str:
+    groups = ask(port, "list_groups", 5, states_filter=[], types_filter=[])["groups"]
+    return next(str(found["group_type"]) for found in groups if found["group_id"] == group)
+
+
+def test_a_classic_member_joins_a_group_of_the_consumer_protocol(broker: KorvetServer) -> None:
+    """Its join has a target made that counts it in."""
+    topic, group = created(broker.port, partitions=2), unique("g")
+    consumer = Member(broker.port, group, subscribed_topic_names=[topic])
+    consumer.join()
+    joined = entered(broker.port, group, protocols=subscription(topic))
+    assert (joined["error_code"], joined["protocol_name"], joined["leader"]) == ("NONE", "range", "")
+    assert assigned(broker.port, group, joined["member_id"], joined["generation_id"]) == ("NONE", {})
+    settled_with(broker, consumer, joined["member_id"], topic)
+    (one, two) = (places(member["assignment"])[topic] for member in described(broker.port, group)["members"])
+    assert sorted(one + two) == [0, 1]
+
+
+def test_a_group_stays_what_it_is_where_the_policy_says_so() -> None:
+    with running_broker(broker={"group.consumer.migration.policy": "disabled"}) as broker:
+        classic, topic = unique("g"), created(broker.port)
+        assert entered(broker.port, classic, protocols=subscription(topic))["error_code"] == "NONE"
+        assert Member(broker.port, classic).join()["error_code"] == "GROUP_ID_NOT_FOUND"

@@ -260,8 +260,9 @@ def member(
         epoch=epoch,
         previous_epoch=0,
         state="",
+        assignor=None,
         names=(),
-        regex=None,
+        regex="",
         owned=owned,
         revoking=revoking or {},
         target=target,
@@ -270,7 +271,7 @@ def member(
 
 
 def told(*members: ConsumerMember, epoch: int = 2, target_epoch: int = 2) -> list[str]:
-    group = ConsumerDescription(epoch=epoch, target_epoch=target_epoch, assignor="", members=members)
+    group = ConsumerDescription(epoch=epoch, target_epoch=target_epoch, members=members)
     return waits(group, lambda id: "ab"[id.int - 1])
 
 
