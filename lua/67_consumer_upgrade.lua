@@ -101,17 +101,6 @@ function consumer.upgrade_members(g, all, topics)
   end
 end
 
--- Ids that were handed out and are yet to join; a consumer group takes any id.
-function consumer.drop_pending(g)
-  local ids = g.pending > 0 and redis.call('ZRANGE', g.keys[3], 0, -1) or {}
-  for _, id in ipairs(ids) do
-    if not group.member(g, id) then
-      g.deadlines[id] = false
-    end
-  end
-  g.pending = 0
-end
-
 -- Of some topics' lines those that members subscribe to.
 function consumer.subscribed_lines(all, topics)
   local names, lines = {}, {}
@@ -130,12 +119,11 @@ end
 
 function consumer.convert(g, all, request)
   local topics = consumer.topics_by_name(request.topics)
-  consumer.drop_pending(g)
-  consumer.upgrade_members(g, all, topics)
   for _, name in ipairs(consumer.CLASSIC_FIELDS) do
     group.set(g, name, nil)
   end
   consumer.begin(g)
+  consumer.upgrade_members(g, all, topics)
   group.set(g, 'settled', g.size)
   group.set(g, 'state', 'Stable')
   group.set(g, 'state_since', g.now)

@@ -165,10 +165,11 @@ def test_heartbeat_with_an_epoch_upgrades_nothing(shared: SharedGroup) -> None:
 
 
 def test_id_that_was_handed_out_may_still_join(shared: SharedGroup) -> None:
-    shared.stable_classic({"foo": [0]})
+    (one,) = shared.stable_classic({"foo": [0]})
     pending = shared.known(protocols=shared.says())
     shared.enter("new")
     assert shared.server.zscore(shared.keys[2], pending) is None
+    assert shared.member(one).session_ends_in_ms == 10_000
     assert shared.classic(pending).status == "ready"
 
 
