@@ -12,6 +12,7 @@ import pytest
 from korvet.errors import StoreUnavailable
 from korvet.store.assignors import Assignment
 from korvet.store.catalog import Catalog
+from korvet.store.client import Purpose
 from korvet.store.consumer_types import (
     ConsumerDescription,
     ConsumerMember,
@@ -21,6 +22,7 @@ from korvet.store.consumer_types import (
     parse_assignment,
 )
 from korvet.store.consumer_waits import waits
+from korvet.store.group_sweep import sweep
 from korvet.store.groups import Groups
 from korvet.store.outages import Outages
 from korvet.store.subscriptions import Subscriptions, regex_problem
@@ -196,6 +198,29 @@ async def test_a_front_end_that_knows_an_older_catalog_reads_it_first(one: Front
     answer = await elsewhere.consumers.heartbeat(request(group_id, "a", epoch))
     assert (answer.code, answer.member_epoch, answer.assignment) == (0, epoch, None)
     assert [list(member.owned.values()) for member in await members(groups, group_id)] == [[(0,)]]
+
+
+# ------------------------------------------------------------------ groups that nobody looks after
+
+
+async def test_group_whose_members_died_becomes_empty_and_expires(one: Front, groups: Groups) -> None:
+    group_id = new_group()
+    await groups.consumers.heartbeat(request(group_id, "m"))
+    keys = NAMESPACE.group(group_id)
+
+    async def call(key: str, command: str, *args: str | int) -> Any:
+        return await one.store.call(Purpose.COORDINATE, key, command, key, *args)
+
+    assert await groups.neglected() == (set(), set())
+    assert await call(keys.sessions, "ZADD", 1, "m") == 0
+    assert await groups.neglected() == ({group_id}, set())
+    assert await sweep(groups, frozenset()) == set()
+    assert await call(keys.group, "HGET", "state") == b"Empty"
+    assert await call(keys.group, "PTTL") > 0
+    assert await groups.neglected() == (set(), set())
+    assert [(listed.group_id, listed.state, listed.type) for listed in await groups.list()] == [
+        (group_id, "Empty", "consumer")
+    ]
 
 
 # ------------------------------------------------------------------ subscriptions
