@@ -162,7 +162,7 @@ def disordered(events: Iterable[Event], forgiven: Forgiven = ()) -> list[str]:
     """
     found = []
     last: dict[tuple[str, str, Place], int] = {}
-    for event in events:
+    for event in sorted(events, key=lambda event: event.at_us):
         if isinstance(event, Assigned | Revoked):
             for place in event.added if isinstance(event, Assigned) else event.places:
                 last.pop((event.client, event.group, place), None)

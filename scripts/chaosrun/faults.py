@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scripts.chaosrun.journal import now_us
-from scripts.chaosrun.load import Load
+from scripts.chaosrun.load import Load, Protocol
 from scripts.chaosrun.rebalances import GUESTS, Guest, await_rebalance, generations
 from scripts.chaosrun.slots import Mover
 from scripts.chaosrun.stage import Stage, Topology, kill_and_start
@@ -229,6 +229,26 @@ def die_silently(scene: Scene) -> Outcome:
     return Outcome(did=did)
 
 
+def change_protocols(scene: Scene) -> Outcome:
+    """The members of a group change to the other protocol one by one, until nobody speaks the first, and back."""
+    load, name = scene.load, "mixed"
+    chosen = load.groups[name]
+    violations: list[str] = []
+    changed = 0
+    turns: tuple[Protocol | None, ...] = ("consumer", "classic", None)
+    for wanted in turns:
+        for number in range(chosen.processes):
+            members = chosen.names(number)
+            process = next(each for each in load.processes(name) if each.names == members)
+            load.take_away(name, process, crash=False)
+            load.add_members(name, members, wanted or chosen.protocol(number))
+            state = load.await_settled()[name]
+            changed += 1
+        if wanted is not None and state.type != wanted:
+            violations.append(f"all members of {name} speak {wanted}, and it is {state.type}")
+    return Outcome(did=f"{changed} members restarted with another protocol", violations=violations)
+
+
 def fail_over(scene: Scene) -> Outcome:
     """The primary dies, and a replica that follows asynchronously takes its place."""
     assert scene.stage.sentinel is not None
@@ -266,6 +286,10 @@ FAULTS: Final = (
     Fault(
         name="silent", topology="single", act=die_silently,
         keeps=lambda load: [name for name in load.groups if name not in ("eager", "aio", "uniform")],
+    ),
+    Fault(
+        name="protocols", topology="single", act=change_protocols,
+        keeps=lambda load: [name for name in load.groups if name != "mixed"],
     ),
     Fault(name="sentinel", topology="sentinel", act=fail_over, keeps=_every_group),
     Fault(name="slots", topology="cluster", act=move_slots, keeps=_every_group),

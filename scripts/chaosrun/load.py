@@ -67,7 +67,11 @@ GROUPS: Final = (
     Group(name="uniform", client="confluent", protocols=("consumer",), processes=2),
     Group(name="range", client="confluent", protocols=("consumer",), assignor="range", is_static=True, sessions=10),
     Group(name="java-uniform", client="java", protocols=("consumer",)),
-)
+    Group(
+        name="mixed", client="confluent", strategy="range", protocols=("classic", "consumer"),
+        processes=4, keeps_id=False,
+    ),
+)  # fmt: skip
 
 
 class LoadError(RuntimeError):
