@@ -35,12 +35,14 @@ class Consumer:
         self._id = str(uuid.uuid4())
         self.epoch = 0
         self.owned: frozenset[int] = frozenset()
+        self._told: frozenset[int] | None = None
 
     def heartbeat(self) -> bytes:
-        """The frame of a heartbeat that says what is owned; the first one joins."""
+        """The frame of a heartbeat, which says what is owned where that was not told yet; the first one joins."""
         rows = [{"topic_id": self._topic_id, "partitions": sorted(self.owned)}] if self.owned else []
         values: dict[str, Any] = {
-            "group_id": self._group, "member_id": self._id, "member_epoch": self.epoch, "topic_partitions": rows,
+            "group_id": self._group, "member_id": self._id, "member_epoch": self.epoch,
+            "topic_partitions": None if self.owned == self._told else rows,
             "rebalance_timeout": 120_000 if self.epoch == 0 else -1,
             "subscribed_topic_names": [self._topic] if self.epoch == 0 else None,
         }  # fmt: skip
@@ -55,12 +57,12 @@ class Consumer:
             return False
         if answer["error_code"] != "NONE":
             raise RuntimeError(f"a heartbeat was answered {answer['error_code']}: {answer['error_message']}")
-        before, self.epoch = self.owned, answer["member_epoch"]
+        self._told, self.epoch = self.owned, answer["member_epoch"]
         if answer["assignment"] is not None:
             topics = answer["assignment"]["topic_partitions"]
             self._topic_id = topics[0]["topic_id"] if topics else self._topic_id
             self.owned = frozenset(partition for topic in topics for partition in topic["partitions"])
-        return self.owned != before
+        return self.owned != self._told
 
 
 class Group:

@@ -103,7 +103,7 @@ SETTLING: Final = Measure(
     lines=tuple(
         line for size in CONSUMER_SIZES
         for line in (
-            _less(f"settle_{size}_s", f"a group settles after the 2nd to the {size:,}th came", "s"),
+            _less(f"settle_{size}_s", f"a group settles after members 2 to {size:,} came", "s"),
             _less(f"heartbeat_of_{size}_ms", f"a settled member's heartbeat in a group of {size:,}", "ms"),
         )
     ),
