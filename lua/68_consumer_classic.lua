@@ -28,13 +28,14 @@ function consumer.classic_refusal(g, id, request)
   local is_new, instance_id = request.member_id == '', request.instance_id
   if consumer.is_full(g, id, request) then
     return code.GROUP_MAX_SIZE_REACHED
-  elseif not consumer.supports(g, request) or not consumer.subscription(request.protocols[2]) then
+  elseif not consumer.supports(g, request) then
     return code.INCONSISTENT_GROUP_PROTOCOL
   elseif is_new and instance_id == '' and request.requires_id then
     return code.MEMBER_ID_REQUIRED
-  elseif not is_new and instance_id ~= '' then
-    return (consumer.static_refusal(g, id, instance_id))
   end
+  local refusal = not is_new and instance_id ~= '' and consumer.static_refusal(g, id, instance_id)
+  local is_malformed = not consumer.subscription(request.protocols[2])
+  return refusal or is_malformed and code.INCONSISTENT_GROUP_PROTOCOL or nil
 end
 
 -- The member that joins, as it was before; its former self gives way to it.
@@ -112,7 +113,7 @@ function consumer.join(g, request)
   local refusal = consumer.classic_refusal(g, id, request)
   if refusal then
     consumer.save(g)
-    return { refusal, refusal == code.GROUP_MAX_SIZE_REACHED and '' or id }
+    return { refusal, refusal == code.MEMBER_ID_REQUIRED and id or '' }
   end
   local read = consumer.subscription(request.protocols[2])
   local consumers = g.fields.consumers
