@@ -261,3 +261,19 @@ def group_problem(
 
 
 _GROUP_ORDER = ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
+
+
+def consumer_limits_problem(broker: Callable[[str], str]) -> str | None:
+    """Why the broker's configs of the consumer protocol do not go together, or None where they do.
+
+    ``broker`` tells what a broker config is. Source: GroupCoordinatorConfig's constructor.
+    """
+    interval, session = (f"group.{name}" for name in _GROUP_ORDER)
+    for name in (interval, session):
+        least, most = (name.replace("consumer.", f"consumer.{end}.", 1) for end in ("min", "max"))
+        for one in (most, name):
+            if int(broker(one)) < int(broker(least)):
+                return f"{one} must be greater than or equal to {least}"
+        if int(broker(name)) > int(broker(most)):
+            return f"{name} must be less than or equal to {most}"
+    return f"{interval} must be less than {session}" if int(broker(interval)) >= int(broker(session)) else None
