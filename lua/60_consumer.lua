@@ -90,7 +90,8 @@ end
 function consumer.text(places)
   local topics, ids = {}, {}
   for place in pairs(places) do
-    local topic_id, partition = string.match(place, '^(%x+):(%d+)$')
+    local colon = string.find(place, ':', 1, true)
+    local topic_id, partition = string.sub(place, 1, colon - 1), string.sub(place, colon + 1)
     if not topics[topic_id] then
       topics[topic_id] = {}
       ids[#ids + 1] = topic_id
@@ -165,12 +166,25 @@ function consumer.owners(g, places)
   return owners
 end
 
+-- The places in one text that may not be in another: topics with the very same partitions in both are left out.
+function consumer.places_beyond(text, other)
+  local known, rest = {}, {}
+  for chunk in string.gmatch(other, '%S+') do
+    known[chunk] = true
+  end
+  for chunk in string.gmatch(text, '%S+') do
+    if not known[chunk] then
+      rest[#rest + 1] = chunk
+    end
+  end
+  return consumer.places(table.concat(rest, ' '))
+end
+
 -- A member owns what is in its assignment and what it is yet to give up.
 function consumer.own(g, id, before, after)
-  local had, has = consumer.places(before.owned .. ' ' .. before.revoking), {}
-  if after then
-    has = consumer.places(after.owned .. ' ' .. after.revoking)
-  end
+  local old = before.owned .. ' ' .. before.revoking
+  local new = after and after.owned .. ' ' .. after.revoking or ''
+  local had, has = consumer.places_beyond(old, new), consumer.places_beyond(new, old)
   for place in pairs(had) do
     if not has[place] then
       g.places[place] = false

@@ -115,6 +115,9 @@ function consumer.next_assignment(g, id, member, owned)
     return consumer.revoking(g, member, kept, revoked)
   end
   local free, has_others = consumer.free(g, id, consumer.without(target, kept))
+  if not has_others and not ids then
+    return consumer.arrived(g, member, text, 'STABLE')
+  end
   for place in pairs(free) do
     kept[place] = true
   end
