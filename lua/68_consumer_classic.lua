@@ -196,10 +196,9 @@ function consumer.sync(g, args)
   if not refusal then
     consumer.expect_by(g, id, false)
     local member = group.member(g, id)
-    local read = consumer.subscription(member.classic[2])
-    local topics = consumer.named(member.owned, consumer.topic_names(g))
+    local named = consumer.named(member.owned, consumer.topic_names(g))
     reply = {
-      code.NONE, 'ready', 0, 'consumer', member.classic[1], consumer.encoded(topics, read.version),
+      code.NONE, 'ready', 0, 'consumer', member.classic[1], consumer.encoded(named, consumer.version(member.classic[2])),
     }
   end
   consumer.save(g)

@@ -65,6 +65,11 @@ consumer.SUBSCRIPTION = {
   { 'generation', 2, consumer.int_at }, { 'rack', 3, consumer.string_at },
 }
 
+-- The version of a subscription, which its answers have as well. Source: ConsumerProtocol.deserializeVersion
+function consumer.version(metadata)
+  return math.min(struct.unpack('>h', metadata), consumer.EMBEDDED)
+end
+
 -- What a member wants to read and, where its version tells, what it owns and its rack: {version, topics, owned, rack}
 -- with owned as [{name, partitions}, ...]; nil where the metadata is malformed.
 function consumer.subscription(metadata)
@@ -102,8 +107,9 @@ end
 function consumer.encoded(named, version)
   local parts = { struct.pack('>hi4', version, #named) }
   for _, one in ipairs(named) do
-    parts[#parts + 1] = struct.pack('>h', #one[1]) .. one[1] .. struct.pack('>i4', #one[2])
-    for _, partition in ipairs(one[2]) do
+    local name, partitions = one[1], one[2]
+    parts[#parts + 1] = struct.pack('>h', #name) .. name .. struct.pack('>i4', #partitions)
+    for _, partition in ipairs(partitions) do
       parts[#parts + 1] = struct.pack('>i4', partition)
     end
   end

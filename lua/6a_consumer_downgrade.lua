@@ -11,13 +11,15 @@ end
 -- A member's classic record. What it has and is yet to give up is its assignment, so that another upgrade would know
 -- who owns what.
 function consumer.downgraded(g, member, names)
-  local places = consumer.places(member.owned .. ' ' .. member.revoking)
-  local read = consumer.subscription(member.classic[2])
+  local owned = member.owned
+  if member.revoking ~= '' then
+    owned = consumer.text(consumer.places(owned .. ' ' .. member.revoking))
+  end
   return {
     session_timeout = member.session_timeout, rebalance_timeout = member.rebalance_timeout,
     instance_id = member.instance_id, client_id = member.client_id, client_host = member.client_host,
     protocols = member.classic, attempt = 1, synced = g.fields.generation, assigned = g.fields.generation,
-    assignment = consumer.encoded(consumer.named(consumer.text(places), names), read.version),
+    assignment = consumer.encoded(consumer.named(owned, names), consumer.version(member.classic[2])),
   }
 end
 
