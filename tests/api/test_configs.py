@@ -8,6 +8,7 @@ import pytest
 from tests.api.groups import stable
 from tests.api.raw import ask, created, unique
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.ported import kafka
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -343,6 +344,7 @@ def test_a_group_that_does_not_exist_has_configs(broker: KorvetServer) -> None:
     assert shown(broker, GROUP, group, session) == ("45000", 5, [(session, "45000", 5)])
 
 
+@kafka("GroupConfigTest.testInvalidProps", "GroupConfigTest.testFromPropsInvalid")
 @pytest.mark.parametrize(
     ("config", "value", "message"),
     [
@@ -386,6 +388,7 @@ def test_a_group_config_that_cannot_be_is_refused(broker: KorvetServer, config: 
     assert [entry["config_source"] for entry in describe(broker, (GROUP, group, None))[0]["configs"]] == [5, 5]
 
 
+@kafka("ControllerConfigurationValidatorTest.testInvalidGroupNameGroupConfig")
 def test_group_configs_need_a_group(broker: KorvetServer) -> None:
     change: list[Alter] = [("consumer.session.timeout.ms", SET, "50000")]
     assert alter(broker, (GROUP, "", change)) == [("INVALID_REQUEST", "Default group resources are not allowed.")]

@@ -111,7 +111,7 @@ def test_an_assignor_that_is_not_there_is_refused(broker: KorvetServer) -> None:
     )
 
 
-@kafka("GroupMetadataManagerTest.testConsumerGroupMemberJoinsWithNewRegex")
+@kafka("GroupMetadataManagerTest.testConsumerHeartbeatRegexValidation")
 @pytest.mark.parametrize(
     ("regex", "why"),
     [
@@ -130,6 +130,7 @@ def test_a_regex_that_is_none_is_refused(broker: KorvetServer, regex: str, why: 
     )
 
 
+@kafka("GroupMetadataManagerTest.testUnknownGroupId")
 def test_heartbeats_to_nowhere_are_refused_in_kafkas_words(broker: KorvetServer) -> None:
     group, classic, topic = unique("g"), unique("g"), created(broker.port)
     assert refusal(beat(broker.port, group, "m", 1)) == (
@@ -166,6 +167,7 @@ def test_the_first_member_gets_everything(broker: KorvetServer) -> None:
     assert member.beat()["assignment"] is None
 
 
+@kafka("GroupMetadataManagerTest.testMemberIdGeneration")
 def test_version_0_is_given_a_member_id(broker: KorvetServer) -> None:
     topic, group = created(broker.port), unique("g")
     answer = beat(broker.port, group, "", 0, 0, **{**JOIN, "subscribed_topic_names": [topic]})
