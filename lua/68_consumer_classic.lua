@@ -196,10 +196,8 @@ function consumer.sync(g, args)
   if not refusal then
     consumer.expect_by(g, id, false)
     local member = group.member(g, id)
-    local named = consumer.named(member.owned, consumer.topic_names(g))
-    reply = {
-      code.NONE, 'ready', 0, 'consumer', member.classic[1], consumer.encoded(named, consumer.version(member.classic[2])),
-    }
+    local named, version = consumer.named(member.owned, consumer.topic_names(g)), consumer.version(member.classic[2])
+    reply = { code.NONE, 'ready', 0, 'consumer', member.classic[1], consumer.encoded(named, version) }
   end
   consumer.save(g)
   return reply
