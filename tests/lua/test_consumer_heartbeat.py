@@ -10,7 +10,6 @@ from tests.lua.consumer import (
     BAR,
     FOO,
     RETRY,
-    UNRELEASED_INSTANCE_ID,
     Beat,
     ConsumerGroup,
     of,
@@ -223,13 +222,6 @@ def test_outage_prolongs_session_and_the_time_to_give_up_partitions(consumers: C
     consumers.pass_time(0.2)
     assert consumers.beat("b", 2).epoch == 3
     assert set(consumers.members()) == {"b"}
-
-
-def test_static_member_repeats_its_join(consumers: ConsumerGroup) -> None:
-    consumers.targets = {"a": ALL}
-    consumers.enter("a", instance="i")
-    assert consumers.enter("a", instance="i") == Beat(NONE, "a", "ready", 1, ALL)
-    assert consumers.enter("b", instance="i").code == UNRELEASED_INSTANCE_ID
 
 
 def test_static_member_comes_back_with_the_same_id(consumers: ConsumerGroup) -> None:

@@ -200,6 +200,14 @@ def test_static_member_comes_back_by_the_same_member_id(consumers: ConsumerGroup
     assert consumers.state == "Stable"
 
 
+@kafka("GroupMetadataManagerTest.testStaticMemberRejoinsWithSameMemberIdWhileActive")
+def test_static_member_that_is_there_repeats_its_join(consumers: ConsumerGroup) -> None:
+    epoch = settle(consumers, instances={"m": "i"}, m=ONE)
+    assert consumers.enter("m", instance="i") == told(epoch, ONE)
+    assert shape(consumers, "m") == (STABLE, epoch, epoch - 1, ONE, "")
+    assert consumers.epochs == (epoch, epoch)
+
+
 @kafka("GroupMetadataManagerTest.testNoGroupEpochBumpWhenStaticMemberTemporarilyLeaves")
 def test_static_member_that_goes_away_raises_nothing(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, instances={"a": "ia", "b": "ib"}, a=ONE, b=TWO)
@@ -248,7 +256,7 @@ def test_dynamic_member_cannot_become_static(consumers: ConsumerGroup, holder: s
     assert consumers.enter("m", instance="j") == Beat(INVALID_REQUEST, "m", why=why)
 
 
-@kafka("GroupMetadataManagerTest.testShouldThrowUnreleasedInstanceIdExceptionWhenNewMemberJoinsWithInUseInstanceId")
+@kafka("GroupMetadataManagerTest.testShouldThrownUnreleasedInstanceIdExceptionWhenNewMemberJoinsWithInUseInstanceId")
 def test_instance_id_that_is_in_use_is_refused(consumers: ConsumerGroup) -> None:
     consumers.enter("m", instance="i")
     why = UNRELEASED_WHY.format("other", "i", "m")
@@ -256,7 +264,7 @@ def test_instance_id_that_is_in_use_is_refused(consumers: ConsumerGroup) -> None
     assert set(consumers.members()) == {"m"}
 
 
-@kafka("GroupMetadataManagerTest.testShouldThrowUnknownMemberIdExceptionWhenUnknownStaticMemberJoins")
+@kafka("GroupMetadataManagerTest.testShouldThrownUnknownMemberIdExceptionWhenUnknownStaticMemberJoins")
 def test_heartbeat_of_an_unknown_instance_is_refused(consumers: ConsumerGroup) -> None:
     consumers.enter("m", instance="i")
     why = "Instance id unknown is unknown."
@@ -309,6 +317,18 @@ def test_member_of_another_protocol_type_cannot_join_a_consumer_group(consumers:
     consumers.enter("m")
     assert group.join(protocol_type="connect").code == INCONSISTENT_GROUP_PROTOCOL
     assert set(consumers.members()) == {"m"}
+
+
+@kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatFullResponse")
+def test_member_that_says_everything_is_told_everything(consumers: ConsumerGroup) -> None:
+    consumers.targets = {"m": of(foo=[0, 1])}
+    assert consumers.enter("m") == told(1, of(foo=[0, 1]))
+    assert consumers.consume("m", 1) == told(1)
+    assert consumers.consume("m", 1, "foo", "bar", rebalance_s=5) == told(1)
+    assert consumers.consume("m", 1, "foo", "bar", rebalance_s=5, owned="") == told(1, of(foo=[0, 1]))
+    consumers.beat("m", 1, regex="foo.*")
+    full = consumers.consume("m", 2, regex="foo.*", rebalance_s=5, owned="")
+    assert full == told(2, of(foo=[0, 1]))
 
 
 @kafka("GroupMetadataManagerTest.testReconciliationProcess")
