@@ -10,8 +10,8 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.lua.consumer import FOO, TOPICS, of
-from tests.lua.group import GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, ILLEGAL_GENERATION, NONE
+from tests.lua.consumer import FOO, TOPICS, UNRELEASED_INSTANCE_ID, of
+from tests.lua.group import GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, ILLEGAL_GENERATION, NONE, REBALANCE_IN_PROGRESS
 from tests.lua.mixed import assignment, subscription
 from tests.lua.mixed_clients import COOPERATIVE, Crowd, SharedGroup
 
@@ -181,6 +181,64 @@ def test_offsets_stay_through_all_changes(shared: SharedGroup) -> None:
     assert shared.commit({"foo:0": "9 -1 t "}, one, 0) == ILLEGAL_GENERATION
     shared.part("new")
     assert shared.fetch() == {"foo:0": "8 -1 t "}
+
+
+@pytest.mark.parametrize("policy", ["bidirectional", "upgrade"])
+def test_policy_may_allow_the_upgrade(shared: SharedGroup, policy: str) -> None:
+    shared.policy = policy
+    shared.stable_classic({"foo": [0]})
+    upgrade(shared)
+    assert shared.kind == "consumer"
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [("bidirectional", "classic"), ("downgrade", "classic"), ("upgrade", "consumer"), ("disabled", "consumer")],
+)
+def test_policy_of_the_last_join_says_whether_the_group_becomes_classic(
+    shared: SharedGroup, policy: str, kind: str
+) -> None:
+    (one,) = shared.stable_classic({"foo": [0]})
+    upgrade(shared)
+    shared.policy = policy
+    shared.enter("newer")
+    assert shared.leave(("new", ""), ("newer", "")) == [NONE, NONE]
+    assert (shared.kind, shared.describe().member_ids) == (kind, {one})
+    assert shared.classic(one).code == NONE
+
+
+def test_group_of_another_protocol_type_stays_classic(shared: SharedGroup) -> None:
+    joined = shared.newcomer((("v0", b"worker"),), protocol_type="connect")
+    shared.lead(joined.member, 1, {})
+    answer = shared.enter("new")
+    assert answer.code == GROUP_ID_NOT_FOUND
+    assert answer.why.endswith("because the group does not use the consumer embedded protocol.")
+    assert shared.kind == "classic"
+
+
+def test_group_in_its_first_rebalance_becomes_one_of_the_consumer_protocol(shared: SharedGroup) -> None:
+    shared.initial_delay_ms = 3000
+    one = shared.newcomer()
+    assert one.is_parked and shared.generation == 0
+    upgrade(shared)
+    assert shared.wait(one.member).refusal == (REBALANCE_IN_PROGRESS, one.member)
+    assert shared.classic(one.member).generation == 1
+    assert shared.enter("new", "foo").epoch == 1
+
+
+def test_static_consumer_member_is_not_replaced_while_it_is_there(shared: SharedGroup) -> None:
+    shared.enter("new", instance="i")
+    shared.newcomer()
+    assert shared.enter("another", instance="i").code == UNRELEASED_INSTANCE_ID
+
+
+def test_group_that_time_made_classic_is_upgraded_by_the_call_that_finds_it(shared: SharedGroup) -> None:
+    (one,) = shared.stable_classic({"foo": [0, 1]}, session_s=100)
+    upgrade(shared)
+    shared.pass_time(shared.session_s)
+    upgrade(shared, "newer")
+    assert shared.describe().member_ids == {one, "newer"}
+    assert shared.owners() == dict.fromkeys(places(foo=[0, 1]), one)
 
 
 def walk(crowd: Crowd, steps: Steps) -> None:

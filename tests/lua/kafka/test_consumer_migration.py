@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.consumer import FOO, UNRELEASED_INSTANCE_ID, of
+from tests.lua.consumer import FOO, of
 from tests.lua.group import (
     FENCED_INSTANCE_ID,
     GROUP_ID_NOT_FOUND,
@@ -100,7 +100,6 @@ def test_member_that_was_never_assigned_anything_owns_nothing(mixed: MixedGroup)
 
 
 @kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatWithNonEmptyClassicGroup")
-@kafka("ConsumerGroupMigrationPolicyTest.testParse")
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
 def test_policy_may_forbid_the_upgrade(mixed: MixedGroup, policy: str) -> None:
     mixed.policy = policy
@@ -109,25 +108,6 @@ def test_policy_may_forbid_the_upgrade(mixed: MixedGroup, policy: str) -> None:
     assert answer.code == GROUP_ID_NOT_FOUND
     assert answer.why == "Cannot upgrade classic group {group} to consumer group because online upgrade is disabled."
     assert (mixed.kind, mixed.state) == ("classic", "Stable")
-
-
-@kafka("ConsumerGroupMigrationPolicyTest.testParse")
-@pytest.mark.parametrize("policy", ["bidirectional", "upgrade"])
-def test_policy_may_allow_the_upgrade(mixed: MixedGroup, policy: str) -> None:
-    mixed.policy = policy
-    mixed.stable_classic({"foo": [0]})
-    entered(mixed)
-    assert mixed.kind == "consumer"
-
-
-@kafka("ClassicGroupTest.testUsesConsumerGroupProtocol")
-def test_group_of_another_protocol_type_stays_classic(mixed: MixedGroup) -> None:
-    joined = mixed.newcomer((("v0", b"worker"),), protocol_type="connect")
-    mixed.lead(joined.member, 1, {})
-    answer = mixed.enter(NEW)
-    assert answer.code == GROUP_ID_NOT_FOUND
-    assert answer.why.endswith("because the group does not use the consumer embedded protocol.")
-    assert mixed.kind == "classic"
 
 
 @kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatWithStableClassicGroupFailsOnMalformedProtocol")
@@ -613,16 +593,6 @@ def test_group_becomes_classic_when_an_administrator_takes_the_last_consumer_mem
     downgraded(mixed, one, mixed.generation)
 
 
-@kafka("ConsumerGroupMigrationPolicyTest.testParse")
-@pytest.mark.parametrize("policy", ["disabled", "upgrade"])
-def test_policy_may_forbid_the_downgrade(mixed: MixedGroup, policy: str) -> None:
-    mixed.policy = policy
-    (one,) = with_classic(mixed, {"foo": [0, 1, 2]})
-    mixed.part(NEW)
-    assert (mixed.kind, mixed.epochs, mixed.describe().member_ids) == ("consumer", (3, 2), {one})
-    assert mixed.classic(one, mixed.says(owned={"foo": [0, 1, 2]})).generation == 3
-
-
 @kafka("GroupMetadataManagerTest.testNoConversionWhenSizeExceedsClassicMaxGroupSize")
 def test_group_that_is_too_large_stays_of_the_consumer_protocol(mixed: MixedGroup) -> None:
     one, two = with_classic(mixed, {"foo": [0]}, {"foo": [1]})
@@ -689,10 +659,3 @@ def test_group_rebalances_as_a_classic_one_when_a_member_has_no_target_yet(mixed
     joined = mixed.classic("", instance=INSTANCE)
     assert joined.is_parked
     assert (mixed.kind, mixed.state) == ("classic", "PreparingRebalance")
-
-
-@kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatFromExistingClassicStaticMember")
-def test_static_consumer_member_is_not_replaced_by_another_one_while_it_is_there(mixed: MixedGroup) -> None:
-    entered(mixed, instance=INSTANCE)
-    mixed.newcomer()
-    assert mixed.enter("another", instance=INSTANCE).code == UNRELEASED_INSTANCE_ID
