@@ -490,6 +490,18 @@ def test_offsets_are_fetched_in_the_members_epoch(broker: KorvetServer) -> None:
     )["groups"][0]["error_code"] == "NONE"  # fmt: skip
 
 
+def test_offsets_of_topics_that_members_subscribe_to_are_not_deleted(broker: KorvetServer) -> None:
+    read, other, group = created(broker.port), created(broker.port), unique("g")
+    member = Member(broker.port, group, subscribed_topic_names=[], subscribed_topic_regex=f"{read}|nothing")
+    member.join()
+    for topic in (read, other):
+        commit(broker.port, group, topic, 7, member_id=member.id, generation_id_or_member_epoch=member.epoch)
+    topics = [{"name": topic, "partitions": [{"partition_index": 0}]} for topic in (read, other)]
+    answer = ask(broker.port, "offset_delete", 0, group_id=group, topics=topics)
+    codes = {topic["name"]: topic["partitions"][0]["error_code"] for topic in answer["topics"]}
+    assert (answer["error_code"], codes) == ("NONE", {read: "GROUP_SUBSCRIBED_TO_TOPIC", other: "NONE"})
+
+
 # ------------------------------------------------------------------ both protocols in one group
 
 

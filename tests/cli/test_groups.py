@@ -176,6 +176,18 @@ def test_description_of_a_consumer_group_shows_epochs_and_targets(
     assert lines[-1].split()[-2:] == [f"{topic}-0…1"] * 2
 
 
+def test_consumer_group_is_reset_and_deleted_when_its_members_left(
+    korvet: Korvet, ask: Ask, group: str, topic: str, subscriber: confluent_kafka.Consumer
+) -> None:
+    reset = ("groups", "reset-offsets", group, "--topic", f"{topic}:0", "--to-latest", "--execute")
+    assert korvet("groups", "delete", group) == (1, "", f"korvet: group '{group}': NON_EMPTY_GROUP\n")
+    assert korvet(*reset)[0] == 1
+    subscriber.close()
+    assert korvet(*reset)[0] == 0
+    assert offset(ask, group) == 10
+    assert korvet("groups", "delete", group)[0] == 0
+
+
 def test_description_says_what_a_group_waits_for(broker: KorvetServer, korvet_broker: Korvet, name: str) -> None:
     topic = created(broker.port, name, partitions=2)
     one, two = (RawMember(broker.port, name, id, subscribed_topic_names=[topic]) for id in ("one", "two"))
