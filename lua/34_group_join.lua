@@ -228,12 +228,12 @@ end
 -- ARGV[11] protocol_type   ARGV[12] version of the JoinGroup   ARGV[13] min_session_timeout
 -- ARGV[14] max_session_timeout   ARGV[15] max_size   ARGV[16] initial_delay ms   ARGV[17] retention ms of offsets
 -- ARGV[18..] protocols: name, metadata, ... the preferred one first
--- Returns {code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, protocol,
--- leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: ready | parked (call
--- group_await after wait_ms or a wake-up) | target (of a group of the consumer protocol: bring the target up to date,
--- call again with the same arguments)
+-- Returns {code, member_id} when refused, {REBALANCE_IN_PROGRESS, member_id, 'target'}: bring the target of the group,
+-- which speaks the consumer protocol, up to date and call again with the same arguments, else {0, member_id, status,
+-- wait_ms, generation, protocol_type, protocol, leader, skip_assignment, [member_id, instance_id, metadata, ...] for
+-- the leader}; status: ready | parked (call group_await after wait_ms or a wake-up)
 -- Codes: LATE, UNINDEXED, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
--- INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID
+-- INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS
 -- Source: GroupMetadataManager.classicGroupJoinToClassicGroup, KIP-345, KIP-394, KIP-814
 function group.join(keys, args)
   group.expect(keys, args, 'join', 17, 2)

@@ -130,7 +130,7 @@ function consumer.join(g, request)
   else
     consumer.expect_sync(g, id)
     reply = is_current and consumer.join_answer(id, group.member(g, id).epoch, request.protocols[1])
-      or { code.NONE, id, 'target', 0, -1, '', '', '', 0, {} }
+      or { code.REBALANCE_IN_PROGRESS, id, 'target' }
   end
   consumer.save(g)
   return reply

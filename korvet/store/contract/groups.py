@@ -41,10 +41,11 @@ GROUP_FUNCTIONS = (
             "retention",
             "protocols...",
         ),
-        reply="{code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, "
-        "protocol, leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: "
-        "ready | parked (call group_await after wait_ms or a wake-up) | target (of a group of the consumer protocol: "
-        "bring the target up to date, call again with the same arguments)",
+        reply="{code, member_id} when refused, {REBALANCE_IN_PROGRESS, member_id, 'target'}: bring the target of the "
+        "group, which speaks the consumer protocol, up to date and call again with the same arguments, else {0, "
+        "member_id, status, wait_ms, generation, protocol_type, protocol, leader, skip_assignment, [member_id, "
+        "instance_id, metadata, ...] for the leader}; status: ready | parked (call group_await after wait_ms or a "
+        "wake-up)",
         allow_oom=True,
     ),
     Function(
