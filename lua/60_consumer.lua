@@ -7,7 +7,9 @@
 -- that somebody subscribes to, sorted by name, as of catalog_version; policy, the migration policy that the last join
 -- told, and max_size, the most members of a classic group; id, locator, retention, expires_at, next_due, protocols (of
 -- the classic members) and transactions as in a classic group. Further fields: `topic_id:partition` -> the member that
--- owns it, which is at most one because it is one field; `target:` and a member id -> its target assignment.
+-- owns it, which is at most one because it is one field; `target:` and a member id -> its target assignment;
+-- `settled:` and the id of a STABLE member that speaks the consumer protocol -> `epoch session_timeout`, which is all
+-- that its usual heartbeat and commit read of it.
 --
 -- An assignment is a text everywhere, `topic_id:partition,partition topic_id:partition`: topics by id, partitions
 -- ascending, '' for none.
@@ -28,8 +30,8 @@ consumer.GONE = -1
 consumer.HEAD = '>I4i4i4BB'
 consumer.HEAD_SIZE = 14
 
--- A member as its record. What a heartbeat of a settled member needs comes first: session timeout, epoch, the epoch
--- before, state, whether it is classic.
+-- A member as its record. What need not be unpacked comes first: session timeout, epoch, the epoch before, state,
+-- whether it is classic.
 function consumer.packed(member)
   local head = struct.pack(
     consumer.HEAD, member.session_timeout, member.epoch, member.previous_epoch, consumer.STATE_NUMBERS[member.state],
@@ -130,6 +132,8 @@ function consumer.put(g, id, member)
     consumer.count(g, before, -1)
   end
   consumer.count(g, member, 1)
+  local is_plain = member.state == 'STABLE' and not member.classic
+  g.places['settled:' .. id] = is_plain and member.epoch .. ' ' .. member.session_timeout
   group.put(g, id, member)
 end
 
@@ -207,6 +211,7 @@ function consumer.remove(g, id)
   consumer.count(g, member, -1)
   consumer.own(g, id, member)
   g.places['target:' .. id] = false
+  g.places['settled:' .. id] = false
   if member.instance_id ~= '' then
     g.static[member.instance_id] = false
     g.static_changed = true

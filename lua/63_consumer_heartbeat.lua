@@ -11,13 +11,6 @@ function consumer.says_something(args)
   return args[8] ~= '' or args[9] ~= '' or args[11] == '1' or args[12] == '1' or args[15] ~= '-1'
 end
 
--- Whether a record is of a member that has all of its target, in the epoch and with the session timeout of a heartbeat.
-function consumer.is_plain(record, args)
-  local session_timeout, epoch, _, state, is_classic = struct.unpack(consumer.HEAD, record)
-  return epoch == tonumber(args[6]) and session_timeout == tonumber(args[16])
-    and state == consumer.STATE_NUMBERS.STABLE and is_classic == 0
-end
-
 -- The answer to a settled member that has nothing new to say, of a group in which nothing is due. This is the path of
 -- almost every heartbeat, so it reads nothing that grows with the group; nil where the group has to be looked at.
 function consumer.beat(keys, args)
@@ -25,13 +18,14 @@ function consumer.beat(keys, args)
     return nil
   end
   local call, id, epoch = redis.call, args[5], args[6]
-  local fields = call('HMGET', keys[1], 'generation', 'target_epoch', 'catalog_version', 'next_due')
+  local fields = call(
+    'HMGET', keys[1], 'generation', 'target_epoch', 'catalog_version', 'next_due', 'settled:' .. id
+  )
   local now = value.now_ms()
   if fields[1] ~= epoch or fields[2] ~= epoch or fields[3] ~= args[4] or now >= (tonumber(fields[4]) or 0) then
     return nil
   end
-  local record = call('HGET', keys[2], id)
-  if not record or args[7] ~= '' and call('HGET', keys[4], args[7]) ~= id or not consumer.is_plain(record, args) then
+  if fields[5] ~= epoch .. ' ' .. args[16] or args[7] ~= '' and call('HGET', keys[4], args[7]) ~= id then
     return nil
   end
   call('ZADD', keys[3], now + args[16], id) -- first write

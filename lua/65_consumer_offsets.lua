@@ -3,9 +3,11 @@ group.USAGE.check_fetch = { 'outages member_id member_epoch' }
 
 -- Whether a member of such a group, in which nothing is due, may commit. It reads nothing that grows with the group.
 function consumer.takes_commit(keys, id, epoch, version)
-  local fields = redis.call('HMGET', keys[1], 'type', 'next_due')
+  local fields = redis.call('HMGET', keys[1], 'type', 'next_due', 'settled:' .. id)
   if fields[1] ~= 'consumer' or value.now_ms() >= (tonumber(fields[2]) or 0) then
     return false
+  elseif fields[3] and string.match(fields[3], '^%-?%d+') == epoch then
+    return tonumber(version) >= 9
   end
   local record = redis.call('HGET', keys[2], id)
   if not record then
