@@ -121,6 +121,12 @@ class MixedGroup(ConsumerGroup):
         return {plain(name): plain(owner) for name, owner in fields.items() if len(name.partition(b":")[0]) == 32}
 
     @property
+    def fields(self) -> set[str]:
+        """The names in the group hash."""
+        names: Any = self.server.hkeys(self.keys[0])
+        return set(map(plain, names))
+
+    @property
     def kind(self) -> str:
         """The type of the group."""
         return self.field("type") or "classic"
