@@ -258,7 +258,8 @@ function group.join(keys, args)
   local g = group.open(keys)
   group.advance(g, args[1])
   if group.is_consumer(g) and not group.is(g, 'Empty') then
-    return group.consumer.join(g, request)
+    -- What a late join says of owned partitions could acknowledge a revocation that came after it.
+    return group.is_late(args[1]) and { code.LATE, '' } or group.consumer.join(g, request)
   elseif group.is_consumer(g) then
     group.consumer.finish(g)
   end

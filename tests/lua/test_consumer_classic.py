@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from tests.lua.consumer import of
-from tests.lua.group import INCONSISTENT_GROUP_PROTOCOL, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from tests.lua.group import INCONSISTENT_GROUP_PROTOCOL, LATE, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from tests.lua.mixed import NEWEST, MixedGroup, assignment, subscription
 
 FIRST = "first"
@@ -95,6 +95,21 @@ def test_outage_prolongs_the_sessions_and_the_time_to_sync(mixed: MixedGroup) ->
     mixed.pass_time(1)
     assert mixed.heartbeat(member, 2) == UNKNOWN_MEMBER_ID
     assert mixed.describe().member_ids == {FIRST}
+
+
+def test_join_that_waited_while_redis_stood_still_acknowledges_nothing(mixed: MixedGroup) -> None:
+    mixed.targets = {"m": of(foo=[0, 1])}
+    mixed.classic("m")
+    mixed.targets = {"m": of(foo=[0]), "another": of(foo=[1])}
+    mixed.enter("another")
+    assert mixed.classic("m", mixed.says(owned={"foo": [0, 1]})).generation == 2
+    revoking = mixed.member("m")
+    mixed.served_until = mixed.now
+    mixed.pass_time(2.501)
+    assert mixed.join("m", mixed.says()).refusal == (LATE, "")
+    mixed.served_until = mixed.now
+    assert (mixed.member("m").revoking, revoking.state) == (of(foo=[1]), "UNREVOKED_PARTITIONS")
+    assert mixed.classic("m", mixed.says(owned={"foo": [0]})).generation == 3
 
 
 def test_protocols_are_counted_while_members_come_and_go(mixed: MixedGroup) -> None:
