@@ -22,6 +22,7 @@ from korvet.errors import KorvetError
 from korvet.store.assignors import Assignment
 from korvet.store.consumer_types import HeartbeatRequest
 from korvet.store.subscriptions import regex_problem
+from korvet.wire import group_responses
 
 _OWN_MEMBER_ID_SINCE: Final = 1
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
@@ -45,15 +46,17 @@ async def handle(ctx: Context, request: Any) -> Answer:
         return _refused(failure_code(error, "consumer_group_heartbeat"), None)
     if answer.code != 0:
         return _refused(answer.code, answer.message)
-    if answer.assignment:
-        await _note(ctx, request.group_id, answer.assignment)
     stays = request.member_epoch >= _JOIN
+    interval_ms = consumers.heartbeat_interval_ms(request.group_id) if stays else 0
+    if answer.assignment is None:
+        return [group_responses.consumer_heartbeat(answer.member_id, answer.member_epoch, interval_ms)]
+    await _note(ctx, request.group_id, answer.assignment)
     return {
         "error_code": 0,
         "member_id": answer.member_id,
         "member_epoch": answer.member_epoch,
-        "heartbeat_interval": consumers.heartbeat_interval_ms(request.group_id) if stays else 0,
-        "assignment": None if answer.assignment is None else _assignment(answer.assignment),
+        "heartbeat_interval": interval_ms,
+        "assignment": _assignment(answer.assignment),
     }
 
 
