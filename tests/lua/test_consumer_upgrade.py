@@ -20,6 +20,8 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["range", COOPERATIVE])
 EXAMPLES = 60
 SETTLED = 24
 """Rounds after which sessions of those who died are over and all are settled."""
+OUTAGE_S = 100
+"""Longer than any session."""
 ROUNDS = 8
 """Rounds in which a group settles where nobody died."""
 
@@ -27,7 +29,8 @@ Steps = list[tuple[str, int]]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["classic", "consumer", "static classic", "static consumer", "stop", "die", "switch"] + ["step"] * 8
+            ["classic", "consumer", "static classic", "static consumer", "stop", "die", "switch", "outage"]
+            + ["step"] * 8
         ),
         st.integers(0, 5),
     ),
@@ -250,6 +253,8 @@ def walk(crowd: Crowd, steps: Steps) -> None:
             instance = f"i{number % 2}"
             if all(client.instance != instance for client in crowd.clients):
                 crowd.add(name.endswith("classic"), instance)
+        elif name == "outage":
+            crowd.group.outage(OUTAGE_S)
         elif crowd.clients:
             client = crowd.clients[number % len(crowd.clients)]
             if name == "step":
