@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 import structlog
@@ -237,6 +237,10 @@ class Catalog:
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """What is set for a group, whether or not it exists, as last read; no I/O."""
         return self._group_configs.get(quote(group_id, safe=""), _NOTHING)
+
+    def configured_groups(self) -> list[str]:
+        """The groups for which something is set, as last read; no I/O."""
+        return [unquote(group_id) for group_id in self._group_configs]
 
     def group_setting(self, group_id: str, name: str) -> str:
         """A group config's effective value: the group's own, else the broker's.

@@ -275,6 +275,27 @@ SUBSCRIPTIONS: Final = (
         beat("m", 3, topic_partitions=owned(0, 1, 2, 3, 4), until=("member_epoch", 4)),
         described(),
     ),
+    script(
+        "topic that is made anew",
+        join("m"),
+        Step(api="delete_topics", version=6, body={"topics": [{"name": "$t"}], "timeout": 10000}, errors=None),
+        beat("m", 1, topic_partitions=[], until=("member_epoch", 2)),
+        *new_topic(partitions=2),
+        beat("m", 2, until=("member_epoch", 3)),
+        described("Stable"),
+    ),
+    script(
+        "other topics for each member",
+        *new_topic("u", partitions=2),
+        join("m"),
+        join("n", subscribed_topic_names=["$u"]),
+        beat("m", 1),
+        described("Stable"),
+        join("o", subscribed_topic_names=["$t", "$u"]),
+        beat("n", 2),
+        beat("m", 2),
+        described(),
+    ),
     # Kafka resolves a regular expression beside the heartbeat, korvet in it: so the epochs are each broker's own.
     script(
         "regular expression",
@@ -498,7 +519,31 @@ def config_reads(name: str, value: str) -> Step:
     return Step(api="describe_configs", body={"resources": [resource]}, until=("results[0].configs[0].value", value))
 
 
+def configured(*types: int, errors: tuple[str, ...] = ()) -> Step:
+    """ListConfigResources."""
+    return Step(api="list_config_resources", body={"resource_types": list(types)}, errors=errors)
+
+
 CONFIGS: Final = (
+    Script(
+        name="list config resources",
+        api="list_config_resources",
+        steps=(
+            *new_topic(),
+            group_config("consumer.session.timeout.ms", "50000"),
+            config_reads("consumer.session.timeout.ms", "50000"),
+            join("m", group_id="$h"),
+            configured(),
+            *(configured(kind) for kind in (2, 4, 8, 16, 32)),
+            configured(32, 2),
+        ),
+    ),
+    Script(
+        name="list config resources refused",
+        api="list_config_resources",
+        steps=(configured(32, 5, errors=("UNSUPPORTED_VERSION",)), configured(0, errors=("UNSUPPORTED_VERSION",))),
+        versions=(1,),
+    ),
     Script(
         name="configs of consumer groups",
         api="incremental_alter_configs",
