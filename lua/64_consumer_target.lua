@@ -60,7 +60,7 @@ redis.register_function{
 -- Whether there is a member, without a look at it.
 function consumer.has(g, id)
   if g.members[id] == nil then
-    return redis.call('HEXISTS', g.keys[2], id) == 1
+    return redis.call('HGET', g.keys[2], id) ~= false
   end
   return g.members[id] and true
 end
