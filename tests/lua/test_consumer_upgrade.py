@@ -273,7 +273,7 @@ def test_no_partition_is_read_twice_and_none_is_left(server: redis.Redis, protoc
     assert callable(set_clock)
 
     @settings(
-        max_examples=int(os.environ.get("KORVET_EXAMPLES", EXAMPLES)), deadline=None, derandomize=True, database=None,
+        max_examples=int(os.environ.get("KORVET_MODEL_EXAMPLES", EXAMPLES)), deadline=None, derandomize=True, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(STEPS)
