@@ -41,7 +41,7 @@ MASKED = (
     (re.compile(r"(?<=TopicId: )[\w-]{22}"), "ID"),
     (re.compile(r"(?<=-)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "MEMBER"),
     # Of the consumer protocol the client makes it.
-    (re.compile(r"(?<= )[\w-]{22}(?= )"), "MEMBER"),
+    (re.compile(r"(?<= )[\w+/-]{22}(?= )"), "MEMBER"),
     (re.compile(r"(?<=\"logDir\":)\"[^\"]*\""), "DIRECTORY"),
     (re.compile(r"(?m)^\s+at .*\n"), ""),
     (re.compile(r"(?m)^.*\bkorvet\..*\n"), ""),
