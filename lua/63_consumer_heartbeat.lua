@@ -12,7 +12,8 @@ function consumer.says_something(args)
 end
 
 -- The answer to a settled member that has nothing new to say, of a group in which nothing is due. This is the path of
--- almost every heartbeat, so it reads nothing that grows with the group; nil where the group has to be looked at.
+-- almost every heartbeat, so it reads nothing that grows with the group; nil where the group has to be looked at. What
+-- it says of owned partitions is not read, so it may be late.
 function consumer.beat(keys, args)
   if consumer.says_something(args) then
     return nil
@@ -302,12 +303,11 @@ end
 -- Source: GroupMetadataManager.consumerGroupHeartbeat
 function consumer.consume(keys, args)
   group.expect(keys, args, 'consume', 24, 1)
-  if group.is_late(args[1]) then
-    return { code.LATE, args[5], '' }
-  end
   local reply = consumer.beat(keys, args)
   if reply then
     return reply
+  elseif group.is_late(args[1]) then
+    return { code.LATE, args[5], '' }
   end
   local request = consumer.request(args)
   local g = group.open(keys)

@@ -209,6 +209,14 @@ def test_call_that_waited_while_redis_stood_still_acknowledges_no_revocation(con
     assert consumers.beat("a", 1, owned=of(foo=[0])).epoch == 2
 
 
+def test_settled_member_may_be_late(consumers: ConsumerGroup) -> None:
+    single(consumers)
+    consumers.served_until = consumers.now
+    consumers.pass_time(3)
+    assert consumers.consume("a", 1, owned="") == Beat(NONE, "a", "ready", 1)
+    assert consumers.member("a").session_ends_in_ms == consumers.session_s * 1000
+
+
 def test_outage_prolongs_session_and_the_time_to_give_up_partitions(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
