@@ -99,9 +99,9 @@ function consumer.identity_refusal(g, id, instance_id)
   end
 end
 
--- Why a member may not join. Who repeats its join is the same member, and stays what it was, static or not.
+-- Why a member's id is not that of its instance id. Who repeats its join stays what it was, static or not.
 -- Source: GroupMetadataManager.throwIfInstanceIdIsUnreleased
-function consumer.join_refusal(g, request)
+function consumer.id_refusal(g, request)
   local id, instance_id = request.member_id, request.instance_id
   local member = instance_id ~= '' and group.member(g, id)
   if member and member.instance_id ~= instance_id then
@@ -111,6 +111,15 @@ function consumer.join_refusal(g, request)
       'Member %s with instance id %s cannot join the group because the member id is already used by a %s',
       id, instance_id, used
     )
+  end
+end
+
+-- Why a member may not join. Source: GroupMetadataManager.throwIfInstanceIdIsUnreleased
+function consumer.join_refusal(g, request)
+  local id, instance_id = request.member_id, request.instance_id
+  local refusal, why = consumer.id_refusal(g, request)
+  if refusal then
+    return refusal, why
   end
   local holder = instance_id ~= '' and group.static_member(g, instance_id)
   local other = holder and holder ~= id and group.member(g, holder)

@@ -132,6 +132,19 @@ function consumer.convert(g, all, request)
   g.announced = true
 end
 
+-- Whether the lines of some topics leave out one of the names, a member's that came after they were asked for. Both are
+-- in the names' order, and a name may be no topic's, of any bytes.
+function consumer.lacks_lines(text, names)
+  local lines, at = '\n' .. text, 1
+  for _, name in ipairs(names) do
+    at = string.find(lines, '\n' .. name .. ' ', at, true)
+    if not at then
+      return true
+    end
+  end
+  return false
+end
+
 -- Make a classic group with members one of the consumer protocol, for a member that wants to join it.
 -- Returns an answer to be given in its stead: a refusal, or that it takes the lines of some topics. nil where it is one
 -- by now, or where the member has no place in it.
@@ -143,9 +156,9 @@ function consumer.upgrade(g, request)
   end
   if why then
     return { code.GROUP_ID_NOT_FOUND, request.member_id, consumer.CANNOT_UPGRADE .. why }
-  elseif g.size >= request.max_size and not group.member(g, request.member_id) then
+  elseif g.size >= request.max_size and not group.member(g, request.member_id) or consumer.id_refusal(g, request) then
     return nil
-  elseif request.topics == '' and #names > 0 then
+  elseif consumer.lacks_lines(request.topics, names) then
     local answer = { code.NONE, request.member_id, 'topics' }
     for _, name in ipairs(names) do
       answer[#answer + 1] = name

@@ -10,7 +10,7 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.lua.consumer import FOO, TOPICS, UNRELEASED_INSTANCE_ID, of
+from tests.lua.consumer import FOO, INVALID_REQUEST, TOPICS, UNRELEASED_INSTANCE_ID, of
 from tests.lua.group import GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, ILLEGAL_GENERATION, NONE, REBALANCE_IN_PROGRESS
 from tests.lua.mixed import assignment, subscription
 from tests.lua.mixed_clients import COOPERATIVE, Crowd, SharedGroup
@@ -159,6 +159,27 @@ def test_group_that_has_no_place_stays_classic(shared: SharedGroup) -> None:
     shared.max_size = 0
     assert shared.enter("new").why.endswith("because the group size exceeds the consumer group maximum size.")
     assert (shared.kind, shared.state) == ("classic", "Stable")
+
+
+def test_join_that_is_refused_for_its_ids_upgrades_nothing(shared: SharedGroup) -> None:
+    (one,) = shared.stable_classic({"foo": [0, 1]})
+    assert shared.beat(one, 0, "foo", instance="i", rebalance_s=5, owned="").code == INVALID_REQUEST
+    assert (shared.kind, shared.state) == ("classic", "Stable")
+
+
+def test_topics_of_a_member_that_came_after_the_answer_are_asked_for_again(shared: SharedGroup) -> None:
+    shared.stable_classic({"foo": [0, 1], "bar": [0]})
+    shared.consume("new", 0, "foo", rebalance_s=5, owned="")
+    answer = shared.consume("new", 0, "foo", rebalance_s=5, owned="", given=shared.catalog_lines(["foo"]))
+    assert (answer.status, answer.topics) == ("topics", ("bar", "foo"))
+    assert shared.kind == "classic"
+
+
+def test_names_that_can_be_no_topics_hinder_no_upgrade(shared: SharedGroup) -> None:
+    protocols = (("range", subscription(["foo", "", "a b", "\n", "z"])),)
+    shared.stable_classic({"foo": [0, 1]}, protocols=protocols)
+    upgrade(shared)
+    assert shared.kind == "consumer"
 
 
 def test_heartbeat_with_an_epoch_upgrades_nothing(shared: SharedGroup) -> None:
