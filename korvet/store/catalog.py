@@ -8,6 +8,7 @@ which transfers nothing while the version is the same. What a topic's life asks 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
@@ -49,6 +50,14 @@ class Topic:
     partitions: int
     configs: Mapping[str, str]
     deleting: bool = False
+
+
+class _Entry(NamedTuple):
+    """A topic as its text was read; ``digest`` is of what consumers see of it, 0 while it is being deleted."""
+
+    text: bytes
+    topic: Topic
+    digest: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +95,8 @@ class Catalog:
         self.cluster_id = ""
         self.generation = 0
         """Counts the states that were read: what was made of settings is good while this is the same."""
+        self.topics_digest = ""
+        """The same wherever there are the same topics, by name, id and number of partitions, whatever their configs."""
         self._keys = namespace.catalog
         self._store = store
         self._wakeups = wakeups
@@ -96,7 +107,7 @@ class Catalog:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._deleting: list[Topic] = []
-        self._parsed: dict[bytes, tuple[bytes, Topic]] = {}
+        self._parsed: dict[bytes, _Entry] = {}
         self._effective: dict[tuple[UUID | None, str], str] = {}
         store.on_history_change(self._distrust)
 
@@ -152,11 +163,6 @@ class Catalog:
             self.generation += 1
             self._version = version
 
-    @property
-    def version(self) -> int:
-        """The version that was last read; -1 where none was, or history may have gone back since; no I/O."""
-        return self._version
-
     def topic(self, name: str) -> Topic | None:
         """The topic of this name as last read; no I/O."""
         return self._topics.get(name)
@@ -179,12 +185,13 @@ class Catalog:
 
     def _replace_topics(self, flat: Sequence[bytes]) -> None:
         """Take the catalog's topics over, parsing only those whose text is new."""
-        parsed: dict[bytes, tuple[bytes, Topic]] = {}
+        parsed: dict[bytes, _Entry] = {}
         for name, text in _pairs(flat):
             known = self._parsed.get(name)
-            parsed[name] = known if known is not None and known[0] == text else (text, parse_topic(name, text))
-        topics = [topic for _, topic in parsed.values()]
+            parsed[name] = known if known is not None and known.text == text else _entry(name, text)
+        topics = [entry.topic for entry in parsed.values()]
         self._parsed = parsed
+        self.topics_digest = f"{sum(entry.digest for entry in parsed.values()):x}"
         self._topics = {topic.name: topic for topic in topics if not topic.deleting}
         self._by_id = {topic.id: topic for topic in topics if not topic.deleting}
         self._deleting = [topic for topic in topics if topic.deleting]
@@ -332,6 +339,13 @@ def _sorted_configs(flat: Sequence[bytes]) -> tuple[Mapping[str, str], Mapping[s
         else:
             cluster[name] = value.decode()
     return cluster, groups
+
+
+def _entry(name: bytes, text: bytes) -> _Entry:
+    topic = parse_topic(name, text)
+    seen = f"{topic.name} {topic.id.hex} {topic.partitions}".encode()
+    digest = 0 if topic.deleting else int.from_bytes(hashlib.blake2b(seen, digest_size=8).digest())
+    return _Entry(text, topic, digest)
 
 
 def parse_topic(name: bytes, text: bytes) -> Topic:

@@ -42,7 +42,8 @@ _CALLS: Final = 8
 """Of one heartbeat. The last ones take the target as it is, so that a storm of joins keeps nobody from an answer."""
 _PATIENT_CALLS: Final = 4
 _SMALL: Final = 500
-"""Members and partitions of a group whose target is computed on the loop, within some milliseconds."""
+"""Members and partitions of a group whose target is computed on the loop, within some milliseconds; also names to be
+matched by its regular expressions."""
 _MINUTE_MS: Final = 60_000
 
 
@@ -82,11 +83,11 @@ class ConsumerGroups:
             reply = await self._consume(request, member_id, topics, answers_anyway=call >= _PATIENT_CALLS)
             if reply[0] != 0 or reply[2] == _READY:
                 return _heartbeaten(reply, request.group_id)
-            version = self._catalog.version
+            known = self._catalog.topics_digest
             await self._catalog.refresh()
             if reply[2] == _TOPICS:
                 topics = self._subscriptions.lines_of(replies.text(name) for name in reply[3:])
-            elif version == self._catalog.version:
+            elif known == self._catalog.topics_digest:
                 await self.bring_up_to_date(request.group_id)
         raise StoreUnavailable("the group changes again and again", outcome_unknown=True)
 
@@ -96,7 +97,7 @@ class ConsumerGroups:
         setting, group_id = self._catalog.setting, request.group_id
         keys = self._calls.keys(group_id)
         args: tuple[str | int, ...] = (
-            self._catalog.version,
+            self._catalog.topics_digest,
             member_id,
             request.member_epoch,
             request.instance_id or "",
@@ -148,7 +149,12 @@ class ConsumerGroups:
                 # Who began before this one asked may not have seen what this one knows of.
                 if turns.done <= asked:
                     turns.begun = begun = turns.begun + 1
-                    await self._make_target(group_id)
+                    try:
+                        await self._make_target(group_id)
+                    except StoreUnavailable:
+                        # Those who wait find out by their own next call, all at once.
+                        turns.done = begun
+                        raise
                     turns.done = begun
         finally:
             turns.asking -= 1
@@ -159,7 +165,11 @@ class ConsumerGroups:
         snapshot = await self._snapshot(group_id)
         if snapshot is None:
             return
-        version = self._catalog.version
+        if snapshot.catalog_version != self._catalog.topics_digest:
+            # Whoever noted that one may know of more; topics must not go back to what they were.
+            await self._catalog.refresh()
+        await self._match(snapshot)
+        digest = self._catalog.topics_digest
         subscribed = self._subscriptions.resolved((one.id, one.names, one.regex) for one in snapshot.members)
         assignor = self.assignor_of(one.assignor for one in snapshot.members)
         targets: Mapping[str, Assignment] = {}
@@ -174,11 +184,17 @@ class ConsumerGroups:
             group_id,
             snapshot.epoch,
             snapshot.target_epoch,
-            version,
+            digest,
             subscribed.text,
             assignor,
             *(part for member, target in targets.items() for part in (member, assignment_text(target))),
         )
+
+    async def _match(self, snapshot: Snapshot) -> None:
+        """Have what takes long of the regular expressions done in a thread."""
+        regexes = {one.regex for one in snapshot.members if one.regex}
+        if self._subscriptions.untried(regexes) > _SMALL:
+            await anyio.to_thread.run_sync(self._subscriptions.match, regexes, limiter=self._computing)
 
     async def _snapshot(self, group_id: str) -> Snapshot | None:
         """None where there is no such group of this protocol any more."""
@@ -191,6 +207,7 @@ class ConsumerGroups:
         return Snapshot(
             epoch=found["generation"],
             target_epoch=found["target_epoch"],
+            catalog_version=replies.text(found["catalog_version"]),
             topics=replies.text(found["topics"]),
             members=[_subscriber(told) for told in found["members"]],
         )

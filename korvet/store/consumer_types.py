@@ -58,10 +58,15 @@ class Subscriber(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A group as its target is made; ``topics`` are those that were last subscribed to, as `Subscribed.text`."""
+    """A group as its target is made.
+
+    ``topics`` are those that were last subscribed to, as `Subscribed.text`, ``catalog_version`` the `topics_digest` of
+    the catalog in which they were looked up.
+    """
 
     epoch: int
     target_epoch: int
+    catalog_version: str
     topics: str
     members: Sequence[Subscriber]
 

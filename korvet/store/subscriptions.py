@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -14,6 +14,9 @@ from korvet.store.catalog import Catalog, Topic
 
 _PATTERN_BYTES: Final = 1 << 20
 _MOST_PATTERNS: Final = 1000
+_MOST_GONE: Final = 1000
+"""Names that are kept although there is no such topic any more, beside as many as there are topics."""
+_UNTRIED: Final[tuple[int, frozenset[str]]] = (0, frozenset())
 
 # RE2's words, and those of RE2J in Kafka's messages where they are others.
 _WORDS: Final = {
@@ -41,13 +44,47 @@ class Subscribed:
     text: str
 
 
+class _Names:
+    """Names of topics in the order in which they came, and which of them regular expressions match.
+
+    A name is tried once by an expression. One that goes stays; who asks looks whether there is such a topic.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = list(names)
+        self._known = set(self._names)
+        self._matched: dict[str, tuple[int, frozenset[str]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, names: frozenset[str]) -> None:
+        new = names - self._known
+        self._known |= new
+        self._names += new
+
+    def untried(self, regex: str) -> int:
+        return len(self._names) - self._matched.get(regex, _UNTRIED)[0]
+
+    def matching(self, regex: str) -> frozenset[str]:
+        tried, matched = self._matched.get(regex, _UNTRIED)
+        new = self._names[tried:]
+        if new:
+            matches = _pattern(regex).fullmatch
+            matched |= frozenset(name for name in new if matches(name))
+            if regex not in self._matched and len(self._matched) >= _MOST_PATTERNS:
+                self._matched.clear()
+            self._matched[regex] = tried + len(new), matched
+        return matched
+
+
 class Subscriptions:
-    """Resolves subscriptions. What a regular expression matches is kept until the catalog changes."""
+    """Resolves subscriptions over what there is in the catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._generation = catalog.generation
-        self._matched: dict[str, frozenset[str]] = {}
+        self._digest = ""
+        self._names = _Names()
 
     def resolved(self, members: Iterable[tuple[str, Sequence[str], str]]) -> Subscribed:
         """What members subscribe to of the topics that there are, as the catalog was last read; no I/O.
@@ -75,19 +112,30 @@ class Subscriptions:
         found = ((name, self._catalog.topic(name)) for name in names)
         return "\n".join(f"{name} - 0" if topic is None else _line(topic) for name, topic in found)
 
+    def untried(self, regexes: Collection[str]) -> int:
+        """How many names have yet to be tried by these, all together; no I/O."""
+        names = self._known_names()
+        return sum(map(names.untried, regexes))
+
+    def match(self, regexes: Collection[str]) -> None:
+        """Try what `untried` counted, ten microseconds a name or so. May be called in a thread."""
+        names = self._names
+        for regex in regexes:
+            names.matching(regex)
+
     def _topics(self, names: frozenset[str], regex: str) -> dict[UUID, Topic]:
-        wanted = names | self._matching(regex) if regex else names
+        wanted = names | self._known_names().matching(regex) if regex else names
         topics = (self._catalog.topic(name) for name in wanted)
         return {topic.id: topic for topic in topics if topic is not None}
 
-    def _matching(self, regex: str) -> frozenset[str]:
-        if self._generation != self._catalog.generation or len(self._matched) > _MOST_PATTERNS:
-            self._matched.clear()
-            self._generation = self._catalog.generation
-        if regex not in self._matched:
-            matches = _pattern(regex).fullmatch
-            self._matched[regex] = frozenset(topic.name for topic in self._catalog.topics() if matches(topic.name))
-        return self._matched[regex]
+    def _known_names(self) -> _Names:
+        if self._digest != self._catalog.topics_digest:
+            self._digest = self._catalog.topics_digest
+            names = frozenset(topic.name for topic in self._catalog.topics())
+            self._names.add(names)
+            if len(self._names) > 2 * len(names) + _MOST_GONE:
+                self._names = _Names(names)
+        return self._names
 
 
 def _line(topic: Topic) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
 import anyio
 import pytest
 
+import korvet.store.consumer_groups
+import korvet.store.subscriptions
 from korvet.errors import StoreUnavailable
 from korvet.store.assignors import Assignment
-from korvet.store.catalog import Catalog
+from korvet.store.catalog import Catalog, ConfigChange
 from korvet.store.client import Purpose
 from korvet.store.consumer_types import (
     ConsumerDescription,
@@ -200,6 +203,78 @@ async def test_a_front_end_that_knows_an_older_catalog_reads_it_first(one: Front
     assert [list(member.owned.values()) for member in await members(groups, group_id)] == [[(0,)]]
 
 
+async def test_a_front_end_that_knows_an_older_catalog_makes_no_target_of_it(
+    one: Front, other: Front, groups: Groups
+) -> None:
+    """The catalog changes between its question whether it did and its snapshot."""
+    prefix, group_id = f"p-{uuid4().hex[:8]}", new_group()
+    await topic(one, 1, f"{prefix}.u")
+    catalog = Catalog(NAMESPACE, other.store, other.wakeups)
+    await catalog.open()
+    elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store))
+    await topic(one, 1, f"{prefix}.v")
+    await groups.consumers.heartbeat(request(group_id, "m", regex=f"{prefix}.*"))
+    epochs = [member.epoch for member in await members(groups, group_id)]
+    await elsewhere.consumers.bring_up_to_date(group_id)
+    (member,) = await members(groups, group_id)
+    assert (epochs, member.epoch, len(member.target)) == ([1], 1, 2)
+
+
+async def test_only_other_topics_have_targets_made(
+    one: Front, other: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_id, name = new_group(), await topic(one)
+    await groups.consumers.heartbeat(request(group_id, "m", names=[name]))
+    counting = Counting(groups, monkeypatch)
+    counting.gate.set()
+    catalog = Catalog(NAMESPACE, other.store, other.wakeups)
+    await catalog.open()
+    found = catalog.topic(name)
+    assert found is not None
+    await catalog.configure(found, ConfigChange(set={"retention.ms": "1000"}))
+    await catalog.configure_group(group_id, ConfigChange(set={"consumer.heartbeat.interval.ms": "6000"}))
+    await groups.consumers._catalog.refresh()
+    assert (await groups.consumers.heartbeat(request(group_id, "m", 1))).member_epoch == 1
+    assert counting.begun == 0
+    await catalog.grow(found, 2)
+    await groups.consumers._catalog.refresh()
+    assert (await groups.consumers.heartbeat(request(group_id, "m", 1))).member_epoch == 2
+    assert counting.begun == 1
+
+
+async def test_what_one_finds_out_about_redis_is_not_tried_by_all_who_wait(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis does not answer: one call after the other would take each of them as long as all before it."""
+    group_id, tried, gone = new_group(), 0, anyio.Event()
+    consume = groups.consumers._consume
+
+    async def fail(_: str) -> None:
+        nonlocal tried
+        tried += 1
+        while len(groups.consumers._turns) == 0 or groups.consumers._turns[group_id].asking < 5:
+            await anyio.sleep(0.01)
+        gone.set()
+        raise StoreUnavailable("gone", outcome_unknown=False)
+
+    def until_gone(*args: Any, **more: Any) -> Any:
+        if gone.is_set():
+            raise StoreUnavailable("gone", outcome_unknown=False)
+        return consume(*args, **more)
+
+    async def join(member: int) -> None:
+        with pytest.raises(StoreUnavailable):
+            await groups.consumers.heartbeat(request(group_id, f"m{member}"))
+
+    monkeypatch.setattr(groups.consumers, "_make_target", fail)
+    monkeypatch.setattr(groups.consumers, "_consume", until_gone)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for member in range(5):
+                tasks.start_soon(join, member)
+    assert tried == 1
+
+
 # ------------------------------------------------------------------ groups that nobody looks after
 
 
@@ -248,6 +323,52 @@ async def test_names_and_regexes_are_resolved_over_the_catalog(one: Front) -> No
     await catalog.refresh()
     found = subscriptions.resolved([("m", [], rf"{prefix}\.b.?")])
     assert sorted(found.partitions.values()) == [2, 3, 4]
+
+
+async def test_a_regex_is_tried_once_on_a_name(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = f"p-{uuid4().hex[:8]}"
+    regexes = [f"{prefix}.*"]
+    catalog = Catalog(NAMESPACE, one.store, one.wakeups)
+    await catalog.open()
+    subscriptions = Subscriptions(catalog)
+    for suffix in "uv":
+        await catalog.create(f"{prefix}.{suffix}", uuid4(), 1, {})
+    assert subscriptions.untried(regexes) == len(catalog.topics())
+    subscriptions.match(regexes)
+    assert subscriptions.untried(regexes) == 0
+    await catalog.create(f"{prefix}.w", uuid4(), 1, {})
+    assert subscriptions.untried(regexes) == 1
+
+    def names() -> list[str]:
+        return [line.split()[0] for line in subscriptions.resolved([("m", [], regexes[0])]).text.splitlines()]
+
+    assert names() == [f"{prefix}.{suffix}" for suffix in "uvw"]
+    gone = catalog.topic(f"{prefix}.v")
+    assert gone is not None
+    await catalog.begin_delete(gone)
+    assert (names(), subscriptions.untried(regexes)) == ([f"{prefix}.u", f"{prefix}.w"], 0)
+    monkeypatch.setattr(korvet.store.subscriptions, "_MOST_GONE", -len(catalog.topics()) - 1)
+    await catalog.create(f"{prefix}.x", uuid4(), 1, {})
+    assert subscriptions.untried(regexes) == len(catalog.topics()), "names of topics that are gone are dropped"
+    assert names() == [f"{prefix}.{suffix}" for suffix in "uwx"]
+
+
+async def test_many_names_are_matched_beside_the_loop(
+    one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    match = groups.consumers._subscriptions.match
+
+    def noted(regexes: Collection[str]) -> None:
+        threads.append(threading.get_ident())
+        match(regexes)
+
+    monkeypatch.setattr(korvet.store.consumer_groups, "_SMALL", 0)
+    monkeypatch.setattr(groups.consumers._subscriptions, "match", noted)
+    name, group_id = await topic(one), new_group()
+    answer = await groups.consumers.heartbeat(request(group_id, "m", regex=f"{name}.*"))
+    assert answer.assignment is not None and list(answer.assignment.values()) == [(0,)]
+    assert len(threads) == 1 and threads[0] != threading.get_ident()
 
 
 @pytest.mark.parametrize("regex", ["orders.*", "^a|b$", "(?i)A", "[[:alpha:]]+", "x{1000}"])
