@@ -290,9 +290,6 @@ class Catalog:
 
     async def configure_cluster(self, change: ConfigChange) -> ErrorCode:
         """Change the cluster-wide configs."""
-        if change.replace:
-            # What lies beside them is the groups'.
-            change = ConfigChange(set=change.set, delete=self._cluster_configs.keys() - change.set.keys())
         return _code_of(await self._change("korvet_catalog_configure", change.as_json()))
 
     async def configure_group(self, group_id: str, change: ConfigChange) -> ErrorCode:
