@@ -21,7 +21,6 @@ from tests.support.redis import Server
 
 ROUNDS = 20
 JOIN: dict[str, Any] = {"rebalance_timeout": 1000, "topic_partitions": [], "subscribed_topic_names": ["t"]}
-REQUEST = "GroupCoordinatorServiceTest.testConsumerHeartbeatRequestValidation"
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def refusal(answer: Any) -> tuple[str, str | None]:
 # ------------------------------------------------------------------ what a request may not be
 
 
-@kafka(REQUEST)
+@kafka("GroupCoordinatorServiceTest.testConsumerHeartbeatRequestValidation")
 @pytest.mark.parametrize(
     ("version", "epoch", "values", "message"),
     [
@@ -102,7 +101,7 @@ def test_a_request_that_cannot_be_is_refused(
     assert (answer["member_id"], answer["member_epoch"], answer["heartbeat_interval"]) == (None, 0, 0)
 
 
-@kafka(REQUEST)
+@kafka("GroupCoordinatorServiceTest.testConsumerHeartbeatRequestValidation")
 def test_an_assignor_that_is_not_there_is_refused(broker: KorvetServer) -> None:
     answer = beat(broker.port, unique("g"), "m", 0, **JOIN, server_assignor="foo")
     assert refusal(answer) == (

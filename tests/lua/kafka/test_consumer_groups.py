@@ -300,6 +300,19 @@ def test_transaction_of_another_member_or_epoch_is_refused(
     assert producing.hold({"foo:0": 5}) == NONE
 
 
+@kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetDeleteWithPendingTransactionalOffsets")
+def test_offsets_that_a_transaction_holds_are_deleted_with_the_others(
+    consumers: ConsumerGroup, producing: TransactionGroup
+) -> None:
+    epoch = settle(consumers, m=of(foo=[0]))
+    assert producing.hold({"zar:0": 5}, member="m", generation=epoch) == NONE
+    assert producing.stable_offsets() == {"zar:0": "unstable"}
+    assert producing.delete_offsets("zar:0") == (NONE, [NONE])
+    assert producing.stable_offsets() == {}
+    assert producing.end() == NONE
+    assert producing.committed() == {}
+
+
 def test_group_with_an_open_transaction_outlives_its_retention(
     consumers: ConsumerGroup, producing: TransactionGroup
 ) -> None:
