@@ -109,11 +109,13 @@ class Consumed(RuleBasedStateMachine):
                 getattr(client, acts)()
             client.beat(self._front(front), is_lost=is_lost)
 
-    @rule(front=SOME, times=st.integers(1, 3))
-    def all_beat(self, front: int, times: int) -> None:
+    @rule(front=SOME, times=st.integers(1, 3), slow=st.none() | st.integers(0, 1))
+    def all_beat(self, front: int, times: int, slow: int | None) -> None:
+        """One of them may be slow to give up what it is to."""
         for _ in range(times):
-            for client in self.clients:
-                client.act()
+            for at, client in enumerate(self.clients):
+                if at != slow:
+                    client.act()
                 client.beat(self._front(front))
                 self.nobody_reads_what_another_does()
 
@@ -376,12 +378,28 @@ class Consumed(RuleBasedStateMachine):
             self.settle()
 
 
+def _bound(server: redis.Redis, set_clock: Clock) -> type[Consumed]:
+    return type("BoundConsumed", (Consumed,), {"server": server, "set_clock": staticmethod(set_clock)})
+
+
+def test_what_a_slow_client_still_reads_is_given_to_nobody(server: redis.Redis, set_clock: Clock) -> None:
+    """It goes on sending heartbeats that say nothing of what it owns."""
+    crowd = _bound(server, set_clock)()
+    crowd.start([2, 2, 2])
+    for client in ("one", "two"):
+        crowd._add(Modern(crowd.group, client, ("a", "b"), rebalance_s=20))
+        crowd.all_beat(0, 2, None if client == "one" else 0)
+    crowd.keys_agree()
+    one, two = crowd.clients
+    assert one.places() > two.places() == set()
+    crowd.settle()
+
+
 def test_group_settles_whatever_happens_to_it(server: redis.Redis, set_clock: Clock) -> None:
     """The same cases each time, unless KORVET_MODEL_EXAMPLES asks for a number of new ones."""
     wanted = os.environ.get("KORVET_MODEL_EXAMPLES")
-    bound = type("BoundConsumed", (Consumed,), {"server": server, "set_clock": staticmethod(set_clock)})
     run_state_machine_as_test(
-        bound,
+        _bound(server, set_clock),
         settings=settings(
             max_examples=int(wanted or EXAMPLES),
             stateful_step_count=STEPS,
