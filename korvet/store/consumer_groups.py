@@ -78,7 +78,7 @@ class ConsumerGroups:
         member_id = request.member_id
         if not member_id and request.member_epoch == 0:
             member_id = str(uuid4())
-        topics = ""
+        topics = b""
         for call in range(_CALLS):
             reply = await self._consume(request, member_id, topics, answers_anyway=call >= _PATIENT_CALLS)
             if reply[0] != 0 or reply[2] == _READY:
@@ -86,17 +86,17 @@ class ConsumerGroups:
             known = self._catalog.topics_digest
             await self._catalog.refresh()
             if reply[2] == _TOPICS:
-                topics = self._subscriptions.lines_of(replies.text(name) for name in reply[3:])
+                topics = self._subscriptions.lines_of(reply[3:])
             elif known == self._catalog.topics_digest:
                 await self.bring_up_to_date(request.group_id)
         raise StoreUnavailable("the group changes again and again", outcome_unknown=True)
 
     def _consume(
-        self, request: HeartbeatRequest, member_id: str, topics: str, *, answers_anyway: bool
+        self, request: HeartbeatRequest, member_id: str, topics: bytes, *, answers_anyway: bool
     ) -> Awaitable[Any]:
         setting, group_id = self._catalog.setting, request.group_id
         keys = self._calls.keys(group_id)
-        args: tuple[str | int, ...] = (
+        args: tuple[str | int | bytes, ...] = (
             self._catalog.topics_digest,
             member_id,
             request.member_epoch,

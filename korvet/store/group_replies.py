@@ -14,7 +14,8 @@ CONSUMER: Final = "consumer"
 
 
 def text(value: bytes) -> str:
-    return value.decode()
+    """What classic members say in their metadata may be any bytes: what is no text is replaced, as in Java."""
+    return value.decode(errors="replace")
 
 
 def named(reply: Any) -> dict[str, Any]:

@@ -107,10 +107,10 @@ class Subscriptions:
             text="\n".join(sorted(map(_line, topics.values()))),
         )
 
-    def lines_of(self, names: Iterable[str]) -> str:
+    def lines_of(self, names: Iterable[bytes]) -> bytes:
         """Lines as in `Subscribed.text`, for each of some names; `name - 0` where there is no such topic."""
-        found = ((name, self._catalog.topic(name)) for name in names)
-        return "\n".join(f"{name} - 0" if topic is None else _line(topic) for name, topic in found)
+        found = ((name, self._catalog.topic(name.decode(errors="replace"))) for name in names)
+        return b"\n".join(name + b" - 0" if topic is None else _line(topic).encode() for name, topic in found)
 
     def untried(self, regexes: Collection[str]) -> int:
         """How many names have yet to be tried by these, all together; no I/O."""

@@ -133,7 +133,7 @@ def test_a_regex_that_is_none_is_refused(broker: KorvetServer, regex: str, why: 
 def test_heartbeats_to_nowhere_are_refused_in_kafkas_words(broker: KorvetServer) -> None:
     group, classic, topic = unique("g"), unique("g"), created(broker.port)
     assert refusal(beat(broker.port, group, "m", 1)) == (
-        "GROUP_ID_NOT_FOUND",
+        "UNKNOWN_MEMBER_ID",
         f"Consumer group {group} not found.",
     )
     commit(broker.port, classic, topic, 1)
@@ -504,9 +504,10 @@ def test_offsets_of_topics_that_members_subscribe_to_are_not_deleted(broker: Kor
 # ------------------------------------------------------------------ both protocols in one group
 
 
-def subscription(*topics: str) -> list[dict[str, Any]]:
+def subscription(*topics: str | bytes) -> list[dict[str, Any]]:
     """The protocols of a classic member that subscribes to topics: ConsumerProtocolSubscription, version 0."""
-    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    encoded = [topic.encode() if isinstance(topic, str) else topic for topic in topics]
+    names = b"".join(len(name).to_bytes(2, "big") + name for name in encoded)
     metadata = (0).to_bytes(2, "big") + len(topics).to_bytes(4, "big") + names + (-1).to_bytes(4, "big", signed=True)
     return [{"name": "range", "metadata": metadata}]
 
@@ -582,6 +583,24 @@ def test_a_classic_member_joins_a_group_of_the_consumer_protocol(broker: KorvetS
     settled_with(broker, consumer, joined["member_id"], topic)
     (one, two) = (places(member["assignment"])[topic] for member in described(broker.port, group)["members"])
     assert sorted(one + two) == [0, 1]
+
+
+def test_what_a_classic_member_subscribes_to_may_be_any_bytes(broker: KorvetServer) -> None:
+    """Its metadata is its own; what is no topic's name keeps nobody from a group."""
+    topic, group, odd = created(broker.port), unique("g"), (b"\xff\xfe", b"a b\n", b"")
+    classic = entered(broker.port, group, protocols=subscription(topic, *odd))["member_id"]
+    assert sync(broker.port, group, classic, 1, {classic: b""})["error_code"] == "NONE"
+    consumer = Member(broker.port, group, subscribed_topic_names=[topic])
+    answer = consumer.join()
+    assert answer["error_code"] == "NONE", answer
+    (names,) = (
+        member["subscribed_topic_names"]
+        for member in described(broker.port, group)["members"]
+        if member["member_id"] == classic
+    )
+    assert (len(names), topic in names) == (4, True)
+    consumer.leave()
+    assert listed_type(broker.port, group) == "classic"
 
 
 def test_a_group_stays_what_it_is_where_the_policy_says_so() -> None:

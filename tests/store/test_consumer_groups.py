@@ -172,7 +172,7 @@ async def test_a_member_is_answered_while_others_change_the_group_again_and_agai
         await make_target(group_id)
         others += 1
         reply = await groups.consumers._consume(
-            request(group_id, f"other{others}", names=[name]), f"other{others}", "", answers_anyway=False
+            request(group_id, f"other{others}", names=[name]), f"other{others}", b"", answers_anyway=False
         )
         assert reply[2] == b"target"
 
@@ -318,7 +318,7 @@ async def test_names_and_regexes_are_resolved_over_the_catalog(one: Front) -> No
     lines = [line.split() for line in found.text.splitlines()]
     assert [line[0] for line in lines] == sorted(line[0] for line in lines)
     assert [f"{prefix}.ba", "3"] in [[line[0], line[2]] for line in lines]
-    assert subscriptions.lines_of(["none"]) == "none - 0"
+    assert subscriptions.lines_of([b"none", b"\xff"]) == b"none - 0\n\xff - 0"
     await topic(one, 4, f"{prefix}.b1")
     await catalog.refresh()
     found = subscriptions.resolved([("m", [], rf"{prefix}\.b.?")])
