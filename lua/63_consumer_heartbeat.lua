@@ -153,9 +153,11 @@ end
 function consumer.group_refusal(g, request)
   if group.is_consumer(g) then
     return nil
+  elseif request.epoch ~= 0 and group.exists(g) then
+    return code.GROUP_ID_NOT_FOUND, 'Group {group} is not a consumer group'
   elseif request.epoch ~= 0 then
-    return code.GROUP_ID_NOT_FOUND, group.exists(g) and 'Group {group} is not a consumer group'
-      or 'Consumer group {group} not found.'
+    -- Kafka says GROUP_ID_NOT_FOUND, after which clients end for good. Redis may lose a group: its members shall join.
+    return code.UNKNOWN_MEMBER_ID, 'Consumer group {group} not found.'
   elseif not group.exists(g) then
     return request.id == '' and code.UNINDEXED or nil, ''
   end
