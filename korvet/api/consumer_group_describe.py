@@ -28,6 +28,11 @@ from korvet.store.group_types import GroupDescription
 async def handle(ctx: Context, request: Any) -> Answer:
     """Epochs and members of each group, with what they have and what they are to have."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        code = failure_code(error, "consumer_group_describe")
+        return {"groups": [_without_group(group_id, code, None) for group_id in request.group_ids]}
     groups = await asyncio.gather(*(_described(ctx, group_id) for group_id in request.group_ids))
     return {"groups": [{"authorized_operations": operations, **group} for group in groups]}
 
@@ -36,7 +41,6 @@ async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
     if not group_id:
         return _without_group(group_id, ErrorCode.invalid_group_id, None)
     try:
-        await ctx.frontend.catalog.refresh()
         group = await ctx.frontend.groups.describe(group_id)
     except KorvetError as error:
         return _without_group(group_id, failure_code(error, "consumer_group_describe"), None)

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 
 from korvet.wire.assignment import assigned_places
 from tests.api.consumers import Member, Partitions, beat, described, places, settled, topic_id
@@ -302,6 +303,7 @@ def test_redis_is_away(redis_server: Server) -> None:
         redis_server.kill()
         try:
             assert beat(broker.port, group, member.id, member.epoch)["error_code"] == "COORDINATOR_NOT_AVAILABLE"
+            assert described(broker.port, group)["error_code"] == "COORDINATOR_NOT_AVAILABLE"
         finally:
             redis_server.start()
 
@@ -376,6 +378,20 @@ def test_a_group_is_described_with_what_members_have_and_are_to_have(broker: Kor
     settled(first, second)
     assert [places(member["assignment"])[topic] for member in described(broker.port, group)["members"]] == targets
     assert "member_type" not in described(broker.port, group, 0)["members"][0]
+
+
+def test_the_catalog_is_read_once_for_all_groups_of_a_request(redis_server: Server) -> None:
+    server, many = redis.Redis.from_url(redis_server.url), 200
+
+    def calls() -> int:
+        stats: Any = server.info("commandstats")
+        return sum(stats[name]["calls"] for name in ("cmdstat_fcall", "cmdstat_fcall_ro") if name in stats)
+
+    with running_broker(redis_url=redis_server.url) as broker:
+        before = calls()
+        answer = ask(broker.port, "consumer_group_describe", 1, group_ids=[unique("g") for _ in range(many)])
+        assert {group["error_code"] for group in answer["groups"]} == {"GROUP_ID_NOT_FOUND"}
+        assert many <= calls() - before < 1.5 * many
 
 
 def test_what_is_no_consumer_group_is_not_described(broker: KorvetServer) -> None:
