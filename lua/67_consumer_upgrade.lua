@@ -132,14 +132,16 @@ function consumer.convert(g, all, request)
   g.announced = true
 end
 
--- Whether the lines of some topics leave out one of the names, a member's that came after they were asked for. Both are
--- in the names' order, and a name may be no topic's, of any bytes.
+-- Whether the lines of some topics, which are in order, leave out one of the names: a member's that came after they
+-- were asked for. What can be no topic's name needs no line.
 function consumer.lacks_lines(text, names)
   local lines, at = '\n' .. text, 1
   for _, name in ipairs(names) do
-    at = string.find(lines, '\n' .. name .. ' ', at, true)
-    if not at then
-      return true
+    if string.find(name, '^[%w._-]+$') then
+      at = string.find(lines, '\n' .. name .. ' ', at, true)
+      if not at then
+        return true
+      end
     end
   end
   return false

@@ -176,9 +176,10 @@ def test_topics_of_a_member_that_came_after_the_answer_are_asked_for_again(share
 
 
 def test_names_that_can_be_no_topics_hinder_no_upgrade(shared: SharedGroup) -> None:
-    protocols = (("range", subscription(["foo", "", "a b", "\n", "z"])),)
-    shared.stable_classic({"foo": [0, 1]}, protocols=protocols)
-    upgrade(shared)
+    metadata = subscription(["foo", "", "a b", "\n", "??", "z"]).replace(b"??", b"\xff\xff")
+    shared.stable_classic({"foo": [0, 1]}, protocols=(("range", metadata),))
+    lines = shared.catalog_lines(["", "\n", "a b", "foo", "z", "\N{REPLACEMENT CHARACTER}" * 2])
+    assert shared.consume("new", 0, "foo", rebalance_s=5, owned="", given=lines).status == "target"
     assert shared.kind == "consumer"
 
 
