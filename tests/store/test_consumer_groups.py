@@ -240,6 +240,11 @@ async def test_only_other_topics_have_targets_made(
     await groups.consumers._catalog.refresh()
     assert (await groups.consumers.heartbeat(request(group_id, "m", 1))).member_epoch == 2
     assert counting.begun == 1
+    await catalog.begin_delete(found)
+    await groups.consumers._catalog.refresh()
+    assert (await groups.consumers.heartbeat(request(group_id, "m", 2))).assignment == {}
+    assert counting.begun == 2
+    assert catalog.topics_digest == groups.consumers._catalog.topics_digest
 
 
 async def test_what_one_finds_out_about_redis_is_not_tried_by_all_who_wait(
