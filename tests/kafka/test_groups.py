@@ -117,11 +117,16 @@ def round_of(name: str) -> list[Record]:
 
 
 def await_settled(members: list[Member]) -> None:
-    """Wait until each of the members owns something and each partition has exactly one owner."""
+    """Wait until each partition has exactly one owner, and members as many as others, or one more.
+
+    By the consumer protocol partitions move one by one, so each has an owner before all have moved.
+    """
 
     def settled() -> bool:
-        owned = [partition for member in members for partition in member.seen.assignment]
-        return all(member.seen.assignment for member in members) and sorted(owned) == list(range(PARTITIONS))
+        assignments = [member.seen.assignment for member in members]
+        sizes = sorted(map(len, assignments))
+        owned = sorted(partition for assignment in assignments for partition in assignment)
+        return owned == list(range(PARTITIONS)) and sizes[0] >= 1 and sizes[-1] - sizes[0] <= 1
 
     wait_until(settled, lambda: f"one owner each: {[member.seen for member in members]}", SETTLE_TIMEOUT_S)
 
