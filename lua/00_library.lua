@@ -11,7 +11,7 @@
 -- * Kafka's outcomes are data: the first element of a reply is a code of the table below. An error reply means a
 --   broken contract or a corrupt state.
 
-local korvet = { VERSION = '0.4.0' }
+local korvet = { VERSION = '0.5.0' }
 
 -- Codes that a reply can begin with: Kafka's (org.apache.kafka.common.protocol.Errors), and below zero korvet's own.
 local code = {
@@ -34,8 +34,10 @@ local code = {
   UNKNOWN_MEMBER_ID = 25,
   INVALID_SESSION_TIMEOUT = 26,
   REBALANCE_IN_PROGRESS = 27,
+  UNSUPPORTED_VERSION = 35,
   TOPIC_ALREADY_EXISTS = 36,
   INVALID_PARTITIONS = 37,
+  INVALID_REQUEST = 42,
   OUT_OF_ORDER_SEQUENCE_NUMBER = 45,
   INVALID_PRODUCER_EPOCH = 47,
   INVALID_TXN_STATE = 48,
@@ -50,5 +52,9 @@ local code = {
   GROUP_SUBSCRIBED_TO_TOPIC = 86,
   PRODUCER_FENCED = 90,
   TRANSACTIONAL_ID_NOT_FOUND = 105,
+  FENCED_MEMBER_EPOCH = 110,
+  UNRELEASED_INSTANCE_ID = 111,
+  UNSUPPORTED_ASSIGNOR = 112,
+  STALE_MEMBER_EPOCH = 113,
   TRANSACTION_ABORTABLE = 120,
 }

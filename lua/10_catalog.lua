@@ -6,6 +6,9 @@
 -- empty name.
 local catalog = {}
 
+-- Fields of the configs that are a group's begin with this.
+catalog.GROUP = 'group:'
+
 -- The next version, written and published: the last writes of every change.
 function catalog.publish(meta_key)
   local version = redis.call('HINCRBY', meta_key, 'version', 1)
@@ -88,7 +91,7 @@ redis.register_function{
 -- KEYS[1] meta    hash  version, cluster_id, last_producer_id
 -- KEYS[2] topics  hash  name -> topic JSON
 -- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] change   JSON {"set": {name: value}, "delete": [name], "replace": bool}
+-- ARGV[1] change   JSON {"set": {name: value}, "delete": [name], "replace": bool}, which replaces none of a group's
 -- Returns {0}
 -- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
 function catalog.configure(keys, args)
@@ -98,7 +101,8 @@ function catalog.configure(keys, args)
   local new = value.changed(old, change)
   catalog.make_keys(keys) -- first write
   for name in pairs(old) do
-    if new[name] == nil then
+    local is_kept = change.replace and string.sub(name, 1, #catalog.GROUP) == catalog.GROUP
+    if new[name] == nil and not is_kept then
       redis.call('HDEL', keys[3], name)
     end
   end

@@ -1,4 +1,6 @@
--- A group of consumers, by Kafka's classic protocol. Source: ClassicGroup, ClassicGroupState.
+-- A group of consumers, by Kafka's classic protocol. Source: ClassicGroup, ClassicGroupState. Where the hash has
+-- a type, it is `consumer`: a group of the consumer protocol, which lua/60_consumer.lua tells of. It lies in the same
+-- keys, and the functions of groups serve both.
 --
 -- The group hash: id and locator, its names; state, state_since; generation; protocol_type, protocol; leader;
 -- protocols, how many members support each; attempt, the number of the present or last rebalance; joined, members
@@ -27,7 +29,8 @@ local group = {
     { 'initial' }, { 'generation', true }, { 'state_since', true }, { 'attempt', true }, { 'joined', true },
     { 'synced', true }, { 'assigned', true }, { 'rebalance_timeout', true }, { 'session_timeout', true },
     { 'join_deadline', true }, { 'sync_deadline', true }, { 'next_due', true }, { 'retention', true },
-    { 'expires_at', true }, { 'transactions', true },
+    { 'expires_at', true }, { 'transactions', true }, { 'type' }, { 'target_epoch', true }, { 'settled', true },
+    { 'consumers', true }, { 'assignor' }, { 'catalog_version' }, { 'policy' }, { 'max_size', true },
   },
   -- How long the keys outlive expires_at: only a backstop, for the group is gone by then to everyone who asks.
   BACKSTOP = 86400000,
@@ -57,6 +60,8 @@ local group = {
   SILENCE = 2500,
   -- The session of an id that is yet to join a group without members, after an outage: the shortest that Kafka allows.
   SHORTEST_SESSION = 6000,
+  -- What groups of the consumer protocol do, from lua/60_consumer.lua on.
+  consumer = {},
 }
 
 -- An error that says how a function is called, where it was called with another number of keys or arguments. It takes
@@ -90,7 +95,7 @@ function group.open(keys)
   end
   local g = {
     keys = keys, now = value.now_ms(), fields = fields, changed = {}, members = {}, written = {}, static = {},
-    deadlines = {}, size = 0, pending = 0, was = fields.state,
+    deadlines = {}, places = {}, size = 0, pending = 0, was = fields.state,
   }
   if group.has_expired(fields.expires_at, fields.transactions, g.now) then
     g.fields, g.was, g.expired = {}, nil, true
@@ -110,6 +115,16 @@ function group.set(g, name, new)
     g.fields[name] = new
     g.changed[name] = true
   end
+end
+
+-- Whether the group speaks the consumer protocol.
+function group.is_consumer(g)
+  return g.fields.type == 'consumer'
+end
+
+-- Who packs and unpacks the members' records.
+function group.codec(g)
+  return group.is_consumer(g) and group.consumer or group
 end
 
 function group.is(g, state)
@@ -169,7 +184,7 @@ function group.member(g, id)
   local member = g.members[id]
   if member == nil and g.size > 0 and not g.is_complete then
     local record = redis.call('HGET', g.keys[2], id)
-    member = record and group.unpacked(record) or false
+    member = record and group.codec(g).unpacked(record) or false
     g.members[id] = member
   end
   return member or nil
@@ -181,7 +196,7 @@ function group.member_ids(g)
   local records = g.size > 0 and not g.is_complete and redis.call('HGETALL', g.keys[2]) or {}
   for at = 1, #records, 2 do
     if g.members[records[at]] == nil then
-      g.members[records[at]] = group.unpacked(records[at + 1])
+      g.members[records[at]] = group.codec(g).unpacked(records[at + 1])
     end
     if g.members[records[at]] then
       ids[#ids + 1] = records[at]

@@ -25,7 +25,7 @@ function group.save_members(g)
   for id in pairs(g.written) do
     changes[id] = g.members[id]
   end
-  group.save_hash(g.keys[2], changes, group.packed)
+  group.save_hash(g.keys[2], changes, group.codec(g).packed)
   if g.static_changed then
     group.save_hash(g.keys[4], g.static)
   end
@@ -46,7 +46,7 @@ function group.save_sessions(g)
 end
 
 function group.save_fields(g)
-  local changes = {}
+  local changes = g.places
   for name in pairs(g.changed) do
     local new = g.fields[name]
     changes[name] = type(new) == 'number' and value.integer(new) or new or false

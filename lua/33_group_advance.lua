@@ -121,7 +121,9 @@ end
 -- Do everything that became due, of a group that is read; outages is the text that the caller was given.
 function group.advance(g, outages)
   g.outages = group.outages(outages, g.now)
-  if group.exists(g) then
+  if group.is_consumer(g) then
+    group.consumer.advance(g)
+  elseif group.exists(g) then
     group.prolong_rebalance(g)
     group.expire_sessions(g)
     group.settle(g)

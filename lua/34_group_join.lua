@@ -228,11 +228,12 @@ end
 -- ARGV[11] protocol_type   ARGV[12] version of the JoinGroup   ARGV[13] min_session_timeout
 -- ARGV[14] max_session_timeout   ARGV[15] max_size   ARGV[16] initial_delay ms   ARGV[17] retention ms of offsets
 -- ARGV[18..] protocols: name, metadata, ... the preferred one first
--- Returns {code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, protocol,
--- leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: ready | parked (call
--- group_await after wait_ms or a wake-up)
+-- Returns {code, member_id} when refused, {REBALANCE_IN_PROGRESS, member_id, 'target'}: bring the target of the group,
+-- which speaks the consumer protocol, up to date and call again with the same arguments, else {0, member_id, status,
+-- wait_ms, generation, protocol_type, protocol, leader, skip_assignment, [member_id, instance_id, metadata, ...] for
+-- the leader}; status: ready | parked (call group_await after wait_ms or a wake-up)
 -- Codes: LATE, UNINDEXED, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
--- INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID
+-- INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS
 -- Source: GroupMetadataManager.classicGroupJoinToClassicGroup, KIP-345, KIP-394, KIP-814
 function group.join(keys, args)
   group.expect(keys, args, 'join', 17, 2)
@@ -256,6 +257,12 @@ function group.join(keys, args)
   end
   local g = group.open(keys)
   group.advance(g, args[1])
+  if group.is_consumer(g) and not group.is(g, 'Empty') then
+    -- What a late join says of owned partitions could acknowledge a revocation that came after it.
+    return group.is_late(args[1]) and { code.LATE, '' } or group.consumer.join(g, request)
+  elseif group.is_consumer(g) then
+    group.consumer.finish(g)
+  end
   local outcome, id = group.admit(g, request)
   group.settle(g)
   group.save(g)
@@ -294,11 +301,14 @@ end
 -- ARGV[1] outages: `served_until from-to ...` or ''
 -- ARGV[2..] members: member_id, instance_id or '', ...
 -- Returns [the same as group_join, ...], one for each
--- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+-- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS (the group speaks the consumer protocol by now)
 function group.await(keys, args)
   group.expect(keys, args, 'await', 3, 2)
   local g = group.open(keys)
   group.advance(g, args[1])
+  if group.is_consumer(g) then
+    return group.consumer.await(g, args)
+  end
   local refusals, answers = {}, {}
   for at = 2, #args - 1, 2 do
     refusals[at] = group.stay(g, args[at], args[at + 1])

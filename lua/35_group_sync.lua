@@ -75,6 +75,9 @@ function group.sync(keys, args)
   local protocol_type = args[5] == '1' and args[6]
   local g = group.open(keys)
   group.advance(g, args[1])
+  if group.is_consumer(g) then
+    return group.consumer.sync(g, args)
+  end
   local refusal = group.sync_refusal(g, id, instance_id, generation, protocol_type, args[7])
   if not refusal then
     group.note_sync(g, id)
@@ -107,6 +110,9 @@ function group.await_sync(keys, args)
   local generation = value.number(args[2], 'generation')
   local g = group.open(keys)
   group.advance(g, args[1])
+  if group.is_consumer(g) then
+    return group.consumer.await_sync(g, args)
+  end
   local refusals, answers = {}, {}
   for at = 3, #args - 1, 2 do
     refusals[at] = group.sync_refusal(g, args[at], args[at + 1], generation)

@@ -3,9 +3,9 @@
 -- Returns the state; nil where the group has to be looked at in full.
 function group.beat(keys, id, instance_id, generation)
   local call = redis.call
-  local fields = call('HMGET', keys[1], 'state', 'generation', 'next_due')
-  local state, now = fields[1], value.now_ms()
-  if not state or state == 'Empty' or fields[2] ~= generation or now >= (tonumber(fields[3]) or 0) then
+  local fields = call('HMGET', keys[1], 'state', 'generation', 'next_due', 'type')
+  local state, is_other, now = fields[1], fields[4] or fields[2] ~= generation, value.now_ms()
+  if not state or state == 'Empty' or is_other or now >= (tonumber(fields[3]) or 0) then
     return nil
   end
   if instance_id ~= '' and call('HGET', keys[4], instance_id) ~= id then
@@ -37,6 +37,9 @@ function group.heartbeat(keys, args)
   if not state then
     local g = group.open(keys)
     group.advance(g, args[1])
+    if group.is_consumer(g) then
+      return group.consumer.heartbeat(g, args)
+    end
     local refusal = group.refusal(g, id, instance_id)
     if not refusal and value.number(args[4], 'generation') ~= g.fields.generation then
       refusal = code.ILLEGAL_GENERATION

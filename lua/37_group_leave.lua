@@ -31,6 +31,9 @@ function group.leave(keys, args)
   group.expect(keys, args, 'leave', 1, 2)
   local g = group.open(keys)
   group.advance(g, args[1])
+  if group.is_consumer(g) then
+    return group.consumer.leave_classic(g, args)
+  end
   local codes, has_left = {}, false
   for at = 2, #args - 1, 2 do
     local outcome = code.UNKNOWN_MEMBER_ID

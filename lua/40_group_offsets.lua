@@ -38,15 +38,16 @@ function group.commit_slowly(keys, args, offsets)
   local retention = value.number(args[8], 'retention')
   local g = group.open(keys)
   group.advance(g, args[1])
-  local refusal = group.commit_refusal(g, id, instance_id, generation, value.number(args[7], 'version'))
+  local refuses = group.is_consumer(g) and group.consumer.commit_refusal or group.commit_refusal
+  local refusal = refuses(g, id, instance_id, generation, value.number(args[7], 'version'))
   if not refusal then
     local member = group.member(g, id)
-    if member then
+    if member and not group.is_consumer(g) then
       group.renew(g, id, member.session_timeout)
-    elseif group.exists(g) then
+    elseif group.is(g, 'Empty') then
       group.set(g, 'retention', retention)
       group.set(g, 'expires_at', g.now + retention)
-    elseif #offsets > 0 then
+    elseif not group.exists(g) and #offsets > 0 then
       if args[2] == '' then
         return code.UNINDEXED
       end
@@ -69,7 +70,7 @@ end
 -- ARGV[8] retention ms   ARGV[9..] offsets: `topic:partition`, `offset leader_epoch topic_id metadata`, ...
 -- Returns code
 -- Codes: LATE, UNINDEXED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
--- REBALANCE_IN_PROGRESS
+-- REBALANCE_IN_PROGRESS; of a group of the consumer protocol STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION
 -- Source: OffsetMetadataManager.commitOffset
 function group.commit(keys, args)
   group.expect(keys, args, 'commit', 8, 2)
@@ -86,7 +87,7 @@ function group.commit(keys, args)
   elseif group.takes_any_commit(keys, args[6], args[8]) then
     state = 'Empty'
   end
-  if not state then
+  if not state and not group.consumer.takes_commit(keys, args[4], args[6], args[7]) then
     return group.commit_slowly(keys, args, offsets)
   elseif state == 'CompletingRebalance' then
     return code.REBALANCE_IN_PROGRESS
@@ -191,10 +192,10 @@ function group.offset_delete(keys, args)
   local outcome, codes, removed = code.NONE, {}, {}
   if not group.exists(g) then
     outcome = code.GROUP_ID_NOT_FOUND
-  elseif not group.is(g, 'Empty') and g.fields.protocol_type ~= 'consumer' then
+  elseif not group.is(g, 'Empty') and not group.is_consumer(g) and g.fields.protocol_type ~= 'consumer' then
     outcome = code.NON_EMPTY_GROUP
   else
-    local topics = group.subscribed(g)
+    local topics = group.is_consumer(g) and group.consumer.subscribed(g) or group.subscribed(g)
     for at = 2, #args do
       local place = args[at]
       if not topics or topics[string.match(place, '^(.*):%d+$')] then

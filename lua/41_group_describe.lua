@@ -67,12 +67,14 @@ end
 -- ARGV[1] outages (optional): `served_until from-to ...` or ''
 -- ARGV[2..] places: `topic:partition` of each of the metas
 -- Returns {code}, or {0, name, value, ...} of id, locator, state, state_for_ms, generation, protocol_type, protocol,
--- leader, rebalance_ends_in_ms, sync_ends_in_ms, expires_in_ms, members, pending, offsets, lags. What is not known is
--- '', of numbers nil. members: [[name, value, ...], ...] of member_id, instance_id, client_id, client_host,
+-- leader, rebalance_ends_in_ms, sync_ends_in_ms, expires_in_ms, members, pending, type, offsets, lags. What is not
+-- known is '', of numbers nil. members: [[name, value, ...], ...] of member_id, instance_id, client_id, client_host,
 -- session_timeout_ms, session_ends_in_ms, rebalance_timeout_ms, topics (it wants to read), partitions (it is assigned,
 -- as `topic:partition`), metadata, assignment (as the members sent them). pending: ids that are yet to join. offsets:
 -- [`topic:partition`, `offset leader_epoch topic_id metadata`, ...]. lags: [[name, value, ...], ...] of place, offset,
--- end_offset, lag in records
+-- end_offset, lag in records. type: classic, or consumer, which has also target_epoch, assignor, unsettled (why it is
+-- not Stable, in words), and of its members member_epoch, previous_epoch, member_state, target, owned, revoking
+-- (assignments as `topic_id:partition,... ...`), regex, rack, assignor, is_classic
 -- Codes: GROUP_ID_NOT_FOUND
 -- Source: ClassicGroup.asDescribedGroup, ClassicGroupMember.describe
 function group.describe(keys, args)
@@ -81,6 +83,8 @@ function group.describe(keys, args)
   group.advance(g, args[1])
   if not group.exists(g) then
     return { code.GROUP_ID_NOT_FOUND }
+  elseif group.is_consumer(g) then
+    return group.consumer.describe(g, keys, args)
   end
   local fields = g.fields
   local members, pending = group.described_members(g)
@@ -91,7 +95,8 @@ function group.describe(keys, args)
     'rebalance_ends_in_ms', group.from_now(g, fields.join_deadline),
     'sync_ends_in_ms', group.from_now(g, fields.sync_deadline),
     'expires_in_ms', group.is(g, 'Empty') and group.from_now(g, fields.expires_at),
-    'members', members, 'pending', pending, 'offsets', redis.call('HGETALL', keys[5]), 'lags', group.lags(keys, args),
+    'members', members, 'pending', pending, 'type', 'classic', 'offsets', redis.call('HGETALL', keys[5]),
+    'lags', group.lags(keys, args),
   }
 end
 redis.register_function{
@@ -109,7 +114,7 @@ redis.register_function{
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
 -- ARGV[1] outages (optional): `served_until from-to ...` or ''
 -- Returns {code}, or {0, 'state', state, 'generation', generation, 'protocol_type', protocol_type or '', 'members',
--- members, 'pending', ids that are yet to join}
+-- members, 'pending', ids that are yet to join, 'type', classic or consumer}
 -- Codes: GROUP_ID_NOT_FOUND
 -- Source: ClassicGroup.asListedGroup
 function group.state(keys, args)
@@ -121,7 +126,8 @@ function group.state(keys, args)
   end
   return {
     code.NONE, 'state', g.fields.state, 'generation', g.fields.generation,
-    'protocol_type', g.fields.protocol_type or '', 'members', g.size, 'pending', g.pending,
+    'protocol_type', group.is_consumer(g) and 'consumer' or g.fields.protocol_type or '', 'members', g.size,
+    'pending', g.pending, 'type', g.fields.type or 'classic',
   }
 end
 redis.register_function{

@@ -24,7 +24,9 @@ end
 -- Why a commit in a transaction is refused. Producers of before KIP-447 name neither member nor generation.
 -- Source: OffsetMetadataManager.validateTransactionalOffsetCommit, ClassicGroup.validateOffsetCommit
 function group.txn_commit_refusal(g, id, instance_id, generation)
-  if not group.exists(g) then
+  if group.is_consumer(g) then
+    return group.consumer.txn_commit_refusal(g, id, instance_id, generation)
+  elseif not group.exists(g) then
     return generation >= 0 and code.ILLEGAL_GENERATION or nil
   elseif generation < 0 and (group.is(g, 'Empty') or id == '' and instance_id == '') then
     return nil

@@ -19,9 +19,9 @@ from korvet.api.context import Context
 from korvet.wire.codec import API_VERSIONS_KEY, Fields
 
 HIGHEST = 4
-FEATURES: Final = {"transaction.version": (0, 2)}
+FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
 """Lowest and highest level that is supported; the highest one is finalized."""
-FEATURES_EPOCH: Final = 1
+FEATURES_EPOCH: Final = 2
 _FEATURES_SINCE: Final = 3
 _LEVEL_0_SINCE: Final = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")

@@ -6,10 +6,12 @@ Source: kafka.server.ConfigHelper.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import UUID
 
 from korvet.store.catalog import Catalog, Effective, Topic
-from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, GROUP_FACTS, TOPIC_CONFIGS
 from korvet.store.configs import Config, Source
+from korvet.store.consumer_waits import waits
 from korvet.store.group_types import GroupDescription
 
 Entry = Mapping[str, object]
@@ -34,15 +36,26 @@ def cluster_entries(catalog: Catalog) -> list[Entry]:
     ]
 
 
-def group_entries(group: GroupDescription | None) -> list[Entry]:
-    """A group's names of its own; none for one that does not exist."""
-    if group is None:
-        return []
-    values = {"korvet.group.id": group.id, "korvet.group.locator": group.locator}
-    return [
-        _entry(config, [Effective(name=name, value=values[name], source=Source.GROUP)])
-        for name, config in GROUP_CONFIGS.items()
+def group_entries(catalog: Catalog, group_id: str, group: GroupDescription | None) -> list[Entry]:
+    """All configs of a group, which need not exist (ConfigHelper), and what there is to tell of one that does."""
+    own = catalog.group_configs(group_id)
+    entries = []
+    for name, config in GROUP_CONFIGS.items():
+        source = Source.GROUP if name in own else Source.DEFAULT
+        value = own[name] if name in own else catalog.group_setting(group_id, name)
+        entries.append(_entry(config, [Effective(name=name, value=value, source=source)]))
+    facts = {} if group is None else {"korvet.group.id": group.id, "korvet.group.locator": group.locator}
+    if group is not None and group.consumer is not None:
+        facts["korvet.group.waits"] = "; ".join(waits(group.consumer, lambda id: _topic_name(catalog, id)))
+    return entries + [
+        _entry(GROUP_FACTS[name], [Effective(name=name, value=value, source=Source.GROUP)])
+        for name, value in facts.items()
     ]
+
+
+def _topic_name(catalog: Catalog, id: UUID) -> str:
+    topic = catalog.topic_by_id(id)
+    return str(id) if topic is None else topic.name
 
 
 def _name(config: Config) -> str:

@@ -1,7 +1,8 @@
-"""Changing the configs of topics and of the cluster: what AlterConfigs and IncrementalAlterConfigs share.
+"""Changing configs of topics, groups and the cluster: what AlterConfigs and IncrementalAlterConfigs share.
 
 A request names resources; each is judged alone and applied alone. A broker's configs are the cluster's, because every
 front-end serves every request: they are set for all brokers (the empty name), and setting them for one is refused.
+A group need not exist to have configs.
 
 Source: kafka.server.ConfigAdminManager, ConfigurationControlManager.
 """
@@ -19,8 +20,8 @@ from korvet.api.admin import change_failure, node_ids
 from korvet.api.context import Context
 from korvet.errors import KorvetError
 from korvet.store.catalog import Catalog, ConfigChange
-from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
-from korvet.store.configs import Config, problem, topic_problem
+from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from korvet.store.configs import Config, group_problem, problem, topic_problem
 from korvet.store.topics import name_problem
 from korvet.wire.codec import Fields
 
@@ -87,6 +88,8 @@ async def _alter(ctx: Context, resource: Any, make_change: MakeChange, validate_
         return await _alter_topic(ctx, resource, make_change, validate_only)
     if resource.resource_type == ResourceType.BROKER:
         return await _alter_cluster(ctx, resource, make_change, validate_only)
+    if resource.resource_type == ResourceType.GROUP:
+        return await _alter_group(ctx, resource, make_change, validate_only)
     if resource.resource_type in RESOURCE_TYPES:
         return ErrorCode.invalid_request, unsupported(resource.resource_type)
     return ErrorCode.invalid_request, f"Unknown resource type {resource.resource_type}"
@@ -112,6 +115,25 @@ async def _alter_topic(ctx: Context, resource: Any, make_change: MakeChange, val
         return DONE
     try:
         return await catalog.configure(topic, change), None
+    except KorvetError as error:
+        return change_failure(ctx, error)
+
+
+async def _alter_group(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+    catalog, name = ctx.frontend.catalog, resource.resource_name
+    if not name:
+        return ErrorCode.invalid_request, "Default group resources are not allowed."
+    change = make_change(resource, catalog.group_configs(name), GROUP_CONFIGS)
+    if not isinstance(change, ConfigChange):
+        return change
+    new = change.applied_to(catalog.group_configs(name))
+    why = group_problem(new, GROUP_CONFIGS, lambda config: catalog.setting(None, config))
+    if why is not None:
+        return ErrorCode.invalid_config, why
+    if validate_only:
+        return DONE
+    try:
+        return await catalog.configure_group(name, change), None
     except KorvetError as error:
         return change_failure(ctx, error)
 

@@ -2,7 +2,7 @@
 
 - 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
 
-A broker's configs are the cluster's. A group's are the names that korvet gave it (GROUP_CONFIGS). Korvet has no
+A broker's configs are the cluster's. A group has also what korvet tells of it (GROUP_FACTS). Korvet has no
 configs of broker loggers and client metrics: asking for these is answered with INVALID_REQUEST for the resource.
 
 Source: kafka.server.ConfigHelper.describeConfigs.
@@ -72,7 +72,7 @@ async def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             return ErrorCode.invalid_request, "Group name must not be empty"
-        return group_entries(await ctx.frontend.groups.describe(name))
+        return group_entries(catalog, name, await ctx.frontend.groups.describe(name))
     return ErrorCode.invalid_request, unsupported(resource.resource_type)
 
 

@@ -3,6 +3,8 @@
 - 3: authorized operations   - 4: instance ids   - 5: flexible   - 6: GROUP_ID_NOT_FOUND, where before an unknown group
 was a Dead one without an error
 
+Groups of the consumer protocol are not found here (see ConsumerGroupDescribe).
+
 Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGroups
 """
 
@@ -38,11 +40,12 @@ async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
         group = await ctx.frontend.groups.describe(group_id)
     except KorvetError as error:
         return _without_group(group_id, "", failure_code(error, "describe_groups"), None)
-    if group is not None:
+    if group is not None and group.consumer is None:
         return {"group_id": group_id, **_fields(group)}
     if ctx.version < _NOT_FOUND_SINCE:
         return _without_group(group_id, "Dead", 0, None)
-    return _without_group(group_id, "Dead", ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+    why = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+    return _without_group(group_id, "Dead", ErrorCode.group_id_not_found, why)
 
 
 def _without_group(group_id: str, state: str, code: int, message: str | None) -> dict[str, Any]:

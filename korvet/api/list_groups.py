@@ -7,14 +7,12 @@ Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from korvet.api import Answer, api
 from korvet.api.context import Context
 from korvet.api.group_failures import failure_code
 from korvet.errors import KorvetError
-
-_CLASSIC: Final = "classic"
 
 
 @api(16, 0, 5)
@@ -22,8 +20,6 @@ async def handle(ctx: Context, request: Any) -> Answer:
     """The groups of this node in one of the states and of one of the types asked for, whatever their case."""
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     types = {type_.lower() for type_ in getattr(request, "types_filter", ())}
-    if types and _CLASSIC not in types:
-        return {"error_code": 0, "groups": ()}
     try:
         groups = await ctx.frontend.groups.list()
     except KorvetError as error:
@@ -35,10 +31,11 @@ async def handle(ctx: Context, request: Any) -> Answer:
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type,
                 "group_state": group.state,
-                "group_type": _CLASSIC,
+                "group_type": group.type,
             }
             for group in groups
             if (not states or group.state.lower() in states)
+            and (not types or group.type in types)
             and ctx.listener.nodes.lists(group.group_id, ctx.target_port)
         ],
     }

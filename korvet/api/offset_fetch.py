@@ -1,7 +1,7 @@
 """OffsetFetch (key 9), versions 1 to 9.
 
 - 2: every topic (null), an error for all   - 5: leader epochs   - 6: flexible   - 7: require_stable   - 8: several
-groups   - 9: member id and epoch, for the groups of KIP-848
+groups   - 9: member id and epoch, which a member of a group of the consumer protocol must have (KIP-848)
 
 What is not committed is -1 without an error, also where the group or the topic does not exist, and where the offset
 belongs to a former topic of the same name. With require_stable, what an open transaction may change is
@@ -25,6 +25,7 @@ from korvet.api.context import Context
 from korvet.api.group_failures import COORDINATOR_NOT_AVAILABLE, failure_code
 from korvet.errors import KorvetError
 from korvet.store.catalog import Catalog
+from korvet.store.consumer_groups import ConsumerGroups
 from korvet.store.group_types import Offset, Place
 
 _BATCHED_SINCE: Final = 8
@@ -56,6 +57,8 @@ async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
     groups = ctx.frontend.groups
     unstable: Set[Place] = frozenset()
     try:
+        if (code := await _refusal(groups.consumers, asked)) != 0:
+            return {"error_code": code, "topics": []}
         if is_stable:
             found, unstable = await groups.fetch_stable(asked.group_id, places)
         else:
@@ -77,6 +80,13 @@ async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
             for name, indexes in topics
         ],
     }
+
+
+async def _refusal(consumers: ConsumerGroups, asked: Any) -> int:
+    member_id, epoch = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
+    if member_id is None and epoch < 0:
+        return 0
+    return await consumers.fetch_refusal(asked.group_id, member_id, epoch)
 
 
 async def _of_present_topics(catalog: Catalog, found: Mapping[Place, Offset]) -> Mapping[Place, Offset]:

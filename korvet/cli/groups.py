@@ -12,6 +12,7 @@ from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
     from korvet.cli.kafka.client import Client
+    from korvet.cli.kafka.groups import Group, Member
     from korvet.cli.kafka.reset import Reset
 
 
@@ -24,20 +25,33 @@ def groups() -> None:
 @click.option(
     "--state", "states", multiple=True, help="Only groups in this state, e.g. Stable or Empty. May be repeated."
 )
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(["classic", "consumer"]),
+    help="Only groups of this protocol. May be repeated.",
+)
 @as_json
 @bootstrap_server
-def list_(states: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
+def list_(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
     """List every group."""
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import list_groups
 
     with Client(bootstrap_server) as client:
-        found = list_groups(client, states)
+        found = list_groups(client, states, types)
     if as_json:
-        show_json([{"group": item.group, "state": item.state, "protocol_type": item.protocol_type} for item in found])
+        show_json(
+            [
+                {"group": item.group, "type": item.type, "state": item.state, "protocol_type": item.protocol_type}
+                for item in found
+            ]
+        )
     else:
         show_table(
-            ["GROUP", "STATE", "PROTOCOL TYPE"], [(item.group, item.state, item.protocol_type) for item in found]
+            ["GROUP", "TYPE", "STATE", "PROTOCOL TYPE"],
+            [(item.group, item.type, item.state, item.protocol_type) for item in found],
         )
 
 
@@ -46,7 +60,10 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None
 @as_json
 @bootstrap_server
 def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
-    """Show state, members, offsets and lag of the named groups, or of all."""
+    """Show state, members, offsets and lag of the named groups, or of all.
+
+    Of groups of the consumer protocol also epochs, what each member has and is to have, and what is still waited for.
+    """
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import list_groups
 
@@ -63,13 +80,46 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
 
 
 def _description(client: Client, group_id: str) -> dict[str, Any]:
-    from korvet.cli.kafka.groups import LATEST, STATE_DEAD, committed_offsets, describe_group, group_names, log_offsets
+    from korvet.cli.kafka.groups import STATE_DEAD, describe_group, group_facts
 
     group = describe_group(client, group_id)
     if group.state == STATE_DEAD:
         raise KorvetError(f"no group {group_id!r}; see those there are with: korvet groups list")
-    names = group_names(client, group_id)
-    offsets = committed_offsets(client, group_id)
+    facts = group_facts(client, group_id)
+    return {
+        "group": group_id,
+        "id": facts.get("id"),
+        "locator": facts.get("locator"),
+        "type": group.type,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.target_epoch,
+        "waits": facts["waits"].split("; ") if facts.get("waits") else [],
+        "members": [_described_member(member) for member in group.members],
+        "partitions": _described_partitions(client, group),
+    }
+
+
+def _described_member(member: Member) -> dict[str, Any]:
+    return {
+        "member_id": member.id,
+        "instance_id": member.instance_id,
+        "host": member.host,
+        "client_id": member.client_id,
+        "partitions": len(member.assignment),
+        "protocol": member.protocol,
+        "epoch": member.epoch,
+        "assignment": [str(place) for place in member.assignment],
+        "target": None if member.target is None else [str(place) for place in member.target],
+    }
+
+
+def _described_partitions(client: Client, group: Group) -> list[dict[str, Any]]:
+    from korvet.cli.kafka.groups import LATEST, committed_offsets, log_offsets
+
+    offsets = committed_offsets(client, group.group)
     owners = {place: member for member in group.members for place in member.assignment}
     places = sorted({*offsets, *owners})
     ends = log_offsets(client, places, LATEST)
@@ -88,34 +138,19 @@ def _description(client: Client, group_id: str) -> dict[str, Any]:
                 "client_id": member.client_id if member else None,
             }
         )
-    return {
-        "group": group_id,
-        "id": names.get("id"),
-        "locator": names.get("locator"),
-        "state": group.state,
-        "protocol_type": group.protocol_type,
-        "protocol": group.protocol,
-        "members": [
-            {
-                "member_id": member.id,
-                "instance_id": member.instance_id,
-                "host": member.host,
-                "client_id": member.client_id,
-                "partitions": len(member.assignment),
-            }
-            for member in group.members
-        ],
-        "partitions": partitions,
-    }
+    return partitions
 
 
 def _show_description(group: dict[str, Any]) -> None:
     members = len(group["members"])
+    type_ = "" if group["group_epoch"] is None else f"   type {group['type']}"
     protocol = f"   protocol {group['protocol']}" if group["protocol"] else ""
     count = f"{members or 'no'} member{'s' if members != 1 else ''}"
-    click.echo(f"Group {group['group']}   state {group['state']}{protocol}   {count}")
+    click.echo(f"Group {group['group']}{type_}   state {group['state']}{protocol}   {count}")
     if group["id"]:
         click.echo(f"{group['id']}   {group['locator']}")
+    if group["group_epoch"] is not None:
+        click.echo(f"group epoch {group['group_epoch']}   assignment epoch {group['assignment_epoch']}")
     if group["partitions"]:
         show_table(
             ["TOPIC", "PARTITION", "CURRENT", "END", "LAG", "CONSUMER ID", "HOST", "CLIENT ID"],
@@ -123,10 +158,45 @@ def _show_description(group: dict[str, Any]) -> None:
         )
     else:
         click.echo("no offsets, no partitions")
-    idle = [tuple(member.values()) for member in group["members"] if not member["partitions"]]
+    if group["group_epoch"] is None:
+        _show_idle(group["members"])
+    elif members:
+        _show_targets(group["members"])
+    for sentence in group["waits"]:
+        click.echo(f"not settled: {sentence}")
+
+
+def _show_idle(members: list[dict[str, Any]]) -> None:
+    idle = [member for member in members if not member["partitions"]]
     if idle:
         click.echo("members without partitions:")
-        show_table(["CONSUMER ID", "INSTANCE ID", "HOST", "CLIENT ID"], [row[:-1] for row in idle])
+        names = ("member_id", "instance_id", "host", "client_id")
+        show_table(
+            ["CONSUMER ID", "INSTANCE ID", "HOST", "CLIENT ID"], [[member[name] for name in names] for member in idle]
+        )
+
+
+def _show_targets(members: list[dict[str, Any]]) -> None:
+    names = ("member_id", "instance_id", "host", "client_id", "protocol", "epoch")
+    show_table(
+        ["CONSUMER ID", "INSTANCE ID", "HOST", "CLIENT ID", "SPEAKS", "EPOCH", "CURRENT ASSIGNMENT", "TARGET"],
+        [
+            [*(member[name] for name in names), *(_ranges(member[part]) or None for part in ("assignment", "target"))]
+            for member in members
+        ],
+    )
+
+
+def _ranges(places: list[str]) -> str:
+    """Places `topic-partition`, sorted as numbers, as `topic-first…last` where they follow each other."""
+    ranges: list[tuple[str, int, int]] = []
+    for topic, _, partition in (place.rpartition("-") for place in places):
+        last = ranges[-1] if ranges else None
+        if last is not None and last[0] == topic and last[2] + 1 == int(partition):
+            ranges[-1] = (topic, last[1], int(partition))
+        else:
+            ranges.append((topic, int(partition), int(partition)))
+    return ", ".join(f"{topic}-{first}" + (f"…{end}" if end > first else "") for topic, first, end in ranges)
 
 
 @groups.command()

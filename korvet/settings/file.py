@@ -16,7 +16,7 @@ from korvet.errors import ConfigError
 from korvet.settings.pipeline import PATHS, SETTINGS_TABLES
 from korvet.settings.schema import LISTENER_NAMES, config_schema
 from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
-from korvet.store.configs import problem
+from korvet.store.configs import consumer_limits_problem, problem
 
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
 _WORDS |= {"object": "a table"}
@@ -60,11 +60,7 @@ def check_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
     errors = sorted(Draft202012Validator(config_schema()).iter_errors(content), key=lambda error: list(error.path))
     if errors:
         raise ConfigError(f"{path}: {_sentence(errors[0])}")
-    broker = {name: _text(value) for name, value in content.get("broker", {}).items()}
-    for name, value in broker.items():
-        wrong = problem(BROKER_CONFIGS[name], value)
-        if wrong is not None:
-            raise ConfigError(f"{path}: broker.{name}: {wrong}")
+    broker = _broker(content.get("broker", {}), path)
     serve = dict(content.get("serve", {}))
     if "data-dir" in serve:
         serve["data-dir"] = str(path.parent / Path(serve["data-dir"]).expanduser())
@@ -74,6 +70,19 @@ def check_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
         raise ConfigError(f"{path}: serve.{described[0]}: give it in each [[listener]] instead, as there are some")
     pipeline = _placed(content.get("pipeline", {}), path.parent)
     return ConfigFile(serve=serve, listeners=listeners, broker=broker, pipeline=pipeline)
+
+
+def _broker(values: Mapping[str, Any], path: Path) -> Mapping[str, str]:
+    """The broker's settings as text, when each of them and all together can be."""
+    broker = {name: _text(value) for name, value in values.items()}
+    for name, value in broker.items():
+        wrong = problem(BROKER_CONFIGS[name], value)
+        if wrong is not None:
+            raise ConfigError(f"{path}: broker.{name}: {wrong}")
+    wrong = consumer_limits_problem(lambda name: broker.get(name) or BROKER_CONFIGS[name].default or "")
+    if wrong is not None:
+        raise ConfigError(f"{path}: broker.{wrong}")
+    return broker
 
 
 def _undotted_tables(pipeline: Mapping[str, Any]) -> dict[str, Any]:

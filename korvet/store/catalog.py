@@ -8,6 +8,7 @@ which transfers nothing while the version is the same. What a topic's life asks 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
@@ -15,7 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 import structlog
@@ -24,7 +26,7 @@ from kio.static.primitive import i16
 
 from korvet.errors import KorvetError, StoreError, StoreFull, StoreUnavailable
 from korvet.store.client import Purpose, Store
-from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from korvet.store.configs import Config, Source
 from korvet.store.keys import Namespace
 from korvet.store.wakeup import Wakeups
@@ -32,8 +34,11 @@ from korvet.store.wakeup import Wakeups
 log = structlog.get_logger()
 
 _REFRESH_S = 30.0
+_GROUP: Final = "group:"
+"""Fields of the configs' hash that are a group's: this, its id percent-encoded, a colon and the config's name."""
 _UNKNOWN_VERSION = -1
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_NOTHING_SET: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,14 @@ class Topic:
     partitions: int
     configs: Mapping[str, str]
     deleting: bool = False
+
+
+class _Entry(NamedTuple):
+    """A topic as its text was read; ``digest`` is of what consumers see of it, 0 while it is being deleted."""
+
+    text: bytes
+    topic: Topic
+    digest: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +95,19 @@ class Catalog:
         self.cluster_id = ""
         self.generation = 0
         """Counts the states that were read: what was made of settings is good while this is the same."""
+        self.topics_digest = ""
+        """The same wherever there are the same topics, by name, id and number of partitions, whatever their configs."""
         self._keys = namespace.catalog
         self._store = store
         self._wakeups = wakeups
         self._static = static
         self._version = _UNKNOWN_VERSION
         self._cluster_configs: Mapping[str, str] = _NOTHING
+        self._group_configs: Mapping[str, Mapping[str, str]] = _NOTHING_SET
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._deleting: list[Topic] = []
-        self._parsed: dict[bytes, tuple[bytes, Topic]] = {}
+        self._parsed: dict[bytes, _Entry] = {}
         self._effective: dict[tuple[UUID | None, str], str] = {}
         store.on_history_change(self._distrust)
 
@@ -141,7 +157,7 @@ class Catalog:
         _, version, cluster_id, topics, configs = reply
         self.cluster_id = cluster_id.decode() or self.cluster_id
         if version != asked:
-            self._cluster_configs = {name.decode(): value.decode() for name, value in _pairs(configs)}
+            self._cluster_configs, self._group_configs = _sorted_configs(configs)
             self._replace_topics(topics)
             self._effective.clear()
             self.generation += 1
@@ -169,12 +185,13 @@ class Catalog:
 
     def _replace_topics(self, flat: Sequence[bytes]) -> None:
         """Take the catalog's topics over, parsing only those whose text is new."""
-        parsed: dict[bytes, tuple[bytes, Topic]] = {}
+        parsed: dict[bytes, _Entry] = {}
         for name, text in _pairs(flat):
             known = self._parsed.get(name)
-            parsed[name] = known if known is not None and known[0] == text else (text, parse_topic(name, text))
-        topics = [topic for _, topic in parsed.values()]
+            parsed[name] = known if known is not None and known.text == text else _entry(name, text)
+        topics = [entry.topic for entry in parsed.values()]
         self._parsed = parsed
+        self.topics_digest = f"{sum(entry.digest for entry in parsed.values()):x}"
         self._topics = {topic.name: topic for topic in topics if not topic.deleting}
         self._by_id = {topic.id: topic for topic in topics if not topic.deleting}
         self._deleting = [topic for topic in topics if topic.deleting]
@@ -224,6 +241,22 @@ class Catalog:
         """What is set for all brokers, as last read; no I/O."""
         return self._cluster_configs
 
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """What is set for a group, whether or not it exists, as last read; no I/O."""
+        return self._group_configs.get(quote(group_id, safe=""), _NOTHING)
+
+    def configured_groups(self) -> list[str]:
+        """The groups for which something is set, as last read; no I/O."""
+        return [unquote(group_id) for group_id in self._group_configs]
+
+    def group_setting(self, group_id: str, name: str) -> str:
+        """A group config's effective value: the group's own, else the broker's.
+
+        :raises KeyError: when korvet knows no config of that name.
+        """
+        own = self._group_configs and self.group_configs(group_id).get(name)
+        return own.strip() if own else self.setting(None, GROUP_CONFIGS[name].synonym or name)
+
     # ------------------------------------------------------------------ changes
 
     async def create(
@@ -259,6 +292,15 @@ class Catalog:
         """Change the cluster-wide configs."""
         return _code_of(await self._change("korvet_catalog_configure", change.as_json()))
 
+    async def configure_group(self, group_id: str, change: ConfigChange) -> ErrorCode:
+        """Change a group's own configs; it need not exist."""
+        prefix = f"{_GROUP}{quote(group_id, safe='')}:"
+        delete = self.group_configs(group_id).keys() - change.set.keys() if change.replace else change.delete
+        own = ConfigChange(
+            set={prefix + name: value for name, value in change.set.items()}, delete=[prefix + name for name in delete]
+        )
+        return _code_of(await self._change("korvet_catalog_configure", own.as_json()))
+
     async def _change(self, function: str, *args: str | int) -> Sequence[Any]:
         # The read is queued behind the change, so one round trip does both.
         asked = self._version
@@ -280,6 +322,27 @@ def _code_of(reply: Sequence[Any]) -> ErrorCode:
 def _topic_of(name: str, reply: Sequence[Any]) -> tuple[ErrorCode, Topic | None]:
     code = _code_of(reply)
     return code, parse_topic(name.encode(), reply[1]) if code is ErrorCode.none else None
+
+
+def _sorted_configs(flat: Sequence[bytes]) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]:
+    """The cluster's configs, and the groups' by their ids as they are written."""
+    cluster: dict[str, str] = {}
+    groups: dict[str, dict[str, str]] = {}
+    for field, value in _pairs(flat):
+        name = field.decode()
+        if name.startswith(_GROUP):
+            group_id, _, config = name.removeprefix(_GROUP).partition(":")
+            groups.setdefault(group_id, {})[config] = value.decode()
+        else:
+            cluster[name] = value.decode()
+    return cluster, groups
+
+
+def _entry(name: bytes, text: bytes) -> _Entry:
+    topic = parse_topic(name, text)
+    seen = f"{topic.name} {topic.id.hex} {topic.partitions}".encode()
+    digest = 0 if topic.deleting else int.from_bytes(hashlib.blake2b(seen, digest_size=8).digest())
+    return _Entry(text, topic, digest)
 
 
 def parse_topic(name: bytes, text: bytes) -> Topic:

@@ -11,7 +11,8 @@ kinds of them:
 Broker configs are one set for the whole cluster, because every front-end serves every request. Listed are those that
 act, those that stand in for a topic's config, and those that describe what korvet does (read-only).
 
-Group configs are names that korvet gave a group, where Kafka's clients can read them.
+Group configs are those of Kafka 4.1's GroupConfig for consumer groups, whose defaults the broker's configs are. Beside
+them is what korvet alone tells of a group, where Kafka's clients can read it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from korvet.store.configs import (
     Check,
     Config,
     Kind,
+    Value,
     at_least,
     between,
     gzip_level,
@@ -369,6 +371,11 @@ def _at_start(name: str, kind: Kind, default: int, check: Check, documentation: 
     return Config(name=name, kind=kind, default=str(default), documentation=documentation, check=check, read_only=True)
 
 
+def _assignors(value: Value) -> str | None:
+    """At least one, and known ones only."""
+    return one_of("uniform", "range")(value) if value else "List must not be empty"
+
+
 BROKER_CONFIGS: Final = _table(
     [
         *(_stand_in(config) for config in TOPIC_CONFIGS.values() if config.synonym),
@@ -395,6 +402,49 @@ BROKER_CONFIGS: Final = _table(
         ),
         _at_start(
             "connections.max.idle.ms", _LONG, 600_000, at_least(-1), "Time after which an idle connection is closed."
+        ),
+        Config(
+            name="group.consumer.assignors",
+            kind=_LIST,
+            default="uniform,range",
+            check=_assignors,
+            documentation="What a group of the consumer protocol may be assigned by; the first one is the default.",
+            read_only=True,
+        ),
+        _at_start(
+            "group.consumer.heartbeat.interval.ms",
+            _INT,
+            5_000,
+            at_least(1),
+            "Time between two heartbeats of a member of the consumer protocol.",
+        ),
+        _at_start(
+            "group.consumer.max.heartbeat.interval.ms", _INT, 15_000, at_least(1), "The longest a group may set."
+        ),
+        _at_start(
+            "group.consumer.max.session.timeout.ms", _INT, 60_000, at_least(1), "The longest session a group may set."
+        ),
+        _at_start("group.consumer.max.size", _INT, INT_MAX, at_least(1), "Members of one group of that protocol."),
+        Config(
+            name="group.consumer.migration.policy",
+            kind=_STRING,
+            default="bidirectional",
+            check=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+            documentation="Between which protocols a group may go over while it has members.",
+            read_only=True,
+        ),
+        _at_start(
+            "group.consumer.min.heartbeat.interval.ms", _INT, 5_000, at_least(1), "The shortest a group may set."
+        ),
+        _at_start(
+            "group.consumer.min.session.timeout.ms", _INT, 45_000, at_least(1), "The shortest session a group may set."
+        ),
+        _at_start(
+            "group.consumer.session.timeout.ms",
+            _INT,
+            45_000,
+            at_least(1),
+            "Silence after which a member of the consumer protocol is taken for dead.",
         ),
         _at_start(
             "group.initial.rebalance.delay.ms", _INT, 3_000, at_least(0), "How long a new group waits for more members."
@@ -454,7 +504,27 @@ BROKER_CONFIGS: Final = _table(
     ]
 )
 
+
+def _of_group(name: str, default: int, documentation: str) -> Config:
+    return Config(
+        name=name,
+        kind=_INT,
+        default=str(default),
+        synonym=f"group.{name}",
+        documentation=documentation,
+        check=at_least(1),
+    )
+
+
 GROUP_CONFIGS: Final = _table(
+    [
+        _of_group("consumer.heartbeat.interval.ms", 5_000, "Time between two heartbeats of a member."),
+        _of_group("consumer.session.timeout.ms", 45_000, "Silence after which a member is taken for dead."),
+    ]
+)
+"""What can be set for a group; of the consumer protocol only it acts. The synonym is the broker's default."""
+
+GROUP_FACTS: Final = _table(
     [
         Config(
             name="korvet.group.id",
@@ -468,6 +538,14 @@ GROUP_CONFIGS: Final = _table(
             kind=_STRING,
             default=None,
             documentation="The group as a resource: <namespace>/consumer-groups/<group>.",
+            read_only=True,
+        ),
+        Config(
+            name="korvet.group.waits",
+            kind=_STRING,
+            default=None,
+            documentation="Why a group of the consumer protocol is not Stable yet: who has to give up what, and who "
+            "waits for it, with semicolons between.",
             read_only=True,
         ),
     ]

@@ -231,3 +231,49 @@ def _conflict(configs: Mapping[str, str | None], known: Mapping[str, Config]) ->
     if least > most:
         return f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
     return None
+
+
+def group_problem(
+    configs: Mapping[str, str | None], known: Mapping[str, Config], broker: Callable[[str], str]
+) -> str | None:
+    """Why these cannot be a group's configs, or None where they can.
+
+    ``configs`` are all that the group would have of its own; ``known`` is the table of group configs; ``broker`` tells
+    what a broker config is. Source: ControllerConfigurationValidator.validate, GroupConfig.validate.
+    """
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        return f"Null value not supported for group configs: {','.join(nulls)}"
+    for name, value in configs.items():
+        if name not in known:
+            return f"Unknown group config name: {name}"
+        why = problem(known[name], value or "")
+        if why is not None:
+            return why
+    values = {name: int(configs.get(name) or config.default or "0") for name, config in known.items()}
+    for name in _GROUP_ORDER:
+        for end, goes_too_far, words in (("min", int.__lt__, "greater"), ("max", int.__gt__, "less")):
+            bound = name.replace("consumer.", f"group.consumer.{end}.", 1)
+            if goes_too_far(values[name], int(broker(bound))):
+                return f"{name} must be {words} than or equal to {bound}"
+    interval, session = _GROUP_ORDER
+    return f"{session} must be greater than {interval}" if values[session] <= values[interval] else None
+
+
+_GROUP_ORDER = ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
+
+
+def consumer_limits_problem(broker: Callable[[str], str]) -> str | None:
+    """Why the broker's configs of the consumer protocol do not go together, or None where they do.
+
+    ``broker`` tells what a broker config is. Source: GroupCoordinatorConfig's constructor.
+    """
+    interval, session = (f"group.{name}" for name in _GROUP_ORDER)
+    for name in (interval, session):
+        least, most = (name.replace("consumer.", f"consumer.{end}.", 1) for end in ("min", "max"))
+        for one in (most, name):
+            if int(broker(one)) < int(broker(least)):
+                return f"{one} must be greater than or equal to {least}"
+        if int(broker(name)) > int(broker(most)):
+            return f"{name} must be less than or equal to {most}"
+    return f"{interval} must be less than {session}" if int(broker(interval)) >= int(broker(session)) else None

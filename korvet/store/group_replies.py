@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 from uuid import UUID
 
+from korvet.store.consumer_types import ConsumerDescription, ConsumerMember, parse_assignment
 from korvet.store.group_types import GroupDescription, GroupMember, Joined, JoinedMember, Offset, Place, Synced
+
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 
 
 def text(value: bytes) -> str:
-    return value.decode()
+    """What classic members say in their metadata may be any bytes: what is no text is replaced, as in Java."""
+    return value.decode(errors="replace")
 
 
 def named(reply: Any) -> dict[str, Any]:
@@ -45,6 +51,7 @@ def synced(reply: Any) -> Synced:
 
 def described(reply: Any) -> GroupDescription:
     found = named(reply)
+    is_consumer = type_of(found) == CONSUMER
     return GroupDescription(
         id=text(found["id"]),
         locator=text(found["locator"]),
@@ -53,7 +60,41 @@ def described(reply: Any) -> GroupDescription:
         protocol_type=text(found["protocol_type"]),
         protocol=text(found["protocol"]),
         leader=text(found["leader"]),
-        members=[_described_member(told) for told in found["members"]],
+        members=() if is_consumer else [_described_member(told) for told in found["members"]],
+        consumer=_consumer_described(found) if is_consumer else None,
+    )
+
+
+def type_of(found: Mapping[str, Any]) -> str:
+    """The protocol that a group's members speak, of what a reply named."""
+    return text(found["type"]) if "type" in found else CLASSIC
+
+
+def _consumer_described(found: Mapping[str, Any]) -> ConsumerDescription:
+    return ConsumerDescription(
+        epoch=found["generation"],
+        target_epoch=found["target_epoch"],
+        members=[_consumer_member(named((0, *told))) for told in found["members"]],
+    )
+
+
+def _consumer_member(of: Mapping[str, Any]) -> ConsumerMember:
+    return ConsumerMember(
+        id=text(of["member_id"]),
+        instance_id=text(of["instance_id"]) or None,
+        rack=text(of["rack"]) or None,
+        client_id=text(of["client_id"]),
+        client_host=text(of["client_host"]),
+        epoch=of["member_epoch"],
+        previous_epoch=of["previous_epoch"],
+        state=text(of["member_state"]),
+        assignor=text(of["assignor"]) or None,
+        names=[text(name) for name in of["topics"]],
+        regex=text(of["regex"]),
+        owned=parse_assignment(text(of["owned"])),
+        revoking=parse_assignment(text(of["revoking"])),
+        target=parse_assignment(text(of["target"])),
+        is_classic=bool(of["is_classic"]),
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from korvet.store.consumer_types import ConsumerDescription
+
 Place = tuple[str, int]
 """A topic's name and a partition."""
 
@@ -105,7 +107,10 @@ class GroupMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group as an administrator sees it; ``id`` is its own and stays, ``locator`` says whose it is."""
+    """A group as an administrator sees it; ``id`` is its own and stays, ``locator`` says whose it is.
+
+    Of a group of the consumer protocol only the state is here, and ``consumer`` has the rest.
+    """
 
     id: str
     locator: str
@@ -115,11 +120,13 @@ class GroupDescription:
     protocol: str
     leader: str
     members: Sequence[GroupMember]
+    consumer: ConsumerDescription | None = None
 
 
 class ListedGroup(NamedTuple):
-    """A group in a list."""
+    """A group in a list; the type is classic or consumer."""
 
     group_id: str
     state: str
     protocol_type: str
+    type: str

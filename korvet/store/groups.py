@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -15,12 +15,12 @@ import anyio
 import structlog
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import KorvetError, StoreError, StoreUnavailable
+from korvet.errors import KorvetError, StoreError
 from korvet.store import group_replies as replies
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose, Store
-from korvet.store.contract import LATE
-from korvet.store.group_index import GroupIndex
+from korvet.store.consumer_groups import ConsumerGroups
+from korvet.store.group_calls import GroupCalls
 from korvet.store.group_rooms import Member, Rooms, is_parked
 from korvet.store.group_types import (
     CommitRequest,
@@ -33,7 +33,7 @@ from korvet.store.group_types import (
     Synced,
     SyncRequest,
 )
-from korvet.store.keys import GroupKeys, Namespace, TransactionGroupKeys
+from korvet.store.keys import Namespace
 from korvet.store.outages import Outages
 from korvet.store.redis_groups import RedisGroups
 from korvet.store.wakeup import Wakeups
@@ -42,26 +42,24 @@ log = structlog.get_logger()
 
 NOT_FOUND: Final = int(ErrorCode.group_id_not_found)
 NOT_AVAILABLE: Final = int(ErrorCode.coordinator_not_available)
+REBALANCE_IN_PROGRESS: Final = int(ErrorCode.rebalance_in_progress)
 _EMPTY: Final = b"Empty"
 _UNSTABLE: Final = b"unstable"
 _NO_EXPIRY: Final = -1
 _JOIN_STATUS: Final = 2
 _SYNC_STATUS: Final = 1
 """Where a reply of group_join or group_sync has its status; behind it is the time to wait."""
+_JOINS: Final = 5
+"""Calls of one join to a group of both protocols, whose target may change again and again."""
 _ANY_ROUND: Final = -1
 """A parked join is answered by whatever generation comes."""
-_KEYS_KEPT: Final = 10_000
 _PATIENCE_S: Final = 35.0
 """A join is parked at least this long; its group's own deadlines end it much earlier."""
 _GRACE_S: Final = 5.0
 """Clients wait this much longer than their rebalance timeout for the answer of a join."""
-_LATE_CALLS: Final = 5
 _MINUTE_MS: Final = 60_000
 _FORGOTTEN_AT_ONCE: Final = 1000
 """Arguments; two for each place."""
-
-
-_Keys = GroupKeys | TransactionGroupKeys
 
 
 class Neglected(NamedTuple):
@@ -69,6 +67,11 @@ class Neglected(NamedTuple):
 
     dead: set[str]
     missing: set[str]
+
+
+def _needs_target(reply: Any) -> bool:
+    """Whether a member of the classic protocol joined a group that has others, whose target is not made yet."""
+    return len(reply) > _JOIN_STATUS and reply[_JOIN_STATUS] == b"target"
 
 
 def _flat(offsets: Iterable[tuple[Place, Offset]]) -> list[str]:
@@ -91,31 +94,11 @@ class Groups:
         self.outages = outages
         self.redis_groups = RedisGroups(namespace, store)
         self._on_commit: dict[str, Callable[[Iterable[Place]], None]] = {}
-        self._index = GroupIndex(namespace, store)
+        self._calls = GroupCalls(namespace, store, outages)
+        self._index = self._calls.index
+        self.consumers = ConsumerGroups(self._calls, catalog)
         self._joining = Rooms(wakeups, _JOIN_STATUS)
         self._syncing = Rooms(wakeups, _SYNC_STATUS)
-        self._keys = lru_cache(_KEYS_KEPT)(namespace.group)
-        self._all_keys = lru_cache(_KEYS_KEPT)(namespace.transaction_group)
-
-    def _call(self, function: str, group_id: str, *args: str | int | bytes) -> Awaitable[Any]:
-        """Call one of the functions that are told of outages: all but korvet_group_fetch."""
-        return self._call_with(self._keys(group_id), function, *args)
-
-    def _call_with(self, keys: _Keys, function: str, *args: str | int | bytes) -> Awaitable[Any]:
-        return self._store.fcall(Purpose.COORDINATE, function, keys, self.outages.known_at(keys.group), *args)
-
-    async def _timely(self, keys: _Keys, function: str, *args: str | int | bytes) -> Any:
-        """A call that does nothing where it waited while Redis or this front-end stood still.
-
-        Its client may have come back elsewhere by then and gone on from there; where it is still here, which is known
-        by the time of the answer, the call is made again.
-        """
-        for _ in range(_LATE_CALLS):
-            reply = await self._call_with(keys, function, *args)
-            if (reply[0] if isinstance(reply, list) else reply) != LATE:
-                return reply
-            await self.outages.catch_up(keys.group)
-        raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
 
     def _setting(self, name: str) -> int:
         return int(self._catalog.setting(None, name))
@@ -129,34 +112,42 @@ class Groups:
     async def join(self, request: JoinRequest, draining: anyio.Event) -> Joined:
         """Join, and wait while the group gathers. Ends with COORDINATOR_NOT_AVAILABLE at drain."""
         group_id = request.group_id
-        reply = await self._index.making(group_id, lambda id, locator: self._join(request, id, locator))
+        new_member_id = f"{request.instance_id or request.client_id}-{uuid4()}" if not request.member_id else ""
+        for _ in range(_JOINS):
+            join = partial(self._join, request, new_member_id)
+            reply = await self._index.making(group_id, join)
+            if not _needs_target(reply):
+                break
+            await self._catalog.refresh()
+            await self.consumers.bring_up_to_date(group_id)
+        else:
+            return Joined(code=REBALANCE_IN_PROGRESS, member_id=request.member_id)
         if is_parked(reply, _JOIN_STATUS):
             member = (replies.text(reply[1]), request.instance_id or "")
             longest_s = max(request.rebalance_timeout_ms, request.session_timeout_ms) / 1000 + _GRACE_S
             with anyio.move_on_after(max(longest_s, _PATIENCE_S)):
                 ask = partial(self._ask_join, group_id)
-                channel = self._keys(group_id).group
+                channel = self._calls.keys(group_id).group
                 reply = await self._joining.wait(channel, _ANY_ROUND, member, reply, draining, ask)
             if is_parked(reply, _JOIN_STATUS):
                 return Joined(code=NOT_AVAILABLE, member_id=member[0])
         return replies.joined(reply)
 
     def _ask_join(self, group_id: str, members: Sequence[Member]) -> Awaitable[Sequence[Any]]:
-        return self._call("korvet_group_await", group_id, *(part for member in members for part in member))
+        return self._calls.call("korvet_group_await", group_id, *(part for member in members for part in member))
 
     def _ask_sync(self, group_id: str, generation: int, members: Sequence[Member]) -> Awaitable[Sequence[Any]]:
         flat = (part for member in members for part in member)
-        return self._call("korvet_group_await_sync", group_id, generation, *flat)
+        return self._calls.call("korvet_group_await_sync", group_id, generation, *flat)
 
-    def _join(self, request: JoinRequest, id: str, locator: str) -> Awaitable[Any]:
-        member_id = f"{request.instance_id or request.client_id}-{uuid4()}" if not request.member_id else ""
-        return self._timely(
-            self._keys(request.group_id),
+    def _join(self, request: JoinRequest, new_member_id: str, id: str, locator: str) -> Awaitable[Any]:
+        return self._calls.timely(
+            self._calls.keys(request.group_id),
             "korvet_group_join",
             id,
             locator,
             request.member_id,
-            member_id,
+            new_member_id,
             request.instance_id or "",
             request.client_id,
             request.client_host,
@@ -177,7 +168,7 @@ class Groups:
 
         group_id, generation = request.group_id, request.generation
         member = (request.member_id, request.instance_id or "")
-        reply = await self._call(
+        reply = await self._calls.call(
             "korvet_group_sync",
             group_id,
             *member,
@@ -188,31 +179,31 @@ class Groups:
         )
         if is_parked(reply, _SYNC_STATUS):
             ask = partial(self._ask_sync, group_id, generation)
-            reply = await self._syncing.wait(self._keys(group_id).group, generation, member, reply, draining, ask)
+            reply = await self._syncing.wait(self._calls.keys(group_id).group, generation, member, reply, draining, ask)
             if is_parked(reply, _SYNC_STATUS):
                 return Synced(code=NOT_AVAILABLE)
         return replies.synced(reply)
 
     async def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
         """The code of a heartbeat."""
-        code: int = await self._call("korvet_group_heartbeat", group_id, member_id, instance_id or "", generation)
+        code: int = await self._calls.call("korvet_group_heartbeat", group_id, member_id, instance_id or "", generation)
         return code
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> Sequence[int]:
         """A code for each (member id or empty, instance id or None)."""
         flat = [part for member_id, instance_id in members for part in (member_id, instance_id or "")]
-        codes: Sequence[int] = await self._call("korvet_group_leave", group_id, *flat)
+        codes: Sequence[int] = await self._calls.call("korvet_group_leave", group_id, *flat)
         return codes
 
     # ------------------------------------------------------------------ offsets
 
     async def commit(self, request: CommitRequest) -> int:
         """Commit offsets; the code is for all of them."""
-        keys, flat = self._keys(request.group_id), _flat(request.offsets)
+        keys, flat = self._calls.keys(request.group_id), _flat(request.offsets)
         head = (request.member_id, request.instance_id or "", request.generation, request.version, self._retention_ms)
 
         def commit(id: str, locator: str) -> Awaitable[Any]:
-            return self._timely(keys, "korvet_group_commit", id, locator, *head, *flat)
+            return self._calls.timely(keys, "korvet_group_commit", id, locator, *head, *flat)
 
         code: int = await self._index.making(request.group_id, commit)
         if code == 0:
@@ -232,19 +223,19 @@ class Groups:
         self, request: CommitRequest, transactional_id: str, producer_id: int, producer_epoch: int, ordinal: int
     ) -> int:
         """Hold offsets that a transaction commits when it is committed; the code is for all of them."""
-        keys, flat = self._all_keys(request.group_id), _flat(request.offsets)
+        keys, flat = self._calls.all_keys(request.group_id), _flat(request.offsets)
         head = (request.member_id, request.instance_id or "", request.generation, self._retention_ms)
         transaction = (producer_id, producer_epoch, ordinal, transactional_id)
 
         def hold(id: str, locator: str) -> Awaitable[Any]:
-            return self._timely(keys, "korvet_group_txn_commit", id, locator, *head, *transaction, *flat)
+            return self._calls.timely(keys, "korvet_group_txn_commit", id, locator, *head, *transaction, *flat)
 
         code: int = await self._index.making(request.group_id, hold)
         return code
 
     async def release(self, group_id: str, producer_id: int, ordinal: int, *, is_commit: bool) -> None:
         """Commit what a transaction holds, or forget it. May be repeated."""
-        keys = self._all_keys(group_id)
+        keys = self._calls.all_keys(group_id)
         outcome = "commit" if is_commit else "abort"
         _, flat = await self._store.fcall(
             Purpose.COORDINATE, "korvet_group_txn_end", keys, producer_id, ordinal, outcome
@@ -254,14 +245,14 @@ class Groups:
 
     async def fetch(self, group_id: str, places: Iterable[Place] | None) -> Mapping[Place, Offset]:
         """The committed offsets of some places, or of all; what is not committed is left out."""
-        return (await self._fetch(self._keys(group_id), places))[0]
+        return (await self._fetch(self._calls.keys(group_id), places))[0]
 
     async def fetch_stable(
         self, group_id: str, places: Iterable[Place] | None
     ) -> tuple[Mapping[Place, Offset], Set[Place]]:
         """As `fetch`, and the places whose offsets an open transaction may change."""
-        keys = self._all_keys(group_id)
-        return await self._fetch((*self._keys(group_id), keys.pending), places)
+        keys = self._calls.all_keys(group_id)
+        return await self._fetch((*self._calls.keys(group_id), keys.pending), places)
 
     async def _fetch(
         self, keys: Sequence[str], places: Iterable[Place] | None
@@ -280,10 +271,10 @@ class Groups:
         :param places: each with its topic's id in hex.
         :returns: a code for all, and where that is none one for each.
         """
-        keys = self._all_keys(group_id)
+        keys = self._calls.all_keys(group_id)
         named = [f"{topic}:{partition}" for (topic, partition), _ in places]
         outages = self.outages.known_at(keys.group)
-        with_pending = (*self._keys(group_id), keys.pending)
+        with_pending = (*self._calls.keys(group_id), keys.pending)
         code, codes = await self._store.fcall(
             Purpose.COORDINATE, "korvet_group_offset_delete", with_pending, outages, *named
         )
@@ -295,7 +286,7 @@ class Groups:
 
     async def describe(self, group_id: str) -> GroupDescription | None:
         """A group and its members; None where there is no such group."""
-        reply = await self._call("korvet_group_describe", group_id)
+        reply = await self._calls.call("korvet_group_describe", group_id)
         return None if reply[0] == NOT_FOUND else replies.described(reply)
 
     async def list(self) -> Sequence[ListedGroup]:
@@ -303,7 +294,9 @@ class Groups:
         groups: list[ListedGroup] = []
         for some in await self._index.group_ids():
             groups += [
-                ListedGroup(group_id, replies.text(state["state"]), replies.text(state["protocol_type"]))
+                ListedGroup(
+                    group_id, replies.text(state["state"]), replies.text(state["protocol_type"]), replies.type_of(state)
+                )
                 for group_id, state in (await self._states(some)).items()
                 if state is not None
             ]
@@ -312,7 +305,7 @@ class Groups:
     async def _states(self, group_ids: Sequence[str]) -> Mapping[str, Mapping[str, Any] | None]:
         """What korvet_group_state names, None where there is no such group; those that cannot be read are left out."""
         outcomes = await asyncio.gather(
-            *(self._call("korvet_group_state", group_id) for group_id in group_ids), return_exceptions=True
+            *(self._calls.call("korvet_group_state", group_id) for group_id in group_ids), return_exceptions=True
         )
         states: dict[str, Mapping[str, Any] | None] = {}
         unreadable: dict[str, StoreError] = {}
@@ -355,7 +348,7 @@ class Groups:
             states = await self._states(some)
             missing.update(group_id for group_id, state in states.items() if state is None)
             empty = [group_id for group_id, state in states.items() if state is not None and state["state"] == _EMPTY]
-            keys = [self._keys(group_id).group for group_id in empty]
+            keys = [self._calls.keys(group_id).group for group_id in empty]
             lives = await asyncio.gather(*(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys))
             # The keys of a group that is known to be Empty have an expiry.
             dead.update(group_id for group_id, left_ms in zip(empty, lives, strict=True) if left_ms == _NO_EXPIRY)
@@ -390,7 +383,7 @@ class Groups:
             await self._catalog.refresh()
         former = [part for (topic, index), id in self._former(committed) for part in (f"{topic}:{index}", id.hex)]
         for at in range(0, len(former), _FORGOTTEN_AT_ONCE):
-            keys, some = self._keys(group_id), former[at : at + _FORGOTTEN_AT_ONCE]
+            keys, some = self._calls.keys(group_id), former[at : at + _FORGOTTEN_AT_ONCE]
             await self._store.fcall(Purpose.COORDINATE, "korvet_group_offset_forget", keys, *some)
 
     def _former(self, committed: Mapping[Place, Offset]) -> Sequence[tuple[Place, UUID]]:
@@ -399,4 +392,4 @@ class Groups:
         return [(place, offset.topic_id) for place, offset in committed.items() if ids.get(place[0]) != offset.topic_id]
 
     async def _exists(self, group_id: str) -> bool:
-        return bool((await self._call("korvet_group_state", group_id))[0] == 0)
+        return bool((await self._calls.call("korvet_group_state", group_id))[0] == 0)

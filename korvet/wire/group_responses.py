@@ -1,4 +1,5 @@
-"""Answers to Heartbeat (0 to 4) and OffsetCommit (2 to 9) packed by hand: members send these all the time.
+"""Answers to Heartbeat (0 to 4), ConsumerGroupHeartbeat (0 and 1) and OffsetCommit (2 to 9) packed by hand: members
+send these all the time.
 
 Held against kio at every version by tests/wire/test_group_responses.py. There is never a throttle time.
 """
@@ -16,6 +17,10 @@ _HEARTBEAT_FLEXIBLE_SINCE = 4
 _COMMIT_THROTTLE_SINCE = 3
 _COMMIT_FLEXIBLE_SINCE = 8
 _NO_THROTTLE = bytes(4)
+_NOTHING_WRONG = _NO_THROTTLE + b"\x00\x00" + b"\x00"
+"""Behind the throttle time the code, and that there is no message."""
+_EPOCH_AND_INTERVAL = struct.Struct(">iibx").pack
+"""With -1 behind them: there is no assignment."""
 _PARTITION = struct.Struct(">ih").pack
 _TAGGED_PARTITION = struct.Struct(">ihx").pack
 
@@ -29,6 +34,11 @@ def heartbeat(version: int, code: int) -> bytes:
     throttle = _NO_THROTTLE if version >= _HEARTBEAT_THROTTLE_SINCE else b""
     tags = b"\x00" if version >= _HEARTBEAT_FLEXIBLE_SINCE else b""
     return throttle + code.to_bytes(2, "big", signed=True) + tags
+
+
+def consumer_heartbeat(member_id: str, member_epoch: int, interval_ms: int) -> bytes:
+    """A body without an error and without an assignment."""
+    return b"".join((_NOTHING_WRONG, compact_string(member_id), _EPOCH_AND_INTERVAL(member_epoch, interval_ms, -1)))
 
 
 def offset_commit(version: int, topics: Iterable[TopicAnswer]) -> bytes:

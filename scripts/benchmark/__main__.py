@@ -13,6 +13,8 @@ medians of the others. A ratio is the factor by which korvet is better (above 1)
   its group; every answer is checked.
 - scale: members of one group join over raw connections, with a heartbeat every 0.2 s, and the first rebalance delayed
   by nothing on both brokers; what groups take of korvet's Redis in bytes, and a heartbeat in microseconds.
+- consumers: members of one group of the consumer protocol come at once to its first, over raw connections, with a
+  heartbeat every 0.2 s; a settled member's heartbeat, in milliseconds and in microseconds of korvet's Redis.
 - process: cold start from the process's start to its ready line (Kafka: to its first answers as a coordinator); memory
   is resident memory of front-end and embedded server together, or of the JVM.
 - pipeline (only where --only names it; some minutes): rows a second of read, archive and replay on Spark, over korvet,

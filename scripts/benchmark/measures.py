@@ -96,6 +96,28 @@ GROUP_COSTS: Final = Measure(
     ),
     needs_topic=False, needs_redis=True,
 )  # fmt: skip
+CONSUMER_SIZES: Final = (2, 100, 1000)
+SETTLING: Final = Measure(
+    name="settling", group="consumers", generator="raw, a connection each",
+    job={"job": "settling", "sizes": CONSUMER_SIZES},
+    lines=tuple(
+        line for size in CONSUMER_SIZES
+        for line in (
+            _less(f"settle_{size}_s", f"a group settles after members 2 to {size:,} came", "s"),
+            _less(f"heartbeat_of_{size}_ms", f"a settled member's heartbeat in a group of {size:,}", "ms"),
+        )
+    ),
+    needs_topic=False, needs_groups=True,
+)  # fmt: skip
+CONSUMER_COSTS: Final = Measure(
+    name="consumer-costs", group="consumers", generator="Redis's own counters",
+    job={"job": "consumer_costs", "sizes": CONSUMER_SIZES},
+    lines=tuple(
+        _less(f"heartbeat_of_{size}_us", f"a settled member's heartbeat in a group of {size:,}", "us")
+        for size in CONSUMER_SIZES
+    ),
+    needs_topic=False, needs_redis=True,
+)  # fmt: skip
 
 
 def measures(seconds: float) -> tuple[Measure, ...]:
@@ -121,6 +143,8 @@ def measures(seconds: float) -> tuple[Measure, ...]:
         _coordinate("offset_commit", "commits", seconds),
         JOINING,
         GROUP_COSTS,
+        SETTLING,
+        CONSUMER_COSTS,
     )  # fmt: skip
 
 
@@ -149,5 +173,5 @@ PIPELINE: Final = tuple(
     )
     for size in PIPELINE_SIZES
 )
-DEFAULT_GROUPS: Final = ("produce", "consume", "latency", "groups", "scale", "process")
+DEFAULT_GROUPS: Final = ("produce", "consume", "latency", "groups", "scale", "consumers", "process")
 GROUPS: Final = (*DEFAULT_GROUPS, "pipeline")

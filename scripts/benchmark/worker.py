@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Final
 
-from scripts.benchmark import coordinator, rdkafka, scale
+from scripts.benchmark import consumers, coordinator, rdkafka, scale
 
 POOL: Final = 1000
 SETTLE_S: Final = 0.5
@@ -113,7 +113,7 @@ def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:
 
 JOBS: Final[dict[str, Any]] = {
     "produce": produce, "consume": consume, "latency": latency, "coordinate": coordinate, "joining": scale.joining,
-    "group_costs": scale.group_costs,
+    "group_costs": scale.group_costs, "settling": consumers.settling, "consumer_costs": consumers.costs,
 }  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """Break a running korvet in every way that can be thought of, and show that its clients lose nothing by it.
 
-Three front-ends behind HAProxy over one Redis; 20 consumers in 5 groups (librdkafka: eager, cooperative, static;
-aiokafka; the Java client) and two idempotent producers. Each fault acts while all of them work. From what the clients
-wrote down, and from Redis itself, is judged: no acknowledged commit is lost, no partition has two owners in one
-generation, every acknowledged record reaches every group in order, and groups rebalance only where they may. Exit code
-1 where anything of this does not hold.
+Three front-ends behind HAProxy over one Redis; 36 consumers in 9 groups (librdkafka: eager, cooperative, static;
+aiokafka; the Java client; librdkafka and Java by the consumer protocol, and a group of both protocols) and two
+idempotent producers. Each fault acts while all of them work. From what the clients wrote down, and from Redis itself,
+is judged: no acknowledged commit is lost, no partition has two owners at once, every acknowledged record reaches every
+group in order, and groups rebalance only where they may. Exit code 1 where anything of this does not hold.
 """
 
 import re

@@ -18,12 +18,16 @@ SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """A group as `korvet_group_describe` shows it. `members`: member id -> client id. `committed`: its offsets."""
+    """A group as `korvet_group_describe` shows it. `members`: member id -> client id. `committed`: its offsets.
+
+    Of the type `consumer` a generation is the group's epoch.
+    """
 
     state: str
     generation: int
     members: Mapping[str, str]
     committed: Mapping[Place, int]
+    type: str = "classic"
 
 
 def _is_owed(event: Acknowledged | Committed, forgiven: Forgiven) -> bool:
@@ -102,6 +106,43 @@ def shared_partitions(events: Iterable[Event]) -> list[str]:
     )
 
 
+@dataclass(slots=True)
+class _Span:
+    """A time in which a client owned a place, as far as it is known: until it gave it up, or to its last record."""
+
+    client: str
+    since_us: int
+    until_us: int
+
+
+def overlapping_owners(events: Iterable[Event]) -> list[str]:
+    """Partitions that a client was assigned before another one had given them up, by the times of their callbacks.
+
+    Who was told that it lost its partitions did not know when, so such times count for nothing.
+    """
+    spans: dict[tuple[str, Place], list[_Span]] = defaultdict(list)
+    current: dict[tuple[str, str, Place], _Span] = {}
+    for event in sorted(events, key=lambda event: event.at_us):
+        if isinstance(event, Assigned):
+            for place in event.added:
+                span = _Span(event.client, event.at_us, event.at_us)
+                current[event.client, event.group, place] = span
+                spans[event.group, place].append(span)
+        elif isinstance(event, Revoked):
+            for place in event.places:
+                if (ended := current.pop((event.client, event.group, place), None)) is not None:
+                    ended.until_us = ended.since_us if event.lost else event.at_us
+        elif isinstance(event, Consumed) and (event.client, event.group, event.place) in current:
+            current[event.client, event.group, event.place].until_us = event.at_us
+    return few(
+        f"{group}: {later.client} got {place} {(earlier.until_us - later.since_us) / 1e3:.0f} ms before "
+        f"{earlier.client} gave it up"
+        for (group, place), owned in sorted(spans.items())
+        for earlier, later in pairwise(owned)
+        if earlier.client != later.client and later.since_us < earlier.until_us
+    )
+
+
 def undelivered(events: Iterable[Event], groups: Iterable[str], forgiven: Forgiven = ()) -> dict[str, int]:
     """How many acknowledged records each group has not seen; groups that have seen all are left out."""
     owed: set[tuple[Place, int, str]] = set()
@@ -121,7 +162,7 @@ def disordered(events: Iterable[Event], forgiven: Forgiven = ()) -> list[str]:
     """
     found = []
     last: dict[tuple[str, str, Place], int] = {}
-    for event in events:
+    for event in sorted(events, key=lambda event: event.at_us):
         if isinstance(event, Assigned | Revoked):
             for place in event.added if isinstance(event, Assigned) else event.places:
                 last.pop((event.client, event.group, place), None)

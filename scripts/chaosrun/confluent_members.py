@@ -35,7 +35,7 @@ class Member:
 
     def __init__(self, job: Job, name: str, journal: Journal) -> None:
         self._job, self._name, self._journal = job, name, journal
-        self._is_cooperative = job.strategy == "cooperative-sticky"
+        self._is_cooperative = job.protocol == "consumer" or job.strategy == "cooperative-sticky"
         self._member_id, self._generation = "", -1
         self._owned: set[Place] = set()
         self._positions: dict[Place, int] = {}
@@ -49,14 +49,21 @@ class Member:
             "client.id": self._name,
             "reconnect.backoff.max.ms": RECONNECT_MAX_MS,
             "group.id": self._job.group,
-            "partition.assignment.strategy": self._job.strategy,
-            "session.timeout.ms": self._job.session_timeout_ms,
-            "heartbeat.interval.ms": self._job.heartbeat_ms,
+            "group.protocol": self._job.protocol,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "error_cb": self._on_error,
         }
-        return settings | ({"group.instance.id": self._name} if self._job.is_static else {})
+        return settings | self._protocol_settings() | ({"group.instance.id": self._name} if self._job.is_static else {})
+
+    def _protocol_settings(self) -> dict[str, Any]:
+        if self._job.protocol == "consumer":
+            return {"group.remote.assignor": self._job.strategy}
+        return {
+            "partition.assignment.strategy": self._job.strategy,
+            "session.timeout.ms": self._job.session_timeout_ms,
+            "heartbeat.interval.ms": self._job.heartbeat_ms,
+        }
 
     def run(self, stopped: threading.Event) -> None:
         """Consume until told to stop, then leave the group. What ends it earlier is written down."""

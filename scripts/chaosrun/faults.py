@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scripts.chaosrun.journal import now_us
-from scripts.chaosrun.load import Load
+from scripts.chaosrun.load import Load, Protocol
 from scripts.chaosrun.rebalances import GUESTS, Guest, await_rebalance, generations
 from scripts.chaosrun.slots import Mover
 from scripts.chaosrun.stage import Stage, Topology, kill_and_start
@@ -210,11 +210,11 @@ def kill_redis(scene: Scene) -> Outcome:
 
 
 def die_silently(scene: Scene) -> Outcome:
-    """Half of one group and all of another one die; what is left behind has to go without them."""
+    """Half of two groups and all of another one die; what is left behind has to go without them."""
     load = scene.load
-    halved, emptied = "eager", "aio"
-    half, *_ = load.processes(halved)
-    gone = [(halved, half), *((emptied, process) for process in load.processes(emptied))]
+    halved, emptied = ("eager", "uniform"), "aio"
+    gone = [(name, load.processes(name)[0]) for name in halved]
+    gone += [(emptied, process) for process in load.processes(emptied)]
     for group, process in gone:
         load.take_away(group, process, crash=True)
     began = time.monotonic()
@@ -224,10 +224,29 @@ def die_silently(scene: Scene) -> Outcome:
     halved_s = time.monotonic() - began
     for group, process in gone:
         load.add_members(group, process.names)
-    did = (
-        f"6 members killed: {emptied} is empty after {emptied_s:.1f} s, {halved} goes on with 2 after {halved_s:.1f} s"
-    )
+    others = " and ".join(halved)
+    did = f"8 members killed: {emptied} is empty after {emptied_s:.1f} s, {others} go on with 2 after {halved_s:.1f} s"
     return Outcome(did=did)
+
+
+def change_protocols(scene: Scene) -> Outcome:
+    """The members of a group change to the other protocol one by one, until nobody speaks the first, and back."""
+    load, name = scene.load, "mixed"
+    chosen = load.groups[name]
+    violations: list[str] = []
+    changed = 0
+    turns: tuple[Protocol | None, ...] = ("consumer", "classic", None)
+    for wanted in turns:
+        for number in range(chosen.processes):
+            members = chosen.names(number)
+            process = next(each for each in load.processes(name) if each.names == members)
+            load.take_away(name, process, crash=False)
+            load.add_members(name, members, wanted or chosen.protocol(number))
+            state = load.await_settled()[name]
+            changed += 1
+        if wanted is not None and state.type != wanted:
+            violations.append(f"all members of {name} speak {wanted}, and it is {state.type}")
+    return Outcome(did=f"{changed} members restarted with another protocol", violations=violations)
 
 
 def fail_over(scene: Scene) -> Outcome:
@@ -266,7 +285,11 @@ FAULTS: Final = (
     Fault(name="redis", topology="single", act=kill_redis, keeps=_every_group),
     Fault(
         name="silent", topology="single", act=die_silently,
-        keeps=lambda load: [name for name in load.groups if name not in ("eager", "aio")],
+        keeps=lambda load: [name for name in load.groups if name not in ("eager", "aio", "uniform")],
+    ),
+    Fault(
+        name="protocols", topology="single", act=change_protocols,
+        keeps=lambda load: [name for name in load.groups if name != "mixed"],
     ),
     Fault(name="sentinel", topology="sentinel", act=fail_over, keeps=_every_group),
     Fault(name="slots", topology="cluster", act=move_slots, keeps=_every_group),

@@ -32,6 +32,7 @@ def described(redis: Any, group: str) -> GroupState:
         generation=int(fields["generation"]),
         members={member["member_id"].decode(): member["client_id"].decode() for member in members},
         committed=committed,
+        type=fields["type"].decode() if "type" in fields else "classic",
     )
 
 

@@ -16,6 +16,7 @@ RECONNECT_MAX_MS: Final = 1000
 class Job:
     """Members of a group, or producers where there is no group. `names` are their client ids, one client for each.
 
+    `strategy` is the broker's assignor where the protocol is `consumer`: there the broker gives the timeouts, too.
     `incarnation` counts the processes that had the names; `timeout_ms` is that of their transactions.
     """
 
@@ -25,6 +26,7 @@ class Job:
     topics: list[str]
     partitions: int
     group: str = ""
+    protocol: str = "classic"
     strategy: str = ""
     is_static: bool = False
     session_timeout_ms: int = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import redis
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from scripts.chaosrun import checks, groups
@@ -23,6 +23,7 @@ PARTITIONS: Final = 6
 PRODUCERS: Final = ["producer-0", "producer-1"]
 RECORDS_PER_S: Final = 50.0
 WITHIN_S: Final = 90.0
+Protocol = Literal["classic", "consumer"]
 POLL_S: Final = 0.1
 
 
@@ -30,6 +31,7 @@ POLL_S: Final = 0.1
 class Group:
     """A group of four members, in so many processes. Its session timeout is that of the load times `sessions`.
 
+    `protocols`: of its processes, in turn; by the consumer protocol (KIP-848) its members ask for the `assignor`.
     `keeps_id`: its clients go on as who they were when no heartbeat was answered for long. librdkafka ends its session
     by itself then, and joins as a new member; a static one may even find itself fenced by what it sent before, for
     good. So static ones have sessions that outlast every outage here, on a busy machine too.
@@ -37,7 +39,9 @@ class Group:
 
     name: str
     client: Literal["confluent", "aiokafka", "java"]
-    strategy: str
+    strategy: str = ""
+    protocols: tuple[Protocol, ...] = ("classic",)
+    assignor: str = "uniform"
     processes: int = 1
     is_static: bool = False
     sessions: int = 1
@@ -48,6 +52,10 @@ class Group:
         each = MEMBERS // self.processes
         return [f"{self.name}-{number}" for number in range(process * each, (process + 1) * each)]
 
+    def protocol(self, process: int) -> Protocol:
+        """What the members in one of the processes speak."""
+        return self.protocols[process % len(self.protocols)]
+
 
 MEMBERS: Final = 4
 GROUPS: Final = (
@@ -56,7 +64,14 @@ GROUPS: Final = (
     Group(name="static", client="confluent", strategy="roundrobin", is_static=True, sessions=10),
     Group(name="aio", client="aiokafka", strategy="roundrobin"),
     Group(name="java", client="java", strategy="cooperative-sticky"),
-)
+    Group(name="uniform", client="confluent", protocols=("consumer",), processes=2),
+    Group(name="range", client="confluent", protocols=("consumer",), assignor="range", is_static=True, sessions=10),
+    Group(name="java-uniform", client="java", protocols=("consumer",)),
+    Group(
+        name="mixed", client="confluent", strategy="range", protocols=("classic", "consumer"),
+        processes=4, keeps_id=False,
+    ),
+)  # fmt: skip
 
 
 class LoadError(RuntimeError):
@@ -94,14 +109,32 @@ class Load:
         admin = AdminClient({"bootstrap.servers": self.stage.bootstrap})
         for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
             made.result(30)
+        self._configure_groups(admin)
         for group in self.groups.values():
             for number in range(group.processes):
-                self.add_members(group.name, group.names(number))
+                self.add_members(group.name, group.names(number), group.protocol(number))
         self.await_settled()
         self._producers.append(self._start("producers", self._job(PRODUCERS)))
         self.await_answered(now_us())
 
-    def _job(self, names: list[str], group: Group | None = None) -> Job:
+    def _configure_groups(self, admin: AdminClient) -> None:
+        """Give the groups of the consumer protocol their timeouts, which are the broker's to say."""
+        resources = []
+        for group in self.groups.values():
+            if "consumer" not in group.protocols:
+                continue
+            session_ms = self.session_timeout_ms * group.sessions
+            heartbeat_ms = self.session_timeout_ms // 8
+            values = {"consumer.session.timeout.ms": session_ms, "consumer.heartbeat.interval.ms": heartbeat_ms}
+            changes = [
+                ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+                for name, value in values.items()
+            ]
+            resources.append(ConfigResource(ConfigResource.Type.GROUP, group.name, incremental_configs=changes))
+        for done in admin.incremental_alter_configs(resources).values() if resources else ():
+            done.result(30)
+
+    def _job(self, names: list[str], group: Group | None = None, protocol: Protocol = "classic") -> Job:
         self._started += 1
         return Job(
             bootstrap=self.stage.bootstrap,
@@ -110,7 +143,8 @@ class Load:
             topics=TOPICS,
             partitions=PARTITIONS,
             group=group.name if group else "",
-            strategy=group.strategy if group else "",
+            protocol=protocol,
+            strategy=(group.assignor if protocol == "consumer" else group.strategy) if group else "",
             is_static=group is not None and group.is_static,
             session_timeout_ms=self.session_timeout_ms * group.sessions if group else 0,
             records_per_s=RECORDS_PER_S,
@@ -119,10 +153,10 @@ class Load:
     def _start(self, program: Program, job: Job) -> Process:
         return Process(program, job, self._directory / f"{self._started}-{job.names[0]}.txt")
 
-    def add_members(self, group: str, names: list[str]) -> Process:
-        """One more process of members of a group."""
+    def add_members(self, group: str, names: list[str], protocol: Protocol | None = None) -> Process:
+        """One more process of members of a group; by the group's first protocol unless another is said."""
         chosen = self.groups[group]
-        process = self._start(chosen.client, self._job(names, chosen))
+        process = self._start(chosen.client, self._job(names, chosen, protocol or chosen.protocols[0]))
         self._members[group].append(process)
         return process
 

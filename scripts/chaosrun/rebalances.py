@@ -5,7 +5,7 @@ from typing import Final
 from scripts.chaosrun.load import Load
 from scripts.chaosrun.processes import Process
 
-GUESTS: Final = ("eager", "cooperative")
+GUESTS: Final = ("eager", "cooperative", "uniform")
 
 
 class Guest:

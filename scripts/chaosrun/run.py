@@ -47,7 +47,7 @@ class Shown:
 CLAIMS = {
     "commits": "no acknowledged commit is lost",
     "history": "no committed offset goes back",
-    "owners": "no partition has two owners in one generation",
+    "owners": "no partition has two owners at once",
     "delivery": "every record reaches every group",
     "order": "records come in order, and lie at one offset",
     "clients": "no client gives up",
@@ -112,7 +112,10 @@ def _judged(load: Load, outcome: Outcome) -> dict[str, list[str]]:
             *checks.lost_commits(events, load.states(), load.forgiven),
             *checks.forgotten_positions(events, load.forgiven),
         ],
-        "owners": checks.shared_partitions(events),
+        "owners": [
+            *checks.shared_partitions(events),
+            *([] if load.forgiven else checks.overlapping_owners(events)),
+        ],
         "delivery": [f"{group} has not seen {count} records" for group, count in missing.items()],
         "order": [*checks.disordered(events, load.forgiven), *([] if load.forgiven else checks.repeated(events))],
         "clients": checks.gave_up(events),

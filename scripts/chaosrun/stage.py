@@ -23,7 +23,12 @@ FRONTENDS: Final = 3
 DURABLE: Final = {"appendonly": "yes", "appendfsync": "always"}
 MEMORY: Final = Path("/dev/shm")
 # A group of several processes gathers at once; Kafka's tests set it to 0, its default is 3 s.
-BROKER: Final = {"group.initial.rebalance.delay.ms": "1000"}
+BROKER: Final = {
+    "group.initial.rebalance.delay.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.max.session.timeout.ms": "600000",
+}
 
 
 @dataclass(kw_only=True)

@@ -49,6 +49,8 @@ def test_without_redis_answers_are_retriable_and_nothing_is_forgotten(pair: tupl
     asked = [{"resource_type": 2, "resource_name": name, "configuration_keys": None}]
     described = ask(broker.port, "describe_configs", 4, resources=asked)
     assert described["results"][0]["error_code"] == "REQUEST_TIMED_OUT"
+    listed = ask(broker.port, "list_config_resources", 1, resource_types=[])
+    assert (listed["error_code"], listed["config_resources"]) == ("REQUEST_TIMED_OUT", [])
     change = {"name": "retention.ms", "config_operation": 0, "value": "5"}
     altered = ask(
         broker.port,

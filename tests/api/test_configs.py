@@ -8,6 +8,7 @@ import pytest
 from tests.api.groups import stable
 from tests.api.raw import ask, created, unique
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.ported import kafka
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -136,7 +137,10 @@ def test_resources_that_are_not_there_are_named(broker: KorvetServer) -> None:
 def test_a_group_shows_the_names_that_korvet_gave_it(broker: KorvetServer) -> None:
     group = unique("group")
     (absent,) = describe(broker, (GROUP, group, None))
-    assert (absent["error_code"], absent["configs"]) == ("NONE", [])
+    assert (absent["error_code"], [config["name"] for config in absent["configs"]]) == (
+        "NONE",
+        ["consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"],
+    )
     stable(broker.port, group)
     (found,) = describe(broker, (GROUP, group, None))
     shown = {config["name"]: (config["value"], config["read_only"]) for config in found["configs"]}
@@ -328,3 +332,74 @@ def test_cluster_wide_configs_outlive_the_front_end(own: KorvetServer) -> None:
     assert shown(own, BROKER, "1", "num.partitions")[:2] == ("4", 3)
     assert own_configs(own, name) == {"segment.ms": "77"}
     assert alter(own, (BROKER, "", [("num.partitions", DELETE, None)])) == [OK]
+
+
+def test_a_group_that_does_not_exist_has_configs(broker: KorvetServer) -> None:
+    group, session = unique("g:ü{}%"), "consumer.session.timeout.ms"
+    assert shown(broker, GROUP, group, session) == ("45000", 5, [(session, "45000", 5)])
+    assert alter(broker, (GROUP, group, [(session, SET, "50000")])) == [("NONE", None)]
+    assert shown(broker, GROUP, group, session) == ("50000", 8, [(session, "50000", 8)])
+    assert shown(broker, GROUP, unique("g"), session)[0] == "45000"
+    assert alter(broker, (GROUP, group, [(session, DELETE, None)])) == [("NONE", None)]
+    assert shown(broker, GROUP, group, session) == ("45000", 5, [(session, "45000", 5)])
+
+
+@kafka("GroupConfigTest.testInvalidProps", "GroupConfigTest.testFromPropsInvalid")
+@pytest.mark.parametrize(
+    ("config", "value", "message"),
+    [
+        ("consumer.foo", "1", "Unknown group config name: consumer.foo"),
+        ("korvet.group.id", "x", "Unknown group config name: korvet.group.id"),
+        (
+            "consumer.session.timeout.ms",
+            "soon",
+            "Invalid value soon for configuration consumer.session.timeout.ms: Not a number of type INT",
+        ),
+        (
+            "consumer.session.timeout.ms",
+            "0",
+            "Invalid value 0 for configuration consumer.session.timeout.ms: Value must be at least 1",
+        ),
+        (
+            "consumer.session.timeout.ms",
+            "44999",
+            "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+        ),
+        (
+            "consumer.session.timeout.ms",
+            "60001",
+            "consumer.session.timeout.ms must be less than or equal to group.consumer.max.session.timeout.ms",
+        ),
+        (
+            "consumer.heartbeat.interval.ms",
+            "4999",
+            "consumer.heartbeat.interval.ms must be greater than or equal to group.consumer.min.heartbeat.interval.ms",
+        ),
+        (
+            "consumer.heartbeat.interval.ms",
+            "15001",
+            "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms",
+        ),
+    ],
+)
+def test_a_group_config_that_cannot_be_is_refused(broker: KorvetServer, config: str, value: str, message: str) -> None:
+    group = unique("g")
+    assert alter(broker, (GROUP, group, [(config, SET, value)])) == [("INVALID_CONFIG", message)]
+    assert [entry["config_source"] for entry in describe(broker, (GROUP, group, None))[0]["configs"]] == [5, 5]
+
+
+@kafka("ControllerConfigurationValidatorTest.testInvalidGroupNameGroupConfig")
+def test_group_configs_need_a_group(broker: KorvetServer) -> None:
+    change: list[Alter] = [("consumer.session.timeout.ms", SET, "50000")]
+    assert alter(broker, (GROUP, "", change)) == [("INVALID_REQUEST", "Default group resources are not allowed.")]
+
+
+def test_replacing_configs_of_group_or_cluster_leaves_the_others_alone(own: KorvetServer) -> None:
+    first, second, interval = unique("g"), unique("g"), "consumer.heartbeat.interval.ms"
+    both: list[Alter] = [(interval, SET, "6000"), ("consumer.session.timeout.ms", SET, "46000")]
+    assert alter(own, (GROUP, first, both), (GROUP, second, both)) == [("NONE", None)] * 2
+    assert replace(own, (BROKER, "", [("num.partitions", "1")])) == [("NONE", None)]
+    assert replace(own, (GROUP, first, [(interval, "7000")])) == [("NONE", None)]
+    assert [shown(own, GROUP, first, name)[:2] for name, _, _ in both] == [("7000", 8), ("45000", 5)]
+    assert [shown(own, GROUP, second, name)[:2] for name, _, _ in both] == [("6000", 8), ("46000", 8)]
+    assert replace(own, (BROKER, "", [])) == [("NONE", None)]

@@ -13,6 +13,7 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 from korvet.store.keys import Namespace
+from tests.api.consumers import Member
 from tests.api.data import connected, fetch, fetch_request, partitions_of, produced, records, wanted
 from tests.api.groups import commit, deleted, entered, leave, sync
 from tests.api.raw import created, unique
@@ -192,3 +193,22 @@ def test_group_of_a_client_is_made_moved_and_destroyed(
     for future in admin.delete_consumer_groups([group]).values():
         assert future.result(WITHIN_S) is None
     assert fleet.seen(topic) == {}
+
+
+def test_a_member_of_the_consumer_protocol_reads_as_the_group_does(fleet: Fleet) -> None:
+    """What it is assigned by a heartbeat at one front-end is known at another where it fetches."""
+    one, two, three = fleet.ports
+    topic, group = fleet.topic(2), unique("g")
+    member = Member(one, group, subscribed_topic_names=[topic])
+    member.join()
+    assert fleet.seen(topic) == {}
+    (read,) = fetch(two, topic, wanted(3))
+    assert read["error_code"] == "NONE"
+    assert fleet.seen(topic) == {group: ("3-0", 2)}
+    epoch: dict[str, Any] = {"member_id": member.id, "generation_id_or_member_epoch": member.epoch}
+    assert commit(three, group, topic, 7, **epoch) == ["NONE"]
+    fleet.shows(topic, {group: ("7-0", 1)}, {})
+    member.leave()
+    assert deleted(two, group) == ["NONE"]
+    fleet.shows(topic, {}, {})
+    assert fleet.redis.keys(f"*{group}*") == []

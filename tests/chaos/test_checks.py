@@ -1,6 +1,7 @@
 """The checks bite: each finds its violation in journals made up for it, and nothing in those of a good run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def _assigned(at_us: int, client: str, generation: int, *owned: Place, added: Se
     )  # fmt: skip
 
 
-def _revoked(at_us: int, client: str, *places: Place) -> Event:
+def _revoked(at_us: int, client: str, *places: Place) -> Revoked:
     return Revoked(at_us=at_us, client=client, group=GROUP, places=list(places), lost=False)
 
 
@@ -80,6 +81,7 @@ def test_nothing_is_found_in_a_good_run() -> None:
     assert checks.lost_commits(GOOD_RUN, states) == []
     assert checks.forgotten_positions(GOOD_RUN) == []
     assert checks.shared_partitions(GOOD_RUN) == []
+    assert checks.overlapping_owners(GOOD_RUN) == []
     assert checks.undelivered(GOOD_RUN, [GROUP]) == {}
     assert checks.disordered(GOOD_RUN) == []
     assert checks.repeated(GOOD_RUN) == []
@@ -131,6 +133,31 @@ def test_a_partition_kept_over_a_rebalance_is_owned_in_the_next_generation_too()
 def test_two_clients_that_consume_one_partition_in_one_generation_share_it() -> None:
     assert len(checks.shared_partitions([_consumed(1, "a", 0), _consumed(2, "b", 0)])) == 1
     assert checks.shared_partitions([_consumed(1, "a", 0), _consumed(2, "b", 0, generation=2)]) == []
+
+
+def test_a_partition_assigned_before_another_gave_it_up_has_two_owners() -> None:
+    events = [_assigned(1, "a", 1, PLACE), _assigned(2000, "b", 2, PLACE), _revoked(5000, "a", PLACE)]
+    assert checks.overlapping_owners(events) == ["g: b got ('t', 0) 3 ms before a gave it up"]
+    assert checks.overlapping_owners(sorted(events, key=lambda event: isinstance(event, Assigned))) != []
+
+
+def test_a_partition_consumed_by_one_who_has_not_given_it_up_has_two_owners() -> None:
+    events = [_assigned(1, "a", 1, PLACE), _assigned(2000, "b", 2, PLACE), _consumed(3000, "a", 7)]
+    assert len(checks.overlapping_owners(events)) == 1
+    assert checks.overlapping_owners(events[:2]) == []
+
+
+def test_who_lost_a_partition_did_not_know_when() -> None:
+    events = [_assigned(1, "a", 1, PLACE), _assigned(2, "b", 2, PLACE), replace(_revoked(5, "a", PLACE), lost=True)]
+    assert checks.overlapping_owners(events) == []
+
+
+def test_a_partition_that_comes_back_was_not_owned_in_between() -> None:
+    events = [
+        _assigned(1, "a", 1, PLACE), _revoked(2, "a", PLACE), _assigned(3, "b", 2, PLACE), _revoked(4, "b", PLACE),
+        _assigned(5, "a", 3, PLACE), _consumed(6, "a", 0),
+    ]  # fmt: skip
+    assert checks.overlapping_owners(events) == []
 
 
 def test_a_record_that_a_group_has_not_seen_is_undelivered() -> None:

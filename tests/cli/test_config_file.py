@@ -109,6 +109,29 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
             "[broker]\nkorvet.storage = 'record'",
             "broker.korvet.storage: a setting of topics, which has none for all of them",
         ),
+        (
+            "[broker]\ngroup.consumer.min.session.timeout.ms = 50000",
+            "broker.group.consumer.session.timeout.ms must be greater than or equal to "
+            "group.consumer.min.session.timeout.ms",
+        ),
+        (
+            "[broker]\ngroup.consumer.max.heartbeat.interval.ms = 1000",
+            "broker.group.consumer.max.heartbeat.interval.ms must be greater than or equal to "
+            "group.consumer.min.heartbeat.interval.ms",
+        ),
+        (
+            "[broker]\ngroup.consumer = {min.session.timeout.ms = 1, session.timeout.ms = 5000}",
+            "broker.group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms",
+        ),
+        (
+            "[broker]\ngroup.consumer.session.timeout.ms = 60001",
+            "broker.group.consumer.session.timeout.ms must be less than or equal to "
+            "group.consumer.max.session.timeout.ms",
+        ),
+        (
+            "[broker]\ngroup.consumer.assignors = ''",
+            "broker.group.consumer.assignors: Invalid value [] for configuration group.consumer.assignors",
+        ),
         ("[broker]\nxyz = 1", "there is no setting 'xyz' in [broker]; see: korvet config list"),
         ("[serve\n", "not TOML: "),
         ("[listener]\nlisten = ':1'", "listener: {'listen': ':1'} is not allowed; want [[listener]] tables"),

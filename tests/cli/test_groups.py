@@ -10,14 +10,31 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from korvet.cli import run
 from korvet.cli.kafka.groups import TopicPartition, parse_assignment
-from tests.cli.conftest import Korvet
+from tests.api.consumers import Member as RawMember
+from tests.api.raw import created
+from tests.cli.conftest import Korvet, Shown
+from tests.support.broker import KorvetServer
 
 Ask = Callable[..., Any]
 Produce = Callable[[str, int, Iterable[int]], None]
 HOUR_MS = 3_600_000
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 WITHIN_S = 60.0
+
+
+@pytest.fixture
+def korvet_broker(broker: KorvetServer, capsys: pytest.CaptureFixture[str]) -> Korvet:
+    """Run a command on korvet alone: exit code, stdout and stderr."""
+
+    def korvet(*arguments: str) -> Shown:
+        capsys.readouterr()
+        code = run([*arguments, "--bootstrap-server", broker.bootstrap])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return korvet
 
 
 @pytest.fixture
@@ -109,6 +126,87 @@ def test_description_shows_who_reads_what(ask: Ask, group: str, member: confluen
     owners = {(item["partition"], item["client_id"], item["member_id"]) for item in described["partitions"]}
     member_id = described["members"][0]["member_id"]
     assert owners == {(0, "reader", member_id), (1, "reader", member_id)}
+
+
+@pytest.fixture
+def subscriber(bootstrap: str, topic: str, group: str) -> Iterator[confluent_kafka.Consumer]:
+    """The only member of the group by the consumer protocol, which has both partitions."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "reader", "group.protocol": "consumer"}
+    )
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + WITHIN_S
+    while len(consumer.assignment()) < 2:
+        assert time.monotonic() < deadline, "the member got no assignment"
+        consumer.poll(0.1)
+    yield consumer
+    consumer.close()
+
+
+def test_groups_are_listed_by_type(
+    korvet: Korvet, ask: Ask, group: str, subscriber: confluent_kafka.Consumer, name: str, topic: str
+) -> None:
+    classic = f"{name}-classic"
+    assert korvet("groups", "reset-offsets", classic, "--topic", topic, "--to-latest", "--execute")[0] == 0
+
+    def listed(*options: str) -> dict[str, str]:
+        found = ask("groups", "list", *options)
+        return {item["group"]: item["type"] for item in found if item["group"] in (group, classic)}
+
+    assert listed() == {group: "consumer", classic: "classic"}
+    assert listed("--type", "consumer") == {group: "consumer"}
+    assert listed("--type", "classic") == {classic: "classic"}
+    assert korvet("groups", "list", "--type", "share")[0] == 2
+
+
+def test_description_of_a_consumer_group_shows_epochs_and_targets(
+    korvet: Korvet, ask: Ask, group: str, topic: str, subscriber: confluent_kafka.Consumer
+) -> None:
+    (described,) = ask("groups", "describe", group)
+    assert (described["type"], described["state"], described["protocol"]) == ("consumer", "Stable", "uniform")
+    assert described["waits"] == []
+    (member,) = described["members"]
+    assert described["group_epoch"] == described["assignment_epoch"] == member["epoch"] > 0
+    assert member["assignment"] == member["target"] == [f"{topic}-0", f"{topic}-1"]
+    assert (member["client_id"], member["protocol"], member["partitions"]) == ("reader", "consumer", 2)
+    assert {item["member_id"] for item in described["partitions"]} == {member["member_id"]}
+    lines = korvet("groups", "describe", group)[1].splitlines()
+    assert lines[0] == f"Group {group}   type consumer   state Stable   protocol uniform   1 member"
+    assert f"group epoch {member['epoch']}   assignment epoch {member['epoch']}" in lines
+    assert lines[-1].split()[-2:] == [f"{topic}-0…1"] * 2
+
+
+def test_consumer_group_is_reset_and_deleted_when_its_members_left(
+    korvet: Korvet, ask: Ask, group: str, topic: str, subscriber: confluent_kafka.Consumer
+) -> None:
+    reset = ("groups", "reset-offsets", group, "--topic", f"{topic}:0", "--to-latest", "--execute")
+    assert korvet("groups", "delete", group) == (1, "", f"korvet: group '{group}': NON_EMPTY_GROUP\n")
+    assert korvet(*reset)[0] == 1
+    subscriber.close()
+    assert korvet(*reset)[0] == 0
+    assert offset(ask, group) == 10
+    assert korvet("groups", "delete", group)[0] == 0
+
+
+def test_description_says_what_a_group_waits_for(broker: KorvetServer, korvet_broker: Korvet, name: str) -> None:
+    topic = created(broker.port, name, partitions=2)
+    one, two = (RawMember(broker.port, name, id, subscribed_topic_names=[topic]) for id in ("one", "two"))
+
+    def waits() -> list[str]:
+        lines = korvet_broker("groups", "describe", name)[1].splitlines()
+        return [line.removeprefix("not settled: ") for line in lines if line.startswith("not settled: ")]
+
+    one.join()
+    two.join()
+    assert waits() == [f"one has to give up {topic}-1", f"two waits for {topic}-1, which one still has"]
+    one.beat()
+    assert waits() == [f"one has to give up {topic}-1", f"two waits for {topic}-1, which one still has"]
+    one.beat()
+    assert waits() == [f"two has yet to take {topic}-1"]
+    two.beat()
+    assert waits() == []
+    one.leave()
+    assert waits() == ["the target is of epoch 2, and a heartbeat has yet to have it made for 3"]
 
 
 def test_unknown_group_is_one_line(korvet: Korvet, name: str) -> None:

@@ -54,9 +54,10 @@ class Reader(ABC):
 
 @dataclass
 class Observed:
-    """What a group member has reported so far. `assignment` is what it owns now."""
+    """What a group member has reported so far. `assignment` is what it owns now, `assignments` how often it changed."""
 
     assignment: list[int] = field(default_factory=list)
+    assignments: int = 0
     records: list[Record] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 

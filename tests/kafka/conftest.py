@@ -1,27 +1,42 @@
 """Fixtures of the client scenarios.
 
 The scenarios run against korvet (fixture `broker`). With KORVET_TEST_BOOTSTRAP=HOST:PORT they run against another
-broker, for example Apache Kafka with group.initial.rebalance.delay.ms=0: what fails there is wrong in the suite.
+broker, for example Apache Kafka with SETTINGS and group.initial.rebalance.delay.ms=0: what fails there is wrong in
+the suite.
 """
 
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from tests.kafka.builds import driver_command
 from tests.kafka.client import Client, Member
-from tests.kafka.kcat import Kcat
 from tests.kafka.options import MemberOptions
-from tests.kafka.process import Administrator, ProcessClient
+from tests.kafka.process import Administrator
+from tests.kafka.starting import running_clients
 from tests.kafka.traits import NAMES
 from tests.kafka.waiting import poll_until
-from tests.support.tools import find_tool
+from tests.support.broker import KorvetServer, running_broker
 
 JoinGroup = Callable[[Client, str, str, MemberOptions | None], Member]
 NewTopic = Callable[..., str]
+
+
+# Members of the consumer protocol hear the rest at their next heartbeat, every five seconds by default.
+SETTINGS = {
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "1000",
+}
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KorvetServer]:
+    """One broker with the embedded server for the scenarios."""
+    with running_broker(broker=SETTINGS) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -34,19 +49,8 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def client_named(bootstrap: str) -> Iterator[Callable[[str], Client]]:
     """Gives each client by its name; a driver starts when it is first asked for and lives as long as the session."""
-    running: dict[str, Client] = {}
-
-    def named(name: str) -> Client:
-        if name not in running:
-            if name == "kcat":
-                running[name] = Kcat(find_tool("kcat"), bootstrap)
-            else:
-                running[name] = ProcessClient(name, driver_command(name, bootstrap))
-        return running[name]
-
-    with ExitStack() as stack:
-        stack.callback(lambda: [client.stop() for client in running.values()])
-        yield named
+    with running_clients(bootstrap) as clients:
+        yield clients.named
 
 
 @pytest.fixture(params=NAMES)

@@ -31,12 +31,18 @@ class MemberOptions:
     session_timeout_ms: how long the coordinator waits for a member that is silent.
     auto_commit: False leaves committing to the scenario.
     max_records: what comes after so many records is neither reported nor committed by `commit`.
+    protocol: `classic` or `consumer` (KIP-848), of the clients that know both.
+    instance_id: of a static member; of those clients.
+    pattern: a regular expression that is subscribed to in the topic's place; of those clients.
     """
 
     reset: str | None = None
     session_timeout_ms: int | None = None
     auto_commit: bool | None = None
     max_records: int | None = None
+    protocol: str | None = None
+    instance_id: str | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

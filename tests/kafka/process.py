@@ -1,12 +1,13 @@
 """Clients that run as a driver process and speak JSON lines; the commands are in `tests/kafka/drivers/__init__.py`."""
 
 import contextlib
+import copy
 import json
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,7 @@ class ProcessMember(Member):
     def _on_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "assignment":
             self.seen.assignment = event["partitions"]
+            self.seen.assignments += 1
         elif event["event"] == "record":
             self.seen.records.append(Record.from_json(event["record"]))
         else:
@@ -167,8 +169,15 @@ class ProcessClient(Client):
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
+        self.protocol = "classic"
         self._command = command
         self._driver = Driver(command)
+
+    def speaking(self, protocol: str) -> "ProcessClient":
+        """The same client and driver, whose members speak this group protocol."""
+        other = copy.copy(self)
+        other.protocol = protocol
+        return other
 
     def produce(self, topic: str, records: list[Record], options: ProduceOptions | None = None) -> list[Outcome]:
         data = [record.to_json() for record in records]
@@ -180,7 +189,12 @@ class ProcessClient(Client):
         return ProcessReader(self._driver)
 
     def join(self, group: str, topic: str, options: MemberOptions | None = None) -> Member:
-        return ProcessMember(self._command, group, topic, options or MemberOptions())
+        options = replace(options or MemberOptions(), protocol=self.protocol)
+        if self.protocol == "consumer" and options.session_timeout_ms is not None:
+            # There it is the broker that gives it, as a config of the group.
+            self.configure_group(group, {"consumer.session.timeout.ms": str(options.session_timeout_ms)})
+            options = replace(options, session_timeout_ms=None)
+        return ProcessMember(self._command, group, topic, options)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         return {int(p): offset for p, offset in self.call("committed", group=group, topic=topic).items()}
@@ -197,6 +211,10 @@ class ProcessClient(Client):
 
     def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         self.call("set_offsets", group=group, topic=topic, offsets=_by_name(offsets))
+
+    def configure_group(self, group: str, configs: Mapping[str, str]) -> None:
+        """Set configs of a group, which need not be there; of the clients that know the consumer protocol."""
+        self.call("configure_group", group=group, configs=dict(configs))
 
     def call(self, op: str, **arguments: Any) -> Any:
         return self._driver.call(op, **arguments)

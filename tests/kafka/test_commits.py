@@ -10,12 +10,13 @@ from tests.kafka.conftest import JoinGroup, NewTopic
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Administrator
 from tests.kafka.records import contents, numbered, values
-from tests.kafka.traits import NAMES, TRAITS, names_where
+from tests.kafka.traits import MEMBERS, TRAITS, names_where
 from tests.kafka.waiting import poll_until
 
 GroupAndTopic = tuple[str, str]
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_a_group_resumes_after_what_it_committed(
     client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_group_resumes_after_what_it_committed(
     assert Counter(values(before + after)) == Counter(values(records))
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_a_group_that_left_in_good_order_has_committed_by_itself(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
@@ -49,6 +51,7 @@ def test_a_group_that_left_in_good_order_has_committed_by_itself(
     second.leave()
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_a_new_group_with_reset_to_earliest_reads_from_the_beginning(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
@@ -58,6 +61,7 @@ def test_a_new_group_with_reset_to_earliest_reads_from_the_beginning(
     member.leave()
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 @pytest.mark.parametrize("reset", ["latest", None], ids=["latest", "default"])
 def test_a_new_group_with_reset_to_latest_reads_what_comes_later(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup, reset: str | None
@@ -81,6 +85,7 @@ def test_a_new_group_with_reset_to_latest_reads_what_comes_later(
     member.leave()
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_a_committed_offset_that_is_gone_is_reset_to_the_beginning(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
@@ -112,7 +117,7 @@ def test_a_group_whose_offsets_are_set_resumes_there(
 
 
 @pytest.mark.parametrize("reader", names_where(lambda traits: traits.reads_offsets))
-@pytest.mark.parametrize("committer", NAMES)
+@pytest.mark.parametrize("committer", MEMBERS)
 def test_what_one_client_committed_every_other_reads(
     committer: str, reader: str, committed_by: Callable[[str], GroupAndTopic], client_named: Callable[[str], Client]
 ) -> None:

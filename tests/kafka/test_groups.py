@@ -1,16 +1,20 @@
 """Groups of three over six partitions: members join, leave and die, and each partition keeps exactly one owner."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import pytest
+
 from tests.kafka.client import Client, Member
 from tests.kafka.conftest import JoinGroup, NewTopic
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Administrator
-from tests.kafka.records import Record
-from tests.kafka.waiting import wait_until
+from tests.kafka.records import Record, numbered, values
+from tests.kafka.traits import BY_BOTH_PROTOCOLS, MEMBERS
+from tests.kafka.waiting import poll_until, wait_until
 
 Result = TypeVar("Result")
 
@@ -20,44 +24,85 @@ SESSION_TIMEOUT_MS = 6000
 SETTLE_TIMEOUT_S = 40.0
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_partitions_move_when_a_member_joins_and_when_one_leaves(
     client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
 ) -> None:
     topic = new_topic(PARTITIONS)
     options = MemberOptions(reset="earliest")
     members = _at_once(2, lambda _: join(client, group, topic, options))
-    _await_settled(members)
-    _produce_round(administrator, topic, members, "two")
+    await_settled(members)
+    produce_round(administrator, topic, members, "two")
     members.append(join(client, group, topic, options))
-    _await_settled(members)
-    _produce_round(administrator, topic, members, "three")
+    await_settled(members)
+    produce_round(administrator, topic, members, "three")
     members[0].leave()
-    _await_settled(members[1:])
-    _produce_round(administrator, topic, members[1:], "two again")
+    await_settled(members[1:])
+    produce_round(administrator, topic, members[1:], "two again")
     _at_once(2, lambda n: members[1 + n].leave())
     # Each of these clients commits before it gives a partition away, so no record comes twice.
     seen = Counter(record.value for member in members for record in member.seen.records)
-    assert seen == Counter(record.value for name in ("two", "three", "two again") for record in _round(name))
+    assert seen == Counter(record.value for name in ("two", "three", "two again") for record in round_of(name))
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_partitions_of_a_killed_member_move_to_the_others(
     client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
 ) -> None:
     topic = new_topic(PARTITIONS)
     options = MemberOptions(reset="earliest", session_timeout_ms=SESSION_TIMEOUT_MS)
     members = _at_once(3, lambda _: join(client, group, topic, options))
-    _await_settled(members)
-    _produce_round(administrator, topic, members, "before")
+    await_settled(members)
+    produce_round(administrator, topic, members, "before")
     members[1].kill()
     survivors = [members[0], members[2]]
-    administrator.produce(topic, _round("meanwhile"))
-    _await_settled(survivors)
-    _produce_round(administrator, topic, survivors, "after")
-    _await_values(survivors, _round("meanwhile"))
+    administrator.produce(topic, round_of("meanwhile"))
+    await_settled(survivors)
+    produce_round(administrator, topic, survivors, "after")
+    _await_values(survivors, round_of("meanwhile"))
     _at_once(2, lambda n: survivors[n].leave())
     # What the killed member had not committed comes again, what nobody had read comes once.
     seen = Counter(record.value for member in survivors for record in member.seen.records)
-    assert [seen[record.value] for record in _round("meanwhile") + _round("after")] == [1] * 2 * PARTITIONS
+    assert [seen[record.value] for record in round_of("meanwhile") + round_of("after")] == [1] * 2 * PARTITIONS
+
+
+@pytest.mark.parametrize("client", BY_BOTH_PROTOCOLS, indirect=True)
+def test_static_member_that_comes_back_has_its_partitions_again_and_nobody_else_notices(
+    client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
+) -> None:
+    topic = new_topic(PARTITIONS)
+    options = [MemberOptions(reset="earliest", instance_id=f"instance-{n}") for n in range(2)]
+    members = _at_once(2, lambda n: join(client, group, topic, options[n]))
+    await_settled(members)
+    produce_round(administrator, topic, members, "before")
+    owned, told = members[0].seen.assignment, members[1].seen.assignments
+    members[0].leave()
+    members[0] = join(client, group, topic, options[0])
+    await_settled(members)
+    assert members[0].seen.assignment == owned
+    produce_round(administrator, topic, members, "after")
+    assert members[1].seen.assignments == told
+    _at_once(2, lambda n: members[n].leave())
+
+
+@pytest.mark.parametrize("client", BY_BOTH_PROTOCOLS, indirect=True)
+def test_member_that_subscribes_to_a_pattern_reads_topics_that_come_later(
+    client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
+) -> None:
+    first = new_topic()
+    administrator.produce(first, numbered(3, prefix="first"))
+    member = join(client, group, first, MemberOptions(reset="earliest", pattern=f"^{first}(-more)?"))
+    member.await_records(3)
+    administrator.create_topic(f"{first}-more", 1)
+    administrator.create_topic(f"other-{first}", 1)
+    for name in (f"{first}-more", f"other-{first}"):
+        poll_until(functools.partial(administrator.serves, name, 1), f"the topic {name}")
+        administrator.produce(name, numbered(3, prefix=name))
+    seen = values(member.await_records(6))
+    assert sorted(seen, key=str) == sorted(
+        values(numbered(3, prefix="first") + numbered(3, prefix=f"{first}-more")), key=str
+    )
+    member.leave()
 
 
 def _at_once(count: int, act: Callable[[int], Result]) -> list[Result]:
@@ -66,26 +111,31 @@ def _at_once(count: int, act: Callable[[int], Result]) -> list[Result]:
         return list(pool.map(act, range(count)))
 
 
-def _round(name: str) -> list[Record]:
+def round_of(name: str) -> list[Record]:
     """One record for each partition."""
     return [Record(value=f"{name}-{p}".encode(), partition=p) for p in range(PARTITIONS)]
 
 
-def _await_settled(members: list[Member]) -> None:
-    """Wait until each of the members owns something and each partition has exactly one owner."""
+def await_settled(members: list[Member]) -> None:
+    """Wait until each partition has exactly one owner, and members as many as others, or one more.
+
+    By the consumer protocol partitions move one by one, so each has an owner before all have moved.
+    """
 
     def settled() -> bool:
-        owned = [partition for member in members for partition in member.seen.assignment]
-        return all(member.seen.assignment for member in members) and sorted(owned) == list(range(PARTITIONS))
+        assignments = [member.seen.assignment for member in members]
+        sizes = sorted(map(len, assignments))
+        owned = sorted(partition for assignment in assignments for partition in assignment)
+        return owned == list(range(PARTITIONS)) and sizes[0] >= 1 and sizes[-1] - sizes[0] <= 1
 
     wait_until(settled, lambda: f"one owner each: {[member.seen for member in members]}", SETTLE_TIMEOUT_S)
 
 
-def _produce_round(administrator: Administrator, topic: str, members: list[Member], name: str) -> None:
+def produce_round(administrator: Administrator, topic: str, members: list[Member], name: str) -> None:
     """One new record for each partition reaches the partition's owner and nobody else."""
-    administrator.produce(topic, _round(name))
-    _await_values(members, _round(name))
-    wanted = {record.value for record in _round(name)}
+    administrator.produce(topic, round_of(name))
+    _await_values(members, round_of(name))
+    wanted = {record.value for record in round_of(name)}
     for member in members:
         got = [record.partition for record in member.seen.records if record.value in wanted]
         assert sorted(p for p in got if p is not None) == member.seen.assignment

@@ -15,16 +15,15 @@ from korvet.store.keys import Namespace
 from tests.api.raw import ask
 from tests.kafka.builds import driver_command
 from tests.kafka.client import Client, Member
-from tests.kafka.kcat import Kcat
 from tests.kafka.options import MemberOptions, Outcome, ProduceOptions, failures
-from tests.kafka.process import Administrator, ProcessClient
+from tests.kafka.process import Administrator
 from tests.kafka.records import Record
-from tests.kafka.traits import NAMES
+from tests.kafka.starting import running_clients
+from tests.kafka.traits import MEMBERS
 from tests.kafka.waiting import poll_until, wait_until
 from tests.support.broker import KorvetServer
 from tests.support.haproxy import HAProxy, running_haproxy
 from tests.support.redis import Server, free_port
-from tests.support.tools import find_tool
 
 FRONT_ENDS = 3
 PARTITIONS = 12
@@ -59,18 +58,14 @@ class Fleet:
             stack.callback(server.kill)
             self.front_ends.append(server.start())
         self.port = balancer.port if balancer else self.front_ends[0].port
-        self._clients = stack
+        self._stack = stack
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def client(self, name: str) -> Client:
-        if name == "kcat":
-            return Kcat(find_tool("kcat"), self.bootstrap)
-        client = ProcessClient(name, driver_command(name, self.bootstrap))
-        self._clients.callback(client.stop)
-        return client
+        return self._stack.enter_context(running_clients(self.bootstrap)).named(name)
 
     def create_topic(self, topic: str) -> None:
         administrator = Administrator("confluent-kafka", driver_command("confluent-kafka", self.bootstrap))
@@ -122,7 +117,7 @@ def balanced(valkey_server: Server) -> Iterator[Fleet]:
         yield fleet
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MEMBERS)
 def test_client_finds_the_front_ends_and_does_without_one_that_dies(registered: Fleet, name: str) -> None:
     topic = f"found-{name}"
     registered.create_topic(topic)
@@ -131,7 +126,7 @@ def test_client_finds_the_front_ends_and_does_without_one_that_dies(registered: 
     _produce_and_consume(registered, name, topic, group, victim)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MEMBERS)
 def test_client_behind_a_balancer_is_served_by_all_and_does_without_one_that_dies(balanced: Fleet, name: str) -> None:
     assert balanced.balancer is not None
     topic = f"balanced-{name}"

@@ -10,6 +10,7 @@ from tests.kafka.conftest import JoinGroup
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Administrator
 from tests.kafka.records import numbered
+from tests.kafka.traits import MEMBERS
 from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer
 
@@ -18,6 +19,7 @@ RECORDS = 10
 READ = 7
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_redis_group_is_made_at_the_first_fetch_and_stands_at_the_committed_offset(
     client: Client, broker: KorvetServer, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:

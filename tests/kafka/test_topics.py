@@ -9,7 +9,7 @@ from tests.kafka.conftest import JoinGroup
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Administrator
 from tests.kafka.records import contents, numbered
-from tests.kafka.traits import TRAITS, names_where
+from tests.kafka.traits import MEMBERS, TRAITS, names_where
 from tests.kafka.waiting import poll_until
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -45,6 +45,7 @@ def test_a_topic_that_exists_is_not_created_again(client: Client, topic: str) ->
     assert error.value.code == TOPIC_ALREADY_EXISTS
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_a_consumer_outlives_its_topic_and_a_new_topic_of_the_name_starts_empty(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_consumer_outlives_its_topic_and_a_new_topic_of_the_name_starts_empty(
     member.leave()
 
 
+@pytest.mark.parametrize("client", MEMBERS, indirect=True)
 def test_a_group_reads_a_new_topic_of_the_name_from_the_beginning(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:

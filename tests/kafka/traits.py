@@ -51,6 +51,10 @@ CLIENTS = (
     ),
 )
 NAMES = tuple(traits.name for traits in CLIENTS)
+# Those that know the consumer protocol (KIP-848), speaking it; by their plain names they speak the classic one.
+BY_CONSUMER_PROTOCOL = ("confluent-kafka-consumer", "java-consumer")
+MEMBERS = (*NAMES, *BY_CONSUMER_PROTOCOL)
+BY_BOTH_PROTOCOLS = ("confluent-kafka", "java", *BY_CONSUMER_PROTOCOL)
 TRAITS = {traits.name: traits for traits in CLIENTS}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.lua.consumer import ConsumerGroup
 from tests.lua.group import Group
 from tests.lua.log import Log
 from tests.lua.partition import Loop, looping
@@ -76,3 +77,9 @@ def log(server: redis.Redis) -> Log:
 def group(server: redis.Redis, set_clock: Callable[[float], None]) -> Group:
     """A group that does not exist yet, in a time that stands still."""
     return Group(server, set_clock)
+
+
+@pytest.fixture
+def consumers(group: Group, set_clock: Callable[[float], None]) -> ConsumerGroup:
+    """The same group, as the consumer protocol drives it."""
+    return ConsumerGroup(group.server, set_clock)

@@ -150,6 +150,14 @@ def test_cluster_wide_settings_are_set_deleted_and_replaced(catalog: Catalog) ->
         assert catalog.read()[2] == expected
 
 
+def test_settings_of_groups_outlive_the_replacement_of_the_clusters(catalog: Catalog) -> None:
+    """Front-ends that know nothing of them replace all that there is."""
+    assert catalog.call("korvet_catalog_configure", '{"set": {"a": "1", "group:g:b": "2", "group:h:b": "3"}}') == [0]
+    assert catalog.call("korvet_catalog_configure", '{"set": {"c": "4"}, "replace": true}') == [0]
+    assert catalog.call("korvet_catalog_configure", '{"delete": ["group:h:b"]}') == [0]
+    assert catalog.read()[2] == {"c": "4", "group:g:b": "2"}
+
+
 @pytest.mark.parametrize(
     ("function", "argument"),
     [("korvet_topic_grow", 9), ("korvet_topic_configure", '{"set": {}}'), ("korvet_topic_delete", "begin")],

@@ -27,7 +27,7 @@ def state(name: str, generation: int, *, members: int, pending: int = 0) -> list
     """The reply of korvet_group_state for a consumer group."""
     told = {
         b"state": name.encode(), b"generation": generation, b"protocol_type": b"consumer", b"members": members,
-        b"pending": pending,
+        b"pending": pending, b"type": b"classic",
     }  # fmt: skip
     return [NONE, *(part for pair in told.items() for part in pair)]
 

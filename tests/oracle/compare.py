@@ -15,7 +15,8 @@ _KEYS: Final = ("name", "topic", "topic_id", "group_id", "key", "member_id", "re
                 "index", "partition", "api_key")  # fmt: skip
 # Lists that hold what others made on the same broker; only what the script made itself is compared.
 _OWN_ONLY: Final = {("list_groups", "groups"): "group_id", ("metadata", "topics"): "name",
-                    ("describe_log_dirs", "results[].topics"): "name"}  # fmt: skip
+                    ("describe_log_dirs", "results[].topics"): "name",
+                    ("list_config_resources", "config_resources"): "resource_name"}  # fmt: skip
 _ABSENT: Final = "(absent)"
 
 

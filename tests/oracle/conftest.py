@@ -14,7 +14,10 @@ from tests.support.broker import running_broker
 from tests.support.kafka import KafkaUnavailable, running_kafka
 from tests.support.tools import cannot_run
 
-SETTINGS = {"group.min.session.timeout.ms": "500", "group.max.size": "3"}
+SETTINGS = {
+    "group.min.session.timeout.ms": "500", "group.max.size": "3", "group.consumer.max.size": "3",
+    "group.consumer.min.session.timeout.ms": "1000", "group.consumer.min.heartbeat.interval.ms": "500",
+}  # fmt: skip
 """Of both brokers, so that scripts see sessions end and groups that are full."""
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import ConsumerGroupType
+from confluent_kafka.admin import AdminClient
 
 from tests.api.raw import unique
 from tests.kafka.builds import tools_command
@@ -38,6 +40,8 @@ MASKED = (
     (re.compile(r"127\.0\.0\.1:\d+"), "HOST"),
     (re.compile(r"(?<=TopicId: )[\w-]{22}"), "ID"),
     (re.compile(r"(?<=-)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "MEMBER"),
+    # Of the consumer protocol the client makes it.
+    (re.compile(r"(?<= )[\w+/-]{22}(?= )"), "MEMBER"),
     (re.compile(r"(?<=\"logDir\":)\"[^\"]*\""), "DIRECTORY"),
     (re.compile(r"(?m)^\s+at .*\n"), ""),
     (re.compile(r"(?m)^.*\bkorvet\..*\n"), ""),
@@ -208,8 +212,14 @@ def test_configs_of_brokers(tools: Tools, topic: str) -> None:
     }
 
 
+@pytest.fixture(params=["classic", "consumer"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    """The group protocol of `members`."""
+    return str(request.param)
+
+
 @pytest.fixture
-def members(tools: Tools, topic: str) -> Iterator[str]:
+def members(tools: Tools, topic: str, protocol: str) -> Iterator[str]:
     """A group of one member on each broker, which has read and committed five of six records."""
     group, consumers = unique("group"), []
     for broker in tools.brokers:
@@ -219,6 +229,7 @@ def members(tools: Tools, topic: str) -> Iterator[str]:
                 {
                     "bootstrap.servers": broker,
                     "group.id": group,
+                    "group.protocol": protocol,
                     "client.id": "me",
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
@@ -234,17 +245,47 @@ def members(tools: Tools, topic: str) -> Iterator[str]:
         consumer.close()
 
 
-def test_groups_with_members(tools: Tools, topic: str, members: str) -> None:
+def test_groups_with_members(tools: Tools, topic: str, members: str, protocol: str) -> None:
     one = ("--group", members)
     for more in ("--state", "--type"):
         assert members in tools.same(GROUPS, "--list", more, mine=members)
+    for kind in ("classic", "consumer"):
+        assert (members in tools.same(GROUPS, "--list", "--type", kind, mine=members)) == (kind == protocol)
     assert tools.same(GROUPS, "--list", mine=members) == f"{members}\n"
-    assert f"{members} {topic} 0 5 6 1 me-MEMBER /127.0.0.1 me" in tools.same(GROUPS, "--describe", *one)
+    name = "me-MEMBER" if protocol == "classic" else "MEMBER"
+    assert f"{members} {topic} 0 5 6 1 {name} /127.0.0.1 me" in tools.same(GROUPS, "--describe", *one)
     for what in ("--members", "--state", "--offsets"):
         tools.same(GROUPS, "--describe", *one, what, "--verbose")
     tools.same(GROUPS, "--delete", *one)
     tools.same(GROUPS, "--reset-offsets", *one, "--topic", topic, "--to-earliest", "--execute")
     tools.same(ANY_GROUPS, "--list", mine=members)
+
+
+def test_described_by_librdkafka(tools: Tools, members: str, protocol: str) -> None:
+    told = []
+    for broker in tools.brokers:
+        admin = AdminClient({"bootstrap.servers": broker})
+        group = admin.describe_consumer_groups([members])[members].result(WITHIN_S)
+        places = [sorted((one.topic, one.partition) for one in member.assignment.topic_partitions)
+                  for member in group.members]  # fmt: skip
+        told.append((group.state, group.type, group.is_simple_consumer_group, group.partition_assignor, places))
+    assert told[0] == told[1]
+    assert told[1][1] == ConsumerGroupType[protocol.upper()]
+
+
+def test_configs_of_groups(tools: Tools) -> None:
+    one = ("--entity-type", "groups", "--entity-name", unique("group"))
+    tools.same(CONFIGS, "--describe", *one)
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "consumer.session.timeout.ms=50000")
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "consumer.heartbeat.interval.ms=6000")
+    assert "consumer.session.timeout.ms=50000" in tools.same(CONFIGS, "--describe", *one)
+    tools.same(CONFIGS, "--describe", *one, "--all", mine=" consumer.")
+    tools.same(CONFIGS, "--describe", "--entity-type", "groups", mine=one[-1])
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "consumer.session.timeout.ms=70000", code=1)
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "no.such.config=1", code=1)
+    tools.same(CONFIGS, "--alter", *one, "--delete-config", "consumer.session.timeout.ms")
+    tools.same(CONFIGS, "--alter", *one, "--delete-config", "consumer.session.timeout.ms", code=1)
+    tools.same(CONFIGS, "--describe", *one)
 
 
 def test_groups_without_members(tools: Tools, topic: str) -> None:
@@ -300,7 +341,8 @@ def open_since(tools: Tools, broker: str, place: tuple[str, ...]) -> str:
 
 
 def test_features(tools: Tools) -> None:
-    shown = "Feature: transaction.version SupportedMinVersion: 0 SupportedMaxVersion: 2 FinalizedVersionLevel: 2"
-    for code, output in tools.both(FEATURES, "describe", mine="transaction.version"):
-        assert code == 0
-        assert output.startswith(shown)
+    for name, top in (("transaction.version", 2), ("group.version", 1)):
+        shown = f"Feature: {name} SupportedMinVersion: 0 SupportedMaxVersion: {top} FinalizedVersionLevel: {top}"
+        for code, output in tools.both(FEATURES, "describe", mine=name):
+            assert code == 0
+            assert output.startswith(shown)

@@ -11,7 +11,8 @@ API_KEYS: Final = {
     "incremental_alter_configs": 44, "offset_delete": 47, "describe_cluster": 60, "describe_topic_partitions": 75,
     "add_partitions_to_txn": 24, "add_offsets_to_txn": 25, "end_txn": 26, "txn_offset_commit": 28,
     "describe_producers": 61, "describe_transactions": 65, "list_transactions": 66,
-    "write_txn_markers": 27,
+    "write_txn_markers": 27, "consumer_group_heartbeat": 68, "consumer_group_describe": 69,
+    "list_config_resources": 74,
 }  # fmt: skip
 
 # Produce is advertised from 0, because librdkafka looks for that; 0 to 2 have no schema left, as in Kafka.
@@ -26,6 +27,8 @@ ADVERTISED: Final = {
     "describe_topic_partitions": (0, 0), "add_partitions_to_txn": (0, 5), "add_offsets_to_txn": (0, 4),
     "end_txn": (0, 5), "txn_offset_commit": (0, 5), "describe_producers": (0, 0), "describe_transactions": (0, 0),
     "list_transactions": (0, 2), "write_txn_markers": (1, 1),
+    "consumer_group_heartbeat": (0, 1), "consumer_group_describe": (0, 1),
+    "list_config_resources": (0, 1),
 }  # fmt: skip
 
 

@@ -47,10 +47,19 @@ def test_groups_of_any_size_are_measured(broker: KorvetServer) -> None:
     assert all(value > 0 for name, value in costs.items() if name.startswith("heartbeat"))
 
 
+def test_groups_of_the_consumer_protocol_are_measured(broker: KorvetServer) -> None:
+    settled = work({"job": "settling", "address": broker.bootstrap, "sizes": [3]})
+    assert set(settled) == {"settle_3_s", "heartbeat_of_3_ms"}
+    where = {"address": broker.bootstrap, "redis_url": f"unix://{broker.embedded_socket}"}
+    costs = work({"job": "consumer_costs", **where, "sizes": [3]})
+    assert set(costs) == {"heartbeat_of_3_us"}
+    assert all(value > 0 for value in (*settled.values(), *costs.values()))
+
+
 def test_a_group_of_measures_that_does_not_exist_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.benchmark", "--only", "speed"],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "speed; known: produce, consume, latency, groups, scale, process, pipeline" in done.stderr
+    assert "speed; known: produce, consume, latency, groups, scale, consumers, process, pipeline" in done.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from korvet.store.configs import Kind, parse, problem, topic_problem
 
 
@@ -121,13 +121,17 @@ def test_tiered_storage_is_off() -> None:
 
 
 def test_every_default_is_valid() -> None:
-    for config in [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()]:
+    for config in [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values(), *GROUP_CONFIGS.values()]:
         if config.default is not None:
             assert problem(config, config.default) is None
 
 
 def test_every_synonym_is_a_broker_config() -> None:
-    synonyms = {config.synonym for config in [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()] if config.synonym}
+    synonyms = {
+        config.synonym
+        for config in [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values(), *GROUP_CONFIGS.values()]
+        if config.synonym
+    }
     assert synonyms <= set(BROKER_CONFIGS)
 
 

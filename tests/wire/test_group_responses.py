@@ -1,4 +1,4 @@
-"""The hand-packed answers of Heartbeat and OffsetCommit are, byte for byte, what kio writes."""
+"""The hand-packed answers of Heartbeat, ConsumerGroupHeartbeat and OffsetCommit are, byte for byte, what kio writes."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from korvet.wire import group_responses
 from korvet.wire.codec import encode_response, frame_response
 
-HEARTBEAT, OFFSET_COMMIT = 12, 8
+HEARTBEAT, OFFSET_COMMIT, CONSUMER_HEARTBEAT = 12, 8, 68
 CODES = [-1, 0, 3, 12, 15, 22, 24, 25, 27, 69, 82]
 PARTITIONS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.sampled_from(CODES)), max_size=4)
 TOPICS = st.lists(st.tuples(st.text(max_size=300), PARTITIONS), max_size=4)
@@ -19,6 +19,15 @@ Topics = list[tuple[str, list[tuple[int, int]]]]
 def test_heartbeat_is_what_kio_writes(version: int, code: int) -> None:
     by_hand = frame_response(HEARTBEAT, version, 7, [group_responses.heartbeat(version, code)])
     assert b"".join(by_hand) == encode_response(HEARTBEAT, version, 7, {"error_code": code})
+
+
+@pytest.mark.parametrize("version", range(2))
+@given(member_id=st.text(max_size=300), epoch=st.integers(-2, 2**31 - 1), interval_ms=st.integers(0, 2**31 - 1))
+def test_consumer_heartbeat_is_what_kio_writes(version: int, member_id: str, epoch: int, interval_ms: int) -> None:
+    body = group_responses.consumer_heartbeat(member_id, epoch, interval_ms)
+    answer = {"error_code": 0, "member_id": member_id, "member_epoch": epoch, "heartbeat_interval": interval_ms}
+    by_kio = encode_response(CONSUMER_HEARTBEAT, version, 7, {**answer, "assignment": None})
+    assert b"".join(frame_response(CONSUMER_HEARTBEAT, version, 7, [body])) == by_kio
 
 
 def commit_by_kio(version: int, topics: Topics) -> bytes:

@@ -1,7 +1,8 @@
 """A small blocking Kafka client for the command line: one request at a time, each at one fixed version.
 
-The versions used are those of Apache Kafka 3.1, so the commands work on korvet and on any Kafka since then. Requests go
-where Kafka wants them: to the controller, to a partition's leader, or to a group's coordinator.
+The versions used are those of Apache Kafka 3.1, so the commands work on korvet and on any Kafka since then; what came
+later is asked for where the brokers serve it. Requests go where Kafka wants them: to the controller, to a partition's
+leader, or to a group's coordinator.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cache
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kio.schema.api_versions.v0 import ApiVersionsRequest, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
 from kio.schema.metadata.v12 import MetadataRequest, MetadataResponse
@@ -190,6 +192,7 @@ class Client:
         self._connections: dict[Address, Connection] = {}
         self._brokers: dict[int, Address] = {}
         self._controller = -1
+        self._served: dict[int, range] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -219,6 +222,14 @@ class Client:
             raise BrokerError(f"the broker names no coordinator for group {group!r}")
         check(found[0].error_code, f"coordinator of group {group!r}", found[0].error_message)
         return self._connection(Address(found[0].host, found[0].port)).ask(request, answer)
+
+    def serves(self, api_key: int, version: int) -> bool:
+        """Whether the brokers serve a version of an API."""
+        if not self._served:
+            answer = self.ask(ApiVersionsRequest(), ApiVersionsResponse)
+            check(answer.error_code, "versions of the broker's APIs")
+            self._served = {int(api.api_key): range(api.min_version, api.max_version + 1) for api in answer.api_keys}
+        return version in self._served.get(api_key, ())
 
     def brokers(self) -> Iterable[int]:
         """Node ids of the brokers."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from kio.schema.consumer_group_describe import v0 as consumer_v0
+from kio.schema.consumer_group_describe import v1 as consumer_v1
+from kio.schema.consumer_group_describe.v0.response import Assignment
 from kio.schema.delete_groups.v2 import DeleteGroupsRequest, DeleteGroupsResponse
 from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
 from kio.schema.describe_configs.v4.request import DescribeConfigsResource
 from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
 from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
-from kio.schema.list_groups.v4 import ListGroupsRequest, ListGroupsResponse
+from kio.schema.list_groups import v4 as list_v4
+from kio.schema.list_groups import v5 as list_v5
 from kio.schema.list_offsets.v7 import ListOffsetsRequest, ListOffsetsResponse
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsTopic
 from kio.schema.offset_commit.v8 import OffsetCommitRequest, OffsetCommitResponse
@@ -33,8 +37,12 @@ NO_LEADER = -1
 CONSUMER = "consumer"
 STATE_DEAD, STATE_EMPTY = "Dead", "Empty"
 GROUP_RESOURCE = 32
-GROUP_NAMES = {"korvet.group.id": "id", "korvet.group.locator": "locator"}
+GROUP_FACTS = {"korvet.group.id": "id", "korvet.group.locator": "locator", "korvet.group.waits": "waits"}
 """Configs of a group that korvet's brokers show, and what they are called here."""
+CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
+_LIST_GROUPS, _CONSUMER_GROUP_DESCRIBE = 16, 69
+_TYPES_SINCE = 5
+_UNKNOWN_MEMBER_TYPE, _CLASSIC_MEMBER = -1, 0
 
 
 class TopicPartition(NamedTuple):
@@ -56,51 +64,95 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
-    """A group as ListGroups shows it."""
+    """A group as ListGroups shows it; before Kafka 4.0 all that are listed are classic."""
 
     group: str
     state: str
     protocol_type: str
+    type: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member of a group and the partitions it was assigned."""
+    """A member of a group and the partitions it was assigned.
+
+    Of a group of the consumer protocol there is also what it is to have in the end, and its epoch; ``protocol`` is the
+    one that the member speaks, None where the broker does not tell.
+    """
 
     id: str
     instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] | None = None
+    epoch: int | None = None
+    protocol: str | None = CLASSIC_TYPE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group as DescribeGroups shows it; one that nobody knows is ``Dead``. ``protocol`` is the chosen assignor."""
+    """A group as DescribeGroups or ConsumerGroupDescribe shows it; one that nobody knows is ``Dead``.
+
+    ``protocol`` is the chosen assignor. The epochs are those of a group of the consumer protocol, and of its target.
+    """
 
     group: str
+    type: str
     state: str
     protocol_type: str
     protocol: str
     members: tuple[Member, ...]
+    epoch: int | None = None
+    target_epoch: int | None = None
 
 
-def list_groups(client: Client, states: Iterable[str] = ()) -> list[ListedGroup]:
-    """The groups of every broker, by id, only those in the named states where any are named."""
+def list_groups(client: Client, states: Iterable[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
+    """The groups of every broker, by id, only those in the named states and of the named types where any are named."""
     found: dict[str, ListedGroup] = {}
-    request = ListGroupsRequest(states_filter=tuple(states))
+    knows_types = client.serves(_LIST_GROUPS, _TYPES_SINCE)
     for node in client.brokers():
-        response = client.ask(request, ListGroupsResponse, node)
-        check(response.error_code, "list of groups")
-        for item in response.groups:
-            found[item.group_id] = ListedGroup(
-                group=item.group_id, state=item.group_state, protocol_type=item.protocol_type
-            )
+        for listed in (
+            _listed(client, node, tuple(states), tuple(types))
+            if knows_types
+            else _listed_classic(client, node, tuple(states))
+        ):
+            if not types or listed.type in types:
+                found[listed.group] = listed
     return [found[group] for group in sorted(found)]
 
 
+def _listed(client: Client, node: int, states: tuple[str, ...], types: tuple[str, ...]) -> Iterator[ListedGroup]:
+    request = list_v5.ListGroupsRequest(states_filter=states, types_filter=types)
+    response = client.ask(request, list_v5.ListGroupsResponse, node)
+    check(response.error_code, "list of groups")
+    for item in response.groups:
+        yield ListedGroup(
+            group=item.group_id,
+            state=item.group_state,
+            protocol_type=item.protocol_type,
+            type=item.group_type.lower(),
+        )
+
+
+def _listed_classic(client: Client, node: int, states: tuple[str, ...]) -> Iterator[ListedGroup]:
+    response = client.ask(list_v4.ListGroupsRequest(states_filter=states), list_v4.ListGroupsResponse, node)
+    check(response.error_code, "list of groups")
+    for item in response.groups:
+        yield ListedGroup(
+            group=item.group_id, state=item.group_state, protocol_type=item.protocol_type, type=CLASSIC_TYPE
+        )
+
+
 def describe_group(client: Client, group: str) -> Group:
-    """A group's state and members."""
+    """A group's state and members, whichever of the two protocols it is of."""
+    described = _described_classic(client, group)
+    if described.state == STATE_DEAD and client.serves(_CONSUMER_GROUP_DESCRIBE, 0):
+        return _described_consumer(client, group) or described
+    return described
+
+
+def _described_classic(client: Client, group: str) -> Group:
     request = DescribeGroupsRequest(groups=(GroupId(group),), include_authorized_operations=False)
 
     def attempt() -> DescribedGroup:
@@ -111,10 +163,63 @@ def describe_group(client: Client, group: str) -> Group:
     described = retried(attempt)
     return Group(
         group=group,
+        type=CLASSIC_TYPE,
         state=described.group_state,
         protocol_type=described.protocol_type,
         protocol=described.protocol_data,
         members=tuple(_member(member) for member in described.members),
+    )
+
+
+def _described_consumer(client: Client, group: str) -> Group | None:
+    """None where there is no such group of the consumer protocol."""
+    described = retried(lambda: _consumer_group(client, group))
+    if described.error_code is ErrorCode.group_id_not_found:
+        return None
+    return Group(
+        group=group,
+        type=CONSUMER_TYPE,
+        state=described.group_state,
+        protocol_type=CONSUMER,
+        protocol=described.assignor_name,
+        members=tuple(_consumer_member(member) for member in described.members),
+        epoch=int(described.group_epoch),
+        target_epoch=int(described.assignment_epoch),
+    )
+
+
+def _consumer_group(client: Client, group: str) -> Any:
+    """A described group of either version, or one whose code is that there is none."""
+    schema: Any = consumer_v1 if client.serves(_CONSUMER_GROUP_DESCRIBE, 1) else consumer_v0
+    request = schema.ConsumerGroupDescribeRequest(group_ids=(GroupId(group),), include_authorized_operations=False)
+    described = client.ask_coordinator(group, request, schema.ConsumerGroupDescribeResponse).groups[0]
+    if described.error_code is not ErrorCode.group_id_not_found:
+        check(described.error_code, f"group {group!r}", described.error_message)
+    return described
+
+
+def _consumer_member(member: Any) -> Member:
+    type_ = getattr(member, "member_type", _UNKNOWN_MEMBER_TYPE)
+    protocol = CLASSIC_TYPE if type_ == _CLASSIC_MEMBER else CONSUMER_TYPE
+    return Member(
+        id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=_assigned(member.assignment),
+        target=_assigned(member.target_assignment),
+        epoch=int(member.member_epoch),
+        protocol=None if type_ == _UNKNOWN_MEMBER_TYPE else protocol,
+    )
+
+
+def _assigned(assignment: Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, int(partition))
+            for topic in assignment.topic_partitions
+            for partition in topic.partitions
+        )
     )
 
 
@@ -148,16 +253,16 @@ def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(sorted(partitions))
 
 
-def group_names(client: Client, group: str) -> Mapping[str, str]:
-    """What else a group is called: ``id`` and ``locator`` where the broker is korvet, else nothing."""
+def group_facts(client: Client, group: str) -> Mapping[str, str]:
+    """What korvet alone tells of a group: ``id``, ``locator`` and, while it ``waits``, for what; else nothing."""
     resource = DescribeConfigsResource(
-        resource_type=i8(GROUP_RESOURCE), resource_name=group, configuration_keys=tuple(GROUP_NAMES)
+        resource_type=i8(GROUP_RESOURCE), resource_name=group, configuration_keys=tuple(GROUP_FACTS)
     )
     request = DescribeConfigsRequest(resources=(resource,), include_synonyms=False, include_documentation=False)
     (result,) = client.ask(request, DescribeConfigsResponse).results
     # Brokers before 4.0 do not know groups as resources.
     shown = {entry.name: entry.value for entry in result.configs if entry.value}
-    return {name: shown[config] for config, name in GROUP_NAMES.items() if config in shown}
+    return {name: shown[config] for config, name in GROUP_FACTS.items() if config in shown}
 
 
 def delete_group(client: Client, group: str) -> None:

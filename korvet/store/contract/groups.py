@@ -41,9 +41,11 @@ GROUP_FUNCTIONS = (
             "retention",
             "protocols...",
         ),
-        reply="{code, member_id} when refused, else {0, member_id, status, wait_ms, generation, protocol_type, "
-        "protocol, leader, skip_assignment, [member_id, instance_id, metadata, ...] for the leader}; status: "
-        "ready | parked (call group_await after wait_ms or a wake-up)",
+        reply="{code, member_id} when refused, {REBALANCE_IN_PROGRESS, member_id, 'target'}: bring the target of the "
+        "group, which speaks the consumer protocol, up to date and call again with the same arguments, else {0, "
+        "member_id, status, wait_ms, generation, protocol_type, protocol, leader, skip_assignment, [member_id, "
+        "instance_id, metadata, ...] for the leader}; status: ready | parked (call group_await after wait_ms or a "
+        "wake-up)",
         allow_oom=True,
     ),
     Function(
@@ -147,12 +149,15 @@ GROUP_FUNCTIONS = (
         keys=(*GROUP_KEYS, "metas..."),
         args=("outages?", "places..."),
         reply="{code}, or {0, name, value, ...} of id, locator, state, state_for_ms, generation, protocol_type, "
-        "protocol, leader, rebalance_ends_in_ms, sync_ends_in_ms, expires_in_ms, members, pending, offsets, lags. What "
-        "is not known is '', of numbers nil. members: [[name, value, ...], ...] of member_id, instance_id, client_id, "
-        "client_host, session_timeout_ms, session_ends_in_ms, rebalance_timeout_ms, topics (it wants to read), "
-        "partitions (it is assigned, as `topic:partition`), metadata, assignment (as the members sent them). pending: "
-        "ids that are yet to join. offsets: [`topic:partition`, `offset leader_epoch topic_id metadata`, ...]. lags: "
-        "[[name, value, ...], ...] of place, offset, end_offset, lag in records",
+        "protocol, leader, rebalance_ends_in_ms, sync_ends_in_ms, expires_in_ms, members, pending, type, offsets, "
+        "lags. What is not known is '', of numbers nil. members: [[name, value, ...], ...] of member_id, "
+        "instance_id, client_id, client_host, session_timeout_ms, session_ends_in_ms, rebalance_timeout_ms, topics "
+        "(it wants to read), partitions (it is assigned, as `topic:partition`), metadata, assignment (as the "
+        "members sent them). pending: ids that are yet to join. offsets: [`topic:partition`, `offset leader_epoch "
+        "topic_id metadata`, ...]. lags: [[name, value, ...], ...] of place, offset, end_offset, lag in records. "
+        "type: classic, or consumer, which has also target_epoch, assignor, unsettled (why it is not Stable, in "
+        "words), and of its members member_epoch, previous_epoch, member_state, target, owned, revoking "
+        "(assignments as `topic_id:partition,... ...`), regex, rack, assignor, is_classic",
         read_only=True,
         allow_oom=True,
     ),
@@ -162,7 +167,7 @@ GROUP_FUNCTIONS = (
         keys=GROUP_KEYS,
         args=("outages?",),
         reply="{code}, or {0, 'state', state, 'generation', generation, 'protocol_type', protocol_type or '', "
-        "'members', members, 'pending', ids that are yet to join}",
+        "'members', members, 'pending', ids that are yet to join, 'type', classic or consumer}",
         read_only=True,
         allow_oom=True,
     ),
@@ -221,6 +226,72 @@ GROUP_FUNCTIONS = (
         args=("producer_id", "ordinal", "decision"),
         reply="{code, [`topic:partition`, topic_id, ...]}, the places whose offsets became committed by this call; may "
         "be repeated",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_consume",
+        description="a heartbeat of the consumer protocol: join, stay in, move towards the target, or leave",
+        keys=GROUP_KEYS,
+        args=(
+            "outages",
+            "id",
+            "locator",
+            "catalog_version",
+            "member_id",
+            "member_epoch",
+            "instance_id",
+            "rack",
+            "assignor",
+            "regex",
+            "has_regex",
+            "has_names",
+            "owned",
+            "has_owned",
+            "rebalance_timeout",
+            "session_timeout",
+            "client_id",
+            "client_host",
+            "version",
+            "max_size",
+            "retention",
+            "policy",
+            "answers_anyway",
+            "topics",
+            "names...",
+        ),
+        reply="{code, member_id, why} when refused, else {0, member_id, 'ready', member_epoch, has_assignment, "
+        "assignment}, {0, member_id, 'target'}: bring the target up to date and call again with the same arguments, "
+        "or {0, member_id, 'topics', name, ...}: call again with these topics. why is Kafka's message with {group} in "
+        "the place of the group's id, or ''",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_snapshot",
+        description="what a target assignment is made from",
+        keys=GROUP_KEYS,
+        args=("outages",),
+        reply="{code}, or {0, name, value, ...} of generation, target_epoch, catalog_version, topics, assignor (of "
+        "the present target), members. members: [[name, value, ...], ...] of member_id, instance_id, rack, assignor, "
+        "regex, topics (names), target, is_classic, sorted by member_id. It is of the group as it was last written: "
+        "who is overdue is in it",
+        read_only=True,
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_assign",
+        description="install a target assignment that was made from a snapshot",
+        keys=GROUP_KEYS,
+        args=("outages", "generation", "target_epoch", "catalog_version", "topics", "assignor", "targets..."),
+        reply="{code, generation, target_epoch}, of the group as it is by then",
+        allow_oom=True,
+    ),
+    Function(
+        name="korvet_group_check_fetch",
+        description="whether a member may read offsets of its group in an epoch",
+        keys=GROUP_KEYS,
+        args=("outages", "member_id", "member_epoch"),
+        reply="code; NONE for a group that does not speak the consumer protocol",
+        read_only=True,
         allow_oom=True,
     ),
 )

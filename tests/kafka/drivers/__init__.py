@@ -19,6 +19,7 @@ ends the driver.
 | `delete_topic` | topic | null |
 | `topics` | none | names |
 | `set_offsets` | group, topic, offsets `{partition: offset}` | null |
+| `configure_group` | group, configs | null; of the clients that know the consumer protocol |
 | `begin` | transactional_id, timeout_ms | null, once the id's former producer is fenced and this one has its epoch |
 | `transact` | topic, values, outcome, group, offset, Java: keys | null; its outcome is `commit`, `abort` or `open` |
 | `end` | none | null; closes the transactional producer |

@@ -16,13 +16,16 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.kafka.drivers.serve import emit, emit_record, serve
 from tests.kafka.records import Record
 
 TIMEOUT_S = 30.0
 SERVES_TIMEOUT_S = 5.0
+SET = AlterConfigOpType.SET
+# How often the client itself looks for topics that fit a pattern.
+REFRESH_MS = 1000
 
 
 class ConfluentDriver:
@@ -143,7 +146,7 @@ class ConfluentDriver:
     def op_join(self, group: str, topic: str, options: dict[str, Any]) -> None:
         self.member = Consumer(self.common | {"group.id": group} | _member_settings(options))
         self.records_left = options["max_records"]
-        self.member.subscribe([topic])
+        self.member.subscribe([options["pattern"] or topic])
 
     def poll_member(self) -> None:
         message = self.member.poll(0.1)
@@ -207,6 +210,11 @@ class ConfluentDriver:
         request = ConsumerGroupTopicPartitions(group, wanted)
         self.admin.alter_consumer_group_offsets([request])[group].result(TIMEOUT_S)
 
+    def op_configure_group(self, group: str, configs: dict[str, str]) -> None:
+        changes = [ConfigEntry(name, text, incremental_operation=SET) for name, text in configs.items()]
+        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changes)
+        self.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+
 
 def _producer_settings(options: dict[str, Any]) -> dict[str, Any]:
     names = {
@@ -224,8 +232,11 @@ def _member_settings(options: dict[str, Any]) -> dict[str, Any]:
         "reset": "auto.offset.reset",
         "session_timeout_ms": "session.timeout.ms",
         "auto_commit": "enable.auto.commit",
+        "protocol": "group.protocol",
+        "instance_id": "group.instance.id",
     }
-    return {names[name]: value for name, value in options.items() if name in names and value is not None}
+    chosen = {names[name]: value for name, value in options.items() if name in names and value is not None}
+    return chosen | ({"topic.metadata.refresh.interval.ms": REFRESH_MS} if options["pattern"] else {})
 
 
 def _send(producer: Any, topic: str, record: Record, outcome: dict[str, Any]) -> None:

@@ -7,12 +7,14 @@ from tests.oracle.scripts import (
     cluster,
     commits_of_members,
     configs,
+    consumer_groups,
     cooperative,
     deadlines,
     fetch,
     groups,
     log_dirs,
     membership,
+    migration,
     offsets,
     produce,
     rebalances,
@@ -39,6 +41,8 @@ SCRIPTS: Final[tuple[Script, ...]] = tuple(
         cooperative,
         commits_of_members,
         transactions,
+        consumer_groups,
+        migration,
     )
     for script in area.SCRIPTS
 )

@@ -1,14 +1,18 @@
 package korvet.driver;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 
 /** The commands about topics and the offsets of groups. */
 final class Administration {
@@ -35,6 +39,8 @@ final class Administration {
                 return Main.JSON.valueToTree(admin.listTopics().names().get(TIMEOUT_S, TimeUnit.SECONDS));
             case "set_offsets":
                 return setOffsets(command);
+            case "configure_group":
+                return configureGroup(command);
             default:
                 throw new IllegalArgumentException("no such command: " + command.get("op").asText());
         }
@@ -56,6 +62,16 @@ final class Administration {
                 new OffsetAndMetadata(entry.getValue().asLong())));
         String group = command.get("group").asText();
         admin.alterConsumerGroupOffsets(group, offsets).all().get(TIMEOUT_S, TimeUnit.SECONDS);
+        return null;
+    }
+
+    private JsonNode configureGroup(JsonNode command) throws Exception {
+        List<AlterConfigOp> changes = new ArrayList<>();
+        command.get("configs").properties().forEach(entry -> changes.add(new AlterConfigOp(
+                new ConfigEntry(entry.getKey(), entry.getValue().asText()), AlterConfigOp.OpType.SET)));
+        ConfigResource group =
+                new ConfigResource(ConfigResource.Type.GROUP, command.get("group").asText());
+        admin.incrementalAlterConfigs(Map.of(group, changes)).all().get(TIMEOUT_S, TimeUnit.SECONDS);
         return null;
     }
 

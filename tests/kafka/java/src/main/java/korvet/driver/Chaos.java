@@ -77,20 +77,26 @@ public final class Chaos {
 
         private Properties settings() {
             Properties settings = Settings.of(job.get("bootstrap").asText());
-            boolean cooperative = job.get("strategy").asText().equals("cooperative-sticky");
-            int session = job.get("session_timeout_ms").asInt();
             settings.put("client.id", name);
             settings.put("group.id", job.get("group").asText());
             if (job.get("is_static").asBoolean()) {
                 settings.put("group.instance.id", name);
             }
-            settings.put(
-                    "partition.assignment.strategy",
-                    (cooperative ? CooperativeStickyAssignor.class : RangeAssignor.class).getName());
-            settings.put("session.timeout.ms", session);
-            settings.put("heartbeat.interval.ms", session / 8);
             settings.put("enable.auto.commit", false);
             settings.put("auto.offset.reset", "earliest");
+            String strategy = job.get("strategy").asText();
+            if (job.get("protocol").asText().equals("consumer")) {
+                settings.put("group.protocol", "consumer");
+                settings.put("group.remote.assignor", strategy);
+            } else {
+                boolean cooperative = strategy.equals("cooperative-sticky");
+                int session = job.get("session_timeout_ms").asInt();
+                settings.put(
+                        "partition.assignment.strategy",
+                        (cooperative ? CooperativeStickyAssignor.class : RangeAssignor.class).getName());
+                settings.put("session.timeout.ms", session);
+                settings.put("heartbeat.interval.ms", session / 8);
+            }
             return settings;
         }
 

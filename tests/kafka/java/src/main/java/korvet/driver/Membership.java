@@ -11,15 +11,19 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** The commands `join`, `commit`, `leave` and `committed`. */
 final class Membership {
+    private static final int REFRESH_MS = 1000;
+
     private final String bootstrap;
     private final Map<TopicPartition, OffsetAndMetadata> positions = new HashMap<>();
     private KafkaConsumer<byte[], byte[]> member;
@@ -40,11 +44,28 @@ final class Membership {
         Settings.put(settings, "auto.offset.reset", options.get("reset"));
         Settings.put(settings, "session.timeout.ms", options.get("session_timeout_ms"));
         Settings.put(settings, "enable.auto.commit", options.get("auto_commit"));
+        Settings.put(settings, "group.protocol", options.get("protocol"));
+        Settings.put(settings, "group.instance.id", options.get("instance_id"));
         JsonNode most = options.get("max_records");
         recordsLeft = most.isNull() ? Long.MAX_VALUE : most.asLong();
+        JsonNode pattern = options.get("pattern");
+        if (!pattern.isNull()) {
+            settings.put("metadata.max.age.ms", REFRESH_MS);
+        }
         member = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
-        member.subscribe(List.of(command.get("topic").asText()));
+        subscribe(command.get("topic").asText(), pattern, options.get("protocol").asText());
         return null;
+    }
+
+    /** With the consumer protocol a pattern is the broker's to look through topics for, with the other the client's. */
+    private void subscribe(String topic, JsonNode pattern, String protocol) {
+        if (pattern.isNull()) {
+            member.subscribe(List.of(topic));
+        } else if (protocol.equals("consumer")) {
+            member.subscribe(new SubscriptionPattern(pattern.asText()));
+        } else {
+            member.subscribe(Pattern.compile(pattern.asText()));
+        }
     }
 
     private Properties group(JsonNode name) {

@@ -1,0 +1,105 @@
+"""ConsumerGroupDescribe (key 69), versions 0 and 1: groups of the consumer protocol (KIP-848).
+
+- 1: which protocol each member speaks
+
+Source: KafkaApis.handleConsumerGroupDescribe, ConsumerGroup.asDescribedGroup
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, api
+from korvet.api.admin import NOT_ASKED
+from korvet.api.context import Context
+from korvet.api.describe_groups import GROUP_OPERATIONS
+from korvet.api.group_failures import failure_code
+from korvet.errors import KorvetError
+from korvet.store.assignors import Assignment
+from korvet.store.catalog import Catalog
+from korvet.store.consumer_types import ConsumerMember
+from korvet.store.group_types import GroupDescription
+
+
+@api(69, 0, 1)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """Epochs and members of each group, with what they have and what they are to have."""
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        code = failure_code(error, "consumer_group_describe")
+        return {"groups": [_without_group(group_id, code, None) for group_id in request.group_ids]}
+    groups = await asyncio.gather(*(_described(ctx, group_id) for group_id in request.group_ids))
+    return {"groups": [{"authorized_operations": operations, **group} for group in groups]}
+
+
+async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
+    if not group_id:
+        return _without_group(group_id, ErrorCode.invalid_group_id, None)
+    try:
+        group = await ctx.frontend.groups.describe(group_id)
+    except KorvetError as error:
+        return _without_group(group_id, failure_code(error, "consumer_group_describe"), None)
+    if group is None or group.consumer is None:
+        why = "not found" if group is None else "is not a consumer group"
+        return _without_group(group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")
+    return {"group_id": group_id, **_fields(ctx, group)}
+
+
+def _without_group(group_id: str, code: int, message: str | None) -> dict[str, Any]:
+    return {
+        "group_id": group_id,
+        "error_code": code,
+        "error_message": message,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": (),
+        "authorized_operations": NOT_ASKED,
+    }
+
+
+def _fields(ctx: Context, group: GroupDescription) -> dict[str, Any]:
+    assert group.consumer is not None
+    consumers = ctx.frontend.groups.consumers
+    return {
+        "error_code": 0,
+        "group_state": group.state,
+        "group_epoch": group.consumer.epoch,
+        "assignment_epoch": group.consumer.target_epoch,
+        "assignor_name": consumers.assignor_of(member.assignor for member in group.consumer.members),
+        "members": [_member(ctx.frontend.catalog, member) for member in group.consumer.members],
+    }
+
+
+def _member(catalog: Catalog, member: ConsumerMember) -> dict[str, Any]:
+    return {
+        "member_id": member.id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack,
+        "member_epoch": member.epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.names),
+        "subscribed_topic_regex": member.regex,
+        "assignment": _assignment(catalog, member.owned),
+        "target_assignment": _assignment(catalog, member.target),
+        "member_type": 0 if member.is_classic else 1,
+    }
+
+
+def _assignment(catalog: Catalog, assignment: Assignment) -> dict[str, Any]:
+    """Without topics that are gone, as Kafka's."""
+    named = [(catalog.topic_by_id(id), id, partitions) for id, partitions in assignment.items()]
+    return {
+        "topic_partitions": [
+            {"topic_id": id, "topic_name": topic.name, "partitions": partitions}
+            for topic, id, partitions in named
+            if topic is not None
+        ]
+    }

@@ -1,0 +1,154 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1 (KIP-848).
+
+- 1: regular expressions; the member id is the client's own from the beginning
+
+A regular expression is judged before the group is asked for, so it may be what is wrong with a request in whose place
+Kafka names what is wrong with the member.
+
+Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, api
+from korvet.api.context import Context
+from korvet.api.group_failures import failure_code, milliseconds
+from korvet.errors import KorvetError
+from korvet.store.assignors import Assignment
+from korvet.store.consumer_types import HeartbeatRequest
+from korvet.store.subscriptions import regex_problem
+from korvet.wire import group_responses
+
+_OWN_MEMBER_ID_SINCE: Final = 1
+_JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
+_UNCHANGED_MS: Final = -1
+_BLANK: Final = "".join(map(chr, range(33)))
+"""What Java's String.trim takes off."""
+
+Problem = tuple[ErrorCode, str]
+
+
+@api(68, 0, 1)
+async def handle(ctx: Context, request: Any) -> Answer:
+    """Join, stay or leave."""
+    problem = _problem(request, ctx.version, ctx.frontend.groups.consumers.assignors())
+    if problem is not None:
+        return _refused(*problem)
+    consumers = ctx.frontend.groups.consumers
+    try:
+        answer = await consumers.heartbeat(_request(ctx, request))
+    except KorvetError as error:
+        return _refused(failure_code(error, "consumer_group_heartbeat"), None)
+    if answer.code != 0:
+        return _refused(answer.code, answer.message)
+    stays = request.member_epoch >= _JOIN
+    interval_ms = consumers.heartbeat_interval_ms(request.group_id) if stays else 0
+    if answer.assignment is None:
+        return [group_responses.consumer_heartbeat(answer.member_id, answer.member_epoch, interval_ms)]
+    await _note(ctx, request.group_id, answer.assignment)
+    return {
+        "error_code": 0,
+        "member_id": answer.member_id,
+        "member_epoch": answer.member_epoch,
+        "heartbeat_interval": interval_ms,
+        "assignment": _assignment(answer.assignment),
+    }
+
+
+def _refused(code: int, message: str | None) -> Answer:
+    return {"error_code": code, "error_message": message, "member_epoch": 0, "heartbeat_interval": 0}
+
+
+def _assignment(assignment: Assignment) -> dict[str, Any]:
+    topics = assignment.items()
+    return {"topic_partitions": [{"topic_id": topic, "partitions": partitions} for topic, partitions in topics]}
+
+
+def _request(ctx: Context, request: Any) -> HeartbeatRequest:
+    owned = request.topic_partitions
+    return HeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack=request.rack_id,
+        assignor=request.server_assignor,
+        regex=getattr(request, "subscribed_topic_regex", None),
+        names=request.subscribed_topic_names,
+        owned=None if owned is None else _owned(owned),
+        rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
+        client_id=ctx.client_id or "",
+        client_host=f"/{ctx.client_host}",
+        version=ctx.version,
+    )
+
+
+def _owned(topics: Sequence[Any]) -> Assignment:
+    owned = {topic.topic_id: tuple(sorted(set(topic.partitions))) for topic in topics if topic.topic_id is not None}
+    return {topic: partitions for topic, partitions in owned.items() if partitions}
+
+
+async def _note(ctx: Context, group_id: str, assignment: Assignment) -> None:
+    """Remember what the client is going to read for the group: its Fetches do not say it."""
+    topic_by_id = ctx.frontend.catalog.topic_by_id
+    places = [
+        (topic.name, partition)
+        for id, partitions in assignment.items()
+        if (topic := topic_by_id(id)) is not None
+        for partition in partitions
+    ]
+    await ctx.frontend.groups.redis_groups.note_reader(ctx.client_id or "", ctx.client_host, group_id, places)
+
+
+# ------------------------------------------------------------------ what is wrong with a request
+
+
+def _problem(request: Any, version: int, assignors: Sequence[str]) -> Problem | None:
+    why = _empty(request, version) or _out_of_place(request)
+    if why is not None:
+        return ErrorCode.invalid_request, why
+    assignor = request.server_assignor
+    if assignor is not None and assignor not in assignors:
+        return ErrorCode.unsupported_assignor, (
+            f"ServerAssignor {assignor} is not supported. Supported assignors: {', '.join(assignors)}."
+        )
+    regex = getattr(request, "subscribed_topic_regex", None)
+    wrong = regex_problem(regex) if regex and request.member_epoch >= _JOIN else None
+    return None if wrong is None else (ErrorCode.invalid_regular_expression, wrong)
+
+
+def _empty(request: Any, version: int) -> str | None:
+    needs_member_id = version >= _OWN_MEMBER_ID_SINCE or request.member_epoch > _JOIN or request.member_epoch == _LEAVE
+    texts = (
+        ("MemberId", request.member_id if needs_member_id else None),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    )
+    return next(
+        (f"{name} can't be empty." for name, text in texts if text is not None and not text.strip(_BLANK)), None
+    )
+
+
+def _out_of_place(request: Any) -> str | None:
+    epoch = request.member_epoch
+    if epoch == _JOIN:
+        return _incomplete_join(request)
+    if epoch == _LEAVE_FOR_A_WHILE and request.instance_id is None:
+        return "InstanceId can't be null."
+    return "MemberEpoch is invalid." if epoch < _LEAVE_FOR_A_WHILE else None
+
+
+def _incomplete_join(request: Any) -> str | None:
+    if milliseconds(request.rebalance_timeout) == _UNCHANGED_MS:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if request.topic_partitions is None or request.topic_partitions:
+        return "TopicPartitions must be empty when (re-)joining."
+    if request.subscribed_topic_names is None and getattr(request, "subscribed_topic_regex", None) is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    return None

@@ -1,0 +1,46 @@
+"""ListConfigResources (key 74), versions 0 and 1: what has configs, by type (KIP-1142).
+
+- 0: client metrics only, of which korvet has none
+- 1: the types are chosen; none chosen means all
+
+Topics and brokers are all named, groups where something is set for them.
+
+Source: KafkaApis.handleListConfigResources
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.admin import node_ids, read_failure
+from korvet.api.config_resources import RESOURCE_TYPES, ResourceType
+from korvet.api.context import Context
+from korvet.errors import KorvetError
+from korvet.wire.codec import Fields
+
+_TYPES_SINCE: Final = 1
+
+
+@api(74, 0, 1)
+async def handle(ctx: Context, request: Any) -> Fields:
+    chosen = request.resource_types or tuple(ResourceType) if ctx.version >= _TYPES_SINCE else ()
+    if not RESOURCE_TYPES.issuperset(chosen):
+        return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        return {"error_code": read_failure(ctx, error, ErrorCode.request_timed_out), "config_resources": ()}
+    resources = [{"resource_name": name, "resource_type": kind} for kind in chosen for name in _names(ctx, kind)]
+    return {"error_code": ErrorCode.none, "config_resources": resources}
+
+
+def _names(ctx: Context, kind: int) -> Iterable[str]:
+    if kind == ResourceType.TOPIC:
+        return [topic.name for topic in ctx.frontend.catalog.topics()]
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return map(str, node_ids(ctx))
+    return ctx.frontend.catalog.configured_groups() if kind == ResourceType.GROUP else ()

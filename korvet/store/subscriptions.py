@@ -1,0 +1,169 @@
+"""What members of the consumer protocol subscribe to: names, and regular expressions of RE2, over the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from uuid import UUID
+
+import re2
+
+from korvet.store.catalog import Catalog, Topic
+
+_PATTERN_BYTES: Final = 1 << 20
+_MOST_PATTERNS: Final = 1000
+_MOST_GONE: Final = 1000
+"""Names that are kept although there is no such topic any more, beside as many as there are topics."""
+_UNTRIED: Final[tuple[int, frozenset[str]]] = (0, frozenset())
+
+# RE2's words, and those of RE2J in Kafka's messages where they are others.
+_WORDS: Final = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribed:
+    """What the members of a group subscribe to.
+
+    ``members`` are topic ids by member, ``partitions`` the number of each topic's; ``text`` has a line for each topic,
+    its name, id in hex and partitions with spaces between them, by name.
+    """
+
+    members: Mapping[str, frozenset[UUID]]
+    partitions: Mapping[UUID, int]
+    text: str
+
+
+class _Names:
+    """Names of topics in the order in which they came, and which of them regular expressions match.
+
+    A name is tried once by an expression. One that goes stays; who asks looks whether there is such a topic.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = list(names)
+        self._known = set(self._names)
+        self._matched: dict[str, tuple[int, frozenset[str]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, names: frozenset[str]) -> None:
+        new = names - self._known
+        self._known |= new
+        self._names += new
+
+    def untried(self, regex: str) -> int:
+        return len(self._names) - self._matched.get(regex, _UNTRIED)[0]
+
+    def matching(self, regex: str) -> frozenset[str]:
+        tried, matched = self._matched.get(regex, _UNTRIED)
+        new = self._names[tried:]
+        if new:
+            matches = _pattern(regex).fullmatch
+            matched |= frozenset(name for name in new if matches(name))
+            if regex not in self._matched and len(self._matched) >= _MOST_PATTERNS:
+                self._matched.clear()
+            self._matched[regex] = tried + len(new), matched
+        return matched
+
+
+class Subscriptions:
+    """Resolves subscriptions over what there is in the catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._digest = ""
+        self._names = _Names()
+
+    def resolved(self, members: Iterable[tuple[str, Sequence[str], str]]) -> Subscribed:
+        """What members subscribe to of the topics that there are, as the catalog was last read; no I/O.
+
+        :param members: id, names, and regular expression or '' of each.
+        """
+        found: dict[tuple[frozenset[str], str], frozenset[UUID]] = {}
+        by_member: dict[str, frozenset[UUID]] = {}
+        topics: dict[UUID, Topic] = {}
+        for member_id, names, regex in members:
+            asked = frozenset(names), regex
+            if asked not in found:
+                subscribed = self._topics(*asked)
+                topics.update(subscribed)
+                found[asked] = frozenset(subscribed)
+            by_member[member_id] = found[asked]
+        return Subscribed(
+            members=by_member,
+            partitions={id: topic.partitions for id, topic in topics.items()},
+            text="\n".join(sorted(map(_line, topics.values()))),
+        )
+
+    def lines_of(self, names: Iterable[bytes]) -> bytes:
+        """Lines as in `Subscribed.text`, for each of some names; `name - 0` where there is no such topic."""
+        found = ((name, self._catalog.topic(name.decode(errors="replace"))) for name in names)
+        return b"\n".join(name + b" - 0" if topic is None else _line(topic).encode() for name, topic in found)
+
+    def untried(self, regexes: Collection[str]) -> int:
+        """How many names have yet to be tried by these, all together; no I/O."""
+        names = self._known_names()
+        return sum(map(names.untried, regexes))
+
+    def match(self, regexes: Collection[str]) -> None:
+        """Try what `untried` counted, ten microseconds a name or so. May be called in a thread."""
+        names = self._names
+        for regex in regexes:
+            names.matching(regex)
+
+    def _topics(self, names: frozenset[str], regex: str) -> dict[UUID, Topic]:
+        wanted = names | self._known_names().matching(regex) if regex else names
+        topics = (self._catalog.topic(name) for name in wanted)
+        return {topic.id: topic for topic in topics if topic is not None}
+
+    def _known_names(self) -> _Names:
+        if self._digest != self._catalog.topics_digest:
+            self._digest = self._catalog.topics_digest
+            names = frozenset(topic.name for topic in self._catalog.topics())
+            self._names.add(names)
+            if len(self._names) > 2 * len(names) + _MOST_GONE:
+                self._names = _Names(names)
+        return self._names
+
+
+def _line(topic: Topic) -> str:
+    return f"{topic.name} {topic.id.hex} {topic.partitions}"
+
+
+def regex_problem(regex: str) -> str | None:
+    """Why a member cannot subscribe by this, in Kafka's words (Utils.throwIfRegularExpressionIsInvalid), or None."""
+    try:
+        _pattern(regex)
+    except ValueError as error:
+        return f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+    return None
+
+
+@lru_cache(maxsize=_MOST_PATTERNS)
+def _pattern(regex: str) -> Any:
+    """A regular expression as RE2 knows it.
+
+    :raises ValueError: with the reason, where it knows none.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _PATTERN_BYTES
+    compile_: Callable[..., Any] = re2.compile
+    try:
+        return compile_(regex, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        word = why.partition(":")[0]
+        raise ValueError(_WORDS.get(word, word)) from None

@@ -1,0 +1,279 @@
+-- A group of consumers by Kafka's consumer protocol (KIP-848). Source: ConsumerGroup, ConsumerGroupMember.
+--
+-- It lies in the keys of a classic group. The group hash: type is `consumer`; generation is the group epoch, which each
+-- change of members, subscriptions or topics raises; target_epoch, the group epoch that the target assignment was made
+-- for; assignor, who made it; state, state_since; settled, how many members have all of their target; consumers, how
+-- many speak the consumer protocol (the others are classic); topics, a line `name topic_id partitions` for each topic
+-- that somebody subscribes to, sorted by name, as of catalog_version; policy, the migration policy that the last join
+-- told, and max_size, the most members of a classic group; id, locator, retention, expires_at, next_due, protocols (of
+-- the classic members) and transactions as in a classic group. Further fields: `topic_id:partition` -> the member that
+-- owns it, which is at most one because it is one field; `target:` and a member id -> its target assignment;
+-- `settled:` and the id of a STABLE member that speaks the consumer protocol -> `epoch session_timeout`, which is all
+-- that its usual heartbeat and commit read of it.
+--
+-- An assignment is a text everywhere, `topic_id:partition,partition topic_id:partition`: topics by id, partitions
+-- ascending, '' for none.
+--
+-- The target is computed by a front-end, from korvet_group_snapshot, and installed by korvet_group_assign. Everything
+-- else is a function of a member's heartbeat, korvet_group_consume, which moves the member towards its target.
+--
+-- The sessions zset holds when a member is to be taken out: at the end of its session, or earlier where it has until
+-- then to give up partitions. A member that is taken out gives up all that it owns, and raises the group epoch.
+local consumer = group.consumer
+
+-- The states of a member. Source: MemberState
+consumer.STATES = { 'STABLE', 'UNREVOKED_PARTITIONS', 'UNRELEASED_PARTITIONS' }
+consumer.STATE_NUMBERS = { STABLE = 1, UNREVOKED_PARTITIONS = 2, UNRELEASED_PARTITIONS = 3 }
+-- Of a static member that left to come back. Source: ConsumerGroupHeartbeatRequest.LEAVE_GROUP_STATIC_MEMBER_EPOCH
+consumer.AWAY = -2
+consumer.GONE = -1
+consumer.HEAD = '>I4i4i4BB'
+consumer.HEAD_SIZE = 14
+
+-- A member as its record. What need not be unpacked comes first: session timeout, epoch, the epoch before, state,
+-- whether it is classic.
+function consumer.packed(member)
+  local head = struct.pack(
+    consumer.HEAD, member.session_timeout, member.epoch, member.previous_epoch, consumer.STATE_NUMBERS[member.state],
+    member.classic and 1 or 0
+  )
+  return head .. cmsgpack.pack({
+    member.rebalance_timeout, member.instance_id, member.rack, member.client_id, member.client_host, member.assignor,
+    member.regex, member.names, member.owned, member.revoking, member.revoke_by, member.classic,
+  })
+end
+
+function consumer.unpacked(record)
+  local session_timeout, epoch, previous_epoch, state = struct.unpack(consumer.HEAD, record)
+  local rest = cmsgpack.unpack(string.sub(record, consumer.HEAD_SIZE + 1))
+  return {
+    session_timeout = session_timeout, epoch = epoch, previous_epoch = previous_epoch, state = consumer.STATES[state],
+    rebalance_timeout = rest[1], instance_id = rest[2], rack = rest[3], client_id = rest[4], client_host = rest[5],
+    assignor = rest[6], regex = rest[7], names = rest[8], owned = rest[9], revoking = rest[10], revoke_by = rest[11],
+    classic = rest[12],
+  }
+end
+
+-- A member that has just come. revoke_by is false where it has nothing to give up, classic where it speaks the consumer
+-- protocol.
+function consumer.new_member()
+  return {
+    session_timeout = 0, epoch = 0, previous_epoch = 0, state = 'STABLE', rebalance_timeout = -1, instance_id = '',
+    rack = '', client_id = '', client_host = '', assignor = '', regex = '', names = {}, owned = '', revoking = '',
+    revoke_by = false, classic = false,
+  }
+end
+
+-- A copy of a member with changes; members are never changed in place, so that counts can be kept by comparing.
+function consumer.with(member, changes)
+  local changed = {}
+  for name, old in pairs(member) do
+    changed[name] = old
+  end
+  for name, new in pairs(changes) do
+    changed[name] = new
+  end
+  return changed
+end
+
+-- A text as a set of places `topic_id:partition`.
+function consumer.places(text)
+  local places = {}
+  for topic_id, partitions in string.gmatch(text, '(%x+):(%S+)') do
+    local prefix = topic_id .. ':'
+    for partition in string.gmatch(partitions, '%d+') do
+      places[prefix .. partition] = true
+    end
+  end
+  return places
+end
+
+-- A set of places as a text.
+function consumer.text(places)
+  local topics, ids = {}, {}
+  for place in pairs(places) do
+    local colon = string.find(place, ':', 1, true)
+    local topic_id, partition = string.sub(place, 1, colon - 1), string.sub(place, colon + 1)
+    if not topics[topic_id] then
+      topics[topic_id] = {}
+      ids[#ids + 1] = topic_id
+    end
+    local partitions = topics[topic_id]
+    partitions[#partitions + 1] = tonumber(partition)
+  end
+  table.sort(ids)
+  for at, topic_id in ipairs(ids) do
+    table.sort(topics[topic_id])
+    ids[at] = topic_id .. ':' .. table.concat(topics[topic_id], ',')
+  end
+  return table.concat(ids, ' ')
+end
+
+-- Whether a member has all of its target. Source: ModernGroupMember.isReconciledTo
+function consumer.is_settled(g, member)
+  return member.state == 'STABLE' and member.epoch == g.fields.target_epoch
+end
+
+-- Count a member in (1) or out (-1).
+function consumer.count(g, member, step)
+  if consumer.is_settled(g, member) then
+    group.set(g, 'settled', g.fields.settled + step)
+  end
+  if member.classic then
+    group.count_protocols(g, { protocols = member.classic }, step)
+  else
+    group.set(g, 'consumers', g.fields.consumers + step)
+  end
+end
+
+function consumer.put(g, id, member)
+  local before = group.member(g, id)
+  if before then
+    consumer.count(g, before, -1)
+  end
+  consumer.count(g, member, 1)
+  local is_plain = member.state == 'STABLE' and not member.classic
+  g.places['settled:' .. id] = is_plain and member.epoch .. ' ' .. member.session_timeout
+  group.put(g, id, member)
+end
+
+-- The member's session begins anew; what it has to give up by then may be due earlier.
+function consumer.renew(g, id, member)
+  g.deadlines[id] = math.min(g.now + member.session_timeout, member.revoke_by or math.huge)
+end
+
+function consumer.target(g, id)
+  local field = 'target:' .. id
+  if g.places[field] == nil then
+    return redis.call('HGET', g.keys[1], field) or ''
+  end
+  return g.places[field] or ''
+end
+
+-- Whose a place is; nil where nobody owns it. Reads those that are not known yet.
+function consumer.owners(g, places)
+  local owners, asked = {}, {}
+  for place in pairs(places) do
+    if g.places[place] == nil then
+      asked[#asked + 1] = place
+    else
+      owners[place] = g.places[place] or nil
+    end
+  end
+  for first = 1, #asked, group.BATCH do
+    local last = math.min(first + group.BATCH - 1, #asked)
+    local found = redis.call('HMGET', g.keys[1], unpack(asked, first, last))
+    for at = first, last do
+      owners[asked[at]] = found[at - first + 1] or nil
+    end
+  end
+  return owners
+end
+
+-- The places in one text that may not be in another: topics with the very same partitions in both are left out.
+function consumer.places_beyond(text, other)
+  local known, rest = {}, {}
+  for chunk in string.gmatch(other, '%S+') do
+    known[chunk] = true
+  end
+  for chunk in string.gmatch(text, '%S+') do
+    if not known[chunk] then
+      rest[#rest + 1] = chunk
+    end
+  end
+  return consumer.places(table.concat(rest, ' '))
+end
+
+-- A member owns what is in its assignment and what it is yet to give up.
+function consumer.own(g, id, before, after)
+  local old = before.owned .. ' ' .. before.revoking
+  local new = after and after.owned .. ' ' .. after.revoking or ''
+  local had, has = consumer.places_beyond(old, new), consumer.places_beyond(new, old)
+  for place in pairs(had) do
+    if not has[place] then
+      g.places[place] = false
+    end
+  end
+  for place in pairs(has) do
+    if not had[place] then
+      g.places[place] = id
+    end
+  end
+end
+
+function consumer.raise(g)
+  group.set(g, 'generation', g.fields.generation + 1)
+end
+
+-- Take a member out; the group epoch is its caller's to raise. Source: GroupMetadataManager.removeMember
+function consumer.remove(g, id)
+  local member = group.member(g, id)
+  consumer.count(g, member, -1)
+  consumer.own(g, id, member)
+  g.places['target:' .. id] = false
+  g.places['settled:' .. id] = false
+  if member.instance_id ~= '' then
+    g.static[member.instance_id] = false
+    g.static_changed = true
+  end
+  g.members[id] = false
+  g.written[id] = true
+  g.deadlines[id] = false
+  g.size = g.size - 1
+end
+
+-- Source: ConsumerGroup.maybeUpdateGroupState
+function consumer.state(g)
+  if g.size == 0 then
+    return 'Empty'
+  elseif g.fields.generation > g.fields.target_epoch then
+    return 'Assigning'
+  end
+  return g.fields.settled == g.size and 'Stable' or 'Reconciling'
+end
+
+function consumer.note_state(g)
+  local state = consumer.state(g)
+  if state == g.fields.state then
+    return
+  end
+  group.set(g, 'state', state)
+  group.set(g, 'state_since', g.now)
+  group.set(g, 'expires_at', state == 'Empty' and g.now + g.fields.retention or nil)
+end
+
+-- Write what was changed, offsets first.
+function consumer.save(g, offsets)
+  if group.is_consumer(g) then
+    consumer.note_state(g)
+  end
+  group.save(g, offsets)
+end
+
+-- A group without members becomes one of the consumer protocol; its epoch goes on, and its offsets stay.
+-- Source: GroupMetadataManager.maybeDeleteEmptyClassicGroup
+function consumer.begin(g)
+  for _, name in ipairs({ 'protocol_type', 'protocol' }) do
+    group.set(g, name, nil)
+  end
+  if g.pending > 0 then
+    for _, id in ipairs(redis.call('ZRANGE', g.keys[3], 0, -1)) do
+      g.deadlines[id] = false
+    end
+    g.pending = 0
+  end
+  group.set(g, 'type', 'consumer')
+  group.set(g, 'target_epoch', g.fields.generation)
+  group.set(g, 'settled', 0)
+  group.set(g, 'consumers', 0)
+end
+
+-- A group without members becomes a classic one. Source: GroupMetadataManager.maybeDeleteEmptyConsumerGroup
+function consumer.finish(g)
+  for _, name in ipairs({
+    'type', 'target_epoch', 'settled', 'consumers', 'assignor', 'catalog_version', 'policy', 'max_size',
+  }) do
+    group.set(g, name, nil)
+  end
+  g.places.topics = false
+end

@@ -1,0 +1,46 @@
+-- What time does to a group of the consumer protocol.
+
+-- When a member is to be taken out, after outages. The time that it has to give up partitions is prolonged as its
+-- session is; a member that an outage kept has a whole session from the outage's end.
+function consumer.prolonged(g, member, deadline)
+  local ends = group.prolonged(g, deadline, member.session_timeout)
+  local revoke_by = member.revoke_by and group.prolonged(g, member.revoke_by, member.rebalance_timeout)
+  return math.min(ends, revoke_by or math.huge), revoke_by
+end
+
+-- Take members out, and raise the group epoch once. Source: GroupMetadataManager.consumerGroupFenceMembers
+function consumer.fence(g, ids)
+  if consumer.downgrade_without(g, ids) then
+    return
+  end
+  for _, id in ipairs(ids) do
+    consumer.remove(g, id)
+  end
+  if #ids > 0 then
+    consumer.raise(g)
+  end
+end
+
+-- Take out whose session is over, and who did not give up partitions in time; of a group that is read.
+-- Source: GroupMetadataManager.scheduleConsumerGroupSessionTimeout, scheduleConsumerGroupRebalanceTimeout
+function consumer.advance(g)
+  local due = redis.call('ZRANGEBYSCORE', g.keys[3], '-inf', g.now, 'WITHSCORES')
+  local gone = {}
+  for at = 1, #due, 2 do
+    local id = due[at]
+    local member = group.member(g, id)
+    local deadline, revoke_by = consumer.prolonged(g, member, tonumber(due[at + 1]))
+    if deadline <= g.now then
+      gone[#gone + 1] = id
+    else
+      g.deadlines[id] = deadline
+      if revoke_by ~= member.revoke_by then
+        consumer.put(g, id, consumer.with(member, { revoke_by = revoke_by }))
+      end
+    end
+  end
+  consumer.fence(g, gone)
+  if group.is_consumer(g) then
+    consumer.note_state(g)
+  end
+end

@@ -1,0 +1,171 @@
+-- A classic group becomes one of the consumer protocol when the first member that speaks it comes. The others live on
+-- by the classic functions (lua/68_consumer_classic.lua) until they come back with the new protocol.
+-- Source: GroupMetadataManager.validateOnlineUpgrade, convertToConsumerGroup, ConsumerGroup.fromClassicGroup
+
+-- Fields that only a classic group has.
+consumer.CLASSIC_FIELDS = {
+  'protocol_type', 'protocol', 'leader', 'initial', 'attempt', 'joined', 'synced', 'assigned', 'rebalance_timeout',
+  'session_timeout', 'join_deadline', 'sync_deadline', 'expires_at',
+}
+consumer.CANNOT_UPGRADE = 'Cannot upgrade classic group {group} to consumer group because '
+
+-- Whether a group.consumer.migration.policy allows a step, `upgrade` or `downgrade`.
+-- Source: ConsumerGroupMigrationPolicy
+function consumer.allows(policy, step)
+  return policy == 'bidirectional' or policy == step
+end
+
+-- Why a classic group stays one; nil where it need not.
+function consumer.upgrade_refusal(g, request)
+  if not consumer.allows(request.policy, 'upgrade') then
+    return 'online upgrade is disabled.'
+  elseif g.fields.protocol_type ~= 'consumer' then
+    return 'the group does not use the consumer embedded protocol.'
+  elseif g.size > request.max_size then
+    return 'the group size exceeds the consumer group maximum size.'
+  end
+end
+
+-- What a classic member wants and owns: {names, rack, owned, is_reported}, owned by names; nil and why where that
+-- cannot be read. Where a rebalance dropped its assignment, what it said that it owns is all that is known.
+function consumer.brought(g, member)
+  local metadata, assignment = group.metadata(g, member), group.assignment(g, member)
+  local read = consumer.subscription(metadata ~= '' and metadata or member.protocols[2] or '')
+  local owned, has_data = consumer.assigned(assignment)
+  if not read or not owned then
+    return nil, 'the embedded consumer protocol is malformed.'
+  elseif has_data then
+    return nil, 'an unsupported custom assignor is in use. Please refer to the documentation or switch to a default '
+      .. 'assignor before re-attempting the upgrade.'
+  end
+  local is_reported = assignment == '' and not group.is(g, 'Stable')
+  return {
+    names = consumer.names(read.topics, 1), rack = read.rack, owned = is_reported and read.owned or owned,
+    is_reported = is_reported,
+  }
+end
+
+-- What all members bring, by their ids, and the names of all topics in it; nil and why where one cannot be read.
+function consumer.all_brought(g)
+  local all, names = {}, {}
+  for _, id in ipairs(group.member_ids(g)) do
+    local brought, why = consumer.brought(g, g.members[id])
+    if not brought then
+      return nil, why
+    end
+    all[id] = brought
+    for _, name in ipairs(brought.names) do
+      names[#names + 1] = name
+    end
+    for _, named in ipairs(brought.owned) do
+      names[#names + 1] = named[1]
+    end
+  end
+  return all, consumer.names(names, 1)
+end
+
+-- A classic member's record in the consumer group: it has what it owns, and that is its target.
+function consumer.upgraded(g, id, member, brought, topics)
+  local places = consumer.places_of(brought.owned, topics)
+  for place in pairs(places) do
+    if g.places[place] then
+      places[place] = nil
+    else
+      g.places[place] = id
+    end
+  end
+  local owned = consumer.text(places)
+  g.places['target:' .. id] = owned
+  return consumer.with(consumer.new_member(), {
+    session_timeout = member.session_timeout, rebalance_timeout = member.rebalance_timeout,
+    instance_id = member.instance_id, client_id = member.client_id, client_host = member.client_host,
+    epoch = g.fields.generation, previous_epoch = g.fields.generation, names = brought.names, rack = brought.rack,
+    owned = owned, classic = member.protocols,
+  })
+end
+
+-- The members' records; what is only reported comes last, so that it takes nobody what was assigned to it.
+function consumer.upgrade_members(g, all, topics)
+  local ids = group.member_ids(g)
+  for _, is_reported in ipairs({ false, true }) do
+    for _, id in ipairs(ids) do
+      if all[id].is_reported == is_reported then
+        local member = g.members[id]
+        all[id].record = consumer.upgraded(g, id, member, all[id], topics)
+        group.renew(g, id, member.session_timeout)
+      end
+    end
+  end
+  for _, id in ipairs(ids) do
+    g.members[id], g.written[id] = all[id].record, true
+  end
+end
+
+-- Of some topics' lines those that members subscribe to.
+function consumer.subscribed_lines(all, topics)
+  local names, lines = {}, {}
+  for _, brought in pairs(all) do
+    for _, name in ipairs(brought.names) do
+      names[#names + 1] = name
+    end
+  end
+  for _, name in ipairs(consumer.names(names, 1)) do
+    if topics[name] then
+      lines[#lines + 1] = string.format('%s %s %d', name, topics[name].id, topics[name].partitions)
+    end
+  end
+  return table.concat(lines, '\n')
+end
+
+function consumer.convert(g, all, request)
+  local topics = consumer.topics_by_name(request.topics)
+  for _, name in ipairs(consumer.CLASSIC_FIELDS) do
+    group.set(g, name, nil)
+  end
+  consumer.begin(g)
+  consumer.upgrade_members(g, all, topics)
+  group.set(g, 'settled', g.size)
+  group.set(g, 'state', 'Stable')
+  group.set(g, 'state_since', g.now)
+  group.set(g, 'catalog_version', request.catalog_version)
+  g.places.topics = consumer.subscribed_lines(all, topics)
+  g.announced = true
+end
+
+-- Whether the lines of some topics, which are in order, leave out one of the names: a member's that came after they
+-- were asked for. What can be no topic's name needs no line.
+function consumer.lacks_lines(text, names)
+  local lines, at = '\n' .. text, 1
+  for _, name in ipairs(names) do
+    if string.find(name, '^[%w._-]+$') then
+      at = string.find(lines, '\n' .. name .. ' ', at, true)
+      if not at then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- Make a classic group with members one of the consumer protocol, for a member that wants to join it.
+-- Returns an answer to be given in its stead: a refusal, or that it takes the lines of some topics. nil where it is one
+-- by now, or where the member has no place in it.
+function consumer.upgrade(g, request)
+  local why, all, names = consumer.upgrade_refusal(g, request), nil, nil
+  if not why then
+    all, names = consumer.all_brought(g)
+    why = not all and names
+  end
+  if why then
+    return { code.GROUP_ID_NOT_FOUND, request.member_id, consumer.CANNOT_UPGRADE .. why }
+  elseif g.size >= request.max_size and not group.member(g, request.member_id) or consumer.id_refusal(g, request) then
+    return nil
+  elseif consumer.lacks_lines(request.topics, names) then
+    local answer = { code.NONE, request.member_id, 'topics' }
+    for _, name in ipairs(names) do
+      answer[#answer + 1] = name
+    end
+    return answer
+  end
+  consumer.convert(g, all, request)
+end

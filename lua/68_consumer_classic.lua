@@ -1,0 +1,262 @@
+-- Members of a group of the consumer protocol that speak the classic protocol. Their generation is their member epoch,
+-- and the broker is their leader: a join moves a member towards its target, and a sync tells it what it has. Where it
+-- is to take a further step, heartbeats tell it to join again. The functions here answer for the classic ones, of
+-- a group that is read and advanced.
+--
+-- A member's revoke_by is when it is taken out unless it joins, or syncs, before.
+
+-- Whether the group has no place for a member; a static one takes that of its former self.
+-- Source: GroupMetadataManager.throwIfConsumerGroupIsFull
+function consumer.is_full(g, id, request)
+  local holder = request.instance_id ~= '' and group.static_member(g, request.instance_id)
+  return g.size >= request.max_size and not group.member(g, id) and not holder
+end
+
+-- Whether one of the protocols is supported by all classic members. Source: ConsumerGroup.supportsClassicProtocols
+function consumer.supports(g, request)
+  local supporters, classics = group.supporters(g), g.size - g.fields.consumers
+  for at = 1, request.protocol_type == 'consumer' and #request.protocols or 0, 2 do
+    if (supporters[request.protocols[at]] or 0) == classics then
+      return true
+    end
+  end
+  return false
+end
+
+-- Why a member cannot join by the classic protocol. Source: GroupMetadataManager.classicGroupJoinToConsumerGroup
+function consumer.classic_refusal(g, id, request)
+  local is_new, instance_id = request.member_id == '', request.instance_id
+  if consumer.is_full(g, id, request) then
+    return code.GROUP_MAX_SIZE_REACHED
+  elseif not consumer.supports(g, request) then
+    return code.INCONSISTENT_GROUP_PROTOCOL
+  elseif is_new and instance_id == '' and request.requires_id then
+    return code.MEMBER_ID_REQUIRED
+  end
+  local refusal = not is_new and instance_id ~= '' and consumer.static_refusal(g, id, instance_id)
+  local is_malformed = not consumer.subscription(request.protocols[2])
+  return refusal or is_malformed and code.INCONSISTENT_GROUP_PROTOCOL or nil
+end
+
+-- The member that joins, as it was before; its former self gives way to it.
+function consumer.classic_member(g, id, request)
+  local holder = request.instance_id ~= '' and group.static_member(g, request.instance_id)
+  if holder and holder ~= id then
+    consumer.replace(g, holder, id)
+  end
+  return group.member(g, id) or consumer.new_member()
+end
+
+-- What a JoinGroup says of its member is noted; the group epoch is raised where it subscribes to something else.
+function consumer.note_join(g, id, request, read)
+  local before = consumer.classic_member(g, id, request)
+  local after = consumer.with(before, {
+    session_timeout = request.session_timeout, rebalance_timeout = request.rebalance_timeout,
+    client_id = request.client_id, client_host = request.client_host, regex = '',
+    names = consumer.names(read.topics, 1), classic = request.protocols,
+  })
+  after.rack = read.rack ~= '' and read.rack or after.rack
+  if request.instance_id ~= '' then
+    after.instance_id = request.instance_id
+    g.static[request.instance_id] = id
+    g.static_changed = true
+  end
+  local is_new = not group.member(g, id)
+  consumer.put(g, id, after)
+  group.set(g, 'retention', request.retention)
+  group.set(g, 'max_size', request.max_size)
+  if is_new or before.regex ~= '' or not group.same(after.names, before.names) then
+    consumer.raise(g)
+  end
+end
+
+-- A member is given up at a time unless it does what it is to do before.
+function consumer.expect_by(g, id, revoke_by)
+  local member = group.member(g, id)
+  if member.revoke_by ~= revoke_by then
+    member = consumer.with(member, { revoke_by = revoke_by })
+    consumer.put(g, id, member)
+  end
+  consumer.renew(g, id, member)
+end
+
+-- A member that is to join again has its rebalance timeout for it, from when it was told first.
+-- Source: GroupMetadataManager.scheduleConsumerGroupJoinTimeoutIfAbsent
+function consumer.expect_join(g, id)
+  local member = group.member(g, id)
+  consumer.expect_by(g, id, member.revoke_by or g.now + member.rebalance_timeout)
+end
+
+-- A member that joined has its rebalance timeout to sync. Source: GroupMetadataManager.scheduleConsumerGroupSyncTimeout
+function consumer.expect_sync(g, id)
+  consumer.expect_by(g, id, g.now + group.member(g, id).rebalance_timeout)
+end
+
+function consumer.join_answer(id, epoch, protocol)
+  return { code.NONE, id, 'ready', 0, epoch, 'consumer', protocol, '', 0, {} }
+end
+
+-- The group has become a classic one by a join. Where all had what they are to have, it goes on as it was; else the
+-- member takes part in a rebalance.
+function consumer.join_downgraded(g, id, request, is_settled)
+  consumer.downgrade(g)
+  if not is_settled then
+    group.take_part(g, id, group.member(g, id))
+    group.settle(g)
+    return group.joined(g, id, request.skips_assignment)
+  end
+  return consumer.join_answer(id, g.fields.generation, g.fields.protocol)
+end
+
+function consumer.join(g, request)
+  local id = request.member_id ~= '' and request.member_id or request.new_member_id
+  local refusal = consumer.classic_refusal(g, id, request)
+  if refusal then
+    consumer.save(g)
+    return { refusal, refusal == code.MEMBER_ID_REQUIRED and id or '' }
+  end
+  local read = consumer.subscription(request.protocols[2])
+  local consumers = g.fields.consumers
+  consumer.note_join(g, id, request, read)
+  local is_current = g.fields.target_epoch == g.fields.generation
+  local reply
+  local downgrades = consumers > 0 and g.fields.consumers == 0 and consumer.may_downgrade(g, g.size)
+  if is_current then
+    local topics = consumer.topics_by_name(redis.call('HGET', g.keys[1], 'topics') or '')
+    consumer.reconcile(g, id, consumer.places_of(read.owned, topics))
+  end
+  if downgrades then
+    reply = consumer.join_downgraded(g, id, request, is_current and g.fields.settled == g.size)
+  else
+    consumer.expect_sync(g, id)
+    reply = is_current and consumer.join_answer(id, group.member(g, id).epoch, request.protocols[1])
+      or { code.REBALANCE_IN_PROGRESS, id, 'target' }
+  end
+  consumer.save(g)
+  return reply
+end
+
+-- Whoever waited for a classic group's rebalance is to join this one.
+-- Source: GroupMetadataManager.convertToConsumerGroup
+function consumer.await(g, args)
+  local answers = {}
+  for at = 2, #args - 1, 2 do
+    local refusal = group.refusal(g, args[at], args[at + 1])
+    answers[#answers + 1] = {
+      refusal or code.REBALANCE_IN_PROGRESS, refusal == code.UNKNOWN_MEMBER_ID and '' or args[at],
+    }
+  end
+  consumer.save(g)
+  return answers
+end
+
+function consumer.await_sync(g, args)
+  local answers = {}
+  for at = 3, #args - 1, 2 do
+    answers[#answers + 1] = { group.refusal(g, args[at], args[at + 1]) or code.REBALANCE_IN_PROGRESS }
+  end
+  consumer.save(g)
+  return answers
+end
+
+-- Why a caller is not the classic member that it says it is, of its generation.
+-- Source: GroupMetadataManager.validateConsumerGroupMember, throwIfMemberDoesNotUseClassicProtocol,
+-- throwIfGenerationIdUnmatched
+function consumer.generation_refusal(g, id, instance_id, generation)
+  local refusal = group.refusal(g, id, instance_id)
+  if refusal then
+    return refusal
+  end
+  local member = group.member(g, id)
+  if not member.classic then
+    return code.UNKNOWN_MEMBER_ID
+  end
+  return member.epoch ~= generation and code.ILLEGAL_GENERATION or nil
+end
+
+-- Why a sync is refused. Source: GroupMetadataManager.classicGroupSyncToConsumerGroup
+function consumer.sync_refusal(g, args)
+  local id = args[2]
+  local refusal = consumer.generation_refusal(g, id, args[3], value.number(args[4], 'generation'))
+  if refusal then
+    return refusal
+  end
+  local member = group.member(g, id)
+  if args[5] == '1' and (args[6] ~= 'consumer' or args[7] ~= member.classic[1]) then
+    return code.INCONSISTENT_GROUP_PROTOCOL
+  elseif g.fields.generation > member.epoch and member.state ~= 'UNREVOKED_PARTITIONS' then
+    consumer.expect_join(g, id)
+    return code.REBALANCE_IN_PROGRESS
+  end
+end
+
+function consumer.sync(g, args)
+  local id, refusal = args[2], consumer.sync_refusal(g, args)
+  local reply = { refusal }
+  if not refusal then
+    consumer.expect_by(g, id, false)
+    local member = group.member(g, id)
+    local named, version = consumer.named(member.owned, consumer.topic_names(g)), consumer.version(member.classic[2])
+    reply = { code.NONE, 'ready', 0, 'consumer', member.classic[1], consumer.encoded(named, version) }
+  end
+  consumer.save(g)
+  return reply
+end
+
+-- Whether a member waits for a partition that another one is yet to give up.
+-- Source: ConsumerGroup.waitingOnUnreleasedPartition
+function consumer.waits_for_others(g, id, member)
+  local missing = consumer.without(consumer.places(consumer.target(g, id)), consumer.places(member.owned))
+  return next(consumer.owners(g, missing)) ~= nil
+end
+
+-- Whether a classic member is to join again. Source: GroupMetadataManager.classicGroupHeartbeatToConsumerGroup
+function consumer.is_to_join(g, id, member)
+  return member.epoch < g.fields.generation or member.state == 'UNREVOKED_PARTITIONS'
+    or member.state == 'UNRELEASED_PARTITIONS' and not consumer.waits_for_others(g, id, member)
+end
+
+function consumer.heartbeat(g, args)
+  local id = args[2]
+  local outcome = consumer.generation_refusal(g, id, args[3], value.number(args[4], 'generation'))
+  if not outcome then
+    local member = group.member(g, id)
+    consumer.renew(g, id, member)
+    outcome = code.NONE
+    if consumer.is_to_join(g, id, member) then
+      consumer.expect_join(g, id)
+      outcome = code.REBALANCE_IN_PROGRESS
+    end
+  end
+  consumer.save(g)
+  return outcome
+end
+
+-- Whom a LeaveGroup names; an administrator names only the instance id. nil and why where nobody is.
+-- Source: GroupMetadataManager.classicGroupLeaveToConsumerGroup
+function consumer.named_member(g, id, instance_id)
+  local holder = instance_id ~= '' and group.static_member(g, instance_id)
+  if holder and (id == '' or id == holder) then
+    return holder
+  elseif holder then
+    return nil, code.FENCED_INSTANCE_ID
+  elseif instance_id == '' and group.member(g, id) then
+    return id
+  end
+  return nil, code.UNKNOWN_MEMBER_ID
+end
+
+function consumer.leave_classic(g, args)
+  local codes, gone, is_gone = {}, {}, {}
+  for at = 2, #args - 1, 2 do
+    local id, why = consumer.named_member(g, args[at], args[at + 1])
+    if id and not is_gone[id] then
+      is_gone[id] = true
+      gone[#gone + 1] = id
+    end
+    codes[#codes + 1] = why or code.NONE
+  end
+  consumer.fence(g, gone)
+  consumer.save(g)
+  return codes
+end

@@ -1,0 +1,155 @@
+-- What members that speak the classic protocol say of themselves, and how they are told what they are assigned. Topics
+-- have names there, and ids everywhere else in a consumer group.
+-- Source: ConsumerProtocol, ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json
+
+-- The newest version of both messages. Later ones are read as if they were this one.
+consumer.EMBEDDED = 3
+
+-- Each of these reads a value at a place of some data: the value, and the place behind it; nil where there is none.
+function consumer.int_at(data, at)
+  return group.number_at(data, at, '>i4', 4)
+end
+
+-- A text with its length before it, '' where it is null.
+function consumer.text_at(data, at, format, size)
+  local length, from = group.number_at(data, at, format, size)
+  if not length or #data < from + length - 1 then
+    return nil
+  end
+  length = math.max(length, 0)
+  return string.sub(data, from, from + length - 1), from + length
+end
+
+function consumer.string_at(data, at)
+  return consumer.text_at(data, at, '>h', 2)
+end
+
+function consumer.bytes_at(data, at)
+  return consumer.text_at(data, at, '>i4', 4)
+end
+
+-- A list, each element of which one of these functions reads.
+function consumer.list_at(data, at, element_at)
+  local list, count, from = {}, group.count_at(data, at)
+  for place = 1, count or 0 do
+    list[place], from = element_at(data, from)
+    if not from then
+      return nil
+    end
+  end
+  return count and list, from
+end
+
+function consumer.names_at(data, at)
+  return consumer.list_at(data, at, group.name_at)
+end
+
+-- A topic and its partitions: {name, partitions}.
+function consumer.named_at(data, at)
+  local name, from = group.name_at(data, at)
+  local partitions
+  if name then
+    partitions, from = consumer.list_at(data, from, consumer.int_at)
+  end
+  return partitions and { name, partitions }, partitions and from
+end
+
+-- Topics and their partitions: [{name, partitions}, ...].
+function consumer.all_named_at(data, at)
+  return consumer.list_at(data, at, consumer.named_at)
+end
+
+-- The fields of a subscription, each with the version that brought it.
+consumer.SUBSCRIPTION = {
+  { 'topics', 0, consumer.names_at }, { 'data', 0, consumer.bytes_at }, { 'owned', 1, consumer.all_named_at },
+  { 'generation', 2, consumer.int_at }, { 'rack', 3, consumer.string_at },
+}
+
+-- The version of a subscription, which its answers have as well. Source: ConsumerProtocol.deserializeVersion
+function consumer.version(metadata)
+  return math.min(struct.unpack('>h', metadata), consumer.EMBEDDED)
+end
+
+-- What a member wants to read and, where its version tells, what it owns and its rack: {version, topics, owned, rack}
+-- with owned as [{name, partitions}, ...]; nil where the metadata is malformed.
+function consumer.subscription(metadata)
+  local version, at = group.number_at(metadata, 1, '>h', 2)
+  if not version or version < 0 then
+    return nil
+  end
+  local read = { version = math.min(version, consumer.EMBEDDED), owned = {}, rack = '' }
+  for _, field in ipairs(consumer.SUBSCRIPTION) do
+    if read.version >= field[2] then
+      read[field[1]], at = field[3](metadata, at)
+      if not at then
+        return nil
+      end
+    end
+  end
+  return read
+end
+
+-- What a leader assigned to a member, as [{name, partitions}, ...], and whether an assignor of the client's own added
+-- data to it; nil where it is malformed.
+function consumer.assigned(assignment)
+  if assignment == '' then
+    return {}, false
+  end
+  local named, at = consumer.all_named_at(assignment, 3)
+  local data = named and consumer.bytes_at(assignment, at)
+  if not data then
+    return nil
+  end
+  return named, data ~= ''
+end
+
+-- The bytes of an assignment of [{name, partitions}, ...]. Source: ConsumerProtocol.serializeAssignment
+function consumer.encoded(named, version)
+  local parts = { struct.pack('>hi4', version, #named) }
+  for _, one in ipairs(named) do
+    local name, partitions = one[1], one[2]
+    parts[#parts + 1] = struct.pack('>h', #name) .. name .. struct.pack('>i4', #partitions)
+    for _, partition in ipairs(partitions) do
+      parts[#parts + 1] = struct.pack('>i4', partition)
+    end
+  end
+  return table.concat(parts) .. struct.pack('>i4', -1)
+end
+
+-- Topics from their lines `name topic_id partitions` by name.
+function consumer.topics_by_name(text)
+  local topics = {}
+  for name, id, partitions in string.gmatch(text, '(%S+) (%x+) (%d+)') do
+    topics[name] = { id = id, partitions = tonumber(partitions) }
+  end
+  return topics
+end
+
+-- [{name, partitions}, ...] as a set of places, without topics that are not known by name.
+function consumer.places_of(named, topics)
+  local places = {}
+  for _, one in ipairs(named) do
+    local known = topics[one[1]]
+    for _, partition in ipairs(known and one[2] or {}) do
+      places[known.id .. ':' .. partition] = true
+    end
+  end
+  return places
+end
+
+-- An assignment as [{name, partitions}, ...] in order of the names; topics without a name are left out.
+-- Source: Utils.toConsumerProtocolAssignment
+function consumer.named(text, names)
+  local named = {}
+  for id, list in string.gmatch(text, '(%x+):(%S+)') do
+    local partitions = {}
+    for partition in string.gmatch(list, '%d+') do
+      partitions[#partitions + 1] = tonumber(partition)
+    end
+    if names[id] then
+      named[#named + 1] = { names[id], partitions }
+    end
+  end
+  table.sort(named, function(one, other) return one[1] < other[1] end)
+  return named
+end

@@ -1,0 +1,72 @@
+"""Groups of members that speak different protocols: upgraded one by one and back, and shared by clients of any kind."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.kafka.client import Client, Member
+from tests.kafka.conftest import JoinGroup, NewTopic
+from tests.kafka.options import MemberOptions
+from tests.kafka.process import Administrator
+from tests.kafka.test_groups import PARTITIONS, await_settled, produce_round, round_of
+from tests.kafka.traits import BY_CONSUMER_PROTOCOL, NAMES
+
+OPTIONS = MemberOptions(reset="earliest")
+UPGRADES = [pytest.param(name.removesuffix("-consumer"), name, id=name) for name in BY_CONSUMER_PROTOCOL]
+OLD_CLIENTS = [name for name in NAMES if f"{name}-consumer" not in BY_CONSUMER_PROTOCOL]
+
+
+@pytest.mark.parametrize(("classic", "upgraded"), UPGRADES)
+def test_members_change_to_the_consumer_protocol_one_by_one_and_back(
+    classic: str,
+    upgraded: str,
+    client_named: Callable[[str], Client],
+    administrator: Administrator,
+    new_topic: NewTopic,
+    group: str,
+    join: JoinGroup,
+) -> None:
+    topic = new_topic(PARTITIONS)
+    everybody = [join(client_named(classic), group, topic, OPTIONS) for _ in range(2)]
+    running = list(everybody)
+    await_settled(running)
+    produce_round(administrator, topic, running, "round 0")
+    for number, name in enumerate((upgraded, upgraded, classic, classic), 1):
+        running.pop(0).leave()
+        everybody.append(join(client_named(name), group, topic, OPTIONS))
+        running.append(everybody[-1])
+        await_settled(running)
+        produce_round(administrator, topic, running, f"round {number}")
+    for member in running:
+        member.leave()
+    _assert_once_each(everybody, 5)
+
+
+@pytest.mark.parametrize("classic", OLD_CLIENTS)
+def test_a_member_of_the_consumer_protocol_comes_to_a_classic_one_and_goes(
+    classic: str,
+    client_named: Callable[[str], Client],
+    administrator: Administrator,
+    new_topic: NewTopic,
+    group: str,
+    join: JoinGroup,
+) -> None:
+    topic = new_topic(PARTITIONS)
+    first = join(client_named(classic), group, topic, OPTIONS)
+    await_settled([first])
+    produce_round(administrator, topic, [first], "round 0")
+    guest = join(client_named("confluent-kafka-consumer"), group, topic, OPTIONS)
+    await_settled([first, guest])
+    produce_round(administrator, topic, [first, guest], "round 1")
+    guest.leave()
+    await_settled([first])
+    produce_round(administrator, topic, [first], "round 2")
+    first.leave()
+    _assert_once_each([first, guest], 3)
+
+
+def _assert_once_each(members: list[Member], rounds: int) -> None:
+    """Each of these clients commits before it gives a partition away, so no record comes twice."""
+    seen = Counter(record.value for member in members for record in member.seen.records)
+    assert seen == Counter(record.value for n in range(rounds) for record in round_of(f"round {n}"))

@@ -1,0 +1,313 @@
+"""A group that goes from one protocol to the other while its clients live on: who reads what at any time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+import redis
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.lua.consumer import FOO, INVALID_REQUEST, TOPICS, UNRELEASED_INSTANCE_ID, of
+from tests.lua.group import GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, ILLEGAL_GENERATION, NONE, REBALANCE_IN_PROGRESS
+from tests.lua.mixed import assignment, subscription
+from tests.lua.mixed_clients import COOPERATIVE, Crowd, SharedGroup
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["range", COOPERATIVE])
+"""Eager and cooperative classic clients."""
+EXAMPLES = 60
+SETTLED = 24
+"""Rounds after which sessions of those who died are over and all are settled."""
+OUTAGE_S = 100
+"""Longer than any session."""
+ROUNDS = 8
+"""Rounds in which a group settles where nobody died."""
+
+Steps = list[tuple[str, int]]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["classic", "consumer", "static classic", "static consumer", "stop", "die", "switch", "outage"]
+            + ["step"] * 8
+        ),
+        st.integers(0, 5),
+    ),
+    max_size=30,
+)
+
+
+@pytest.fixture
+def shared(server: redis.Redis, set_clock: Callable[[float], None]) -> SharedGroup:
+    return SharedGroup(server, set_clock)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("instances", [[""] * 3, ["a", "b", "c"]], ids=["dynamic", "static"])
+def test_members_change_the_protocol_one_by_one_and_back(
+    shared: SharedGroup, protocol: str, instances: list[str]
+) -> None:
+    crowd = Crowd(shared, protocol)
+    for instance in instances:
+        crowd.add(is_classic=True, instance=instance)
+    crowd.settle(ROUNDS)
+    for kind in ("consumer", "classic"):
+        for client in list(crowd.clients):
+            crowd.switch(client)
+            crowd.settle(ROUNDS)
+        assert shared.kind == kind and shared.state == "Stable"
+
+
+@PROTOCOLS
+def test_group_is_upgraded_again_before_its_members_have_joined_the_classic_one(
+    shared: SharedGroup, protocol: str
+) -> None:
+    crowd = Crowd(shared, protocol)
+    for is_classic in (True, True, False):
+        crowd.add(is_classic)
+    crowd.settle(ROUNDS)
+    for _ in range(3):
+        crowd.stop(crowd.clients[-1])
+        assert (shared.kind, shared.state) == ("classic", "PreparingRebalance")
+        crowd.add(is_classic=False)
+        assert shared.kind == "consumer"
+    crowd.settle(ROUNDS)
+
+
+def places(**topics: list[int]) -> list[str]:
+    return [f"{TOPICS[name][0]}:{partition}" for name, partitions in topics.items() for partition in partitions]
+
+
+def places_of(text: str) -> list[str]:
+    """An assignment's places as the group hash names them."""
+    topics = (topic.split(":") for topic in text.split())
+    return [f"{topic_id}:{partition}" for topic_id, partitions in topics for partition in partitions.split(",")]
+
+
+def upgrade(shared: SharedGroup, member: str = "new") -> None:
+    """A member joins, which has no target yet."""
+    answer = shared.consume(member, 0, "foo", rebalance_s=5, owned="")
+    assert answer.status == "topics"
+    given = shared.catalog_lines(answer.topics)
+    assert shared.consume(member, 0, "foo", rebalance_s=5, owned="", given=given).status == "target"
+
+
+def gathering(shared: SharedGroup, *owned: dict[str, list[int]]) -> list[str]:
+    """Members of a classic group whose assignments a rebalance has dropped; all that is known is what they reported."""
+    members = shared.stable_classic({"foo": [0, 1]})
+    shared.initial_delay_ms = 0
+    assert shared.classic(members[0], shared.says(owned=owned[0])).status == "ready"
+    assert shared.state == "CompletingRebalance"
+    for reported in owned[1:]:
+        members.append(shared.newcomer(shared.says(owned=reported)).member)
+    assert shared.state == "PreparingRebalance"
+    return members
+
+
+def test_what_a_member_reported_is_its_own_where_its_assignment_was_dropped(shared: SharedGroup) -> None:
+    one, two = gathering(shared, {"foo": [0, 1]}, {})
+    upgrade(shared)
+    assert (shared.member(one).owned, shared.member(two).owned) == (of(foo=[0, 1]), "")
+    assert shared.owners() == dict.fromkeys(places(foo=[0, 1]), one)
+
+
+def test_what_two_members_report_is_the_own_of_one(shared: SharedGroup) -> None:
+    one, two = gathering(shared, {"foo": [0, 1]}, {"foo": [1, 2]})
+    upgrade(shared)
+    owners = shared.owners()
+    assert set(owners) == set(places(foo=[0, 1, 2]))
+    for member in (one, two):
+        own = {place for place, owner in owners.items() if owner == member}
+        assert own == set(places_of(shared.member(member).owned))
+
+
+def test_what_a_member_is_to_give_up_is_its_own_in_the_classic_group_and_after_it(shared: SharedGroup) -> None:
+    (one,) = shared.stable_classic({"foo": [0, 1, 2, 3, 4, 5]})
+    shared.enter("new")
+    shared.classic(one, shared.says(owned={"foo": [0, 1, 2, 3, 4, 5]}))
+    member = shared.member(one)
+    assert member.state == "UNREVOKED_PARTITIONS" and member.revoking
+    shared.part("new")
+    (classic,) = shared.describe().members
+    assert classic.assignment == assignment({"foo": [0, 1, 2, 3, 4, 5]})
+    upgrade(shared, "newer")
+    assert shared.member(one).owned == of(foo=[0, 1, 2, 3, 4, 5])
+
+
+def test_topics_are_asked_for_those_that_members_want_or_have(shared: SharedGroup) -> None:
+    joined = shared.newcomer(shared.says("foo", "none"))
+    shared.lead(joined.member, 1, {joined.member: assignment({"zar": [0], "gone": [0]})})
+    answer = shared.consume("new", 0, "foo", rebalance_s=5, owned="")
+    assert (answer.status, answer.topics) == ("topics", ("foo", "gone", "none", "zar"))
+    assert (shared.kind, shared.state) == ("classic", "Stable")
+    answer = shared.consume("new", 0, "foo", rebalance_s=5, owned="", given=shared.catalog_lines(answer.topics))
+    assert answer.status == "target"
+    assert (shared.member(joined.member).owned, shared.field("topics")) == (of(zar=[0]), f"foo {FOO} 6")
+
+
+def test_group_of_members_that_want_nothing_needs_no_topics(shared: SharedGroup) -> None:
+    joined = shared.newcomer((("range", subscription([])),))
+    shared.lead(joined.member, 1, {})
+    assert shared.consume("new", 0, "foo", rebalance_s=5, owned="").status == "target"
+
+
+def test_group_that_has_no_place_stays_classic(shared: SharedGroup) -> None:
+    shared.stable_classic({"foo": [0]})
+    shared.max_size = 1
+    assert shared.enter("new").code == GROUP_MAX_SIZE_REACHED
+    shared.max_size = 0
+    assert shared.enter("new").why.endswith("because the group size exceeds the consumer group maximum size.")
+    assert (shared.kind, shared.state) == ("classic", "Stable")
+
+
+def test_join_that_is_refused_for_its_ids_upgrades_nothing(shared: SharedGroup) -> None:
+    (one,) = shared.stable_classic({"foo": [0, 1]})
+    assert shared.beat(one, 0, "foo", instance="i", rebalance_s=5, owned="").code == INVALID_REQUEST
+    assert (shared.kind, shared.state) == ("classic", "Stable")
+
+
+def test_topics_of_a_member_that_came_after_the_answer_are_asked_for_again(shared: SharedGroup) -> None:
+    shared.stable_classic({"foo": [0, 1], "bar": [0]})
+    shared.consume("new", 0, "foo", rebalance_s=5, owned="")
+    answer = shared.consume("new", 0, "foo", rebalance_s=5, owned="", given=shared.catalog_lines(["foo"]))
+    assert (answer.status, answer.topics) == ("topics", ("bar", "foo"))
+    assert shared.kind == "classic"
+
+
+def test_names_that_can_be_no_topics_hinder_no_upgrade(shared: SharedGroup) -> None:
+    metadata = subscription(["foo", "", "a b", "\n", "??", "z"]).replace(b"??", b"\xff\xff")
+    shared.stable_classic({"foo": [0, 1]}, protocols=(("range", metadata),))
+    lines = shared.catalog_lines(["", "\n", "a b", "foo", "z", "\N{REPLACEMENT CHARACTER}" * 2])
+    assert shared.consume("new", 0, "foo", rebalance_s=5, owned="", given=lines).status == "target"
+    assert shared.kind == "consumer"
+
+
+def test_heartbeat_with_an_epoch_upgrades_nothing(shared: SharedGroup) -> None:
+    shared.stable_classic({"foo": [0]})
+    answer = shared.consume("new", 3)
+    assert (answer.code, shared.kind) == (GROUP_ID_NOT_FOUND, "classic")
+
+
+def test_id_that_was_handed_out_may_still_join(shared: SharedGroup) -> None:
+    (one,) = shared.stable_classic({"foo": [0]})
+    pending = shared.known(protocols=shared.says())
+    shared.enter("new")
+    assert shared.server.zscore(shared.keys[2], pending) is None
+    assert shared.member(one).session_ends_in_ms == 10_000
+    assert shared.classic(pending).status == "ready"
+
+
+def test_offsets_stay_through_all_changes(shared: SharedGroup) -> None:
+    (one,) = shared.stable_classic({"foo": [0]})
+    assert shared.commit({"foo:0": "7 -1 t "}, one, 1) == NONE
+    shared.enter("new")
+    assert shared.commit({"foo:0": "8 -1 t "}, one, 1, version=8) == NONE
+    assert shared.commit({"foo:0": "9 -1 t "}, one, 0) == ILLEGAL_GENERATION
+    shared.part("new")
+    assert shared.fetch() == {"foo:0": "8 -1 t "}
+
+
+@pytest.mark.parametrize("policy", ["bidirectional", "upgrade"])
+def test_policy_may_allow_the_upgrade(shared: SharedGroup, policy: str) -> None:
+    shared.policy = policy
+    shared.stable_classic({"foo": [0]})
+    upgrade(shared)
+    assert shared.kind == "consumer"
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [("bidirectional", "classic"), ("downgrade", "classic"), ("upgrade", "consumer"), ("disabled", "consumer")],
+)
+def test_policy_of_the_last_join_says_whether_the_group_becomes_classic(
+    shared: SharedGroup, policy: str, kind: str
+) -> None:
+    (one,) = shared.stable_classic({"foo": [0]})
+    upgrade(shared)
+    shared.policy = policy
+    shared.enter("newer")
+    assert shared.leave(("new", ""), ("newer", "")) == [NONE, NONE]
+    assert (shared.kind, shared.describe().member_ids) == (kind, {one})
+    assert shared.classic(one).code == NONE
+
+
+def test_group_of_another_protocol_type_stays_classic(shared: SharedGroup) -> None:
+    joined = shared.newcomer((("v0", b"worker"),), protocol_type="connect")
+    shared.lead(joined.member, 1, {})
+    answer = shared.enter("new")
+    assert answer.code == GROUP_ID_NOT_FOUND
+    assert answer.why.endswith("because the group does not use the consumer embedded protocol.")
+    assert shared.kind == "classic"
+
+
+def test_group_in_its_first_rebalance_becomes_one_of_the_consumer_protocol(shared: SharedGroup) -> None:
+    shared.initial_delay_ms = 3000
+    one = shared.newcomer()
+    assert one.is_parked and shared.generation == 0
+    upgrade(shared)
+    assert shared.wait(one.member).refusal == (REBALANCE_IN_PROGRESS, one.member)
+    assert shared.classic(one.member).generation == 1
+    assert shared.enter("new", "foo").epoch == 1
+
+
+def test_static_consumer_member_is_not_replaced_while_it_is_there(shared: SharedGroup) -> None:
+    shared.enter("new", instance="i")
+    shared.newcomer()
+    assert shared.enter("another", instance="i").code == UNRELEASED_INSTANCE_ID
+
+
+def test_group_that_time_made_classic_is_upgraded_by_the_call_that_finds_it(shared: SharedGroup) -> None:
+    (one,) = shared.stable_classic({"foo": [0, 1]}, session_s=100)
+    upgrade(shared)
+    shared.pass_time(shared.session_s)
+    upgrade(shared, "newer")
+    assert shared.describe().member_ids == {one, "newer"}
+    assert shared.owners() == dict.fromkeys(places(foo=[0, 1]), one)
+
+
+def walk(crowd: Crowd, steps: Steps) -> None:
+    """Whatever may happen to the clients of a group, and then enough time for it to settle."""
+    for name, number in steps:
+        if name in ("classic", "consumer"):
+            crowd.add(name == "classic")
+        elif name.startswith("static"):
+            instance = f"i{number % 2}"
+            if all(client.instance != instance for client in crowd.clients):
+                crowd.add(name.endswith("classic"), instance)
+        elif name == "outage":
+            crowd.group.outage(OUTAGE_S)
+        elif crowd.clients:
+            client = crowd.clients[number % len(crowd.clients)]
+            if name == "step":
+                crowd.step(client)
+            elif name == "stop":
+                crowd.stop(client)
+            elif name == "switch":
+                crowd.switch(client)
+            else:
+                crowd.clients.remove(client)
+    crowd.settle(SETTLED)
+
+
+@PROTOCOLS
+def test_no_partition_is_read_twice_and_none_is_left(
+    server: redis.Redis, protocol: str, set_clock: Callable[[float], None]
+) -> None:
+    """The same cases each time, unless KORVET_MODEL_EXAMPLES asks for a number of new ones."""
+    wanted = os.environ.get("KORVET_MODEL_EXAMPLES")
+
+    @settings(
+        max_examples=int(wanted or EXAMPLES),
+        derandomize=wanted is None,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(STEPS)
+    @example([("classic", 0), ("classic", 0), ("consumer", 0), ("step", 0), ("die", 2), ("step", 1), ("switch", 0)])
+    def check(steps: Steps) -> None:
+        server.flushall()
+        walk(Crowd(SharedGroup(server, set_clock), protocol), steps)
+
+    check()

@@ -1,0 +1,104 @@
+"""The assignors beside Kafka's own: the same groups get the same sizes, and no more partitions move."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from korvet.store.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
+from tests.store.assignor_specs import assign, check, moves, sizes, topic
+from tests.support.kafka import TEST_JVM, KafkaUnavailable, fetch_jars
+from tests.support.tools import cannot_run, find_tool
+
+SOURCE = Path(__file__).with_name("Assignors.java")
+GROUPS = 600
+
+
+def random_group(random: Random) -> GroupSpec:
+    """A group whose members hold some of its partitions, spread over some or all of them."""
+    topics = [topic(number) for number in range(1, random.randint(2, 7))]
+    partitions = {one: random.randint(1, 12) for one in topics}
+    names = [f"member-{number}" for number in range(random.randint(1, 9))]
+    holders = random.sample(names, random.randint(1, len(names)))
+    held: dict[str, dict[Any, list[int]]] = {name: {} for name in names}
+    density = random.choice((0, 0.8, 1))
+    for one, count in partitions.items():
+        for partition in range(count):
+            if random.random() < density:
+                held[random.choice(holders)].setdefault(one, []).append(partition)
+    common = frozenset(random.sample(topics, random.randint(1, len(topics)))) if random.random() < 0.4 else None
+    members = {}
+    for name in names:
+        subscribed = common or frozenset(one for one in topics if random.random() < 0.6)
+        instance = f"{random.random()}-{name}" if random.random() < 0.3 else None
+        current = {one: tuple(many) for one, many in held[name].items()}
+        members[name] = MemberSpec(id=name, instance_id=instance, topics=subscribed, current=current)
+    return GroupSpec(members=members, partitions=partitions)
+
+
+def _asked(name: str, spec: GroupSpec) -> dict[str, Any]:
+    def numbered(held: Assignment) -> dict[int, Sequence[int]]:
+        return {one.int: many for one, many in held.items()}
+
+    members = {
+        one.id: {"instance": one.instance_id, "topics": [of.int for of in one.topics], "current": numbered(one.current)}
+        for one in spec.members.values()
+    }
+    partitions = {one.int: count for one, count in spec.partitions.items()}
+    return {"assignor": name, "partitions": partitions, "members": members}
+
+
+def _kafkas(asked: Sequence[tuple[str, GroupSpec]]) -> list[dict[str, Assignment]]:
+    """What Kafka's assignors make of groups; who is left out of its answer has nothing."""
+    try:
+        command = [find_tool("java"), *TEST_JVM, "-cp", f"{fetch_jars()}/*", str(SOURCE)]
+    except KafkaUnavailable as error:
+        cannot_run(str(error))
+    text = json.dumps([_asked(name, spec) for name, spec in asked])
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=True)
+    return [
+        {
+            member: {topic(number): tuple(many) for number, many in target.get(member, {}).items()}
+            for member in spec.members
+        }
+        for (_, spec), target in zip(asked, json.loads(done.stdout), strict=True)
+    ]
+
+
+def test_targets_are_as_good_as_kafkas() -> None:
+    random = Random(848)
+    asked = [(random.choice(["uniform", "uniform", "range"]), random_group(random)) for _ in range(GROUPS)]
+    for (name, spec), theirs in zip(asked, _kafkas(asked), strict=True):
+        check(spec, theirs)
+        ours = assign(name, spec)
+        assert sorted(sizes(ours).values()) == sorted(sizes(theirs).values()), spec
+        assert moves(spec, ours) == moves(spec, theirs), spec
+        if name == "range":
+            assert ours == theirs, spec
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_large_groups_get_as_good_targets_as_kafkas(name: str) -> None:
+    """A hundred members of a thousand partitions, as they come and when half of them are gone."""
+    random = Random(97)
+    topics = {topic(number): 20 for number in range(1, 51)}
+    members = {
+        id: MemberSpec(id=id, topics=frozenset(random.sample(list(topics), 12)))
+        for id in (f"member-{number:03}" for number in range(100))
+    }
+    first = GroupSpec(members=members, partitions=topics)
+    targets = assign(name, first)
+    stay = {
+        id: MemberSpec(id=id, topics=one.topics, current=targets[id]) for id, one in members.items() if int(id[-3:]) % 2
+    }
+    second = GroupSpec(members=stay, partitions=topics)
+    for spec, theirs in zip((first, second), _kafkas([(name, first), (name, second)]), strict=True):
+        ours = assign(name, spec)
+        assert sorted(sizes(ours).values()) == sorted(sizes(theirs).values())
+        assert moves(spec, ours) <= moves(spec, theirs)

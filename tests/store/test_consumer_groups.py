@@ -1,0 +1,452 @@
+"""Targets that front-ends compute: how often, by whom, and out of what."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import anyio
+import pytest
+
+import korvet.store.consumer_groups
+import korvet.store.subscriptions
+from korvet.errors import StoreUnavailable
+from korvet.store.assignors import Assignment
+from korvet.store.catalog import Catalog, ConfigChange
+from korvet.store.client import Purpose
+from korvet.store.consumer_types import (
+    ConsumerDescription,
+    ConsumerMember,
+    Heartbeaten,
+    HeartbeatRequest,
+    assignment_text,
+    parse_assignment,
+)
+from korvet.store.consumer_waits import waits
+from korvet.store.group_sweep import sweep
+from korvet.store.groups import Groups
+from korvet.store.outages import Outages
+from korvet.store.subscriptions import Subscriptions, regex_problem
+from tests.store.groups import new_group, open_groups
+from tests.store.logs import NAMESPACE, Front
+
+pytestmark = pytest.mark.anyio
+A, B = UUID(int=1), UUID(int=2)
+SECONDS = 20.0
+
+
+@pytest.fixture
+async def groups(one: Front) -> Groups:
+    return await open_groups(one, Outages(one.store))
+
+
+async def topic(front: Front, partitions: int = 1, name: str = "") -> str:
+    catalog = Catalog(NAMESPACE, front.store, front.wakeups)
+    name = name or f"t-{uuid4().hex[:8]}"
+    await catalog.create(name, uuid4(), partitions, {})
+    return name
+
+
+def request(group_id: str, member_id: str, epoch: int = 0, **more: Any) -> HeartbeatRequest:
+    """A join unless there is an epoch."""
+    joins: dict[str, Any] = {"names": [], "owned": {}, "rebalance_timeout_ms": 60_000} if epoch == 0 else {}
+    usual: dict[str, Any] = {
+        "instance_id": None,
+        "rack": None,
+        "assignor": None,
+        "regex": None,
+        "names": None,
+        "owned": None,
+        "rebalance_timeout_ms": -1,
+        "client_id": "client",
+        "client_host": "/127.0.0.1",
+        "version": 1,
+    }
+    return HeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch, **{**usual, **joins, **more})
+
+
+class Counting:
+    """Counts the targets that are installed through a front-end; while ``gate`` is unset, none is begun."""
+
+    def __init__(self, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        self.gate = anyio.Event()
+        make_target = groups.consumers._make_target
+
+        async def counted(group_id: str) -> None:
+            self.begun += 1
+            await self.gate.wait()
+            await make_target(group_id)
+
+        monkeypatch.setattr(groups.consumers, "_make_target", counted)
+
+
+# ------------------------------------------------------------------ who computes a target
+
+
+async def test_one_target_is_made_for_all_who_wait(one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting, group_id, name = Counting(groups, monkeypatch), new_group(), await topic(one, 20)
+    answers: list[Heartbeaten] = []
+
+    async def join(member: int) -> None:
+        answers.append(await groups.consumers.heartbeat(request(group_id, f"m{member}", names=[name])))
+
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for member in range(20):
+                tasks.start_soon(join, member)
+            while counting.begun < 1:
+                await anyio.sleep(0.01)
+            while len(await members(groups, group_id)) < 20:
+                await anyio.sleep(0.01)
+            counting.gate.set()
+    assert {answer.code for answer in answers} == {0}
+    assert counting.begun <= 3
+    assert groups.consumers._turns == {}
+
+
+async def members(groups: Groups, group_id: str) -> Sequence[ConsumerMember]:
+    group = await groups.describe(group_id)
+    return () if group is None or group.consumer is None else group.consumer.members
+
+
+async def test_who_leaves_while_it_makes_the_target_stops_nobody(
+    one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting, group_id, name = Counting(groups, monkeypatch), new_group(), await topic(one)
+    leaving = anyio.CancelScope()
+
+    async def join(member: str, scope: anyio.CancelScope) -> None:
+        with scope:
+            answers[member] = await groups.consumers.heartbeat(request(group_id, member, names=[name]))
+
+    answers: dict[str, Heartbeaten] = {}
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(join, "first", leaving)
+            while counting.begun < 1:
+                await anyio.sleep(0.01)
+            tasks.start_soon(join, "second", anyio.CancelScope())
+            while len(await members(groups, group_id)) < 2:
+                await anyio.sleep(0.01)
+            leaving.cancel()
+            counting.gate.set()
+    assert list(answers) == ["second"]
+    assert answers["second"].code == 0
+    assert groups.consumers._turns == {}
+
+
+async def test_a_failure_is_told_to_all_who_wait(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    group_id, told = new_group(), 0
+
+    async def fail(_: str) -> None:
+        raise StoreUnavailable("gone", outcome_unknown=False)
+
+    async def join(member: int) -> None:
+        nonlocal told
+        with pytest.raises(StoreUnavailable):
+            await groups.consumers.heartbeat(request(group_id, f"m{member}"))
+        told += 1
+
+    monkeypatch.setattr(groups.consumers, "_make_target", fail)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for member in range(5):
+                tasks.start_soon(join, member)
+    assert told == 5
+    assert groups.consumers._turns == {}
+
+
+async def test_a_member_is_answered_while_others_change_the_group_again_and_again(
+    one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind each target that is made somebody else joins; what there is must do then."""
+    group_id, name, others = new_group(), await topic(one, 3), 0
+    assert (await groups.consumers.heartbeat(request(group_id, "first", names=[name]))).code == 0
+    make_target = groups.consumers._make_target
+
+    async def overtaken(group_id: str) -> None:
+        nonlocal others
+        await make_target(group_id)
+        others += 1
+        reply = await groups.consumers._consume(
+            request(group_id, f"other{others}", names=[name]), f"other{others}", b"", answers_anyway=False
+        )
+        assert reply[2] == b"target"
+
+    monkeypatch.setattr(groups.consumers, "_make_target", overtaken)
+    answer = await groups.consumers.heartbeat(request(group_id, "second", names=[name]))
+    assert (answer.code, others) == (0, 4)
+
+
+async def test_a_large_target_is_computed_beside_the_loop(one: Front, groups: Groups) -> None:
+    name, group_id = await topic(one, 1000), new_group()
+    first = await groups.consumers.heartbeat(request(group_id, "a", names=[name]))
+    await groups.consumers.heartbeat(request(group_id, "b", names=[name]))
+    (a, b) = await members(groups, group_id)
+    assert first.assignment is not None and [len(parts) for parts in first.assignment.values()] == [1000]
+    assert [sum(map(len, member.target.values())) for member in (a, b)] == [500, 500]
+
+
+async def test_a_front_end_that_knows_an_older_catalog_reads_it_first(one: Front, other: Front, groups: Groups) -> None:
+    """And does not take away again what a newer one showed."""
+    catalog = Catalog(NAMESPACE, other.store, other.wakeups)
+    await catalog.open()
+    elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store))
+    group_id, name = new_group(), await topic(one)
+    await groups.consumers.heartbeat(request(group_id, "a", names=[name]))
+    epoch = (await groups.consumers.heartbeat(request(group_id, "a", 1))).member_epoch
+    answer = await elsewhere.consumers.heartbeat(request(group_id, "a", epoch))
+    assert (answer.code, answer.member_epoch, answer.assignment) == (0, epoch, None)
+    assert [list(member.owned.values()) for member in await members(groups, group_id)] == [[(0,)]]
+
+
+async def test_a_front_end_that_knows_an_older_catalog_makes_no_target_of_it(
+    one: Front, other: Front, groups: Groups
+) -> None:
+    """The catalog changes between its question whether it did and its snapshot."""
+    prefix, group_id = f"p-{uuid4().hex[:8]}", new_group()
+    await topic(one, 1, f"{prefix}.u")
+    catalog = Catalog(NAMESPACE, other.store, other.wakeups)
+    await catalog.open()
+    elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store))
+    await topic(one, 1, f"{prefix}.v")
+    await groups.consumers.heartbeat(request(group_id, "m", regex=f"{prefix}.*"))
+    epochs = [member.epoch for member in await members(groups, group_id)]
+    await elsewhere.consumers.bring_up_to_date(group_id)
+    (member,) = await members(groups, group_id)
+    assert (epochs, member.epoch, len(member.target)) == ([1], 1, 2)
+
+
+async def test_only_other_topics_have_targets_made(
+    one: Front, other: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_id, name = new_group(), await topic(one)
+    await groups.consumers.heartbeat(request(group_id, "m", names=[name]))
+    counting = Counting(groups, monkeypatch)
+    counting.gate.set()
+    catalog = Catalog(NAMESPACE, other.store, other.wakeups)
+    await catalog.open()
+    found = catalog.topic(name)
+    assert found is not None
+    await catalog.configure(found, ConfigChange(set={"retention.ms": "1000"}))
+    await catalog.configure_group(group_id, ConfigChange(set={"consumer.heartbeat.interval.ms": "6000"}))
+    await groups.consumers._catalog.refresh()
+    assert (await groups.consumers.heartbeat(request(group_id, "m", 1))).member_epoch == 1
+    assert counting.begun == 0
+    await catalog.grow(found, 2)
+    await groups.consumers._catalog.refresh()
+    assert (await groups.consumers.heartbeat(request(group_id, "m", 1))).member_epoch == 2
+    assert counting.begun == 1
+    await catalog.begin_delete(found)
+    await groups.consumers._catalog.refresh()
+    assert (await groups.consumers.heartbeat(request(group_id, "m", 2))).assignment == {}
+    assert counting.begun == 2
+    assert catalog.topics_digest == groups.consumers._catalog.topics_digest
+
+
+async def test_what_one_finds_out_about_redis_is_not_tried_by_all_who_wait(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis does not answer: one call after the other would take each of them as long as all before it."""
+    group_id, tried, gone = new_group(), 0, anyio.Event()
+    consume = groups.consumers._consume
+
+    async def fail(_: str) -> None:
+        nonlocal tried
+        tried += 1
+        while len(groups.consumers._turns) == 0 or groups.consumers._turns[group_id].asking < 5:
+            await anyio.sleep(0.01)
+        gone.set()
+        raise StoreUnavailable("gone", outcome_unknown=False)
+
+    def until_gone(*args: Any, **more: Any) -> Any:
+        if gone.is_set():
+            raise StoreUnavailable("gone", outcome_unknown=False)
+        return consume(*args, **more)
+
+    async def join(member: int) -> None:
+        with pytest.raises(StoreUnavailable):
+            await groups.consumers.heartbeat(request(group_id, f"m{member}"))
+
+    monkeypatch.setattr(groups.consumers, "_make_target", fail)
+    monkeypatch.setattr(groups.consumers, "_consume", until_gone)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for member in range(5):
+                tasks.start_soon(join, member)
+    assert tried == 1
+
+
+# ------------------------------------------------------------------ groups that nobody looks after
+
+
+async def test_group_whose_members_died_becomes_empty_and_expires(one: Front, groups: Groups) -> None:
+    group_id = new_group()
+    await groups.consumers.heartbeat(request(group_id, "m"))
+    keys = NAMESPACE.group(group_id)
+
+    async def call(key: str, command: str, *args: str | int) -> Any:
+        return await one.store.call(Purpose.COORDINATE, key, command, key, *args)
+
+    assert await groups.neglected() == (set(), set())
+    assert await call(keys.sessions, "ZADD", 1, "m") == 0
+    assert await groups.neglected() == ({group_id}, set())
+    assert await sweep(groups, frozenset()) == set()
+    assert await call(keys.group, "HGET", "state") == b"Empty"
+    assert await call(keys.group, "PTTL") > 0
+    assert await groups.neglected() == (set(), set())
+    assert [(listed.group_id, listed.state, listed.type) for listed in await groups.list()] == [
+        (group_id, "Empty", "consumer")
+    ]
+
+
+# ------------------------------------------------------------------ subscriptions
+
+
+async def test_names_and_regexes_are_resolved_over_the_catalog(one: Front) -> None:
+    prefix = f"p-{uuid4().hex[:8]}"
+    for suffix, partitions in (("a", 1), ("b", 2), ("ba", 3)):
+        await topic(one, partitions, f"{prefix}.{suffix}")
+    catalog = Catalog(NAMESPACE, one.store, one.wakeups)
+    await catalog.open()
+    subscriptions = Subscriptions(catalog)
+    found = subscriptions.resolved(
+        [("names", [f"{prefix}.a", "none"], ""), ("regex", [], rf"{prefix}\.b"), ("both", [f"{prefix}.a"], ".*[.]b.?")]
+    )
+    sizes = {member: sorted(found.partitions[id] for id in ids) for member, ids in found.members.items()}
+    assert sizes["names"] == [1]
+    assert sizes["regex"] == [2], "the whole name has to match"
+    assert sizes["both"][:3] == [1, 2, 3]
+    lines = [line.split() for line in found.text.splitlines()]
+    assert [line[0] for line in lines] == sorted(line[0] for line in lines)
+    assert [f"{prefix}.ba", "3"] in [[line[0], line[2]] for line in lines]
+    assert subscriptions.lines_of([b"none", b"\xff"]) == b"none - 0\n\xff - 0"
+    await topic(one, 4, f"{prefix}.b1")
+    await catalog.refresh()
+    found = subscriptions.resolved([("m", [], rf"{prefix}\.b.?")])
+    assert sorted(found.partitions.values()) == [2, 3, 4]
+
+
+async def test_a_regex_is_tried_once_on_a_name(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = f"p-{uuid4().hex[:8]}"
+    regexes = [f"{prefix}.*"]
+    catalog = Catalog(NAMESPACE, one.store, one.wakeups)
+    await catalog.open()
+    subscriptions = Subscriptions(catalog)
+    for suffix in "uv":
+        await catalog.create(f"{prefix}.{suffix}", uuid4(), 1, {})
+    assert subscriptions.untried(regexes) == len(catalog.topics())
+    subscriptions.match(regexes)
+    assert subscriptions.untried(regexes) == 0
+    await catalog.create(f"{prefix}.w", uuid4(), 1, {})
+    assert subscriptions.untried(regexes) == 1
+
+    def names() -> list[str]:
+        return [line.split()[0] for line in subscriptions.resolved([("m", [], regexes[0])]).text.splitlines()]
+
+    assert names() == [f"{prefix}.{suffix}" for suffix in "uvw"]
+    gone = catalog.topic(f"{prefix}.v")
+    assert gone is not None
+    await catalog.begin_delete(gone)
+    assert (names(), subscriptions.untried(regexes)) == ([f"{prefix}.u", f"{prefix}.w"], 0)
+    monkeypatch.setattr(korvet.store.subscriptions, "_MOST_GONE", -len(catalog.topics()) - 1)
+    await catalog.create(f"{prefix}.x", uuid4(), 1, {})
+    assert subscriptions.untried(regexes) == len(catalog.topics()), "names of topics that are gone are dropped"
+    assert names() == [f"{prefix}.{suffix}" for suffix in "uwx"]
+
+
+async def test_many_names_are_matched_beside_the_loop(
+    one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    match = groups.consumers._subscriptions.match
+
+    def noted(regexes: Collection[str]) -> None:
+        threads.append(threading.get_ident())
+        match(regexes)
+
+    monkeypatch.setattr(korvet.store.consumer_groups, "_SMALL", 0)
+    monkeypatch.setattr(groups.consumers._subscriptions, "match", noted)
+    name, group_id = await topic(one), new_group()
+    answer = await groups.consumers.heartbeat(request(group_id, "m", regex=f"{name}.*"))
+    assert answer.assignment is not None and list(answer.assignment.values()) == [(0,)]
+    assert len(threads) == 1 and threads[0] != threading.get_ident()
+
+
+@pytest.mark.parametrize("regex", ["orders.*", "^a|b$", "(?i)A", "[[:alpha:]]+", "x{1000}"])
+def test_what_re2_knows_is_a_regex(regex: str) -> None:
+    assert regex_problem(regex) is None
+
+
+@pytest.mark.parametrize("regex", [r"(a)\1", "(?<=a)b", "a{1001}", "a**", "[b-a]", "\ud800"])
+def test_what_re2_does_not_know_is_none(regex: str) -> None:
+    assert (regex_problem(regex) or "").startswith(f"SubscribedTopicRegex `{regex}` is not a valid regular expression:")
+
+
+# ------------------------------------------------------------------ values
+
+
+@pytest.mark.parametrize("assignment", [{}, {A: (0,)}, {A: (0, 2, 10), B: (1,)}])
+def test_an_assignment_is_read_as_it_was_written(assignment: Assignment) -> None:
+    assert parse_assignment(assignment_text(assignment)) == assignment
+
+
+def test_an_assignment_has_one_text() -> None:
+    text = f"{A.hex}:2,10 {B.hex}:0"
+    assert assignment_text({B: [0], A: [10, 2], UUID(int=3): []}) == text
+
+
+def member(
+    id: str, epoch: int, owned: Assignment, target: Assignment, revoking: Assignment | None = None
+) -> ConsumerMember:
+    return ConsumerMember(
+        id=id,
+        instance_id=None,
+        rack=None,
+        client_id="",
+        client_host="",
+        epoch=epoch,
+        previous_epoch=0,
+        state="",
+        assignor=None,
+        names=(),
+        regex="",
+        owned=owned,
+        revoking=revoking or {},
+        target=target,
+        is_classic=False,
+    )
+
+
+def told(*members: ConsumerMember, epoch: int = 2, target_epoch: int = 2) -> list[str]:
+    group = ConsumerDescription(epoch=epoch, target_epoch=target_epoch, members=members)
+    return waits(group, lambda id: "ab"[id.int - 1])
+
+
+def test_it_is_said_who_gives_up_what_and_who_waits_for_it() -> None:
+    assert told() == told(member("m", 2, {A: (0,)}, {A: (0,)})) == []
+    assert told(member("m", 1, {}, {}), epoch=3) == [
+        "the target is of epoch 2, and a heartbeat has yet to have it made for 3"
+    ]
+    assert told(
+        member("m", 1, {A: (0,)}, {A: (0,)}, revoking={A: (1, 2)}),
+        member("n", 2, {A: (3,)}, {A: (1, 3), B: (0, 1)}),
+        member("o", 1, {}, {}),
+        member("p", -2, {}, {B: (2,)}),
+    ) == [
+        "m has to give up a-1, a-2",
+        "n has yet to take b-0, b-1",
+        "n waits for a-1, which m still has",
+        "o has yet to go on from epoch 1 to 2",
+        "p is away, and is waited for until its session ends",
+    ]
+
+
+def test_not_all_is_said_of_a_large_group() -> None:
+    (said,) = told(member("m", 1, {A: tuple(range(10))}, {}))
+    assert said == "m has to give up a-0, a-1, a-2, a-3, a-4 and 5 more"
+    many = told(*(member(f"m{at:02}", 1, {}, {}) for at in range(30)))
+    assert (len(many), many[-1]) == (21, "and 10 more")
