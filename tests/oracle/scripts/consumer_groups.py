@@ -4,6 +4,7 @@ Source: GroupCoordinatorService, GroupMetadataManager.consumerGroupHeartbeat, Cu
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.oracle.script import Script, Step
@@ -54,12 +55,25 @@ def seen() -> tuple[Step, ...]:
     )
 
 
+def known_topic(partitions: int) -> tuple[Step, ...]:
+    """Create topic `$t`, and wait until the coordinator deals it out: Kafka's learns of topics after the brokers do."""
+    body = {"group_id": "$h", "member_id": "first", "member_epoch": 0, **FULL_REQUEST}
+    own = ("member_epoch", "assignment")
+    heartbeat = Step(api="consumer_group_heartbeat", version=1, body=body, until=(FIRST_PLACE, 0), ignore=own)
+    return (
+        *new_topic(partitions=partitions),
+        heartbeat,
+        replace(heartbeat, body={**body, "member_epoch": -1}, until=None),
+        Step(api="delete_groups", version=2, body={"groups_names": ["$h"]}),
+    )
+
+
 def script(name: str, *steps: Step, versions: tuple[int, ...] = (), partitions: int = 3) -> Script:
     """A script of heartbeats that begins with the topic `$t`."""
     return Script(
         name=f"consumer group {name}",
         api="consumer_group_heartbeat",
-        steps=(*new_topic(partitions=partitions), *steps),
+        steps=(*known_topic(partitions), *steps),
         versions=versions,
     )
 
@@ -465,7 +479,7 @@ DESCRIBE: Final = (
         name="describe consumer groups",
         api="consumer_group_describe",
         steps=(
-            *new_topic(partitions=3),
+            *known_topic(3),
             *SETTLED_PAIR,
             join("o", group_id="$h", rack_id="r", server_assignor="range", **STATIC_I),
             *(Step(api="consumer_group_describe", body=body, errors=None) for body in DESCRIBED),
@@ -475,7 +489,7 @@ DESCRIBE: Final = (
         name="describe classic groups as consumer groups",
         api="consumer_group_describe",
         steps=(
-            *new_topic(),
+            *known_topic(1),
             commit(4, version=8),
             described(version=None),
         ),
@@ -485,7 +499,7 @@ DESCRIBE: Final = (
         api="list_groups",
         versions=(4, 5),
         steps=(
-            *new_topic(partitions=3),
+            *known_topic(3),
             *SETTLED_PAIR,
             described("Stable"),
             join("o", group_id="$h"),
@@ -529,7 +543,7 @@ CONFIGS: Final = (
         name="list config resources",
         api="list_config_resources",
         steps=(
-            *new_topic(),
+            *known_topic(1),
             group_config("consumer.session.timeout.ms", "50000"),
             config_reads("consumer.session.timeout.ms", "50000"),
             join("m", group_id="$h"),
@@ -548,7 +562,7 @@ CONFIGS: Final = (
         name="configs of consumer groups",
         api="incremental_alter_configs",
         steps=(
-            *new_topic(),
+            *known_topic(1),
             describe_config(*CONSUMER_CONFIGS, include_synonyms=True),
             group_config("consumer.session.timeout.ms", "50000"),
             config_reads("consumer.session.timeout.ms", "50000"),

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tests.oracle.script import Packed, Receive, Script, Step
-from tests.oracle.scripts.consumer_groups import beat, commit, delete, described, leave, owned, seen
+from tests.oracle.scripts.consumer_groups import beat, commit, delete, described, known_topic, leave, owned, seen
 from tests.oracle.scripts.consumer_groups import join as consume
 from tests.oracle.scripts.membership import NOBODY, in_state, join_body, joined, sync_body
-from tests.oracle.scripts.steps import new_topic
 
 GENERATION: Final = "$generation"
 CONNECT: Final[dict[str, Any]] = {"protocol_type": "connect"}
@@ -67,7 +66,7 @@ def script(name: str, *steps: Step | Receive, partitions: int = 2) -> Script:
     return Script(
         name=f"migration {name}",
         api="consumer_group_heartbeat",
-        steps=(*new_topic(partitions=partitions), *steps),
+        steps=(*known_topic(partitions), *steps),
         versions=(1,),
     )
 
