@@ -85,6 +85,7 @@ class Load:
         self.stage = stage
         self.groups = {group.name: group for group in chosen}
         self.session_timeout_ms = session_timeout_ms
+        self.heartbeat_ms = session_timeout_ms // 8
         self.forgiven: list[tuple[int, int]] = []
         self._directory = directory
         self._journals = Journals(directory)
@@ -124,8 +125,7 @@ class Load:
             if "consumer" not in group.protocols:
                 continue
             session_ms = self.session_timeout_ms * group.sessions
-            heartbeat_ms = self.session_timeout_ms // 8
-            values = {"consumer.session.timeout.ms": session_ms, "consumer.heartbeat.interval.ms": heartbeat_ms}
+            values = {"consumer.session.timeout.ms": session_ms, "consumer.heartbeat.interval.ms": self.heartbeat_ms}
             changes = [
                 ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
                 for name, value in values.items()

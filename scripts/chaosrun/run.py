@@ -94,13 +94,16 @@ def play(fault: Fault, scene: Scene) -> Shown:
 
 
 def _impatient(load: Load, since_us: int, until_us: int) -> list[str]:
-    """Groups of librdkafka's, one of whose members was not answered for a session."""
+    """Groups of librdkafka's, one of whose members was not answered for a session, as it counts it.
+
+    It counts from the last heartbeat that was answered, which may lie a heartbeat before the last other answer.
+    """
     return [
         name
         for name, group in load.groups.items()
         if not group.keeps_id
         and checks.longest_silence(load.events, load.members(name), since_us, until_us)[0] * 1000
-        >= load.session_timeout_ms * group.sessions
+        >= load.session_timeout_ms * group.sessions - load.heartbeat_ms
     ]
 
 
