@@ -108,7 +108,7 @@ def shared_partitions(events: Iterable[Event]) -> list[str]:
 
 @dataclass(slots=True)
 class _Span:
-    """A time in which a client owned a place, as far as it is known: until it gave it up, or to its last record."""
+    """A time in which a client read a place: from its assignment to the last record that it got."""
 
     client: str
     since_us: int
@@ -116,7 +116,7 @@ class _Span:
 
 
 def overlapping_owners(events: Iterable[Event]) -> list[str]:
-    """Partitions that a client was assigned before another one had given them up, by the times of their callbacks.
+    """Partitions of which a client read records after another one had been assigned them.
 
     Who was told that it lost its partitions did not know when, so such times count for nothing.
     """
@@ -130,13 +130,14 @@ def overlapping_owners(events: Iterable[Event]) -> list[str]:
                 spans[event.group, place].append(span)
         elif isinstance(event, Revoked):
             for place in event.places:
-                if (ended := current.pop((event.client, event.group, place), None)) is not None:
-                    ended.until_us = ended.since_us if event.lost else event.at_us
+                ended = current.pop((event.client, event.group, place), None)
+                if ended is not None and event.lost:
+                    ended.until_us = ended.since_us
         elif isinstance(event, Consumed) and (event.client, event.group, event.place) in current:
             current[event.client, event.group, event.place].until_us = event.at_us
     return few(
         f"{group}: {later.client} got {place} {(earlier.until_us - later.since_us) / 1e3:.0f} ms before "
-        f"{earlier.client} gave it up"
+        f"{earlier.client} read the last of it"
         for (group, place), owned in sorted(spans.items())
         for earlier, later in pairwise(owned)
         if earlier.client != later.client and later.since_us < earlier.until_us
