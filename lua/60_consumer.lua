@@ -5,7 +5,8 @@
 -- for; assignor, who made it; state, state_since; settled, how many members have all of their target; consumers, how
 -- many speak the consumer protocol (the others are classic); topics, a line `name topic_id partitions` for each topic
 -- that somebody subscribes to, sorted by name, as of catalog_version, a digest of the catalog's topics; policy, the
--- migration policy that the last join told, and max_size, the most members of a classic group; id, locator, retention, expires_at, next_due, protocols (of
+-- migration policy that the last join told, and max_size, the most members of a classic group; id, locator,
+-- retention, expires_at, next_due, protocols (of
 -- the classic members) and transactions as in a classic group. Further fields: `topic_id:partition` -> the member that
 -- owns it, which is at most one because it is one field; `target:` and a member id -> its target assignment;
 -- `settled:` and the id of a STABLE member that speaks the consumer protocol -> `epoch session_timeout`, which is all
