@@ -40,6 +40,7 @@ log = structlog.get_logger()
 
 CONNECT_TIMEOUT_S = 5.0
 _TLS_HANDSHAKE_S = 3.0
+_GOODBYE_S = 1.0
 SILENCE_LIMIT_S = 15.0
 _BACKOFF_S = (0.05, 2.0)
 _MAX_ATTEMPTS = 6
@@ -182,7 +183,7 @@ class Link(Owner):
             try:
                 await _watch(connection)
             finally:
-                self._retire(connection)
+                await self._retire(connection)
             if anyio.current_time() - up_at > _BACKOFF_S[1]:
                 backoff_s = _BACKOFF_S[0]
             else:
@@ -190,11 +191,11 @@ class Link(Owner):
                 await anyio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
 
-    def _retire(self, connection: Connection) -> None:
+    async def _retire(self, connection: Connection) -> None:
         if connection is self._live:
             self._live = self._gate = None
             self._choose_send()
-        connection.close()
+        await _close(connection)
 
     def _note(self, error: Exception) -> None:
         text = told(error)
@@ -338,6 +339,17 @@ async def _watch(connection: Connection) -> None:
             connection.abort()
         elif not connection.closed.done():
             connection.ping()
+
+
+async def _close(connection: Connection) -> None:
+    """Close, and over TLS hear the server's goodbye; a server that has none, and takes no more bytes, is left."""
+    connection.close()
+    with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(_GOODBYE_S):
+            await asyncio.shield(connection.closed)
+        if not connection.closed.done():
+            connection.abort()
+            await connection.closed
 
 
 async def _open(owner: Owner, address: Address, tls: ssl.SSLContext | None) -> Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,22 @@ async def test_tls_is_used(secure: Secure) -> None:
         assert len(await store.call(Purpose.READ, KEY, "GET", KEY)) == 1_000_000
     async with open_store(f"rediss://127.0.0.1:{secure.tls_port}?verify=no") as store:
         assert await store.call(Purpose.READ, KEY, "PING") == b"PONG"
+
+
+@pytest.fixture
+def until_the_loop_is_closed() -> Iterator[contextlib.ExitStack]:
+    """What is entered here is left after the test's event loop is gone."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+async def test_server_that_says_no_goodbye_is_left(
+    secure: Secure, until_the_loop_is_closed: contextlib.ExitStack
+) -> None:
+    """A connection that stays behind is warned of when the loop closes, and that fails the test."""
+    async with open_store(secure.url) as store:
+        assert await store.call(Purpose.READ, KEY, "PING") == b"PONG"
+        until_the_loop_is_closed.enter_context(secure.server.paused())
 
 
 async def test_certificate_is_checked(secure: Secure) -> None:
