@@ -34,6 +34,8 @@ find_python() {
 # A stamp is written last, so an interrupted setup is done again; a lock lets one of several first uses do the work.
 prepare_environment() {
   local kind=$1 stamp
+  # It would be the environment of another clone, and be emptied for this one.
+  [ ! -L "$venv" ] || die "$venv is a symbolic link: remove the link and try again, so that this clone gets its own"
   stamp="$root $(cksum <"$root/pyproject.toml")"
   is_prepared "$kind" "$stamp" && return
   local python

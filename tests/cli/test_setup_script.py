@@ -125,6 +125,20 @@ def test_somebody_elses_environment_is_left_alone(clone: Clone) -> None:
     assert clone.installs == 0
 
 
+def test_environment_of_another_clone_is_left_alone(clone: Clone, tmp_path: Path) -> None:
+    other = Clone(tmp_path.resolve() / "another clone")
+    assert other.run()[0] == 0
+    shutil.rmtree(clone.root / ".venv")
+    (clone.root / ".venv").symlink_to(other.root / ".venv")
+    before = sorted(other.bin.parent.rglob("*"))
+    code, out, err = clone.run()
+    assert (code, out) == (1, "")
+    assert err.startswith(f"korvet: {clone.root}/.venv is a symbolic link: ")
+    assert err.count("\n") == 1
+    assert sorted(other.bin.parent.rglob("*")) == before
+    assert other.run() == (0, "korvet topics\n", "")
+
+
 def test_missing_python_is_one_line(clone: Clone, tmp_path: Path) -> None:
     code, _, err = clone.run(KORVET_PYTHON=str(tmp_path / "nowhere"))
     assert (code, err.count("\n")) == (1, 1)
