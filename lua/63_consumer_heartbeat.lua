@@ -11,28 +11,6 @@ function consumer.says_something(args)
   return args[8] ~= '' or args[9] ~= '' or args[11] == '1' or args[12] == '1' or args[15] ~= '-1'
 end
 
--- The answer to a settled member that has nothing new to say, of a group in which nothing is due. This is the path of
--- almost every heartbeat, so it reads nothing that grows with the group; nil where the group has to be looked at. What
--- it says of owned partitions is not read, so it may be late.
-function consumer.beat(keys, args)
-  if consumer.says_something(args) then
-    return nil
-  end
-  local call, id, epoch = redis.call, args[5], args[6]
-  local fields = call(
-    'HMGET', keys[1], 'generation', 'target_epoch', 'catalog_version', 'next_due', 'settled:' .. id
-  )
-  local now = value.now_ms()
-  if fields[1] ~= epoch or fields[2] ~= epoch or fields[3] ~= args[4] or now >= (tonumber(fields[4]) or 0) then
-    return nil
-  end
-  if fields[5] ~= epoch .. ' ' .. args[16] or args[7] ~= '' and call('HGET', keys[4], args[7]) ~= id then
-    return nil
-  end
-  call('ZADD', keys[3], now + args[16], id) -- first write
-  return { code.NONE, id, 'ready', tonumber(epoch), 0, '' }
-end
-
 -- Names in order, each once.
 function consumer.names(args, first)
   local names, seen = {}, {}
@@ -314,13 +292,13 @@ end
 -- Source: GroupMetadataManager.consumerGroupHeartbeat
 function consumer.consume(keys, args)
   group.expect(keys, args, 'consume', 24, 1)
-  local reply = consumer.beat(keys, args)
-  if reply then
-    return reply
+  if not consumer.says_something(args) and consumer.beats(keys, args[4], args[5], args[6], args[7], args[16]) then
+    return { code.NONE, args[5], 'ready', tonumber(args[6]), 0, '' }
   elseif group.is_late(args[1]) then
     return { code.LATE, args[5], '' }
   end
   local request = consumer.request(args)
+  local reply
   local g = group.open(keys)
   group.advance(g, args[1])
   if request.epoch < 0 then

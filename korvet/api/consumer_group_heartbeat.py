@@ -10,7 +10,8 @@ Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.throwIfC
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -26,7 +27,7 @@ from korvet.wire import group_responses
 
 _OWN_MEMBER_ID_SINCE: Final = 1
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
-_UNCHANGED_MS: Final = -1
+_UNCHANGED: Final = timedelta(milliseconds=-1)
 _BLANK: Final = "".join(map(chr, range(33)))
 """What Java's String.trim takes off."""
 
@@ -36,18 +37,21 @@ Problem = tuple[ErrorCode, str]
 @api(68, 0, 1)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Join, stay or leave."""
-    problem = _problem(request, ctx.version, ctx.frontend.groups.consumers.assignors())
+    consumers = ctx.frontend.groups.consumers
+    problem = _problem(request, ctx.version, consumers.assignors)
     if problem is not None:
         return _refused(*problem)
-    consumers = ctx.frontend.groups.consumers
+    interval_ms = consumers.heartbeat_interval_ms(request.group_id) if request.member_epoch >= _JOIN else 0
     try:
+        if _says_nothing(request) and await consumers.beat(
+            request.group_id, request.member_id, request.member_epoch, request.instance_id
+        ):
+            return [group_responses.consumer_heartbeat(request.member_id, request.member_epoch, interval_ms)]
         answer = await consumers.heartbeat(_request(ctx, request))
     except KorvetError as error:
         return _refused(failure_code(error, "consumer_group_heartbeat"), None)
     if answer.code != 0:
         return _refused(answer.code, answer.message)
-    stays = request.member_epoch >= _JOIN
-    interval_ms = consumers.heartbeat_interval_ms(request.group_id) if stays else 0
     if answer.assignment is None:
         return [group_responses.consumer_heartbeat(answer.member_id, answer.member_epoch, interval_ms)]
     await _note(ctx, request.group_id, answer.assignment)
@@ -58,6 +62,19 @@ async def handle(ctx: Context, request: Any) -> Answer:
         "heartbeat_interval": interval_ms,
         "assignment": _assignment(answer.assignment),
     }
+
+
+def _says_nothing(request: Any) -> bool:
+    """Whether a heartbeat only shows that its member lives, as almost all do."""
+    return (
+        request.topic_partitions is None
+        and request.subscribed_topic_names is None
+        and getattr(request, "subscribed_topic_regex", None) is None
+        and request.rack_id is None
+        and request.server_assignor is None
+        and request.rebalance_timeout == _UNCHANGED
+        and request.member_epoch > _JOIN
+    )
 
 
 def _refused(code: int, message: str | None) -> Answer:
@@ -108,14 +125,14 @@ async def _note(ctx: Context, group_id: str, assignment: Assignment) -> None:
 # ------------------------------------------------------------------ what is wrong with a request
 
 
-def _problem(request: Any, version: int, assignors: Sequence[str]) -> Problem | None:
+def _problem(request: Any, version: int, assignors: Callable[[], Sequence[str]]) -> Problem | None:
     why = _empty(request, version) or _out_of_place(request)
     if why is not None:
         return ErrorCode.invalid_request, why
     assignor = request.server_assignor
-    if assignor is not None and assignor not in assignors:
+    if assignor is not None and assignor not in (known := assignors()):
         return ErrorCode.unsupported_assignor, (
-            f"ServerAssignor {assignor} is not supported. Supported assignors: {', '.join(assignors)}."
+            f"ServerAssignor {assignor} is not supported. Supported assignors: {', '.join(known)}."
         )
     regex = getattr(request, "subscribed_topic_regex", None)
     wrong = regex_problem(regex) if regex and request.member_epoch >= _JOIN else None
@@ -145,7 +162,7 @@ def _out_of_place(request: Any) -> str | None:
 
 
 def _incomplete_join(request: Any) -> str | None:
-    if milliseconds(request.rebalance_timeout) == _UNCHANGED_MS:
+    if request.rebalance_timeout == _UNCHANGED:
         return "RebalanceTimeoutMs must be provided in first request."
     if request.topic_partitions is None or request.topic_partitions:
         return "TopicPartitions must be empty when (re-)joining."

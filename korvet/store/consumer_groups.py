@@ -70,6 +70,15 @@ class ConsumerGroups:
         """How often a group's members are to send heartbeats."""
         return int(self._catalog.group_setting(group_id, HEARTBEAT_INTERVAL))
 
+    def beat(self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None) -> Awaitable[int]:
+        """A heartbeat that says nothing of its member; 0 where `heartbeat` has to answer it, else there is no news.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        session_timeout_ms = self._catalog.group_setting(group_id, SESSION_TIMEOUT)
+        digest = self._catalog.topics_digest
+        return self._calls.beat(group_id, digest, member_id, member_epoch, instance_id or "", session_timeout_ms)
+
     async def heartbeat(self, request: HeartbeatRequest) -> Heartbeaten:
         """Join, stay in or leave a group; what the member is to have, where that is news.
 

@@ -30,12 +30,16 @@ class GroupCalls:
         self.all_keys = lru_cache(_KEYS_KEPT)(namespace.transaction_group)
 
     def call(self, function: str, group_id: str, *args: str | int | bytes) -> Awaitable[Any]:
-        """Call one of the functions that are told of outages: all but korvet_group_fetch."""
+        """Call one of the functions that are told of outages: all but korvet_group_fetch and korvet_group_beat."""
         return self.call_with(self.keys(group_id), function, *args)
 
     def call_with(self, keys: Keys, function: str, *args: str | int | bytes) -> Awaitable[Any]:
         """As `call`, with these keys of the group."""
         return self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys.group), *args)
+
+    def beat(self, group_id: str, *args: str | int) -> Awaitable[Any]:
+        """Call korvet_group_beat, which is good for nothing that an outage matters to."""
+        return self._store.fcall(Purpose.COORDINATE, "korvet_group_beat", self.keys(group_id), *args)
 
     async def timely(self, keys: Keys, function: str, *args: str | int | bytes) -> Any:
         """A call that does nothing where it waited while Redis or this front-end stood still.

@@ -55,6 +55,12 @@ def refusal(answer: Any) -> tuple[str, str | None]:
     return answer["error_code"], answer["error_message"]
 
 
+def function_calls(server: redis.Redis) -> int:
+    """How many calls of functions the server has served."""
+    stats: Any = server.info("commandstats")
+    return sum(stats[name]["calls"] for name in ("cmdstat_fcall", "cmdstat_fcall_ro") if name in stats)
+
+
 # ------------------------------------------------------------------ what a request may not be
 
 
@@ -165,6 +171,22 @@ def test_the_first_member_gets_everything(broker: KorvetServer) -> None:
     assert (answer["member_id"], answer["member_epoch"], answer["heartbeat_interval"]) == (member.id, 1, 5000)
     assert member.owned == {topic_id(broker.port, topic): [0, 1, 2]}
     assert member.beat()["assignment"] is None
+
+
+def test_a_settled_members_heartbeat_is_one_call(redis_server: Server) -> None:
+    many = 100
+    with redis_server.client() as server, running_broker(redis_url=redis_server.url) as broker:
+        topic = created(broker.port, partitions=2)
+        member = Member(broker.port, unique("g"), subscribed_topic_names=[topic])
+        member.join()
+        settled(member)
+        before = function_calls(server)
+        for _ in range(many):
+            assert member.beat() == {
+                "throttle_time": 0, "error_code": "NONE", "error_message": None, "member_id": member.id,
+                "member_epoch": 1, "heartbeat_interval": 5000, "assignment": None,
+            }  # fmt: skip
+        assert many <= function_calls(server) - before < 1.5 * many
 
 
 @kafka("GroupMetadataManagerTest.testMemberIdGeneration")
@@ -381,17 +403,12 @@ def test_a_group_is_described_with_what_members_have_and_are_to_have(broker: Kor
 
 
 def test_the_catalog_is_read_once_for_all_groups_of_a_request(redis_server: Server) -> None:
-    server, many = redis.Redis.from_url(redis_server.url), 200
-
-    def calls() -> int:
-        stats: Any = server.info("commandstats")
-        return sum(stats[name]["calls"] for name in ("cmdstat_fcall", "cmdstat_fcall_ro") if name in stats)
-
-    with running_broker(redis_url=redis_server.url) as broker:
-        before = calls()
+    many = 200
+    with redis_server.client() as server, running_broker(redis_url=redis_server.url) as broker:
+        before = function_calls(server)
         answer = ask(broker.port, "consumer_group_describe", 1, group_ids=[unique("g") for _ in range(many)])
         assert {group["error_code"] for group in answer["groups"]} == {"GROUP_ID_NOT_FOUND"}
-        assert many <= calls() - before < 1.5 * many
+        assert many <= function_calls(server) - before < 1.5 * many
 
 
 def test_what_is_no_consumer_group_is_not_described(broker: KorvetServer) -> None:

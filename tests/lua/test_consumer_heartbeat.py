@@ -21,6 +21,7 @@ from tests.lua.group import (
     NONE,
     RETENTION_S,
     UNINDEXED,
+    UNKNOWN_MEMBER_ID,
     Group,
     named,
 )
@@ -184,6 +185,50 @@ def test_settled_heartbeat_writes_nothing_but_its_session(consumers: ConsumerGro
     assert consumers.beat("a", 1, owned=ALL) == Beat(NONE, "a", "ready", 1)
     assert (consumers.server.hgetall(consumers.keys[0]), consumers.server.hgetall(consumers.keys[1])) == before
     assert consumers.server.zscore(consumers.keys[2], "a") == (consumers.now + consumers.session_s) * 1000
+    consumers.pass_time(5)
+    assert consumers.is_settled("a", 1)
+    assert (consumers.server.hgetall(consumers.keys[0]), consumers.server.hgetall(consumers.keys[1])) == before
+    assert consumers.server.zscore(consumers.keys[2], "a") == (consumers.now + consumers.session_s) * 1000
+
+
+def test_member_is_not_settled_where_its_heartbeat_has_to_be_looked_at(consumers: ConsumerGroup) -> None:
+    single(consumers)
+    consumers.pass_time(5)
+    session = consumers.server.zscore(consumers.keys[2], "a")
+    for member, epoch, instance in (("b", 1, ""), ("a", 0, ""), ("a", 2, ""), ("a", -1, ""), ("a", 1, "i")):
+        assert not consumers.is_settled(member, epoch, instance), (member, epoch, instance)
+    consumers.session_s += 1
+    assert not consumers.is_settled("a", 1), "another session timeout"
+    consumers.session_s -= 1
+    consumers.catalog_version += 1
+    assert not consumers.is_settled("a", 1), "other topics"
+    consumers.catalog_version -= 1
+    assert consumers.server.zscore(consumers.keys[2], "a") == session
+    consumers.pass_time(consumers.session_s)
+    assert not consumers.is_settled("a", 1), "its session is over"
+    assert consumers.consume("a", 1).code == UNKNOWN_MEMBER_ID
+
+
+def test_member_is_not_settled_before_the_whole_group_is_of_one_epoch(consumers: ConsumerGroup) -> None:
+    single(consumers)
+    consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
+    assert consumers.consume("b", 0, "foo", rebalance_s=5, owned="").status == "target"
+    assert not consumers.is_settled("a", 1), "the target is still to be made"
+    consumers.enter("b", "foo")
+    assert [consumers.is_settled("a", 1), consumers.is_settled("b", 2)] == [False, False]
+    consumers.beat("a", 1)
+    assert not consumers.is_settled("a", 1), "it is to give something up"
+    consumers.beat("a", 1, owned=of(foo=[0]))
+    assert not consumers.is_settled("b", 2), "it is to be told that it owns something"
+    consumers.beat("b", 2)
+    assert [consumers.is_settled("a", 2), consumers.is_settled("b", 2)] == [True, True]
+
+
+def test_static_member_is_settled_by_its_own_instance_id(consumers: ConsumerGroup) -> None:
+    consumers.targets = {"a": ALL}
+    consumers.enter("a", instance="i")
+    assert consumers.is_settled("a", 1, "i")
+    assert not consumers.is_settled("a", 1, "j")
 
 
 def test_other_session_timeout_is_taken_with_the_next_heartbeat(consumers: ConsumerGroup) -> None:

@@ -266,6 +266,15 @@ GROUP_FUNCTIONS = (
         allow_oom=True,
     ),
     Function(
+        name="korvet_group_beat",
+        description="show that a settled member lives, which has nothing to say",
+        keys=GROUP_KEYS,
+        args=("catalog_version", "member_id", "member_epoch", "instance_id", "session_timeout"),
+        reply="1, and nothing is to be told; or 0, where group_consume is to be called because the member is not "
+        "settled, something is due, or the request is to be refused",
+        allow_oom=True,
+    ),
+    Function(
         name="korvet_group_snapshot",
         description="what a target assignment is made from",
         keys=GROUP_KEYS,
