@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,14 @@ HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "kafka-drivers"
 BUILD_WITHIN_S = 600.0
 
-# The drivers are short-lived and wait most of the time: start-up is what counts.
-SHORT_LIVED_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m")
+# The drivers are short-lived and wait most of the time: start-up is what counts. Only who asks for it sees their log.
+SHORT_LIVED_JVM = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Xmx512m",
+    f"-Djava.util.logging.config.file={os.devnull}",
+)
 
 PYTHON_DRIVERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
 

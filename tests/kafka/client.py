@@ -1,7 +1,7 @@
 """The one interface through which scenarios use every client."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
@@ -25,6 +25,8 @@ class Offsets:
 
 
 Start = Literal["earliest", "latest"] | At | Offsets
+Position = int | Literal["beginning", "end"]
+"""Where a member goes on reading a partition: an offset, or one of the partition's ends."""
 
 
 class ClientError(Exception):
@@ -83,6 +85,18 @@ class Member(ABC):
     @abstractmethod
     def kill(self) -> None:
         """End the process by SIGKILL; nothing happens where it has ended."""
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        """Read nothing more of partitions that the member owns; of the clients that know both protocols."""
+        raise NotImplementedError
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        """Go on with paused partitions."""
+        raise NotImplementedError
+
+    def seek(self, partition: int, position: Position) -> None:
+        """Go on elsewhere in a partition; `commit` commits an offset that is given here, too."""
+        raise NotImplementedError
 
     def await_records(self, count: int) -> list[Record]:
         """All records reported so far, once there are at least `count`."""

@@ -34,6 +34,8 @@ class MemberOptions:
     protocol: `classic` or `consumer` (KIP-848), of the clients that know both.
     instance_id: of a static member; of those clients.
     pattern: a regular expression that is subscribed to in the topic's place; of those clients.
+    cooperative: give up only partitions that go to others, which members of the consumer protocol always do; of those
+        clients.
     """
 
     reset: str | None = None
@@ -43,6 +45,7 @@ class MemberOptions:
     protocol: str | None = None
     instance_id: str | None = None
     pattern: str | None = None
+    cooperative: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.client import At, Client, ClientError, Member, Offsets, Reader, Start
+from tests.kafka.client import At, Client, ClientError, Member, Offsets, Position, Reader, Start
 from tests.kafka.options import MemberOptions, Outcome, ProduceOptions
 from tests.kafka.records import Record
 from tests.kafka.waiting import TIMEOUT_S, announce, wait_until
@@ -151,6 +151,15 @@ class ProcessMember(Member):
 
     def commit(self) -> None:
         self._driver.call("commit")
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        self._driver.call("pause", partitions=list(partitions))
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        self._driver.call("resume", partitions=list(partitions))
+
+    def seek(self, partition: int, position: Position) -> None:
+        self._driver.call("seek", partition=partition, position=position)
 
     def leave(self) -> None:
         try:

@@ -14,12 +14,16 @@ ends the driver.
 | `committed` | group, topic | `{partition: offset}`, only those that have one |
 | `join` | group, topic, options (see `MemberOptions`) | null; from then on come events |
 | `commit` | none | null, once the positions after the reported records are committed |
+| `pause`, `resume` | partitions of the topic that was joined for | null; of the clients that know both protocols |
+| `seek` | partition, position: an offset, `beginning` or `end` | null; of those clients |
 | `leave` | none | null, once the consumer is closed |
 | `create_topic` | topic, partitions, configs | null |
 | `delete_topic` | topic | null |
 | `topics` | none | names |
 | `set_offsets` | group, topic, offsets `{partition: offset}` | null |
 | `configure_group` | group, configs | null; of the clients that know the consumer protocol |
+| `delete_offsets`, `group_configs`, `list_groups`, `describe_group`, `describe_classic_group`, `delete_group` | see \
+Groups.java | of the Java driver only: its administration of groups |
 | `begin` | transactional_id, timeout_ms | null, once the id's former producer is fenced and this one has its epoch |
 | `transact` | topic, values, outcome, group, offset, Java: keys | null; its outcome is `commit`, `abort` or `open` |
 | `end` | none | null; closes the transactional producer |

@@ -24,6 +24,7 @@ from tests.kafka.records import Record
 TIMEOUT_S = 30.0
 SERVES_TIMEOUT_S = 5.0
 SET = AlterConfigOpType.SET
+ENDS = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}
 # How often the client itself looks for topics that fit a pattern.
 REFRESH_MS = 1000
 
@@ -37,6 +38,7 @@ class ConfluentDriver:
         self.reader: Any = None
         self.transactor: Any = None
         self.member: Any = None
+        self.topic = ""
         self.owned: list[int] = []
         self.positions: dict[tuple[str, int], int] = {}
         self.records_left: int | None = None
@@ -146,6 +148,7 @@ class ConfluentDriver:
     def op_join(self, group: str, topic: str, options: dict[str, Any]) -> None:
         self.member = Consumer(self.common | {"group.id": group} | _member_settings(options))
         self.records_left = options["max_records"]
+        self.topic = topic
         self.member.subscribe([options["pattern"] or topic])
 
     def poll_member(self) -> None:
@@ -170,6 +173,18 @@ class ConfluentDriver:
     def op_commit(self) -> None:
         offsets = [TopicPartition(topic, p, offset) for (topic, p), offset in self.positions.items()]
         self.member.commit(offsets=offsets, asynchronous=False)
+
+    def op_pause(self, partitions: list[int]) -> None:
+        self.member.pause([TopicPartition(self.topic, p) for p in partitions])
+
+    def op_resume(self, partitions: list[int]) -> None:
+        self.member.resume([TopicPartition(self.topic, p) for p in partitions])
+
+    def op_seek(self, partition: int, position: int | str) -> None:
+        if isinstance(position, int):
+            self.positions[self.topic, partition] = position
+        offset = ENDS[position] if isinstance(position, str) else position
+        self.member.seek(TopicPartition(self.topic, partition, offset))
 
     def op_leave(self) -> None:
         self.member.close()
@@ -236,6 +251,8 @@ def _member_settings(options: dict[str, Any]) -> dict[str, Any]:
         "instance_id": "group.instance.id",
     }
     chosen = {names[name]: value for name, value in options.items() if name in names and value is not None}
+    if options["cooperative"] and options["protocol"] == "classic":
+        chosen["partition.assignment.strategy"] = "cooperative-sticky"
     return chosen | ({"topic.metadata.refresh.interval.ms": REFRESH_MS} if options["pattern"] else {})
 
 

@@ -18,6 +18,11 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
@@ -31,6 +36,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 /** Members of a group for scripts/chaosrun, whose jobs.py tells the job and whose journal.py tells the journal's lines. */
 public final class Chaos {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Logger CLIENTS = Logger.getLogger("org.apache.kafka.clients");
 
     private Chaos() {}
 
@@ -38,6 +44,7 @@ public final class Chaos {
         JsonNode job = JSON.readTree(args[0]);
         AtomicBoolean stopped = new AtomicBoolean();
         try (FileOutputStream journal = new FileOutputStream(job.get("journal").asText(), true)) {
+            CLIENTS.addHandler(new Log(journal));
             List<Thread> members = new ArrayList<>();
             for (JsonNode name : job.get("names")) {
                 Thread thread = new Thread(() -> new Member(job, name.asText(), journal).run(stopped));
@@ -52,6 +59,48 @@ public final class Chaos {
                 member.join();
             }
         }
+    }
+
+    private static ObjectNode event(String kind, String client) {
+        long micros = ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now());
+        return JSON.createObjectNode().put("event", kind).put("at_us", micros).put("client", client);
+    }
+
+    private static void write(FileOutputStream journal, ObjectNode event) {
+        try {
+            synchronized (journal) {
+                journal.write((event + "\n").getBytes(StandardCharsets.UTF_8));
+            }
+        } catch (IOException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** Writes down that a client forgets what it knew of topics (KIP-899), and that one joins again for they changed. */
+    private static final class Log extends Handler {
+        private static final Pattern TOLD = Pattern.compile(
+                "\\[Consumer clientId=([^,]+), .*?\\] (Rebootstrapping .*|.*: cached metadata has changed .*)",
+                Pattern.DOTALL);
+
+        private final FileOutputStream journal;
+
+        Log(FileOutputStream journal) {
+            this.journal = journal;
+        }
+
+        @Override
+        public void publish(LogRecord record) {
+            Matcher told = TOLD.matcher(record.getMessage());
+            if (told.matches()) {
+                write(journal, event("logged", told.group(1)).put("text", told.group(2)));
+            }
+        }
+
+        @Override
+        public void flush() {}
+
+        @Override
+        public void close() {}
     }
 
     /** One consumer of the group, driven by one thread. */
@@ -196,18 +245,11 @@ public final class Chaos {
         }
 
         private ObjectNode event(String kind) {
-            long micros = ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now());
-            return JSON.createObjectNode().put("event", kind).put("at_us", micros).put("client", name);
+            return Chaos.event(kind, name);
         }
 
         private void write(ObjectNode event) {
-            try {
-                synchronized (journal) {
-                    journal.write((event + "\n").getBytes(StandardCharsets.UTF_8));
-                }
-            } catch (IOException error) {
-                throw new IllegalStateException(error);
-            }
+            Chaos.write(journal, event);
         }
 
         private static ArrayNode place(TopicPartition partition) {

@@ -112,6 +112,12 @@ public final class Main {
                 return membership.join(command);
             case "commit":
                 return membership.commit();
+            case "pause":
+                return membership.pause(command);
+            case "resume":
+                return membership.resume(command);
+            case "seek":
+                return membership.seek(command);
             case "leave":
                 return membership.leave();
             default:

@@ -13,6 +13,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
@@ -20,13 +21,14 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** The commands `join`, `commit`, `leave` and `committed`. */
+/** The commands `join`, `commit`, `pause`, `resume`, `seek`, `leave` and `committed`. */
 final class Membership {
     private static final int REFRESH_MS = 1000;
 
     private final String bootstrap;
     private final Map<TopicPartition, OffsetAndMetadata> positions = new HashMap<>();
     private KafkaConsumer<byte[], byte[]> member;
+    private String topic;
     private Set<Integer> owned = Set.of();
     private long recordsLeft;
 
@@ -48,17 +50,22 @@ final class Membership {
         Settings.put(settings, "group.instance.id", options.get("instance_id"));
         JsonNode most = options.get("max_records");
         recordsLeft = most.isNull() ? Long.MAX_VALUE : most.asLong();
+        String protocol = options.get("protocol").asText();
+        if (options.get("cooperative").asBoolean() && protocol.equals("classic")) {
+            settings.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
+        }
         JsonNode pattern = options.get("pattern");
         if (!pattern.isNull()) {
             settings.put("metadata.max.age.ms", REFRESH_MS);
         }
         member = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
-        subscribe(command.get("topic").asText(), pattern, options.get("protocol").asText());
+        topic = command.get("topic").asText();
+        subscribe(pattern, protocol);
         return null;
     }
 
     /** With the consumer protocol a pattern is the broker's to look through topics for, with the other the client's. */
-    private void subscribe(String topic, JsonNode pattern, String protocol) {
+    private void subscribe(JsonNode pattern, String protocol) {
         if (pattern.isNull()) {
             member.subscribe(List.of(topic));
         } else if (protocol.equals("consumer")) {
@@ -102,6 +109,37 @@ final class Membership {
 
     JsonNode commit() {
         member.commitSync(positions);
+        return null;
+    }
+
+    JsonNode pause(JsonNode command) {
+        member.pause(partitions(command));
+        return null;
+    }
+
+    JsonNode resume(JsonNode command) {
+        member.resume(partitions(command));
+        return null;
+    }
+
+    private Set<TopicPartition> partitions(JsonNode command) {
+        Set<TopicPartition> found = new HashSet<>();
+        command.get("partitions").forEach(partition -> found.add(new TopicPartition(topic, partition.asInt())));
+        return found;
+    }
+
+    JsonNode seek(JsonNode command) {
+        TopicPartition partition =
+                new TopicPartition(topic, command.get("partition").asInt());
+        JsonNode position = command.get("position");
+        if (position.isNumber()) {
+            positions.put(partition, new OffsetAndMetadata(position.asLong()));
+            member.seek(partition, position.asLong());
+        } else if (position.asText().equals("beginning")) {
+            member.seekToBeginning(Set.of(partition));
+        } else {
+            member.seekToEnd(Set.of(partition));
+        }
         return null;
     }
 
