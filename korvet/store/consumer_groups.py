@@ -32,7 +32,7 @@ from korvet.store.consumer_types import (
     parse_assignment,
 )
 from korvet.store.group_calls import GroupCalls
-from korvet.store.subscriptions import Subscribed, Subscriptions
+from korvet.store.subscriptions import Subscribed, Subscriptions, is_compiled, regex_problem
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
@@ -42,8 +42,7 @@ _CALLS: Final = 8
 """Of one heartbeat. The last ones take the target as it is, so that a storm of joins keeps nobody from an answer."""
 _PATIENT_CALLS: Final = 4
 _SMALL: Final = 500
-"""Members and partitions of a group whose target is computed on the loop, within some milliseconds; also names to be
-matched by its regular expressions."""
+"""Members and partitions of a group whose target is computed on the loop, within some milliseconds."""
 _MINUTE_MS: Final = 60_000
 
 
@@ -56,6 +55,7 @@ class ConsumerGroups:
         self._subscriptions = Subscriptions(catalog)
         self._turns: dict[str, _Turns] = {}
         self._computing = anyio.CapacityLimiter(1)
+        self._compiling = anyio.CapacityLimiter(1)
 
     def assignors(self) -> tuple[str, ...]:
         """The assignors that members may ask for; the first one is the default."""
@@ -69,6 +69,12 @@ class ConsumerGroups:
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """How often a group's members are to send heartbeats."""
         return int(self._catalog.group_setting(group_id, HEARTBEAT_INTERVAL))
+
+    async def regex_problem(self, regex: str) -> str | None:
+        """Why a member cannot subscribe by this regular expression, or None."""
+        if is_compiled(regex):
+            return None
+        return await anyio.to_thread.run_sync(regex_problem, regex, limiter=self._compiling)
 
     def beat(self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None) -> Awaitable[int]:
         """A heartbeat that says nothing of its member; 0 where `heartbeat` has to answer it, else there is no news.
@@ -200,9 +206,9 @@ class ConsumerGroups:
         )
 
     async def _match(self, snapshot: Snapshot) -> None:
-        """Have what takes long of the regular expressions done in a thread."""
+        """Have regular expressions compiled, and tried on names, in a thread: there are some that take long."""
         regexes = {one.regex for one in snapshot.members if one.regex}
-        if self._subscriptions.untried(regexes) > _SMALL:
+        if self._subscriptions.untried(regexes):
             await anyio.to_thread.run_sync(self._subscriptions.match, regexes, limiter=self._computing)
 
     async def _snapshot(self, group_id: str) -> Snapshot | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from korvet.errors import MalformedRequest
+from korvet.wire.shape import LONGEST_STRING_BYTES
 
 LARGE_BYTES = 1 << 15
 FLEXIBLE_SINCE = 9
@@ -119,6 +120,8 @@ class _Reader:
 
     def string(self) -> str | None:
         length = self._length(_INT16)
+        if length > LONGEST_STRING_BYTES:
+            raise IndexError(f"a string of {length} bytes")
         return None if length == -1 else str(self.take(length), "utf-8")
 
     def name(self) -> str:

@@ -3,8 +3,9 @@
 kio's decoder makes room for as many elements as an array says it has, and the process ends where there is not that much
 memory: thirty bytes from anybody would do. So each request is walked first, by the same schemas. As in Kafka, no
 collection may have more elements than there are bytes left for them ("Tried to allocate a collection of size …",
-org.apache.kafka.message.MessageDataGenerator), and only those may be null that the schema says so of ("non-nullable
-field … was serialized as null"), which kio tells of strings and bytes alone.
+org.apache.kafka.message.MessageDataGenerator), no string may have more than 32,767 bytes ("string field … had invalid
+length"), and only those may be null that the schema says so of ("non-nullable field … was serialized as null"), which
+kio tells of strings and bytes alone.
 
 This is on the way of every request, so a schema is made into the source of one function that has its loops
 and nothing else: for a Produce of one record it takes a third of what steps that call each other took. Metadata v1,
@@ -38,6 +39,8 @@ _FIXED_BYTES = {
     "int64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
 }  # fmt: skip
 _INDENT = "    "
+LONGEST_STRING_BYTES = 32_767
+"""Which two bytes say in versions without compact lengths."""
 
 
 def check_shape(schema: Any, frame: memoryview, at: int) -> int:
@@ -73,6 +76,7 @@ class _Source:
             "int16": struct.Struct(">h").unpack_from,
             "int32": struct.Struct(">i").unpack_from,
             "varint": _unsigned_varint,
+            "string_varint": _string_varint,
             "refuse": _refuse,
         }
 
@@ -141,18 +145,20 @@ class _Source:
         elif kafka_type in _FIXED_BYTES:
             self._skipped += _FIXED_BYTES[kafka_type]
         else:
-            is_string = kafka_type == "string"
-            self._length("size", "int16" if is_string else "int32", 2 if is_string else 4, flexible)
+            if kafka_type == "string":
+                self._length("size", "int16", 2, flexible, "string_varint")
+            else:
+                self._length("size", "int32", 4, flexible)
             self._add("if size > 0: at += size")
 
-    def _length(self, name: str, read: str, size_bytes: int, flexible: bool) -> None:
+    def _length(self, name: str, read: str, size_bytes: int, flexible: bool, varint: str = "varint") -> None:
         """A length; a compact one is one more than what it says, and mostly a single byte."""
         if flexible:
             self._add(
                 f"{name} = frame[at] - 1; at += 1",
                 f"if {name} > 126:",
                 f"{_INDENT}if frame[at] < 128: {name} += (frame[at] - 1) << 7; at += 1",
-                f"{_INDENT}else: {name}, at = varint(frame, at - 1); {name} -= 1",
+                f"{_INDENT}else: {name}, at = {varint}(frame, at - 1); {name} -= 1",
             )
         else:
             self._add(f"{name} = {read}(frame, at)[0]; at += {size_bytes}")
@@ -210,6 +216,14 @@ def _unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
     raise MalformedRequest("unterminated varint")
+
+
+def _string_varint(frame: memoryview, at: int) -> tuple[int, int]:
+    """A string's compact length, of three bytes and more."""
+    value, at = _unsigned_varint(frame, at)
+    if value - 1 > LONGEST_STRING_BYTES:
+        raise MalformedRequest(f"a string of {value - 1} bytes")
+    return value, at
 
 
 def _refuse(count: int, left_bytes: int) -> NoReturn:

@@ -358,9 +358,7 @@ async def test_a_regex_is_tried_once_on_a_name(one: Front, monkeypatch: pytest.M
     assert names() == [f"{prefix}.{suffix}" for suffix in "uwx"]
 
 
-async def test_many_names_are_matched_beside_the_loop(
-    one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_names_are_matched_beside_the_loop(one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     match = groups.consumers._subscriptions.match
 
@@ -368,7 +366,6 @@ async def test_many_names_are_matched_beside_the_loop(
         threads.append(threading.get_ident())
         match(regexes)
 
-    monkeypatch.setattr(korvet.store.consumer_groups, "_SMALL", 0)
     monkeypatch.setattr(groups.consumers._subscriptions, "match", noted)
     name, group_id = await topic(one), new_group()
     answer = await groups.consumers.heartbeat(request(group_id, "m", regex=f"{name}.*"))
@@ -379,6 +376,25 @@ async def test_many_names_are_matched_beside_the_loop(
 @pytest.mark.parametrize("regex", ["orders.*", "^a|b$", "(?i)A", "[[:alpha:]]+", "x{1000}"])
 def test_what_re2_knows_is_a_regex(regex: str) -> None:
     assert regex_problem(regex) is None
+
+
+async def test_regex_is_compiled_beside_the_loop(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def noted(regex: str) -> str | None:
+        threads.append(threading.get_ident())
+        return regex_problem(regex)
+
+    monkeypatch.setattr(korvet.store.consumer_groups, "regex_problem", noted)
+    good, bad = f"{uuid4()}.*", f"{uuid4()}[a"
+    assert [await groups.consumers.regex_problem(good) for _ in range(2)] == [None, None]
+    assert len(threads) == 1, "it is known then"
+    assert "missing closing ]" in (await groups.consumers.regex_problem(bad) or "")
+    assert len(threads) == 2 and threading.get_ident() not in threads
+
+
+def test_groups_of_a_regex_are_not_captured() -> None:
+    assert korvet.store.subscriptions._pattern("(a|(b))*").groups == 0
 
 
 @pytest.mark.parametrize("regex", [r"(a)\1", "(?<=a)b", "a{1001}", "a**", "[b-a]", "\ud800"])

@@ -75,6 +75,14 @@ def test_large_requests_are_read_without_copies(version: int) -> None:
     assert records.obj is frame.obj
 
 
+def test_transactional_id_of_more_bytes_than_kafka_takes_is_malformed() -> None:
+    part = {"index": 3, "records": bytes(LARGE_BYTES)}
+    values = {"acks": -1, "topic_data": [{"name": "t", "partition_data": [part]}], "transactional_id": "x" * 32_767}
+    assert produce_request.decode(9, body_of(9, values)).transactional_id == "x" * 32_767
+    with pytest.raises(MalformedRequest, match="string of 32768 bytes"):
+        produce_request.decode(9, body_of(9, {**values, "transactional_id": "x" * 32_768}))
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @given(values=REQUESTS, cut=st.integers(1, 300))
 def test_a_body_that_is_cut_off_is_malformed(version: int, values: Any, cut: int) -> None:

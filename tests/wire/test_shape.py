@@ -20,7 +20,7 @@ from kio.static.primitive import Records
 
 from korvet.errors import MalformedRequest
 from korvet.wire.codec import RequestHeader, decode_request, is_known
-from korvet.wire.shape import check_shape
+from korvet.wire.shape import LONGEST_STRING_BYTES, check_shape
 
 REQUESTS = [(key, version) for key in range(100) for version in range(20) if is_known(key, version)]
 ROUNDS = 5
@@ -62,6 +62,22 @@ def encoded(schema: Any, entity: Any) -> bytes:
     write: Callable[..., None] = entity_writer(schema)
     write(buffer, entity)
     return buffer.getvalue()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_string_of_more_bytes_than_kafka_takes_is_refused(version: int) -> None:
+    schema: Any = load_request_schema(68, version)
+    told = {field.name: _value(field, field.type, random.Random(1)) for field in fields(schema)}
+    for size in (16_382, 16_383, LONGEST_STRING_BYTES):
+        body = memoryview(encoded(schema, schema(**{**told, "member_id": "x" * size})))
+        assert check_shape(schema, body, 0) == len(body)
+    body = memoryview(encoded(schema, schema(**{**told, "member_id": "x" * (LONGEST_STRING_BYTES + 1)})))
+    with pytest.raises(MalformedRequest, match="string of 32768 bytes"):
+        check_shape(schema, body, 0)
+    longest = "x" * (LONGEST_STRING_BYTES + 1)
+    body = memoryview(encoded(schema, schema(**{**told, "subscribed_topic_names": ("x", longest)})))
+    with pytest.raises(MalformedRequest, match="string of 32768 bytes"):
+        check_shape(schema, body, 0)
 
 
 @pytest.mark.parametrize(("key", "version"), REQUESTS)
