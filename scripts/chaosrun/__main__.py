@@ -38,7 +38,7 @@ def table(shown: Sequence[Shown]) -> Table:
         "delivered",
         "commits",
         "rebalances",
-        "gave up waiting",
+        "joined again by themselves",
         "answered again",
         "longest silence",
         "violations",
@@ -48,7 +48,7 @@ def table(shown: Sequence[Shown]) -> Table:
         count = sum(len(violations) for violations in each.violations.values())
         found.add_row(
             each.fault, each.did, f"{each.records:,}", f"{each.deliveries:,}", f"{each.commits:,}",
-            str(each.generations), ", ".join(each.impatient), f"{each.answered_s:.1f} s", f"{each.silence_s:.1f} s",
+            str(each.generations), ", ".join(each.rejoined), f"{each.answered_s:.1f} s", f"{each.silence_s:.1f} s",
             str(count),
         )  # fmt: skip
     return found

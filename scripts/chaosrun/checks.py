@@ -4,16 +4,36 @@
 replica that follows asynchronously. Everything else is owed.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
-from scripts.chaosrun.journal import Acknowledged, Assigned, Committed, Consumed, Event, Place, Revoked, Troubled
+from scripts.chaosrun.journal import (
+    Acknowledged,
+    Assigned,
+    Committed,
+    Consumed,
+    Event,
+    Logged,
+    Place,
+    Revoked,
+    Troubled,
+)
 
 Forgiven = Sequence[tuple[int, int]]  # from and to, in µs since 1970
 SHOWN: Final = 5
+# What librdkafka logs when it was not answered for a session: it revokes all, and joins as a new member.
+_SESSION_ENDED: Final = "SESSTMOUT"
+# What the Java client logs when it reaches no broker (KIP-899), and its group's leader when that made it forget topics.
+_REBOOTSTRAPPED: Final = "Rebootstrapping with "
+_FORGOT: Final = re.compile(
+    r"Request joining group due to: cached metadata has changed from .* at the beginning of the rebalance "
+    r"to \(version\d+: \{([\w.-]+=\[\](, )?)*\}\)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,17 +128,25 @@ def shared_partitions(events: Iterable[Event]) -> list[str]:
 
 @dataclass(slots=True)
 class _Span:
-    """A time in which a client read a place: from its assignment to the last record that it got."""
+    """A time in which a client owned a place, as far as it is known: until it gave it up, or to its last record."""
 
     client: str
     since_us: int
     until_us: int
+    has_read: bool = False
 
 
-def overlapping_owners(events: Iterable[Event]) -> list[str]:
-    """Partitions of which a client read records after another one had been assigned them.
+def overlapping_owners(events: Iterable[Event], consumer_groups: Collection[str] = ()) -> list[str]:
+    """Partitions that a client was assigned before another one had given them up, by the times of their callbacks.
 
-    Who was told that it lost its partitions did not know when, so such times count for nothing.
+    Who was told that it lost its partitions did not know when, so such times count for nothing. In groups with members
+    of the consumer protocol neither do those in which a client read nothing of the partition: a heartbeat may say what
+    is owned between the answer that assigned a partition and the callback that takes it (librdkafka's do so until it
+    has its first partitions, its and Java's when the one before failed). If the target has changed by then, that is a
+    partition given up, for Kafka as well, and the client holds it until it has read the next answer.
+
+    Source: CurrentAssignmentBuilder.ownsRevokedPartitions; rd_kafka_cgrp_consumer_serve, F_SEND_FULL_REQUEST;
+    AbstractHeartbeatRequestManager.onErrorResponse
     """
     spans: dict[tuple[str, Place], list[_Span]] = defaultdict(list)
     current: dict[tuple[str, str, Place], _Span] = {}
@@ -130,16 +158,16 @@ def overlapping_owners(events: Iterable[Event]) -> list[str]:
                 spans[event.group, place].append(span)
         elif isinstance(event, Revoked):
             for place in event.places:
-                ended = current.pop((event.client, event.group, place), None)
-                if ended is not None and event.lost:
-                    ended.until_us = ended.since_us
+                if (ended := current.pop((event.client, event.group, place), None)) is not None:
+                    ended.until_us = ended.since_us if event.lost else event.at_us
         elif isinstance(event, Consumed) and (event.client, event.group, event.place) in current:
-            current[event.client, event.group, event.place].until_us = event.at_us
+            span = current[event.client, event.group, event.place]
+            span.until_us, span.has_read = event.at_us, True
     return few(
         f"{group}: {later.client} got {place} {(earlier.until_us - later.since_us) / 1e3:.0f} ms before "
-        f"{earlier.client} read the last of it"
+        f"{earlier.client} gave it up"
         for (group, place), owned in sorted(spans.items())
-        for earlier, later in pairwise(owned)
+        for earlier, later in pairwise(span for span in owned if span.has_read or group not in consumer_groups)
         if earlier.client != later.client and later.since_us < earlier.until_us
     )
 
@@ -189,21 +217,48 @@ def gave_up(events: Iterable[Event]) -> list[str]:
     return few(f"{event.client}: {event.text}" for event in events if isinstance(event, Troubled) and event.fatal)
 
 
-def rebalanced(before: Mapping[str, GroupState], after: Mapping[str, GroupState], most: int = 0) -> list[str]:
-    """Groups that had more generations in between than `most`."""
+def ended_sessions(events: Iterable[Event]) -> set[str]:
+    """Clients that say that they ended their session themselves, and so come back as new members."""
+    return {event.client for event in events if isinstance(event, Logged) and _SESSION_ENDED in event.text}
+
+
+def forgot_topics(events: Iterable[Event]) -> Counter[str]:
+    """How often clients say that they join again for they know no partition any more, having reached no broker before.
+
+    Where they lost partitions otherwise, it is the broker that did not tell of them.
+    """
+    unreachable: set[str] = set()
+    times: Counter[str] = Counter()
+    for event in sorted(events, key=lambda event: event.at_us):
+        if not isinstance(event, Logged):
+            continue
+        if event.text.startswith(_REBOOTSTRAPPED):
+            unreachable.add(event.client)
+        elif event.client in unreachable and _FORGOT.fullmatch(event.text):
+            unreachable.remove(event.client)
+            times[event.client] += 1
+    return times
+
+
+def rebalanced(
+    before: Mapping[str, GroupState], after: Mapping[str, GroupState], most: Mapping[str, int] = MappingProxyType({})
+) -> list[str]:
+    """Groups that had more generations in between than `most` says; none where it does not."""
     return [
         f"{group} went from generation {was.generation} to {after[group].generation}"
         for group, was in before.items()
-        if not was.generation <= after[group].generation <= was.generation + most
+        if not was.generation <= after[group].generation <= was.generation + most.get(group, 0)
     ]
 
 
-def replaced(before: Mapping[str, GroupState], after: Mapping[str, GroupState]) -> list[str]:
-    """Groups whose members have other ids."""
+def replaced(
+    before: Mapping[str, GroupState], after: Mapping[str, GroupState], ended: Collection[str] = ()
+) -> list[str]:
+    """Groups whose members have other ids, but for the clients that ended their sessions themselves."""
     return [
         f"{group} lost {', '.join(sorted(gone))}"
         for group, was in before.items()
-        if (gone := set(was.members) - set(after[group].members))
+        if (gone := {id for id in set(was.members) - set(after[group].members) if was.members[id] not in ended})
     ]
 
 

@@ -3,6 +3,7 @@
 They do what a careful application does: commit what was processed now and then, and before a partition is given up.
 """
 
+import logging
 import threading
 import time
 from typing import Any, Final
@@ -10,10 +11,12 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
-from scripts.chaosrun.journal import Assigned, Committed, Consumed, Journal, Place, Revoked, Troubled, now_us
+from scripts.chaosrun.journal import Assigned, Committed, Consumed, Journal, Logged, Place, Revoked, Troubled, now_us
 
 COMMIT_EVERY_S: Final = 0.5
 _METADATA: Final = b"CGMDv2:"
+# What librdkafka logs when it ends its own session, for no heartbeat was answered for so long.
+_SESSION_ENDED: Final = "SESSTMOUT"
 
 
 def _identity(consumer: Any) -> tuple[str, int]:
@@ -30,6 +33,18 @@ def _places(partitions: list[TopicPartition]) -> list[Place]:
     return [(entry.topic, entry.partition) for entry in partitions]
 
 
+class _Log(logging.Handler):
+    """Writes down that the member ended its session."""
+
+    def __init__(self, name: str, journal: Journal) -> None:
+        super().__init__()
+        self._name, self._journal = name, journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _SESSION_ENDED in record.getMessage():
+            self._journal.add(Logged(at_us=now_us(), client=self._name, text=record.getMessage()))
+
+
 class Member:
     """One consumer of the group, driven by one thread."""
 
@@ -41,7 +56,12 @@ class Member:
         self._positions: dict[Place, int] = {}
         self._uncommitted: set[Place] = set()
         self._commit_at = 0.0
-        self._consumer = Consumer(self._settings())
+        self._consumer = Consumer(self._settings(), logger=self._logger())
+
+    def _logger(self) -> logging.Logger:
+        logger = logging.getLogger(self._name)
+        logger.addHandler(_Log(self._name, self._journal))
+        return logger
 
     def _settings(self) -> dict[str, Any]:
         settings = {
@@ -153,6 +173,7 @@ class Member:
 def main() -> None:
     """Run the members until stdin ends."""
     job, end = Job.of_this_process(), stopped()
+    logging.basicConfig()
     with Journal(job.journal_path) as journal:
         members = [Member(job, name, journal) for name in job.names]
         threads = [threading.Thread(target=member.run, args=(end,)) for member in members]

@@ -42,16 +42,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`keeps`: the groups that may neither rebalance nor lose a member while it acts.
-
-    `rejoin`: those of them that may rebalance, for their clients ask for it, but may not lose a member.
-    """
+    """`keeps`: the groups that may neither rebalance nor lose a member while it acts, unless their clients say so."""
 
     name: str
     topology: Topology
     act: Callable[[Scene], Outcome]
     keeps: Callable[[Load], list[str]]
-    rejoin: tuple[str, ...] = ()
 
 
 def _every_group(load: Load) -> list[str]:
@@ -280,8 +276,7 @@ FAULTS: Final = (
     Fault(name="freeze", topology="single", act=freeze_redis, keeps=_every_group),
     Fault(name="outage", topology="single", act=outlast_sessions, keeps=_every_group),
     Fault(name="both", topology="single", act=freeze_and_kill, keeps=_every_group),
-    # The Java client forgets its topics when it reaches nobody (KIP-899), and its leader then sees that they changed.
-    Fault(name="blackout", topology="single", act=black_out, keeps=_every_group, rejoin=("java",)),
+    Fault(name="blackout", topology="single", act=black_out, keeps=_every_group),
     Fault(name="redis", topology="single", act=kill_redis, keeps=_every_group),
     Fault(
         name="silent", topology="single", act=die_silently,

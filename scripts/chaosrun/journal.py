@@ -86,6 +86,15 @@ class Troubled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """What a client's library logs when it may join its group again of its own accord."""
+
+    at_us: int
+    client: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transacted:
     """A transaction whose end the broker acknowledged. Of one that nothing is written down of the end is not known."""
 
@@ -95,9 +104,10 @@ class Transacted:
     is_commit: bool
 
 
-Event = Assigned | Revoked | Consumed | Committed | Acknowledged | Transacted | Troubled
+Event = Assigned | Revoked | Consumed | Committed | Acknowledged | Logged | Transacted | Troubled
 _KINDS: Final = {
-    kind.__name__.lower(): kind for kind in (Assigned, Revoked, Consumed, Committed, Acknowledged, Transacted, Troubled)
+    kind.__name__.lower(): kind
+    for kind in (Assigned, Revoked, Consumed, Committed, Acknowledged, Logged, Transacted, Troubled)
 }
 
 

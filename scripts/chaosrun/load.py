@@ -32,9 +32,9 @@ class Group:
     """A group of four members, in so many processes. Its session timeout is that of the load times `sessions`.
 
     `protocols`: of its processes, in turn; by the consumer protocol (KIP-848) its members ask for the `assignor`.
-    `keeps_id`: its clients go on as who they were when no heartbeat was answered for long. librdkafka ends its session
-    by itself then, and joins as a new member; a static one may even find itself fenced by what it sent before, for
-    good. So static ones have sessions that outlast every outage here, on a busy machine too.
+    librdkafka ends its session by itself when no heartbeat was answered for long, and joins as a new member; a static
+    one may even find itself fenced by what it sent before, for good. So static ones have sessions that outlast every
+    outage here, on a busy machine too.
     """
 
     name: str
@@ -45,7 +45,6 @@ class Group:
     processes: int = 1
     is_static: bool = False
     sessions: int = 1
-    keeps_id: bool = True
 
     def names(self, process: int) -> list[str]:
         """Client ids of the members in one of the processes."""
@@ -59,19 +58,16 @@ class Group:
 
 MEMBERS: Final = 4
 GROUPS: Final = (
-    Group(name="eager", client="confluent", strategy="range", processes=2, keeps_id=False),
-    Group(name="cooperative", client="confluent", strategy="cooperative-sticky", keeps_id=False),
+    Group(name="eager", client="confluent", strategy="range", processes=2),
+    Group(name="cooperative", client="confluent", strategy="cooperative-sticky"),
     Group(name="static", client="confluent", strategy="roundrobin", is_static=True, sessions=10),
     Group(name="aio", client="aiokafka", strategy="roundrobin"),
     Group(name="java", client="java", strategy="cooperative-sticky"),
     Group(name="uniform", client="confluent", protocols=("consumer",), processes=2),
     Group(name="range", client="confluent", protocols=("consumer",), assignor="range", is_static=True, sessions=10),
     Group(name="java-uniform", client="java", protocols=("consumer",)),
-    Group(
-        name="mixed", client="confluent", strategy="range", protocols=("classic", "consumer"),
-        processes=4, keeps_id=False,
-    ),
-)  # fmt: skip
+    Group(name="mixed", client="confluent", strategy="range", protocols=("classic", "consumer"), processes=4),
+)
 
 
 class LoadError(RuntimeError):

@@ -21,10 +21,9 @@ from tests.support.redis import Kind
 class Shown:
     """What one fault did and what was seen meanwhile. `violations`: claim -> what contradicts it.
 
-    `generations` counts those that the groups went through; `impatient` are groups some of whose members ended their
-    own session, for nothing was answered for so long, which is no broker's choice; `answered_s` is the time from the
-    end of the fault until every client was answered again, `silence_s` the longest time that the client `silent` was
-    not answered.
+    `generations` counts those that the groups went through; `rejoined` are groups some of whose members say that they
+    joined again of their own accord; `answered_s` is the time from the end of the fault until every client was answered
+    again, `silence_s` the longest time that the client `silent` was not answered.
     """
 
     fault: str
@@ -33,7 +32,7 @@ class Shown:
     deliveries: int
     commits: int
     generations: int
-    impatient: list[str]
+    rejoined: list[str]
     answered_s: float
     silence_s: float
     silent: str
@@ -70,14 +69,15 @@ def play(fault: Fault, scene: Scene) -> Shown:
     after, until = load.states(), now_us()
     violations = _judged(load, outcome)
     violations["history"] = checks.went_back(samples, load.forgiven)
-    impatient = _impatient(load, since, until)
-    kept = {name: before[name] for name in fault.keeps(load) if name not in impatient}
-    quiet = {name: was for name, was in kept.items() if name not in fault.rejoin}
+    during = [event for event in load.events if since <= event.at_us <= until]
+    ended, forgot = checks.ended_sessions(during), checks.forgot_topics(during)
+    kept = {name: before[name] for name in fault.keeps(load)}
+    patient = {name: was for name, was in kept.items() if ended.isdisjoint(load.members(name))}
+    most = {name: sum(forgot[client] for client in load.members(name)) for name in kept}
     # A static member that its client gave up comes back under another id, without a rebalance.
     dynamic = {name: was for name, was in kept.items() if not load.groups[name].is_static}
-    violations["groups"] += checks.rebalanced(quiet, after) + checks.replaced(dynamic, after)
+    violations["groups"] += checks.rebalanced(patient, after, most) + checks.replaced(dynamic, after, ended)
     silence_s, silent = checks.longest_silence(load.events, load.clients, since, until)
-    during = [event for event in load.events if since <= event.at_us <= until]
     return Shown(
         fault=fault.name,
         did=outcome.did,
@@ -85,7 +85,7 @@ def play(fault: Fault, scene: Scene) -> Shown:
         deliveries=sum(isinstance(event, Consumed) for event in during),
         commits=sum(len(event.offsets) for event in during if isinstance(event, Committed)),
         generations=sum(max(0, after[name].generation - was.generation) for name, was in before.items()),
-        impatient=impatient,
+        rejoined=[name for name in load.groups if not (ended | set(forgot)).isdisjoint(load.members(name))],
         answered_s=answered_s,
         silence_s=silence_s,
         silent=silent,
@@ -93,23 +93,10 @@ def play(fault: Fault, scene: Scene) -> Shown:
     )
 
 
-def _impatient(load: Load, since_us: int, until_us: int) -> list[str]:
-    """Groups of librdkafka's, one of whose members was not answered for a session, as it counts it.
-
-    It counts from the last heartbeat that was answered, which may lie a heartbeat before the last other answer.
-    """
-    return [
-        name
-        for name, group in load.groups.items()
-        if not group.keeps_id
-        and checks.longest_silence(load.events, load.members(name), since_us, until_us)[0] * 1000
-        >= load.session_timeout_ms * group.sessions - load.heartbeat_ms
-    ]
-
-
 def _judged(load: Load, outcome: Outcome) -> dict[str, list[str]]:
     missing = load.await_delivered()
     events = list(load.events)
+    consumer_groups = {name for name, group in load.groups.items() if "consumer" in group.protocols}
     return {
         "commits": [
             *checks.lost_commits(events, load.states(), load.forgiven),
@@ -117,7 +104,7 @@ def _judged(load: Load, outcome: Outcome) -> dict[str, list[str]]:
         ],
         "owners": [
             *checks.shared_partitions(events),
-            *([] if load.forgiven else checks.overlapping_owners(events)),
+            *([] if load.forgiven else checks.overlapping_owners(events, consumer_groups)),
         ],
         "delivery": [f"{group} has not seen {count} records" for group, count in missing.items()],
         "order": [*checks.disordered(events, load.forgiven), *([] if load.forgiven else checks.repeated(events))],

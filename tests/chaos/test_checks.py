@@ -16,6 +16,7 @@ from scripts.chaosrun.journal import (
     Event,
     Journal,
     Journals,
+    Logged,
     Place,
     Revoked,
     Troubled,
@@ -135,15 +136,30 @@ def test_two_clients_that_consume_one_partition_in_one_generation_share_it() -> 
     assert checks.shared_partitions([_consumed(1, "a", 0), _consumed(2, "b", 0, generation=2)]) == []
 
 
-def test_a_partition_read_by_one_who_has_not_given_it_up_has_two_owners() -> None:
-    events = [
-        _assigned(1, "a", 1, PLACE), _assigned(2000, "b", 2, PLACE), _consumed(5000, "a", 7),
-        _revoked(6000, "a", PLACE),
-    ]  # fmt: skip
-    assert checks.overlapping_owners(events) == ["g: b got ('t', 0) 3 ms before a read the last of it"]
+def test_a_partition_assigned_before_another_gave_it_up_has_two_owners() -> None:
+    events = [_assigned(1, "a", 1, PLACE), _assigned(2000, "b", 2, PLACE), _revoked(5000, "a", PLACE)]
+    assert checks.overlapping_owners(events) == ["g: b got ('t', 0) 3 ms before a gave it up"]
     assert checks.overlapping_owners(sorted(events, key=lambda event: isinstance(event, Assigned))) != []
-    assert len(checks.overlapping_owners(events[:3])) == 1
+
+
+def test_a_partition_consumed_by_one_who_has_not_given_it_up_has_two_owners() -> None:
+    events = [_assigned(1, "a", 1, PLACE), _assigned(2000, "b", 2, PLACE), _consumed(3000, "a", 7)]
+    assert len(checks.overlapping_owners(events)) == 1
     assert checks.overlapping_owners(events[:2]) == []
+
+
+def test_by_the_consumer_protocol_only_who_read_of_a_partition_owned_it() -> None:
+    events = [
+        _assigned(1, "a", 1, PLACE), _consumed(2, "a", 0), _assigned(2000, "b", 2, PLACE), _revoked(5000, "a", PLACE),
+        _consumed(6000, "b", 1, generation=2),
+    ]  # fmt: skip
+    assert checks.overlapping_owners(events, {GROUP}) == ["g: b got ('t', 0) 3 ms before a gave it up"]
+    without_a_s, without_b_s = ([event for event in events if event != events[at]] for at in (1, 4))
+    assert checks.overlapping_owners(without_a_s, {GROUP}) == []
+    assert checks.overlapping_owners(without_b_s, {GROUP}) == []
+    assert len(checks.overlapping_owners(without_a_s, {"another"})) == 1
+    reads_late = [*without_a_s, _consumed(4000, "a", 0)]
+    assert len(checks.overlapping_owners(reads_late, {GROUP})) == 1
 
 
 def test_who_lost_a_partition_did_not_know_when() -> None:
@@ -199,13 +215,56 @@ def test_a_client_with_a_fatal_error_gave_up_and_one_that_goes_on_did_not() -> N
 def test_a_group_with_another_generation_rebalanced() -> None:
     before, after = {GROUP: _state(generation=3)}, {GROUP: _state(generation=5)}
     assert checks.rebalanced(before, after) == ["g went from generation 3 to 5"]
-    assert checks.rebalanced(before, after, most=2) == []
-    assert checks.rebalanced(after, before, most=2) == ["g went from generation 5 to 3"]
+    assert checks.rebalanced(before, after, {GROUP: 2}) == []
+    assert len(checks.rebalanced(before, after, {GROUP: 1, "another": 2})) == 1
+    assert checks.rebalanced(after, before, {GROUP: 2}) == ["g went from generation 5 to 3"]
 
 
 def test_a_member_that_is_another_one_now_was_replaced() -> None:
     before, after = {GROUP: _state(members=["a-id", "b-id"])}, {GROUP: _state(members=["a-id", "c-id"])}
     assert checks.replaced(before, after) == ["g lost b-id"]
+    assert checks.replaced(before, after, {"b-id"}) == []
+    assert len(checks.replaced(before, after, {"a-id"})) == 1
+
+
+def test_clients_of_librdkafka_say_that_they_ended_their_session() -> None:
+    ended = Logged(
+        at_us=1, client="a",
+        text="SESSTMOUT [a#consumer-1] [thrd:main]: Consumer group session timed out (in join-state steady) after "
+        "10204 ms without a successful response from the group coordinator (broker 5, last error was Local: Broker "
+        "transport failure): revoking assignment and rejoining group",
+    )  # fmt: skip
+    assert checks.ended_sessions([*GOOD_RUN, ended, _rejoined(2, "b", "orders=[]")]) == {"a"}
+
+
+UNREACHABLE = "Rebootstrapping with [/127.0.0.1:13540]"
+
+
+def _rejoined(at_us: int, client: str, partitions: str) -> Event:
+    return Logged(
+        at_us=at_us, client=client,
+        text="Request joining group due to: cached metadata has changed from (version2: {orders=[NO_RACKS, NO_RACKS]}) "
+        f"at the beginning of the rebalance to (version34: {{{partitions}}})",
+    )  # fmt: skip
+
+
+def test_a_java_client_that_reached_no_broker_forgets_its_topics_and_joins_again_once() -> None:
+    unreachable = [Logged(at_us=at, client="a", text=UNREACHABLE) for at in (1, 2)]
+    rejoined = _rejoined(3, "a", "payments=[], my.orders-1=[]")
+    assert checks.forgot_topics([rejoined, *unreachable]) == {"a": 1}
+    assert checks.forgot_topics([*unreachable, rejoined, _rejoined(4, "a", "orders=[]")]) == {"a": 1}
+
+
+@pytest.mark.parametrize("partitions", ["orders=[NO_RACKS]", "orders=[], payments=[NO_RACKS, NO_RACKS]"])
+def test_a_java_client_that_joins_again_for_other_partitions_was_told_of_them(partitions: str) -> None:
+    unreachable = Logged(at_us=1, client="a", text=UNREACHABLE)
+    assert checks.forgot_topics([unreachable, _rejoined(2, "a", partitions)]) == {}
+
+
+def test_a_java_client_that_reached_a_broker_was_told_by_it_that_there_are_no_topics() -> None:
+    unreachable = Logged(at_us=1, client="b", text=UNREACHABLE)
+    assert checks.forgot_topics([unreachable, _rejoined(2, "a", "orders=[]")]) == {}
+    assert checks.forgot_topics([replace(unreachable, client="a", at_us=3), _rejoined(2, "a", "orders=[]")]) == {}
 
 
 def test_clients_without_a_sign_of_life_are_unanswered() -> None:

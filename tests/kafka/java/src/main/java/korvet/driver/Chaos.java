@@ -17,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.logging.Handler;
 import java.util.logging.LogRecord;
@@ -76,13 +77,17 @@ public final class Chaos {
         }
     }
 
-    /** Writes down that a client forgets what it knew of topics (KIP-899), and that one joins again for they changed. */
+    /**
+     * Writes down that a client forgets what it knew of topics (KIP-899), and that one joins again for they changed.
+     * While it reaches no broker a client forgets a thousand times a second: the first time is enough.
+     */
     private static final class Log extends Handler {
         private static final Pattern TOLD = Pattern.compile(
-                "\\[Consumer clientId=([^,]+), .*?\\] (Rebootstrapping .*|.*: cached metadata has changed .*)",
+                "\\[Consumer clientId=([^,]+), .*?\\] ((Rebootstrapping ).*|.*: cached metadata has changed .*)",
                 Pattern.DOTALL);
 
         private final FileOutputStream journal;
+        private final Set<String> forgetful = ConcurrentHashMap.newKeySet();
 
         Log(FileOutputStream journal) {
             this.journal = journal;
@@ -91,8 +96,16 @@ public final class Chaos {
         @Override
         public void publish(LogRecord record) {
             Matcher told = TOLD.matcher(record.getMessage());
-            if (told.matches()) {
-                write(journal, event("logged", told.group(1)).put("text", told.group(2)));
+            if (!told.matches()) {
+                return;
+            }
+            String client = told.group(1);
+            boolean forgets = told.group(3) != null;
+            if (!forgets) {
+                forgetful.remove(client);
+            }
+            if (!forgets || forgetful.add(client)) {
+                write(journal, event("logged", client).put("text", told.group(2)));
             }
         }
 
