@@ -26,8 +26,32 @@ function consumer.upgrade_refusal(g, request)
   end
 end
 
--- What a classic member wants and owns: {names, rack, owned, is_reported}, owned by names; nil and why where that
--- cannot be read. Where a rebalance dropped its assignment, what it said that it owns is all that is known.
+-- Of what a member said that it owns, by names, what it was not assigned: it may still be about to give that up.
+function consumer.given_up(owned, assigned)
+  local has, rest = {}, {}
+  for _, named in ipairs(assigned) do
+    has[named[1]] = has[named[1]] or {}
+    for _, partition in ipairs(named[2]) do
+      has[named[1]][partition] = true
+    end
+  end
+  for _, named in ipairs(owned) do
+    local partitions = {}
+    for _, partition in ipairs(named[2]) do
+      if not (has[named[1]] and has[named[1]][partition]) then
+        partitions[#partitions + 1] = partition
+      end
+    end
+    if #partitions > 0 then
+      rest[#rest + 1] = { named[1], partitions }
+    end
+  end
+  return rest
+end
+
+-- What a classic member wants and owns: {names, rack, owned, gives_up, is_reported}, places by the names of topics;
+-- nil and why where that cannot be read. Where a rebalance dropped its assignment, what it said that it owns is all
+-- that is known.
 function consumer.brought(g, member)
   local metadata, assignment = group.metadata(g, member), group.assignment(g, member)
   local read = consumer.subscription(metadata ~= '' and metadata or member.protocols[2] or '')
@@ -41,7 +65,7 @@ function consumer.brought(g, member)
   local is_reported = assignment == '' and not group.is(g, 'Stable')
   return {
     names = consumer.names(read.topics, 1), rack = read.rack, owned = is_reported and read.owned or owned,
-    is_reported = is_reported,
+    gives_up = is_reported and {} or consumer.given_up(read.owned, owned), is_reported = is_reported,
   }
 end
 
@@ -57,16 +81,17 @@ function consumer.all_brought(g)
     for _, name in ipairs(brought.names) do
       names[#names + 1] = name
     end
-    for _, named in ipairs(brought.owned) do
-      names[#names + 1] = named[1]
+    for _, part in ipairs({ brought.owned, brought.gives_up }) do
+      for _, named in ipairs(part) do
+        names[#names + 1] = named[1]
+      end
     end
   end
   return all, consumer.names(names, 1)
 end
 
--- A classic member's record in the consumer group: it has what it owns, and that is its target.
-function consumer.upgraded(g, id, member, brought, topics)
-  local places = consumer.places_of(brought.owned, topics)
+-- Those of some places that nobody owns become a member's.
+function consumer.claim(g, id, places)
   for place in pairs(places) do
     if g.places[place] then
       places[place] = nil
@@ -74,7 +99,12 @@ function consumer.upgraded(g, id, member, brought, topics)
       g.places[place] = id
     end
   end
-  local owned = consumer.text(places)
+  return places
+end
+
+-- A classic member's record in the consumer group: it has what it owns, and that is its target.
+function consumer.upgraded(g, id, member, brought, topics)
+  local owned = consumer.text(consumer.claim(g, id, consumer.places_of(brought.owned, topics)))
   g.places['target:' .. id] = owned
   return consumer.with(consumer.new_member(), {
     session_timeout = member.session_timeout, rebalance_timeout = member.rebalance_timeout,
@@ -82,6 +112,17 @@ function consumer.upgraded(g, id, member, brought, topics)
     epoch = g.fields.generation, previous_epoch = g.fields.generation, names = brought.names, rack = brought.rack,
     owned = owned, classic = member.protocols,
   })
+end
+
+-- A cooperative member owns what it is about to give up until it joins without it.
+function consumer.keep_given_up(g, id, brought, topics)
+  local places = consumer.claim(g, id, consumer.places_of(brought.gives_up, topics))
+  if next(places) then
+    for place in pairs(consumer.places(brought.record.owned)) do
+      places[place] = true
+    end
+    brought.record = consumer.with(brought.record, { owned = consumer.text(places) })
+  end
 end
 
 -- The members' records; what is only reported comes last, so that it takes nobody what was assigned to it.
@@ -97,6 +138,7 @@ function consumer.upgrade_members(g, all, topics)
     end
   end
   for _, id in ipairs(ids) do
+    consumer.keep_given_up(g, id, all[id], topics)
     g.members[id], g.written[id] = all[id].record, true
   end
 end

@@ -122,6 +122,20 @@ def test_what_two_members_report_is_the_own_of_one(shared: SharedGroup) -> None:
         assert own == set(places_of(shared.member(member).owned))
 
 
+def test_what_a_cooperative_member_is_about_to_give_up_is_its_own_until_it_joins_without_it(
+    shared: SharedGroup,
+) -> None:
+    """It was assigned less than it had; Kafka counts what it was assigned alone, and gives the rest away at once."""
+    (one,) = shared.stable_classic({"foo": [0, 1, 2, 3, 4, 5]})
+    joined = shared.classic(one, shared.says(owned={"foo": [0, 1, 2, 3, 4, 5]}))
+    shared.lead(one, joined.generation, {one: assignment({"foo": [0, 2, 4]})})
+    upgrade(shared)
+    assert shared.owners() == dict.fromkeys(places(foo=[0, 1, 2, 3, 4, 5]), one)
+    assert shared.heartbeat(one, joined.generation) == REBALANCE_IN_PROGRESS
+    shared.classic(one, shared.says(owned={"foo": [0, 2, 4]}))
+    assert not set(places(foo=[1, 3, 5])) & set(shared.owners())
+
+
 def test_what_a_member_is_to_give_up_is_its_own_in_the_classic_group_and_after_it(shared: SharedGroup) -> None:
     (one,) = shared.stable_classic({"foo": [0, 1, 2, 3, 4, 5]})
     shared.enter("new")
