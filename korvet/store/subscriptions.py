@@ -13,10 +13,12 @@ from korvet.store.catalog import Catalog, Topic
 
 _PATTERN_BYTES: Final = 1 << 20
 _MOST_PATTERNS: Final = 1000
+_MOST_COMPILED: Final = 100
+"""Some take most of a megabyte."""
 _MOST_GONE: Final = 1000
 """Names that are kept although there is no such topic any more, beside as many as there are topics."""
 _patterns: Final[dict[str, Any]] = {}
-"""Regular expressions by their text, `_MOST_PATTERNS` at most: for all front-ends of a process, in all threads."""
+"""Regular expressions by their text, `_MOST_COMPILED` at most: for all front-ends of a process, in all threads."""
 _UNTRIED: Final[tuple[int, frozenset[str]]] = (0, frozenset())
 
 # RE2's words, and those of RE2J in Kafka's messages where they are others.
@@ -171,7 +173,7 @@ def _pattern(regex: str) -> Any:
     pattern = _patterns.get(regex)
     if pattern is None:
         pattern = _compiled(regex)
-        if len(_patterns) >= _MOST_PATTERNS:
+        if len(_patterns) >= _MOST_COMPILED:
             _patterns.clear()
         _patterns[regex] = pattern
     return pattern

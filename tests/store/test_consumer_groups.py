@@ -28,7 +28,7 @@ from korvet.store.consumer_waits import waits
 from korvet.store.group_sweep import sweep
 from korvet.store.groups import Groups
 from korvet.store.outages import Outages
-from korvet.store.subscriptions import Subscriptions, regex_problem
+from korvet.store.subscriptions import Subscriptions, is_compiled, regex_problem
 from tests.store.groups import new_group, open_groups
 from tests.store.logs import NAMESPACE, Front
 
@@ -371,6 +371,13 @@ async def test_names_are_matched_beside_the_loop(one: Front, groups: Groups, mon
     answer = await groups.consumers.heartbeat(request(group_id, "m", regex=f"{name}.*"))
     assert answer.assignment is not None and list(answer.assignment.values()) == [(0,)]
     assert len(threads) == 1 and threads[0] != threading.get_ident()
+
+
+def test_the_regexes_of_a_process_are_bounded() -> None:
+    regexes = [f"{uuid4()}.*" for _ in range(1000)]
+    assert [regex_problem(regex) for regex in regexes] == [None] * 1000
+    assert is_compiled(regexes[-1])
+    assert sum(map(is_compiled, regexes)) <= 100
 
 
 @pytest.mark.parametrize("regex", ["orders.*", "^a|b$", "(?i)A", "[[:alpha:]]+", "x{1000}"])
