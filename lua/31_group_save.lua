@@ -45,8 +45,13 @@ function group.save_sessions(g)
   group.in_batches('ZREM', g.keys[3], removed)
 end
 
+-- A hash that is rewritten has only the fields that a classic group may have.
 function group.save_fields(g)
   local changes = g.places
+  if g.is_rewritten then
+    redis.call('UNLINK', g.keys[1])
+    changes, g.changed = {}, g.fields
+  end
   for name in pairs(g.changed) do
     local new = g.fields[name]
     changes[name] = type(new) == 'number' and value.integer(new) or new or false

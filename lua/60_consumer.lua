@@ -31,6 +31,25 @@ consumer.GONE = -1
 consumer.HEAD = '>I4i4i4BB'
 consumer.HEAD_SIZE = 14
 
+-- Names as text and back. Members of a group mostly subscribe to the same topics, so the last ones are kept at hand.
+consumer.last = {}
+
+function consumer.packed_names(names)
+  local last = consumer.last
+  if names ~= last.names then
+    last.names, last.text = names, cmsgpack.pack(names)
+  end
+  return last.text
+end
+
+function consumer.unpacked_names(text)
+  local last = consumer.last
+  if text ~= last.text then
+    last.names, last.text = cmsgpack.unpack(text), text
+  end
+  return last.names
+end
+
 -- A member as its record. What need not be unpacked comes first: session timeout, epoch, the epoch before, state,
 -- whether it is classic.
 function consumer.packed(member)
@@ -40,7 +59,8 @@ function consumer.packed(member)
   )
   return head .. cmsgpack.pack({
     member.rebalance_timeout, member.instance_id, member.rack, member.client_id, member.client_host, member.assignor,
-    member.regex, member.names, member.owned, member.revoking, member.revoke_by, member.classic,
+    member.regex, consumer.packed_names(member.names), member.owned, member.revoking, member.revoke_by,
+    member.classic,
   })
 end
 
@@ -50,8 +70,8 @@ function consumer.unpacked(record)
   return {
     session_timeout = session_timeout, epoch = epoch, previous_epoch = previous_epoch, state = consumer.STATES[state],
     rebalance_timeout = rest[1], instance_id = rest[2], rack = rest[3], client_id = rest[4], client_host = rest[5],
-    assignor = rest[6], regex = rest[7], names = rest[8], owned = rest[9], revoking = rest[10], revoke_by = rest[11],
-    classic = rest[12],
+    assignor = rest[6], regex = rest[7], names = consumer.unpacked_names(rest[8]), owned = rest[9],
+    revoking = rest[10], revoke_by = rest[11], classic = rest[12],
   }
 end
 
@@ -89,18 +109,11 @@ function consumer.places(text)
   return places
 end
 
--- A set of places as a text.
-function consumer.text(places)
-  local topics, ids = {}, {}
-  for place in pairs(places) do
-    local colon = string.find(place, ':', 1, true)
-    local topic_id, partition = string.sub(place, 1, colon - 1), string.sub(place, colon + 1)
-    if not topics[topic_id] then
-      topics[topic_id] = {}
-      ids[#ids + 1] = topic_id
-    end
-    local partitions = topics[topic_id]
-    partitions[#partitions + 1] = tonumber(partition)
+-- Lists of partitions by their topics' ids as a text.
+function consumer.joined(topics)
+  local ids = {}
+  for topic_id in pairs(topics) do
+    ids[#ids + 1] = topic_id
   end
   table.sort(ids)
   for at, topic_id in ipairs(ids) do
@@ -108,6 +121,19 @@ function consumer.text(places)
     ids[at] = topic_id .. ':' .. table.concat(topics[topic_id], ',')
   end
   return table.concat(ids, ' ')
+end
+
+-- A set of places as a text.
+function consumer.text(places)
+  local topics = {}
+  for place in pairs(places) do
+    local colon = string.find(place, ':', 1, true)
+    local topic_id = string.sub(place, 1, colon - 1)
+    local partitions = topics[topic_id] or {}
+    partitions[#partitions + 1] = tonumber(string.sub(place, colon + 1))
+    topics[topic_id] = partitions
+  end
+  return consumer.joined(topics)
 end
 
 -- Whether a member has all of its target. Source: ModernGroupMember.isReconciledTo
@@ -185,10 +211,20 @@ function consumer.places_beyond(text, other)
   return consumer.places(table.concat(rest, ' '))
 end
 
+-- What a member owned is free.
+function consumer.disown(g, member)
+  for topic_id, partitions in string.gmatch(member.owned .. ' ' .. member.revoking, '(%x+):(%S+)') do
+    local prefix = topic_id .. ':'
+    for partition in string.gmatch(partitions, '%d+') do
+      g.places[prefix .. partition] = false
+    end
+  end
+end
+
 -- A member owns what is in its assignment and what it is yet to give up.
 function consumer.own(g, id, before, after)
   local old = before.owned .. ' ' .. before.revoking
-  local new = after and after.owned .. ' ' .. after.revoking or ''
+  local new = after.owned .. ' ' .. after.revoking
   local had, has = consumer.places_beyond(old, new), consumer.places_beyond(new, old)
   for place in pairs(had) do
     if not has[place] then
@@ -210,7 +246,7 @@ end
 function consumer.remove(g, id)
   local member = group.member(g, id)
   consumer.count(g, member, -1)
-  consumer.own(g, id, member)
+  consumer.disown(g, member)
   g.places['target:' .. id] = false
   g.places['settled:' .. id] = false
   if member.instance_id ~= '' then

@@ -53,7 +53,7 @@ function consumer.note_join(g, id, request, read)
   local after = consumer.with(before, {
     session_timeout = request.session_timeout, rebalance_timeout = request.rebalance_timeout,
     client_id = request.client_id, client_host = request.client_host, regex = '',
-    names = consumer.names(read.topics, 1), classic = request.protocols,
+    names = read.topics, classic = request.protocols,
   })
   after.rack = read.rack ~= '' and read.rack or after.rack
   if request.instance_id ~= '' then

@@ -10,7 +10,7 @@ function consumer.int_at(data, at)
   return group.number_at(data, at, '>i4', 4)
 end
 
--- A text with its length before it, '' where it is null.
+-- A text with its length before it; '' where it is null, for which Kafka takes any negative length.
 function consumer.text_at(data, at, format, size)
   local length, from = group.number_at(data, at, format, size)
   if not length or #data < from + length - 1 then
@@ -28,40 +28,34 @@ function consumer.bytes_at(data, at)
   return consumer.text_at(data, at, '>i4', 4)
 end
 
--- A list, each element of which one of these functions reads.
-function consumer.list_at(data, at, element_at)
-  local list, count, from = {}, group.count_at(data, at)
-  for place = 1, count or 0 do
-    list[place], from = element_at(data, from)
-    if not from then
-      return nil
-    end
-  end
-  return count and list, from
-end
-
+-- Names in order, each once.
 function consumer.names_at(data, at)
-  return consumer.list_at(data, at, group.name_at)
+  local names, from = group.names_at(data, at)
+  return names and consumer.names(names, 1), from
 end
 
--- A topic and its partitions: {name, partitions}.
-function consumer.named_at(data, at)
-  local name, from = group.name_at(data, at)
-  local partitions
-  if name then
-    partitions, from = consumer.list_at(data, from, consumer.int_at)
+-- What a function reads. Where memory, a table, has the same bytes from the last time, they are not read again: members
+-- of a group mostly want the same topics, and own what they were assigned.
+function consumer.remembered(memory, element_at, data, at)
+  local size = #(memory.bytes or '')
+  if size > 0 and string.sub(data, at, at + size - 1) == memory.bytes then
+    return memory.read, at + size
   end
-  return partitions and { name, partitions }, partitions and from
+  local read, from = element_at(data, at)
+  if from then
+    memory.bytes, memory.read = string.sub(data, at, from - 1), read
+  end
+  return read, from
 end
 
--- Topics and their partitions: [{name, partitions}, ...].
-function consumer.all_named_at(data, at)
-  return consumer.list_at(data, at, consumer.named_at)
+-- What is remembered of subscriptions and assignments while those of many members are read.
+function consumer.memories()
+  return { topics = {}, owned = {} }
 end
 
 -- The fields of a subscription, each with the version that brought it.
 consumer.SUBSCRIPTION = {
-  { 'topics', 0, consumer.names_at }, { 'data', 0, consumer.bytes_at }, { 'owned', 1, consumer.all_named_at },
+  { 'topics', 0, consumer.names_at }, { 'data', 0, consumer.bytes_at }, { 'owned', 1, group.all_named_at },
   { 'generation', 2, consumer.int_at }, { 'rack', 3, consumer.string_at },
 }
 
@@ -71,8 +65,8 @@ function consumer.version(metadata)
 end
 
 -- What a member wants to read and, where its version tells, what it owns and its rack: {version, topics, owned, rack}
--- with owned as [{name, partitions}, ...]; nil where the metadata is malformed.
-function consumer.subscription(metadata)
+-- with topics in order, each once, and owned as [{name, partitions}, ...]; nil where the metadata is malformed.
+function consumer.subscription(metadata, memories)
   local version, at = group.number_at(metadata, 1, '>h', 2)
   if not version or version < 0 then
     return nil
@@ -80,7 +74,12 @@ function consumer.subscription(metadata)
   local read = { version = math.min(version, consumer.EMBEDDED), owned = {}, rack = '' }
   for _, field in ipairs(consumer.SUBSCRIPTION) do
     if read.version >= field[2] then
-      read[field[1]], at = field[3](metadata, at)
+      local memory = memories and memories[field[1]]
+      if memory then
+        read[field[1]], at = consumer.remembered(memory, field[3], metadata, at)
+      else
+        read[field[1]], at = field[3](metadata, at)
+      end
       if not at then
         return nil
       end
@@ -91,27 +90,34 @@ end
 
 -- What a leader assigned to a member, as [{name, partitions}, ...], and whether an assignor of the client's own added
 -- data to it; nil where it is malformed.
-function consumer.assigned(assignment)
+function consumer.assigned(assignment, memories)
   if assignment == '' then
     return {}, false
   end
-  local named, at = consumer.all_named_at(assignment, 3)
-  local data = named and consumer.bytes_at(assignment, at)
-  if not data then
-    return nil
+  local version, at = group.number_at(assignment, 1, '>h', 2)
+  local named, data
+  if version and version >= 0 then
+    named, at = consumer.remembered(memories and memories.owned or {}, group.all_named_at, assignment, at)
+    data = named and consumer.bytes_at(assignment, at)
   end
-  return named, data ~= ''
+  return data and named, data ~= ''
+end
+
+-- An array of numbers as bytes.
+function consumer.packed_ints(list)
+  local parts = { struct.pack('>i4', #list) }
+  for first = 1, #list, group.INTS do
+    local last = math.min(first + group.INTS - 1, #list)
+    parts[#parts + 1] = struct.pack('>' .. string.rep('i4', last - first + 1), unpack(list, first, last))
+  end
+  return table.concat(parts)
 end
 
 -- The bytes of an assignment of [{name, partitions}, ...]. Source: ConsumerProtocol.serializeAssignment
 function consumer.encoded(named, version)
   local parts = { struct.pack('>hi4', version, #named) }
   for _, one in ipairs(named) do
-    local name, partitions = one[1], one[2]
-    parts[#parts + 1] = struct.pack('>h', #name) .. name .. struct.pack('>i4', #partitions)
-    for _, partition in ipairs(partitions) do
-      parts[#parts + 1] = struct.pack('>i4', partition)
-    end
+    parts[#parts + 1] = struct.pack('>h', #one[1]) .. one[1] .. consumer.packed_ints(one[2])
   end
   return table.concat(parts) .. struct.pack('>i4', -1)
 end

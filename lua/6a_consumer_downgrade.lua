@@ -27,13 +27,13 @@ function consumer.downgrade_members(g, ids)
   local names, longest, shortest = consumer.topic_names(g), 0, math.huge
   for _, id in ipairs(ids) do
     local member = g.members[id]
-    consumer.own(g, id, member)
-    g.places['target:' .. id] = false
     longest = math.max(longest, member.rebalance_timeout)
     shortest = math.min(shortest, member.session_timeout)
     g.members[id], g.written[id] = consumer.downgraded(g, member, names), true
     group.renew(g, id, member.session_timeout)
   end
+  -- Places and targets are all gone, which are most of the hash.
+  g.is_rewritten = true
   group.set(g, 'rebalance_timeout', longest)
   group.set(g, 'session_timeout', shortest)
 end
