@@ -307,7 +307,7 @@ function group.await(keys, args)
   local g = group.open(keys)
   group.advance(g, args[1])
   if group.is_consumer(g) then
-    return group.consumer.await(g, args)
+    return group.consumer.awaited(g, args, 2, true)
   end
   local refusals, answers = {}, {}
   for at = 2, #args - 1, 2 do

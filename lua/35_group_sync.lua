@@ -111,7 +111,7 @@ function group.await_sync(keys, args)
   local g = group.open(keys)
   group.advance(g, args[1])
   if group.is_consumer(g) then
-    return group.consumer.await_sync(g, args)
+    return group.consumer.awaited(g, args, 3, false)
   end
   local refusals, answers = {}, {}
   for at = 3, #args - 1, 2 do

@@ -136,24 +136,15 @@ function consumer.join(g, request)
   return reply
 end
 
--- Whoever waited for a classic group's rebalance is to join this one.
+-- Whoever waited for a classic group's rebalance, with a join or a sync, is to join this one. The members are named
+-- from an argument on; joins are answered with the member's id, where it is one.
 -- Source: GroupMetadataManager.convertToConsumerGroup
-function consumer.await(g, args)
+function consumer.awaited(g, args, first, is_join)
   local answers = {}
-  for at = 2, #args - 1, 2 do
+  for at = first, #args - 1, 2 do
     local refusal = group.refusal(g, args[at], args[at + 1])
-    answers[#answers + 1] = {
-      refusal or code.REBALANCE_IN_PROGRESS, refusal == code.UNKNOWN_MEMBER_ID and '' or args[at],
-    }
-  end
-  consumer.save(g)
-  return answers
-end
-
-function consumer.await_sync(g, args)
-  local answers = {}
-  for at = 3, #args - 1, 2 do
-    answers[#answers + 1] = { group.refusal(g, args[at], args[at + 1]) or code.REBALANCE_IN_PROGRESS }
+    local id = refusal == code.UNKNOWN_MEMBER_ID and '' or args[at]
+    answers[#answers + 1] = { refusal or code.REBALANCE_IN_PROGRESS, is_join and id or nil }
   end
   consumer.save(g)
   return answers
