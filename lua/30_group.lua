@@ -44,7 +44,7 @@ local group = {
     sync = { 'outages member_id instance_id generation names_protocol protocol_type protocol '
       .. '[member_id assignment ...]' },
     await_sync = { 'outages generation member_id instance_id [member_id instance_id ...]' },
-    heartbeat = { 'outages member_id instance_id generation' },
+    heartbeat = { 'outages member_id instance_id generation [catalog_version]' },
     leave = { 'outages member_id instance_id [member_id instance_id ...]' },
     commit = { 'outages id locator member_id instance_id generation version retention '
       .. '[topic:partition position ...]' },

@@ -27,11 +27,13 @@ end
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
 -- ARGV[1] outages: `served_until from-to ...` or '', read where something is due
 -- ARGV[2] member_id   ARGV[3] instance_id or ''   ARGV[4] generation
--- Returns code
--- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS
+-- ARGV[5] catalog_version (optional), of the front-end's catalog
+-- Returns code; RETRY where the target of the group, which speaks the consumer protocol, is of another catalog: bring
+-- it up to date and call again
+-- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, RETRY
 -- Source: GroupMetadataManager.classicGroupHeartbeatToClassicGroup
 function group.heartbeat(keys, args)
-  group.expect(keys, args, 'heartbeat', 4)
+  group.expect(keys, args, 'heartbeat', 4, 1)
   local id, instance_id = args[2], args[3]
   local state = group.beat(keys, id, instance_id, args[4])
   if not state then

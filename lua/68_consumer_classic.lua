@@ -217,6 +217,9 @@ function consumer.heartbeat(g, args)
     if consumer.is_to_join(g, id, member) then
       consumer.expect_join(g, id)
       outcome = code.REBALANCE_IN_PROGRESS
+    elseif args[5] and args[5] ~= g.fields.catalog_version then
+      -- Kafka waits until a member joins, which may be never where all are classic ones.
+      outcome = code.RETRY
     end
   end
   consumer.save(g)

@@ -98,12 +98,11 @@ class ConsumerGroups:
             reply = await self._consume(request, member_id, topics, answers_anyway=call >= _PATIENT_CALLS)
             if reply[0] != 0 or reply[2] == _READY:
                 return _heartbeaten(reply, request.group_id)
-            known = self._catalog.topics_digest
-            await self._catalog.refresh()
             if reply[2] == _TOPICS:
+                await self._catalog.refresh()
                 topics = self._subscriptions.lines_of(reply[3:])
-            elif known == self._catalog.topics_digest:
-                await self.bring_up_to_date(request.group_id)
+            else:
+                await self.follow_catalog(request.group_id)
         raise StoreUnavailable("the group changes again and again", outcome_unknown=True)
 
     def _consume(
@@ -147,6 +146,16 @@ class ConsumerGroups:
         return code
 
     # ------------------------------------------------------------------ targets
+
+    async def follow_catalog(self, group_id: str) -> None:
+        """Have the catalog read and, where this changed nothing, a target made of it; the caller asks again.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        known = self._catalog.topics_digest
+        await self._catalog.refresh()
+        if known == self._catalog.topics_digest:
+            await self.bring_up_to_date(group_id)
 
     async def bring_up_to_date(self, group_id: str) -> None:
         """Have a target made for what the group is now; one at a time, for all who ask meanwhile.

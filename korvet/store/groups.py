@@ -20,6 +20,7 @@ from korvet.store import group_replies as replies
 from korvet.store.catalog import Catalog
 from korvet.store.client import Purpose, Store
 from korvet.store.consumer_groups import ConsumerGroups
+from korvet.store.contract import RETRY
 from korvet.store.group_calls import GroupCalls
 from korvet.store.group_rooms import Member, Rooms, is_parked
 from korvet.store.group_types import (
@@ -49,8 +50,8 @@ _NO_EXPIRY: Final = -1
 _JOIN_STATUS: Final = 2
 _SYNC_STATUS: Final = 1
 """Where a reply of group_join or group_sync has its status; behind it is the time to wait."""
-_JOINS: Final = 5
-"""Calls of one join to a group of both protocols, whose target may change again and again."""
+_CALLS: Final = 5
+"""Calls of one join or heartbeat to a group of both protocols, whose target may change again and again."""
 _ANY_ROUND: Final = -1
 """A parked join is answered by whatever generation comes."""
 _PATIENCE_S: Final = 35.0
@@ -113,7 +114,7 @@ class Groups:
         """Join, and wait while the group gathers. Ends with COORDINATOR_NOT_AVAILABLE at drain."""
         group_id = request.group_id
         new_member_id = f"{request.instance_id or request.client_id}-{uuid4()}" if not request.member_id else ""
-        for _ in range(_JOINS):
+        for _ in range(_CALLS):
             join = partial(self._join, request, new_member_id)
             reply = await self._index.making(group_id, join)
             if not _needs_target(reply):
@@ -185,8 +186,17 @@ class Groups:
         return replies.synced(reply)
 
     async def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
-        """The code of a heartbeat."""
-        code: int = await self._calls.call("korvet_group_heartbeat", group_id, member_id, instance_id or "", generation)
+        """The code of a heartbeat.
+
+        Classic members may be alone in a group of the consumer protocol, so they have its target follow the catalog.
+        """
+        call = partial(self._calls.call, "korvet_group_heartbeat", group_id, member_id, instance_id or "", generation)
+        for _ in range(_CALLS):
+            code: int = await call(self._catalog.topics_digest)
+            if code != RETRY:
+                return code
+            await self.consumers.follow_catalog(group_id)
+        code = await call()
         return code
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> Sequence[int]:
@@ -203,7 +213,7 @@ class Groups:
         head = (request.member_id, request.instance_id or "", request.generation, request.version, self._retention_ms)
 
         def commit(id: str, locator: str) -> Awaitable[Any]:
-            return self._calls.timely(keys, "korvet_group_commit", id, locator, *head, *flat)
+            return self._calls.attended(keys, "korvet_group_commit", id, locator, *head, *flat)
 
         code: int = await self._index.making(request.group_id, commit)
         if code == 0:
@@ -228,7 +238,7 @@ class Groups:
         transaction = (producer_id, producer_epoch, ordinal, transactional_id)
 
         def hold(id: str, locator: str) -> Awaitable[Any]:
-            return self._calls.timely(keys, "korvet_group_txn_commit", id, locator, *head, *transaction, *flat)
+            return self._calls.attended(keys, "korvet_group_txn_commit", id, locator, *head, *transaction, *flat)
 
         code: int = await self._index.making(request.group_id, hold)
         return code

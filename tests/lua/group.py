@@ -238,8 +238,9 @@ class Group:
     def _synced(self, reply: Any) -> Synced:
         return Synced(*[plain(value) for value in reply[:5]], *reply[5:])
 
-    def heartbeat(self, member: str, generation: int, instance: str = "") -> int:
-        return int(self.call("heartbeat", member, instance, generation))
+    def heartbeat(self, member: str, generation: int, instance: str = "", catalog: Sequence[int] = ()) -> int:
+        """``catalog`` is the version of a front-end's, where it tells one."""
+        return int(self.call("heartbeat", member, instance, generation, *catalog))
 
     def leave(self, *members: tuple[str, str]) -> list[int]:
         return list(self.call("leave", *(part for member in members for part in member)))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from tests.lua.consumer import of
+from tests.lua.consumer import RETRY, of
 from tests.lua.group import INCONSISTENT_GROUP_PROTOCOL, LATE, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from tests.lua.mixed import NEWEST, MixedGroup, assignment, subscription
 
@@ -58,6 +58,31 @@ def test_member_that_does_not_sync_in_time_is_taken_out(mixed: MixedGroup) -> No
         assert mixed.heartbeat(answer.member, answer.generation) == NONE
         mixed.pass_time(2)
     assert mixed.heartbeat(answer.member, answer.generation) == UNKNOWN_MEMBER_ID
+
+
+def test_heartbeat_of_a_classic_member_notices_another_catalog(mixed: MixedGroup) -> None:
+    """The others may all be classic ones, in a group that may not become classic again."""
+    mixed.policy = "upgrade"
+    mixed.enter(FIRST)
+    member = joined(mixed)
+    mixed.consume(FIRST, -1)
+    assert (mixed.kind, mixed.classic(member).generation) == ("consumer", 3)
+    mixed.synced(member, 3)
+    assert mixed.heartbeat(member, 3, catalog=[1]) == NONE
+    mixed.topics["foo"] = (mixed.topics["foo"][0], 7)
+    assert mixed.heartbeat(member, 3) == NONE
+    assert mixed.heartbeat(member, 3, catalog=[2]) == RETRY
+    mixed.catalog_version = 2
+    mixed.retarget()
+    assert mixed.heartbeat(member, 3, catalog=[2]) == REBALANCE_IN_PROGRESS
+
+
+def test_heartbeat_of_a_classic_member_goes_on_where_its_topics_did_not_change(mixed: MixedGroup) -> None:
+    member = joined(mixed)
+    mixed.catalog_version = 2
+    assert mixed.heartbeat(member, 2, catalog=[2]) == RETRY
+    mixed.retarget()
+    assert mixed.heartbeat(member, 2, catalog=[2]) == NONE
 
 
 def test_member_that_synced_stays(mixed: MixedGroup) -> None:

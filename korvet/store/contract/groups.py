@@ -86,8 +86,9 @@ GROUP_FUNCTIONS = (
         name="korvet_group_heartbeat",
         description="show that a member lives",
         keys=GROUP_KEYS,
-        args=("outages", "member_id", "instance_id", "generation"),
-        reply="code",
+        args=("outages", "member_id", "instance_id", "generation", "catalog_version?"),
+        reply="code; RETRY where the target of the group, which speaks the consumer protocol, is of another catalog: "
+        "bring it up to date and call again",
         allow_oom=True,
     ),
     Function(
