@@ -6,6 +6,8 @@ from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Any, Final
 
+from anyio.lowlevel import checkpoint
+
 from korvet.errors import StoreUnavailable
 from korvet.store.client import Purpose, Store
 from korvet.store.contract import LATE
@@ -15,6 +17,8 @@ from korvet.store.outages import Outages
 
 _KEYS_KEPT: Final = 10_000
 _LATE_CALLS: Final = 5
+_TURNS: Final = 3
+"""Of the loop, until it has read what was there, found the connection closed behind it, and cancelled its requests."""
 
 Keys = GroupKeys | TransactionGroupKeys
 
@@ -40,6 +44,16 @@ class GroupCalls:
     def beat(self, group_id: str, *args: str | int) -> Awaitable[Any]:
         """Call korvet_group_beat, which is good for nothing that an outage matters to."""
         return self._store.fcall(Purpose.COORDINATE, "korvet_group_beat", self.keys(group_id), *args)
+
+    async def attended(self, keys: Keys, function: str, *args: str | int | bytes) -> Any:
+        """As `timely`, for what nobody sends who does not wait for the answer.
+
+        Where this front-end hung for less time than makes a call late, its client may have left, and asked another one,
+        before this one has read what it was asked: then this is cancelled before the call is made.
+        """
+        for _ in range(_TURNS):
+            await checkpoint()
+        return await self.timely(keys, function, *args)
 
     async def timely(self, keys: Keys, function: str, *args: str | int | bytes) -> Any:
         """A call that does nothing where it waited while Redis or this front-end stood still.

@@ -238,7 +238,7 @@ class Groups:
         transaction = (producer_id, producer_epoch, ordinal, transactional_id)
 
         def hold(id: str, locator: str) -> Awaitable[Any]:
-            return self._calls.attended(keys, "korvet_group_txn_commit", id, locator, *head, *transaction, *flat)
+            return self._calls.timely(keys, "korvet_group_txn_commit", id, locator, *head, *transaction, *flat)
 
         code: int = await self._index.making(request.group_id, hold)
         return code

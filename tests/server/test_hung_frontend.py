@@ -1,0 +1,64 @@
+"""A front-end that hangs for less time than makes a call late: its client leaves, and goes on at another one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.data import connected
+from tests.api.groups import commit, committed
+from tests.api.raw import created, unique
+from tests.kafka.waiting import poll_until
+from tests.support.broker import KorvetServer
+from tests.support.redis import Server
+
+Pair = tuple[KorvetServer, KorvetServer]
+
+
+@pytest.fixture(scope="module")
+def pair(valkey_server: Server) -> Iterator[Pair]:
+    """Two front-ends of a namespace."""
+    namespace = unique("hung")
+
+    with ExitStack() as stack:
+
+        def started() -> KorvetServer:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+            front_end = KorvetServer(directory, redis_url=valkey_server.url, namespace=namespace)
+            stack.callback(front_end.kill)
+            return front_end.start()
+
+        yield started(), started()
+
+
+@contextmanager
+def asked_and_left(front_end: KorvetServer, api: str, version: int, **fields: Any) -> Iterator[None]:
+    """A front-end hangs during the block; who asked it this has left by then."""
+    with connected(front_end.port) as connection:
+        connection.ask("api_versions", 0)
+        os.kill(front_end.pid, signal.SIGSTOP)
+        connection.send(api, version, **fields)
+    try:
+        yield
+    finally:
+        os.kill(front_end.pid, signal.SIGCONT)
+
+
+def test_commit_of_a_client_that_left_does_not_take_back_what_it_committed_elsewhere(pair: Pair) -> None:
+    hangs, other = pair
+    topic, group = created(other.port), unique("g")
+    poll_until(lambda: commit(hangs.port, group, topic, 1) == ["NONE"], "the topic is known")
+    rows = [{"partition_index": 0, "committed_offset": 2, "committed_metadata": ""}]
+    fields = {"group_id": group, "member_id": "", "generation_id_or_member_epoch": -1}
+    with asked_and_left(hangs, "offset_commit", 9, **fields, topics=[{"name": topic, "partitions": rows}]):
+        assert commit(other.port, group, topic, 2) == ["NONE"]
+        assert commit(other.port, group, topic, 3) == ["NONE"]
+    assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # What it had been asked before is done.
+    assert committed(other.port, group, topic, 0) == [3]
