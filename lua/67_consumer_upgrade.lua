@@ -29,6 +29,9 @@ end
 -- Of what a member said that it owns, by names, what it was not assigned: it may still be about to give that up.
 function consumer.given_up(owned, assigned)
   local has, rest = {}, {}
+  if owned == assigned or #owned == 0 then
+    return rest
+  end
   for _, named in ipairs(assigned) do
     has[named[1]] = has[named[1]] or {}
     for _, partition in ipairs(named[2]) do
@@ -52,10 +55,10 @@ end
 -- What a classic member wants and owns: {names, rack, owned, gives_up, is_reported}, places by the names of topics;
 -- nil and why where that cannot be read. Where a rebalance dropped its assignment, what it said that it owns is all
 -- that is known.
-function consumer.brought(g, member)
+function consumer.brought(g, member, memories)
   local metadata, assignment = group.metadata(g, member), group.assignment(g, member)
-  local read = consumer.subscription(metadata ~= '' and metadata or member.protocols[2] or '')
-  local owned, has_data = consumer.assigned(assignment)
+  local owned, has_data = consumer.assigned(assignment, memories)
+  local read = consumer.subscription(metadata ~= '' and metadata or member.protocols[2] or '', memories)
   if not read or not owned then
     return nil, 'the embedded consumer protocol is malformed.'
   elseif has_data then
@@ -64,64 +67,102 @@ function consumer.brought(g, member)
   end
   local is_reported = assignment == '' and not group.is(g, 'Stable')
   return {
-    names = consumer.names(read.topics, 1), rack = read.rack, owned = is_reported and read.owned or owned,
+    names = read.topics, rack = read.rack, owned = is_reported and read.owned or owned,
     gives_up = is_reported and {} or consumer.given_up(read.owned, owned), is_reported = is_reported,
   }
 end
 
--- What all members bring, by their ids, and the names of all topics in it; nil and why where one cannot be read.
+-- What all members bring, by their ids, and the names in it as two sets: of the topics that they subscribe to, and of
+-- those that they only own; nil and why where one cannot be read.
 function consumer.all_brought(g)
-  local all, names = {}, {}
+  local all, wanted, owned, memories, last = {}, {}, {}, consumer.memories(), nil
   for _, id in ipairs(group.member_ids(g)) do
-    local brought, why = consumer.brought(g, g.members[id])
+    local brought, why = consumer.brought(g, g.members[id], memories)
     if not brought then
       return nil, why
     end
     all[id] = brought
-    for _, name in ipairs(brought.names) do
-      names[#names + 1] = name
+    for _, name in ipairs(brought.names ~= last and brought.names or {}) do
+      wanted[name] = true
     end
+    last = brought.names
     for _, part in ipairs({ brought.owned, brought.gives_up }) do
       for _, named in ipairs(part) do
-        names[#names + 1] = named[1]
+        owned[named[1]] = true
       end
     end
   end
-  return all, consumer.names(names, 1)
+  return all, wanted, owned
 end
 
--- Those of some places that nobody owns become a member's.
-function consumer.claim(g, id, places)
-  for place in pairs(places) do
-    if g.places[place] then
-      places[place] = nil
+-- The names in some sets, in order.
+function consumer.sorted(...)
+  local names = {}
+  for _, set in ipairs({ ... }) do
+    for name in pairs(set) do
+      names[#names + 1] = name
+    end
+  end
+  return consumer.names(names, 1)
+end
+
+-- What is free of a topic's partitions, as text in order, becomes a member's own. Whether that is all of them.
+function consumer.claim(g, id, topic_id, text)
+  local prefix, is_all = topic_id .. ':', true
+  for partition in string.gmatch(text, '%-?%d+') do
+    local place = prefix .. partition
+    if g.places[place] or tonumber(partition) < 0 then
+      is_all = false
     else
       g.places[place] = id
     end
   end
-  return places
+  return is_all
+end
+
+-- What is free of what a member brings becomes its own: the text of it.
+function consumer.claimed(g, id, owned, topics)
+  local texts, seen, is_all = {}, {}, true
+  for _, named in ipairs(owned) do
+    local topic_id = #named[2] > 0 and (topics[named[1]] or {}).id
+    if topic_id then
+      table.sort(named[2])
+      local text = table.concat(named[2], ',')
+      is_all = consumer.claim(g, id, topic_id, text) and is_all and not seen[topic_id]
+      seen[topic_id] = true
+      texts[#texts + 1] = topic_id .. ':' .. text
+    end
+  end
+  table.sort(texts)
+  local claimed = table.concat(texts, ' ')
+  if is_all then
+    return claimed
+  end
+  local own = {}
+  for place in pairs(consumer.places(claimed)) do
+    own[place] = g.places[place] == id or nil
+  end
+  return consumer.text(own)
 end
 
 -- A classic member's record in the consumer group: it has what it owns, and that is its target.
 function consumer.upgraded(g, id, member, brought, topics)
-  local owned = consumer.text(consumer.claim(g, id, consumer.places_of(brought.owned, topics)))
-  g.places['target:' .. id] = owned
-  return consumer.with(consumer.new_member(), {
-    session_timeout = member.session_timeout, rebalance_timeout = member.rebalance_timeout,
-    instance_id = member.instance_id, client_id = member.client_id, client_host = member.client_host,
-    epoch = g.fields.generation, previous_epoch = g.fields.generation, names = brought.names, rack = brought.rack,
-    owned = owned, classic = member.protocols,
-  })
+  local owned = consumer.claimed(g, id, brought.owned, topics)
+  g.places['target:' .. id] = owned ~= '' and owned or nil
+  return {
+    session_timeout = member.session_timeout, epoch = g.fields.generation, previous_epoch = g.fields.generation,
+    state = 'STABLE', rebalance_timeout = member.rebalance_timeout, instance_id = member.instance_id,
+    rack = brought.rack, client_id = member.client_id, client_host = member.client_host, assignor = '', regex = '',
+    names = brought.names, owned = owned, revoking = '', revoke_by = false, classic = member.protocols,
+  }
 end
 
 -- A cooperative member owns what it is about to give up until it joins without it.
 function consumer.keep_given_up(g, id, brought, topics)
-  local places = consumer.claim(g, id, consumer.places_of(brought.gives_up, topics))
-  if next(places) then
-    for place in pairs(consumer.places(brought.record.owned)) do
-      places[place] = true
-    end
-    brought.record = consumer.with(brought.record, { owned = consumer.text(places) })
+  local kept = consumer.claimed(g, id, brought.gives_up, topics)
+  if kept ~= '' then
+    local owned = consumer.text(consumer.places(brought.record.owned .. ' ' .. kept))
+    brought.record = consumer.with(brought.record, { owned = owned })
   end
 end
 
@@ -144,14 +185,9 @@ function consumer.upgrade_members(g, all, topics)
 end
 
 -- Of some topics' lines those that members subscribe to.
-function consumer.subscribed_lines(all, topics)
-  local names, lines = {}, {}
-  for _, brought in pairs(all) do
-    for _, name in ipairs(brought.names) do
-      names[#names + 1] = name
-    end
-  end
-  for _, name in ipairs(consumer.names(names, 1)) do
+function consumer.subscribed_lines(wanted, topics)
+  local lines = {}
+  for _, name in ipairs(consumer.sorted(wanted)) do
     if topics[name] then
       lines[#lines + 1] = string.format('%s %s %d', name, topics[name].id, topics[name].partitions)
     end
@@ -159,7 +195,7 @@ function consumer.subscribed_lines(all, topics)
   return table.concat(lines, '\n')
 end
 
-function consumer.convert(g, all, request)
+function consumer.convert(g, all, wanted, request)
   local topics = consumer.topics_by_name(request.topics)
   for _, name in ipairs(consumer.CLASSIC_FIELDS) do
     group.set(g, name, nil)
@@ -170,7 +206,7 @@ function consumer.convert(g, all, request)
   group.set(g, 'state', 'Stable')
   group.set(g, 'state_since', g.now)
   group.set(g, 'catalog_version', request.catalog_version)
-  g.places.topics = consumer.subscribed_lines(all, topics)
+  g.places.topics = consumer.subscribed_lines(wanted, topics)
   g.announced = true
 end
 
@@ -193,21 +229,23 @@ end
 -- Returns an answer to be given in its stead: a refusal, or that it takes the lines of some topics. nil where it is one
 -- by now, or where the member has no place in it.
 function consumer.upgrade(g, request)
-  local why, all, names = consumer.upgrade_refusal(g, request), nil, nil
+  local why, all, wanted, owned = consumer.upgrade_refusal(g, request), nil, nil, nil
   if not why then
-    all, names = consumer.all_brought(g)
-    why = not all and names
+    all, wanted, owned = consumer.all_brought(g)
+    why = not all and wanted
   end
   if why then
     return { code.GROUP_ID_NOT_FOUND, request.member_id, consumer.CANNOT_UPGRADE .. why }
   elseif g.size >= request.max_size and not group.member(g, request.member_id) or consumer.id_refusal(g, request) then
     return nil
-  elseif consumer.lacks_lines(request.topics, names) then
+  end
+  local names = consumer.sorted(wanted, owned)
+  if consumer.lacks_lines(request.topics, names) then
     local answer = { code.NONE, request.member_id, 'topics' }
     for _, name in ipairs(names) do
       answer[#answer + 1] = name
     end
     return answer
   end
-  consumer.convert(g, all, request)
+  consumer.convert(g, all, wanted, request)
 end

@@ -97,7 +97,7 @@ function consumer.assigned(assignment, memories)
   local version, at = group.number_at(assignment, 1, '>h', 2)
   local named, data
   if version and version >= 0 then
-    named, at = consumer.remembered(memories and memories.owned or {}, group.all_named_at, assignment, at)
+    named, at = consumer.remembered(memories.owned, group.all_named_at, assignment, at)
     data = named and consumer.bytes_at(assignment, at)
   end
   return data and named, data ~= ''
