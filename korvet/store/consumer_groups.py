@@ -135,8 +135,11 @@ class ConsumerGroups:
             *(request.names or ()),
         )
 
+        # Who leaves does not wait for the answer; what somebody says that he owns may acknowledge a revocation.
+        call = self._calls.timely if request.owned is None else self._calls.attended
+
         def consume(id: str, locator: str) -> Awaitable[Any]:
-            return self._calls.timely(keys, "korvet_group_consume", id, locator, *args)
+            return call(keys, "korvet_group_consume", id, locator, *args)
 
         return self._calls.index.making(group_id, consume)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.consumers import Member, settled
 from tests.api.data import connected
 from tests.api.groups import commit, committed
 from tests.api.raw import created, unique
@@ -62,3 +63,22 @@ def test_commit_of_a_client_that_left_does_not_take_back_what_it_committed_elsew
         assert commit(other.port, group, topic, 3) == ["NONE"]
     assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # What it had been asked before is done.
     assert committed(other.port, group, topic, 0) == [3]
+
+
+def test_heartbeat_of_a_client_that_left_gives_up_nothing_that_it_took_since(pair: Pair) -> None:
+    hangs, other = pair
+    topic, group = created(other.port, partitions=2), unique("g")
+    poll_until(lambda: commit(hangs.port, unique("g"), topic, 1) == ["NONE"], "the topic is known")
+    mine, its = (Member(other.port, group, subscribed_topic_names=[topic]) for _ in range(2))
+    assert mine.join()["error_code"] == "NONE"
+    owns_nothing: dict[str, Any] = {"subscribed_topic_names": None, "topic_partitions": [], "rebalance_timeout": -1}
+    fields = {"group_id": group, "member_id": mine.id, "member_epoch": mine.epoch, **owns_nothing}
+    with asked_and_left(hangs, "consumer_group_heartbeat", 1, **fields):
+        assert mine.beat()["error_code"] == "NONE"
+        assert its.join()["error_code"] == "NONE"
+    assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # What it had been asked before is done.
+    its.beat()
+    assert [len(parts) for parts in mine.owned.values()] == [2]
+    assert its.owned == {}
+    settled(mine, its)
+    assert [len(parts) for parts in its.owned.values()] == [1]
