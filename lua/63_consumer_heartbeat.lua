@@ -264,6 +264,10 @@ function consumer.stay(g, request)
   end
   consumer.enter(g, request)
   consumer.update(g, request)
+  -- A member that takes the place of a static one changes nothing else.
+  if g.lacks_target and g.fields.generation == g.fields.target_epoch then
+    consumer.raise(g)
+  end
   local reply, id = { code.NONE, request.member_id, 'target' }, request.member_id
   if not consumer.needs_target(g, request) then
     local before = group.member(g, id)

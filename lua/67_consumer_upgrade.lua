@@ -195,6 +195,23 @@ function consumer.subscribed_lines(wanted, topics)
   return table.concat(lines, '\n')
 end
 
+-- Whether members have all partitions of the topics that they want. Those that came since the classic group's leader
+-- last looked, and those that it has yet to give on, are nobody's.
+function consumer.has_all(all, wanted, topics)
+  local counts = {}
+  for _, brought in pairs(all) do
+    for _, named in ipairs(brought.owned) do
+      counts[named[1]] = (counts[named[1]] or 0) + #named[2]
+    end
+  end
+  for name in pairs(wanted) do
+    if topics[name] and (counts[name] or 0) < topics[name].partitions then
+      return false
+    end
+  end
+  return true
+end
+
 function consumer.convert(g, all, wanted, request)
   local topics = consumer.topics_by_name(request.topics)
   for _, name in ipairs(consumer.CLASSIC_FIELDS) do
@@ -207,6 +224,7 @@ function consumer.convert(g, all, wanted, request)
   group.set(g, 'state_since', g.now)
   group.set(g, 'catalog_version', request.catalog_version)
   g.places.topics = consumer.subscribed_lines(wanted, topics)
+  g.lacks_target = not consumer.has_all(all, wanted, topics)
   g.announced = true
 end
 

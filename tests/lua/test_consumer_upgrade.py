@@ -149,6 +149,18 @@ def test_what_a_member_is_to_give_up_is_its_own_in_the_classic_group_and_after_i
     assert shared.member(one).owned == of(foo=[0, 1, 2, 3, 4, 5])
 
 
+@pytest.mark.parametrize("has", [6, 5])
+def test_what_the_leader_had_not_assigned_yet_is_when_a_static_member_upgrades_alone(
+    shared: SharedGroup, has: int
+) -> None:
+    """Its new self wants the same, so nothing else would have the group look at its topics."""
+    joined = shared.classic("", shared.says("foo"), instance="i")
+    shared.lead(joined.member, joined.generation, {joined.member: assignment({"foo": list(range(has))})}, "i")
+    answer = shared.beat("new", 0, "foo", instance="i", owned="", rebalance_s=5)
+    assert (answer.status, answer.epoch) == ("ready", joined.generation + (has < 6))
+    assert set(places_of(answer.assignment or "")) >= set(places(foo=[0, 1, 2, 3, 4, 5]))
+
+
 def test_topics_are_asked_for_those_that_members_want_or_have(shared: SharedGroup) -> None:
     joined = shared.newcomer(shared.says("foo", "none"))
     shared.lead(joined.member, 1, {joined.member: assignment({"zar": [0], "gone": [0]})})

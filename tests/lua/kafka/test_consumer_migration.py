@@ -142,14 +142,14 @@ def test_data_of_a_custom_assignor_would_be_lost(mixed: MixedGroup) -> None:
 @kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatToClassicGroupFromExistingStaticMember")
 def test_static_member_comes_back_with_the_new_protocol(mixed: MixedGroup) -> None:
     old = mixed.classic("", mixed.says("foo"), instance=INSTANCE)
-    mixed.lead(old.member, 1, {old.member: assignment({"foo": [0]})}, instance=INSTANCE)
+    mixed.lead(old.member, 1, {old.member: assignment({"foo": [0, 1, 2, 3, 4, 5]})}, instance=INSTANCE)
     answer = mixed.enter(NEW, "foo", instance=INSTANCE)
-    assert (answer.member, answer.epoch, answer.assignment) == (NEW, 1, of(foo=[0]))
+    assert (answer.member, answer.epoch, answer.assignment) == (NEW, 1, of(foo=range(6)))
     assert mixed.epochs == (1, 1)
     member = mixed.member(NEW)
     assert (member.instance_id, member.state, member.rebalance_timeout_ms) == (INSTANCE, "STABLE", 5000)
     assert mixed.describe().member_ids == {NEW}
-    assert mixed.owners() == {f"{FOO}:0": NEW}
+    assert mixed.owners() == {f"{FOO}:{partition}": NEW for partition in range(6)}
     assert mixed.snapshot()["members"][0]["is_classic"] == 0
 
 
