@@ -9,13 +9,13 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import ConsumerGroupType
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 from confluent_kafka.admin import AdminClient
 
 from tests.api.raw import unique
@@ -33,6 +33,7 @@ CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 WITHIN_S = 30.0
+STABLE = ConsumerGroupState.STABLE
 BEGAN_MS = int(time.time() * 1000)
 
 # What is each broker's own, or the clock's.
@@ -218,31 +219,73 @@ def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def member(broker: str, group: str, topic: str, protocol: str) -> confluent_kafka.Consumer:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker,
+            "group.id": group,
+            "group.protocol": protocol,
+            "client.id": "me",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+@contextmanager
+def reading(tools: Tools, topic: str, protocol: str) -> Iterator[str]:
+    """A group of one member on each broker, which has read and committed five of six records."""
+    group = unique("group")
+    with ExitStack() as stack:
+        for broker in tools.brokers:
+            produce(broker, topic, 5)
+            consumer = member(broker, group, topic, protocol)
+            stack.callback(consumer.close)
+            assert len(consumer.consume(5, WITHIN_S)) == 5
+            consumer.commit(asynchronous=False)
+            produce(broker, topic, 1)
+        yield group
+
+
 @pytest.fixture
 def members(tools: Tools, topic: str, protocol: str) -> Iterator[str]:
-    """A group of one member on each broker, which has read and committed five of six records."""
-    group, consumers = unique("group"), []
-    for broker in tools.brokers:
-        produce(broker, topic, 5)
-        consumers.append(
-            confluent_kafka.Consumer(
-                {
-                    "bootstrap.servers": broker,
-                    "group.id": group,
-                    "group.protocol": protocol,
-                    "client.id": "me",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                }
-            )
-        )
-        consumers[-1].subscribe([topic])
-        assert len(consumers[-1].consume(5, WITHIN_S)) == 5
-        consumers[-1].commit(asynchronous=False)
-        produce(broker, topic, 1)
-    yield group
-    for consumer in consumers:
-        consumer.close()
+    with reading(tools, topic, protocol) as group:
+        yield group
+
+
+@pytest.fixture
+def left(tools: Tools, topic: str, protocol: str) -> str:
+    """The group of `members` after they left."""
+    with reading(tools, topic, protocol) as group:
+        return group
+
+
+@pytest.fixture
+def upgraded(tools: Tools, topic: str) -> Iterator[str]:
+    """A group on each broker of a classic member and one of the consumer protocol, each with a partition."""
+    group = unique("group")
+    with ExitStack() as stack:
+        for broker in tools.brokers:
+            consumers = []
+            for protocol in ("classic", "consumer"):
+                consumers.append(member(broker, group, topic, protocol))
+                stack.callback(consumers[-1].close)
+                await_settled(broker, group, consumers)
+        yield group
+
+
+def await_settled(broker: str, group: str, consumers: list[confluent_kafka.Consumer]) -> None:
+    """Until the members of a group have the topic's two partitions evenly, and the broker knows it."""
+    admin, deadline = AdminClient({"bootstrap.servers": broker}), time.monotonic() + WITHIN_S
+    while True:
+        assert time.monotonic() < deadline, f"{group} did not settle"
+        for consumer in consumers:
+            assert consumer.poll(0.05) is None
+        is_even = [len(consumer.assignment()) for consumer in consumers] == [2 // len(consumers)] * len(consumers)
+        if is_even and admin.describe_consumer_groups([group])[group].result(WITHIN_S).state == STABLE:
+            return
 
 
 def test_groups_with_members(tools: Tools, topic: str, members: str, protocol: str) -> None:
@@ -258,7 +301,38 @@ def test_groups_with_members(tools: Tools, topic: str, members: str, protocol: s
         tools.same(GROUPS, "--describe", *one, what, "--verbose")
     tools.same(GROUPS, "--delete", *one)
     tools.same(GROUPS, "--reset-offsets", *one, "--topic", topic, "--to-earliest", "--execute")
+    tools.same(GROUPS, "--delete-offsets", *one, "--topic", topic)
     tools.same(ANY_GROUPS, "--list", mine=members)
+    assert members in tools.same(ANY_GROUPS, "--list", "--consumer", mine=members)
+    assert members in tools.same(ANY_GROUPS, "--list", "--group-type", protocol, mine=members)
+    assert members in tools.same(GROUPS, "--list", "--state", "stable,empty", mine=members)
+    assert tools.same(GROUPS, "--list", "--state", "Empty", mine=members) == ""
+
+
+def test_groups_that_members_left(tools: Tools, topic: str, left: str, protocol: str) -> None:
+    one = ("--group", left)
+    assert left in tools.same(GROUPS, "--list", "--state", "Empty", "--type", protocol, mine=left)
+    for what in ("--members", "--state", "--offsets"):
+        tools.same(GROUPS, "--describe", *one, what, "--verbose")
+    for where in (("--to-earliest",), ("--to-current",), ("--to-offset", "99"), ("--by-duration", "PT1H")):
+        tools.same(GROUPS, "--reset-offsets", *one, "--topic", topic, *where, "--dry-run")
+    tools.same(GROUPS, "--reset-offsets", *one, "--topic", f"{topic}:0", "--to-offset", "2", "--execute")
+    assert f"{left} {topic} 0 2 6 4 - - -" in tools.same(GROUPS, "--describe", *one)
+    tools.same(GROUPS, "--delete-offsets", *one, "--topic", topic)
+    tools.same(GROUPS, "--delete", *one)
+    tools.same(GROUPS, "--describe", *one, "--state")
+
+
+def test_groups_of_both_protocols(tools: Tools, topic: str, upgraded: str) -> None:
+    one = ("--group", upgraded)
+    tools.same(ANY_GROUPS, "--list", mine=upgraded)
+    assert f"{upgraded} HOST (1) uniform Stable 2 2 2" in tools.same(GROUPS, "--describe", *one, "--state", "--verbose")
+    # Members come in the order of their ids, which each broker and each client chooses.
+    kafka, korvet = (
+        sorted(output.splitlines()) for _, output in tools.both(GROUPS, "--describe", *one, "--members", "--verbose")
+    )
+    assert korvet == kafka
+    assert {line.split()[-1] for line in korvet if upgraded in line} == {"true", "false"}
 
 
 def test_described_by_librdkafka(tools: Tools, members: str, protocol: str) -> None:
