@@ -38,23 +38,25 @@ Problem = tuple[ErrorCode, str]
 async def handle(ctx: Context, request: Any) -> Answer:
     """Join, stay or leave."""
     consumers = ctx.frontend.groups.consumers
-    problem = _problem(request, ctx.version, consumers.assignors) or await _regex_problem(request, consumers)
-    if problem is not None:
-        return _refused(*problem)
-    interval_ms = consumers.heartbeat_interval_ms(request.group_id) if request.member_epoch >= _JOIN else 0
+    group_id = request.group_id
     try:
         if _says_nothing(request) and await consumers.beat(
-            request.group_id, request.member_id, request.member_epoch, request.instance_id
+            group_id, request.member_id, request.member_epoch, request.instance_id
         ):
+            interval_ms = consumers.heartbeat_interval_ms(group_id)
             return [group_responses.consumer_heartbeat(request.member_id, request.member_epoch, interval_ms)]
+        problem = _problem(request, ctx.version, consumers.assignors) or await _regex_problem(request, consumers)
+        if problem is not None:
+            return _refused(*problem)
         answer = await consumers.heartbeat(_request(ctx, request))
     except KorvetError as error:
         return _refused(failure_code(error, "consumer_group_heartbeat"), None)
     if answer.code != 0:
         return _refused(answer.code, answer.message)
+    interval_ms = consumers.heartbeat_interval_ms(group_id) if request.member_epoch >= _JOIN else 0
     if answer.assignment is None:
         return [group_responses.consumer_heartbeat(answer.member_id, answer.member_epoch, interval_ms)]
-    await _note(ctx, request.group_id, answer.assignment)
+    await _note(ctx, group_id, answer.assignment)
     return {
         "error_code": 0,
         "member_id": answer.member_id,
@@ -65,7 +67,10 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 def _says_nothing(request: Any) -> bool:
-    """Whether a heartbeat only shows that its member lives, as almost all do."""
+    """Whether a heartbeat only shows that its member lives, as almost all do.
+
+    Nothing can be wrong with it but its ids, and a settled member has none of those that are wrong.
+    """
     return (
         request.topic_partitions is None
         and request.subscribed_topic_names is None
@@ -74,6 +79,7 @@ def _says_nothing(request: Any) -> bool:
         and request.server_assignor is None
         and request.rebalance_timeout == _UNCHANGED
         and request.member_epoch > _JOIN
+        and request.instance_id != ""
     )
 
 

@@ -187,6 +187,7 @@ def test_a_settled_members_heartbeat_is_one_call(redis_server: Server) -> None:
                 "member_epoch": 1, "heartbeat_interval": 5000, "assignment": None,
             }  # fmt: skip
         assert many <= function_calls(server) - before < 1.5 * many
+        assert refusal(member.beat(instance_id="")) == ("INVALID_REQUEST", "InstanceId can't be empty.")
 
 
 @kafka("GroupMetadataManagerTest.testMemberIdGeneration")
