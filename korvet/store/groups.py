@@ -142,7 +142,7 @@ class Groups:
         return self._calls.call("korvet_group_await_sync", group_id, generation, *flat)
 
     def _join(self, request: JoinRequest, new_member_id: str, id: str, locator: str) -> Awaitable[Any]:
-        return self._calls.timely(
+        return self._calls.attended(
             self._calls.keys(request.group_id),
             "korvet_group_join",
             id,

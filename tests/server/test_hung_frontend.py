@@ -14,7 +14,7 @@ import pytest
 
 from tests.api.consumers import Member, settled
 from tests.api.data import connected
-from tests.api.groups import commit, committed
+from tests.api.groups import PROTOCOLS, commit, committed, heartbeat, join, stable, sync
 from tests.api.raw import created, unique
 from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer
@@ -32,7 +32,8 @@ def pair(valkey_server: Server) -> Iterator[Pair]:
 
         def started() -> KorvetServer:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-            front_end = KorvetServer(directory, redis_url=valkey_server.url, namespace=namespace)
+            broker = {"group.initial.rebalance.delay.ms": "0"}
+            front_end = KorvetServer(directory, redis_url=valkey_server.url, namespace=namespace, broker=broker)
             stack.callback(front_end.kill)
             return front_end.start()
 
@@ -82,3 +83,17 @@ def test_heartbeat_of_a_client_that_left_gives_up_nothing_that_it_took_since(pai
     assert its.owned == {}
     settled(mine, its)
     assert [len(parts) for parts in its.owned.values()] == [1]
+
+
+def test_join_of_a_static_client_that_left_does_not_fence_the_member_that_it_is_now(pair: Pair) -> None:
+    hangs, other = pair
+    group = unique("g")
+    static: dict[str, Any] = {"group_instance_id": "i"}
+    timeouts = {"session_timeout": 30_000, "rebalance_timeout": 60_000}
+    fields = {"group_id": group, "member_id": "", "protocol_type": "consumer", "protocols": PROTOCOLS}
+    with asked_and_left(hangs, "join_group", 9, **fields, **timeouts, **static):
+        mine = join(other.port, group, **static)
+        assert mine["error_code"] == "NONE"
+        assert sync(other.port, group, mine["member_id"], 1, {mine["member_id"]: b"all"})["error_code"] == "NONE"
+    stable(hangs.port, unique("g"))  # What it had been asked before is done.
+    assert heartbeat(other.port, group, mine["member_id"]) == "NONE"
