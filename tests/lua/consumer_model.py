@@ -18,9 +18,9 @@ from korvet.store.assignors import ASSIGNORS, GroupSpec, MemberSpec, preferred
 from korvet.store.consumer_types import assignment_text, parse_assignment
 from korvet.store.subscriptions import Subscribed
 from tests.lua.consumer import FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, Beat
-from tests.lua.group import GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED, NONE, UNKNOWN_MEMBER_ID, Joined, named, plain
+from tests.lua.group import GROUP_ID_NOT_FOUND, NONE, UNKNOWN_MEMBER_ID, Joined, named, plain
 from tests.lua.mixed import MixedGroup, assignment
-from tests.lua.mixed_clients import COOPERATIVE, ClassicClient, by_topic, reported
+from tests.lua.mixed_clients import COOPERATIVE, ClassicClient, Place, by_topic, reported
 
 Topics = dict[str, tuple[str, int]]
 """Id in hex and number of partitions of each topic by its name."""
@@ -116,10 +116,12 @@ class FrontEnd:
         assert calls < CALLS
         return None
 
-    def join(self, member: str, protocols: Any, **options: Any) -> Joined:
-        """Serve the join of a classic member."""
+    def join(self, member: str, protocols: Any, *, calls: int = CALLS, **options: Any) -> Joined | None:
+        """Serve the join of a classic member; None where the front-end is lost as `heartbeat` says."""
         answer = self.group.join(member, protocols, **options)
         if answer.status == "target":
+            if calls == 1:
+                return None
             self.refresh()
             self.retarget()
             answer = self.group.join(answer.member, protocols, **options)
@@ -203,7 +205,7 @@ class Modern:
     def places(self) -> set[str]:
         return self.owned
 
-    def beat(self, front: FrontEnd, *, is_lost: bool = False, calls: int = CALLS) -> None:
+    def beat(self, front: FrontEnd, *, loses: str = "", calls: int = CALLS) -> None:
         """A heartbeat; its answer may be lost, or the front-end after some calls."""
         is_full = self.is_unsure or self.epoch == 0
         owned = text_of(self.owned)
@@ -214,7 +216,7 @@ class Modern:
             options["rebalance_s"], options["assignor"] = self.rebalance_s, self.assignor
         answer = front.heartbeat(self.id, self.epoch, *names, instance=self.instance, calls=calls, **options)
         self.said, self.is_unsure = owned, False
-        if is_lost or answer is None:
+        if loses or answer is None:
             self.is_unsure = True
         else:
             self._on(answer)
@@ -247,48 +249,105 @@ class Modern:
             self.group.part(self.id, epoch, self.instance)
         self.lose()
 
+    def miss(self) -> None:
+        """It is none of the group's members; by this protocol it comes back only with nothing."""
+
+    def subscribe(self, names: tuple[str, ...], regex: str) -> None:
+        self.names, self.regex, self.is_unsure = names, regex, True
+
     def wants(self, topics: Topics) -> set[str]:
         return subscribed(topics, self.names, self.regex)
 
 
 class Classic(ClassicClient):
-    """A client of the classic protocol; places are those of the topics when it was told of them."""
+    """A client of the classic protocol; places are those of the topics when it was told of them.
+
+    A cooperative one reads what it is to give up until it has acted; only its heartbeats go on meanwhile. What it does
+    not want any more it gives up before it joins, as Java's ConsumerCoordinator.onJoinPrepare has it. An eager one
+    knows the cooperative protocol, too, as clients do that are on their way to it.
+    """
 
     group: ModelGroup  # type: ignore[assignment]
 
-    def __init__(self, group: ModelGroup, front: FrontEnd, names: tuple[str, ...], instance: str = "") -> None:
-        super().__init__(group, COOPERATIVE, instance)  # type: ignore[arg-type]
-        self.front, self.names = front, names
+    def __init__(
+        self,
+        group: ModelGroup,
+        front: FrontEnd,
+        names: tuple[str, ...],
+        instance: str = "",
+        protocol: str = COOPERATIVE,
+    ) -> None:
+        super().__init__(group, protocol, instance)  # type: ignore[arg-type]
+        self.front, self.names, self.calls = front, names, CALLS
+        self.said = names
+        """What it wanted when it joined."""
         self.ids: dict[str, str] = {}
+        self.told: tuple[set[Place], dict[str, str]] | None = None
+        """What it is to read, until it does."""
+        self.was_taken_out = False
+        """It has not heard of it, or came back with its id, and reads what it had until it is told what it is to."""
 
     def places(self) -> set[str]:
-        return {f"{self.ids.get(name, name)}:{partition}" for name, partition in self.owned}
+        """Those that it may read."""
+        owned = set() if self.was_taken_out else self.owned
+        return {f"{self.ids.get(name, name)}:{partition}" for name, partition in owned}
 
-    def beat(self, front: FrontEnd, **_: Any) -> None:
-        self.front = front
-        self.step()
-        catalog = front.catalog or front
+    def miss(self) -> None:
+        self.was_taken_out = bool(self.owned)
+
+    def beat(self, front: FrontEnd, *, loses: str = "", calls: int = CALLS) -> None:
+        """What is due; an answer may be lost, or the front-end that serves a join before there is one."""
+        self.front, self.calls = front, calls
+        if self.told is None:
+            self.waits = self.waits or ("" if self.names == self.said else "join")
+            self.step(loses)
+        else:
+            self._on_heartbeat(self.group.heartbeat(self.id, self.generation, self.instance), loses)
+
+    def _known_ids(self) -> dict[str, str]:
+        """Those of the topics by name that an assignment speaks of now."""
+        catalog = self.front.catalog or self.front
         lines = self.group.field("topics") or catalog.lines(catalog.topics)
-        self.ids = {name: topic_id for name, topic_id, _ in map(str.split, lines.splitlines())}
+        return {name: topic_id for name, topic_id, _ in map(str.split, lines.splitlines())}
 
     def act(self) -> None:
-        """It has done so."""
+        if self.told is not None:
+            (places, self.ids), self.told = self.told, None
+            super()._take(places)
 
-    give_up = act
+    def give_up(self) -> None:
+        if self.told is not None:
+            self.owned &= self.told[0]
+
+    def _take(self, places: set[Place]) -> None:
+        self.told = places, self._known_ids()
+        if self.was_taken_out or self.owned <= places:
+            self.was_taken_out = False
+            self.act()
+
+    def _lose(self, code: int) -> None:
+        super()._lose(code)
+        self.told, self.was_taken_out = None, False
 
     def go(self, epoch: int = -1) -> None:
         if epoch == -1:
             self.stop()
 
+    def subscribe(self, names: tuple[str, ...], _regex: str) -> None:
+        """A static one may have no id yet, and what such a one wants anew is nothing to a Stable classic group."""
+        if not self.instance:
+            self.names = names
+
     def wants(self, topics: Topics) -> set[str]:
         return subscribed(topics, self.names, "")
 
-    def _join(self) -> Joined:
-        says = self.group.says(*self.names, owned=by_topic(self.owned), protocol=self.protocol)
-        answer = self.front.join(self.id, says, instance=self.instance)
-        if answer.code == MEMBER_ID_REQUIRED:
-            answer = self.front.join(answer.member, says, instance=self.instance)
-        return answer
+    def _send_join(self) -> Joined | None:
+        self.said = self.names
+        self.owned = {place for place in self.owned if place[0] in self.names}
+        protocols = dict.fromkeys((self.protocol, COOPERATIVE))
+        owned = by_topic(self.owned)
+        says = [one for name in protocols for one in self.group.says(*self.names, owned=owned, protocol=name)]
+        return self.front.join(self.id, says, instance=self.instance, calls=self.calls)
 
     def _assigned(self, answer: Joined) -> dict[str, bytes]:
         self.front.refresh()

@@ -127,7 +127,10 @@ class ConsumerClient:
 
 
 class ClassicClient:
-    """Speaks the classic protocol, and gives up all that it has before it joins unless it is cooperative."""
+    """Speaks the classic protocol, and gives up all that it has before it joins unless it is cooperative.
+
+    It keeps its id where an answer is lost, and joins again where that was a join's or a sync's.
+    """
 
     def __init__(self, group: SharedGroup, protocol: str, instance: str = "") -> None:
         self.group, self.protocol, self.instance = group, protocol, instance
@@ -135,27 +138,29 @@ class ClassicClient:
         self.is_parked = False
         self.owned: set[Place] = set()
 
-    def step(self) -> None:
+    def step(self, loses: str = "") -> None:
+        """Make the calls that are due; the answer of the `first` or the `last` of them may be lost."""
         if self.waits == "join":
-            self._on_joined(self._wait_for_join() if self.is_parked else self._join())
+            self._on_joined(self._wait_for_join() if self.is_parked else self._join(), loses)
         elif self.waits == "sync":
-            self._on_synced(self.group.wait_sync(self.id, self.generation, self.instance))
+            self._on_synced(self.group.wait_sync(self.id, self.generation, self.instance), loses)
         else:
-            self._on_heartbeat(self.group.heartbeat(self.id, self.generation, self.instance))
+            self._on_heartbeat(self.group.heartbeat(self.id, self.generation, self.instance), loses)
 
     def stop(self) -> None:
         if self.id:
             self.group.leave((self.id, self.instance))
         self.owned = set()
 
-    def _join(self) -> Joined:
+    def _join(self) -> Joined | None:
         if self.protocol != COOPERATIVE:
             self.owned = set()
+        return self._send_join()
+
+    def _send_join(self) -> Joined | None:
+        """None where nobody is left to give the answer."""
         says = self.group.says(*READ, owned=by_topic(self.owned), protocol=self.protocol)
-        answer = self.group.classic(self.id, says, instance=self.instance)
-        if answer.code == MEMBER_ID_REQUIRED:
-            answer = self.group.classic(answer.member, says, instance=self.instance)
-        return answer
+        return self.group.classic(self.id, says, instance=self.instance)
 
     def _wait_for_join(self) -> Joined:
         return self.group.wait(self.id, self.instance)
@@ -166,20 +171,31 @@ class ClassicClient:
         if code == UNKNOWN_MEMBER_ID:
             self.id = ""
 
-    def _on_joined(self, answer: Joined) -> None:
-        self.is_parked = False
-        if answer.code == REBALANCE_IN_PROGRESS:
-            return
-        if answer.code != NONE:
+    def _join_again(self) -> None:
+        self.waits, self.is_parked = "join", False
+
+    def _on_joined(self, answer: Joined | None, loses: str) -> None:
+        if answer is None or loses == "first":
+            self._join_again()
+        elif answer.code == MEMBER_ID_REQUIRED:
+            self.id = answer.member
+            self._on_joined(self._join(), loses)
+        elif loses and (answer.is_parked or answer.code != NONE):
+            self._join_again()
+        elif answer.code == NONE:
+            self._on_member(answer, loses)
+        elif answer.code == REBALANCE_IN_PROGRESS:
+            self.is_parked = False
+        else:
             assert answer.code == UNKNOWN_MEMBER_ID, answer
-            return self._lose(answer.code)
-        self.id = answer.member
-        if answer.is_parked:
-            self.is_parked = True
-            return
-        self.generation, self.waits = answer.generation, "sync"
-        assigned = self._assigned(answer) if answer.is_leader else {}
-        self._on_synced(self.group.sync(self.id, self.generation, assigned, instance=self.instance))
+            self._lose(answer.code)
+
+    def _on_member(self, answer: Joined, loses: str) -> None:
+        self.id, self.is_parked = answer.member, answer.is_parked
+        if not self.is_parked:
+            self.generation, self.waits = answer.generation, "sync"
+            assigned = self._assigned(answer) if answer.is_leader else {}
+            self._on_synced(self.group.sync(self.id, self.generation, assigned, instance=self.instance), loses)
 
     def _assigned(self, answer: Joined) -> dict[str, bytes]:
         """What a leader assigns; a cooperative one gives nothing away that its owner has yet to give up."""
@@ -191,18 +207,25 @@ class ClassicClient:
                 places -= others
         return {member: assignment(by_topic(places)) for member, places in targets.items()}
 
-    def _on_synced(self, answer: Synced) -> None:
-        if answer.code == REBALANCE_IN_PROGRESS:
-            self.waits = "join"
+    def _on_synced(self, answer: Synced, loses: str) -> None:
+        if loses or answer.code == REBALANCE_IN_PROGRESS:
+            self._join_again()
         elif answer.code in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
             self._lose(answer.code)
         elif not answer.is_parked:
             assert answer.code == NONE
-            places = topics_at(answer.assignment, 2) if answer.assignment else set()
-            gives_up, self.owned = self.owned - places, places
-            self.waits = "join" if gives_up else ""
+            self.waits = ""
+            self._take(topics_at(answer.assignment, 2) if answer.assignment else set())
 
-    def _on_heartbeat(self, code: int) -> None:
+    def _take(self, places: set[Place]) -> None:
+        """Read what it is to; who had to give something up joins again to say so."""
+        if self.owned - places:
+            self.waits = "join"
+        self.owned = places
+
+    def _on_heartbeat(self, code: int, loses: str) -> None:
+        if loses:
+            return
         if code == REBALANCE_IN_PROGRESS:
             self.waits = "join"
         elif code != NONE:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -16,19 +14,22 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from korvet.store.assignors import ASSIGNORS
 from tests.lua.consumer import FENCED_MEMBER_EPOCH, RETRY, STALE_MEMBER_EPOCH
 from tests.lua.consumer_model import CALLS, Classic, Client, FrontEnd, ModelGroup, Modern, Target, places_of
 from tests.lua.group import GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION, LATE, NONE, UNKNOWN_MEMBER_ID
+from tests.lua.machines import bound, run_machine
 from tests.lua.mixed import CLASSIC_SESSION_S
+from tests.lua.mixed_clients import COOPERATIVE
 
 Clock = Callable[[float], None]
 EXAMPLES, STEPS = 60, 40
 NAMES = ("a", "ab", "b")
 SUBSCRIPTIONS = st.sampled_from([("a", "b"), ("a",), ("a", "ab", "b"), ("b", "none")])
+CLASSIC_PROTOCOLS = st.sampled_from([COOPERATIVE, "range"])
+LOSSES = st.sampled_from(["", "", "first", "last"])
 REGEXES = st.sampled_from(["", "", "", "a.*", "b"])
 SOME = st.integers(0, 7)
 SESSION_S = 15.0
@@ -44,8 +45,11 @@ class Consumed(RuleBasedStateMachine):
     server: redis.Redis
     set_clock: Clock
 
-    @initialize(partitions=st.lists(st.integers(1, 4), min_size=3, max_size=3))
-    def start(self, partitions: list[int]) -> None:
+    @initialize(
+        partitions=st.lists(st.integers(1, 4), min_size=3, max_size=3),
+        classic=st.lists(CLASSIC_PROTOCOLS, max_size=2),
+    )
+    def start(self, partitions: list[int], classic: Sequence[str] = ()) -> None:
         self.server.flushall()
         self.group = ModelGroup(self.server, type(self).set_clock)
         self.group.session_s = SESSION_S
@@ -58,6 +62,8 @@ class Consumed(RuleBasedStateMachine):
         self.held: list[Target] = []
         self.epochs = (0, 0)
         self.locked: dict[str, float] = {}
+        for protocol in classic:
+            self._add(Classic(self.group, self.fronts[0], NAMES[:2], protocol=protocol))
 
     def _make_topic(self, name: str, partitions: int) -> None:
         self.made += 1
@@ -73,9 +79,9 @@ class Consumed(RuleBasedStateMachine):
         modern = [client for client in self.clients if isinstance(client, Modern)]
         return modern[number % len(modern)] if modern else None
 
-    def _add(self, client: Client, number: int = 0) -> None:
+    def _add(self, client: Client, number: int = 0, loses: str = "") -> None:
         self.clients.append(client)
-        client.beat(self._front(number))
+        client.beat(self._front(number), loses=loses)
 
     # ------------------------------------------------------------------ clients
 
@@ -95,41 +101,49 @@ class Consumed(RuleBasedStateMachine):
             self.made += 1
             self._add(Modern(self.group, f"m{self.made}", names, regex, assignor, instance, rebalance_s), number)
 
-    @rule(number=SOME, names=SUBSCRIPTIONS, instance=st.sampled_from(["", "", "i", "j"]))
-    def come_classic(self, number: int, names: tuple[str, ...], instance: str) -> None:
+    @rule(
+        number=SOME,
+        names=SUBSCRIPTIONS,
+        instance=st.sampled_from(["", "", "i", "j"]),
+        protocol=CLASSIC_PROTOCOLS,
+        loses=LOSSES,
+    )
+    def come_classic(self, number: int, names: tuple[str, ...], instance: str, protocol: str, loses: str) -> None:
         if len(self.clients) < 6 and (not instance or all(one.instance != instance for one in self.clients)):
-            self._add(Classic(self.group, self._front(number), names, instance), number)
+            self._add(Classic(self.group, self._front(number), names, instance, protocol), number, loses)
 
-    @rule(number=SOME, front=SOME, acts=st.sampled_from(["", "act", "give_up"]), is_lost=st.booleans())
-    def beat(self, number: int, front: int, acts: str, is_lost: bool) -> None:
-        """A client does some of what it was told, and sends a heartbeat; the answer may be lost."""
+    @rule(number=SOME, front=SOME, acts=st.sampled_from(["", "act", "give_up"]), loses=LOSSES)
+    def beat(self, number: int, front: int, acts: str, loses: str) -> None:
+        """A client does some of what it was told, and makes the calls that are due; an answer may be lost."""
         client = self._client(number)
         if client:
             if acts:
                 getattr(client, acts)()
-            client.beat(self._front(front), is_lost=is_lost)
+            client.beat(self._front(front), loses=loses)
 
-    @rule(front=SOME, times=st.integers(1, 3), slow=st.none() | st.integers(0, 1))
-    def all_beat(self, front: int, times: int, slow: int | None) -> None:
-        """One of them may be slow to give up what it is to."""
+    @rule(
+        front=SOME, times=st.integers(1, 3), slow=st.none() | st.integers(0, 1), unlucky=st.integers(0, 3), loses=LOSSES
+    )
+    def all_beat(self, front: int, times: int, slow: int | None, unlucky: int = 0, loses: str = "") -> None:
+        """One of them may be slow to give up what it is to, and answers to another be lost."""
         for _ in range(times):
             for at, client in enumerate(self.clients):
                 if at != slow:
                     client.act()
-                client.beat(self._front(front))
+                client.beat(self._front(front), loses=loses if at == unlucky else "")
                 self.nobody_reads_what_another_does()
 
     @rule(number=SOME, front=SOME, calls=st.integers(1, 3))
     def front_end_is_lost(self, number: int, front: int, calls: int) -> None:
-        client = self._modern(number)
+        client = self._client(number)
         if client:
             client.beat(self._front(front), calls=calls)
 
     @rule(number=SOME, names=SUBSCRIPTIONS, regex=REGEXES)
     def subscribe(self, number: int, names: tuple[str, ...], regex: str) -> None:
-        client = self._modern(number)
+        client = self._client(number)
         if client:
-            client.names, client.regex, client.is_unsure = names, regex, True
+            client.subscribe(names, regex)
 
     @rule(number=SOME, how=st.sampled_from(["leave", "die", "away"]))
     def stop(self, number: int, how: str) -> None:
@@ -139,8 +153,8 @@ class Consumed(RuleBasedStateMachine):
             if how != "die":
                 client.go(-2 if how == "away" and client.instance else -1)
 
-    @rule(number=SOME, front=SOME, comes_as=st.sampled_from(["same", "other"]))
-    def start_again(self, number: int, front: int, comes_as: str) -> None:
+    @rule(number=SOME, front=SOME, comes_as=st.sampled_from(["same", "other"]), loses=LOSSES)
+    def start_again(self, number: int, front: int, comes_as: str, loses: str) -> None:
         """A client is closed, and comes back; a static one says so, and has its former id only by chance."""
         client = self._client(number)
         if client is None:
@@ -149,9 +163,9 @@ class Consumed(RuleBasedStateMachine):
         client.go(-2 if client.instance else -1)
         self.made += 1
         if isinstance(client, Modern) == (comes_as == "same"):
-            self._add(Modern(self.group, f"m{self.made}", client.names, instance=client.instance), front)
+            self._add(Modern(self.group, f"m{self.made}", client.names, instance=client.instance), front, loses)
         else:
-            self._add(Classic(self.group, self._front(front), client.names, client.instance), front)
+            self._add(Classic(self.group, self._front(front), client.names, client.instance), front, loses)
 
     @rule(number=SOME, step=st.sampled_from([0, 0, -1, 1]))
     def commit(self, number: int, step: int) -> None:
@@ -271,6 +285,8 @@ class Consumed(RuleBasedStateMachine):
         members = self._members()
         readers: dict[str, str] = {}
         for client in self.clients:
+            if client.id not in members:
+                client.miss()
             for place in client.places() if client.id in members else ():
                 assert place not in readers, (place, readers[place], client.id)
                 readers[place] = client.id
@@ -351,6 +367,7 @@ class Consumed(RuleBasedStateMachine):
                 self.nobody_reads_what_another_does()
             self.keys_agree()
             self.group.pass_time(STEP_S)
+            self.nobody_reads_what_another_does()
         for client in self.clients:
             client.act()
         self._check_settled()
@@ -378,13 +395,9 @@ class Consumed(RuleBasedStateMachine):
             self.settle()
 
 
-def _bound(server: redis.Redis, set_clock: Clock) -> type[Consumed]:
-    return type("BoundConsumed", (Consumed,), {"server": server, "set_clock": staticmethod(set_clock)})
-
-
 def test_what_a_slow_client_still_reads_is_given_to_nobody(server: redis.Redis, set_clock: Clock) -> None:
     """It goes on sending heartbeats that say nothing of what it owns."""
-    crowd = _bound(server, set_clock)()
+    crowd = bound(Consumed, server, set_clock)()
     crowd.start([2, 2, 2])
     for client in ("one", "two"):
         crowd._add(Modern(crowd.group, client, ("a", "b"), rebalance_s=20))
@@ -396,20 +409,7 @@ def test_what_a_slow_client_still_reads_is_given_to_nobody(server: redis.Redis, 
 
 
 def test_group_settles_whatever_happens_to_it(server: redis.Redis, set_clock: Clock) -> None:
-    """The same cases each time, unless KORVET_MODEL_EXAMPLES asks for a number of new ones."""
-    wanted = os.environ.get("KORVET_MODEL_EXAMPLES")
-    run_state_machine_as_test(
-        _bound(server, set_clock),
-        settings=settings(
-            max_examples=int(wanted or EXAMPLES),
-            stateful_step_count=STEPS,
-            derandomize=wanted is None,
-            database=None,
-            deadline=None,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(bound(Consumed, server, set_clock), examples=EXAMPLES, steps=STEPS)
 
 
 assert STEP_S * 3 < CLASSIC_SESSION_S < SESSION_S

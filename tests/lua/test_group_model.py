@@ -5,17 +5,16 @@ After each call the whole group must look like the model: see `group_checks`.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import redis
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule
 
 from tests.lua.group import NONE, Protocols
 from tests.lua.group_checks import Checked, Clock
 from tests.lua.group_model import DEAD, EMPTY, PREPARING, STABLE, Join, Member
+from tests.lua.machines import bound, run_machine
 
 DAY_MS = 86_400_000
 EXAMPLES = 120
@@ -322,18 +321,4 @@ class Coordinated(Checked):
 
 
 def test_group_behaves_as_its_model(server: redis.Redis, set_clock: Clock) -> None:
-    """The same cases each time, unless KORVET_MODEL_EXAMPLES asks for a number of new ones."""
-    wanted = os.environ.get("KORVET_MODEL_EXAMPLES")
-    bound = type("BoundCoordinated", (Coordinated,), {"server": server, "set_clock": staticmethod(set_clock)})
-    run_state_machine_as_test(
-        bound,
-        settings=settings(
-            max_examples=int(wanted or EXAMPLES),
-            stateful_step_count=STEPS,
-            derandomize=wanted is None,
-            database=None,
-            deadline=None,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(bound(Coordinated, server, set_clock), examples=EXAMPLES, steps=STEPS)
