@@ -199,7 +199,8 @@ class Sender:
         records, position = self._noted + len(chunk.offsets), chunk.offsets[-1] + 1
         producer.begin_transaction()
         for key, value, headers, timestamp in chunk.rows:
-            producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+            # By position: naming arguments costs more than a third of the call. The two None are callbacks.
+            producer.produce(topic, value, key, partition, None, None, timestamp, headers)
         note = replace(self._target.note, records=records).to_json()
         self.commit(producer, [TopicPartition(topic, partition, position, note)])
         self._noted, self.position = records, position
