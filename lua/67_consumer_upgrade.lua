@@ -120,7 +120,7 @@ function consumer.claim(g, id, topic_id, text)
   return is_all
 end
 
--- What is free of what a member brings becomes its own: the text of it.
+-- What is free of what a member brings becomes its own: the text of it, and whether that is all of it.
 function consumer.claimed(g, id, owned, topics)
   local texts, seen, is_all = {}, {}, true
   for _, named in ipairs(owned) do
@@ -136,18 +136,19 @@ function consumer.claimed(g, id, owned, topics)
   table.sort(texts)
   local claimed = table.concat(texts, ' ')
   if is_all then
-    return claimed
+    return claimed, true
   end
   local own = {}
   for place in pairs(consumer.places(claimed)) do
     own[place] = g.places[place] == id or nil
   end
-  return consumer.text(own)
+  return consumer.text(own), false
 end
 
 -- A classic member's record in the consumer group: it has what it owns, and that is its target.
 function consumer.upgraded(g, id, member, brought, topics)
-  local owned = consumer.claimed(g, id, brought.owned, topics)
+  local owned, is_all = consumer.claimed(g, id, brought.owned, topics)
+  brought.is_claimed = is_all
   g.places['target:' .. id] = owned ~= '' and owned or nil
   return {
     session_timeout = member.session_timeout, epoch = g.fields.generation, previous_epoch = g.fields.generation,
@@ -200,6 +201,9 @@ end
 function consumer.has_all(all, wanted, topics)
   local counts = {}
   for _, brought in pairs(all) do
+    if not brought.is_claimed then
+      return false
+    end
     for _, named in ipairs(brought.owned) do
       counts[named[1]] = (counts[named[1]] or 0) + #named[2]
     end
@@ -258,7 +262,8 @@ function consumer.upgrade(g, request)
     return nil
   end
   local names = consumer.sorted(wanted, owned)
-  if consumer.lacks_lines(request.topics, names) then
+  -- The fields of a group that became a classic one in this very call are yet to be written.
+  if g.is_rewritten or consumer.lacks_lines(request.topics, names) then
     local answer = { code.NONE, request.member_id, 'topics' }
     for _, name in ipairs(names) do
       answer[#answer + 1] = name

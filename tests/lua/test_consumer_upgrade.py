@@ -161,6 +161,17 @@ def test_what_the_leader_had_not_assigned_yet_is_when_a_static_member_upgrades_a
     assert set(places_of(answer.assignment or "")) >= set(places(foo=[0, 1, 2, 3, 4, 5]))
 
 
+def test_what_nobody_has_is_seen_where_two_members_report_the_same(shared: SharedGroup) -> None:
+    """As many partitions are reported as the topic has, but half of them twice."""
+    first = shared.classic("", shared.says("foo"), instance="i", session_s=100)
+    shared.lead(first.member, first.generation, {first.member: assignment({"foo": [0, 1, 2]})}, "i")
+    again = shared.classic(first.member, shared.says("foo", owned={"foo": [0, 1, 2]}), instance="i", session_s=100)
+    assert again.status == "ready" and shared.state == "CompletingRebalance"
+    shared.newcomer(shared.says("foo", owned={"foo": [0, 1, 2]}), session_s=100)
+    answer = shared.beat("new", 0, "foo", instance="i", owned="", rebalance_s=5)
+    assert (answer.status, shared.epochs[0]) == ("ready", again.generation + 1)
+
+
 def test_topics_are_asked_for_those_that_members_want_or_have(shared: SharedGroup) -> None:
     joined = shared.newcomer(shared.says("foo", "none"))
     shared.lead(joined.member, 1, {joined.member: assignment({"zar": [0], "gone": [0]})})
@@ -288,6 +299,20 @@ def test_group_that_time_made_classic_is_upgraded_by_the_call_that_finds_it(shar
     upgrade(shared)
     shared.pass_time(shared.session_s)
     upgrade(shared, "newer")
+    assert shared.describe().member_ids == {one, "newer"}
+    assert shared.owners() == dict.fromkeys(places(foo=[0, 1]), one)
+
+
+def test_group_that_time_made_classic_is_upgraded_by_another_call_where_the_topics_are_known(
+    shared: SharedGroup,
+) -> None:
+    """Who left and who comes are both found by one call, which cannot write what the group was and what it becomes."""
+    (one,) = shared.stable_classic({"foo": [0, 1]}, session_s=100)
+    upgrade(shared)
+    shared.pass_time(shared.session_s)
+    given = shared.catalog_lines(["bar", "foo"])
+    answers = [shared.consume("newer", 0, "foo", rebalance_s=5, owned="", given=given).status for _ in range(2)]
+    assert answers == ["topics", "target"]
     assert shared.describe().member_ids == {one, "newer"}
     assert shared.owners() == dict.fromkeys(places(foo=[0, 1]), one)
 
