@@ -11,7 +11,7 @@
 -- * Kafka's outcomes are data: the first element of a reply is a code of the table below. An error reply means a
 --   broken contract or a corrupt state.
 
-local korvet = { VERSION = '0.5.0' }
+local korvet = { VERSION = '0.6.0' }
 
 -- Codes that a reply can begin with: Kafka's (org.apache.kafka.common.protocol.Errors), and below zero korvet's own.
 local code = {

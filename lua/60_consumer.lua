@@ -44,7 +44,10 @@ end
 
 function consumer.unpacked_names(text)
   local last = consumer.last
-  if text ~= last.text then
+  if type(text) == 'table' then
+    -- As version 0.5.0 wrote them.
+    return text
+  elseif text ~= last.text then
     last.names, last.text = cmsgpack.unpack(text), text
   end
   return last.names

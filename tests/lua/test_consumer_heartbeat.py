@@ -378,6 +378,24 @@ def test_thousands_of_partitions_of_one_member(consumers: ConsumerGroup) -> None
     assert consumers.beat("b", 2) == Beat(NONE, "b", "ready", 3, of(foo=range(5000)))
 
 
+FORMER_RECORD = """
+local head, rest = string.sub(ARGV[2], 1, 14), cmsgpack.unpack(string.sub(ARGV[2], 15))
+rest[8] = cmsgpack.unpack(rest[8])
+redis.call('HSET', KEYS[1], ARGV[1], head .. cmsgpack.pack(rest))
+"""
+
+
+def test_members_that_the_former_version_wrote_are_read(consumers: ConsumerGroup) -> None:
+    """Version 0.5.0 had the names in the record as a list."""
+    for member in "ab":
+        consumers.enter(member)
+        record = consumers.server.hget(consumers.keys[1], member)
+        consumers.server.eval(FORMER_RECORD, 1, consumers.keys[1], member, record)
+    assert [consumers.member(member).topics for member in "ab"] == [("bar", "foo")] * 2
+    assert consumers.beat("a", 1, "foo").code == NONE
+    assert (consumers.member("a").topics, consumers.member("b").topics) == (("foo",), ("bar", "foo"))
+
+
 @pytest.mark.parametrize("names", [("bar", "foo", "bar"), ("foo", "bar")])
 def test_same_names_in_another_order_are_no_change(consumers: ConsumerGroup, names: tuple[str, ...]) -> None:
     single(consumers)
