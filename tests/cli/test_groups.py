@@ -68,6 +68,11 @@ def member(bootstrap: str, topic: str, group: str) -> Iterator[confluent_kafka.C
     consumer.close()
 
 
+def not_empty(group: str) -> str:
+    """What is said of a group that has members and is to be deleted."""
+    return f"korvet: group '{group}': NON_EMPTY_GROUP; stop its consumers and try again\n"
+
+
 def offset(ask: Ask, group: str, partition: int = 0) -> int | None:
     """What the group has committed in a partition."""
     (described,) = ask("groups", "describe", group)
@@ -180,7 +185,7 @@ def test_consumer_group_is_reset_and_deleted_when_its_members_left(
     korvet: Korvet, ask: Ask, group: str, topic: str, subscriber: confluent_kafka.Consumer
 ) -> None:
     reset = ("groups", "reset-offsets", group, "--topic", f"{topic}:0", "--to-latest", "--execute")
-    assert korvet("groups", "delete", group) == (1, "", f"korvet: group '{group}': NON_EMPTY_GROUP\n")
+    assert korvet("groups", "delete", group) == (1, "", not_empty(group))
     assert korvet(*reset)[0] == 1
     subscriber.close()
     assert korvet(*reset)[0] == 0
@@ -218,11 +223,12 @@ def test_group_is_deleted(korvet: Korvet, ask: Ask, group: str) -> None:
     assert korvet("groups", "delete", group) == (0, f"deleted group {group}\n", "")
     assert group not in [item["group"] for item in ask("groups", "list")]
     code, _, err = korvet("groups", "delete", group)
-    assert (code, err) == (1, f"korvet: group '{group}': GROUP_ID_NOT_FOUND\n")
+    advice = "see those there are with: korvet groups list"
+    assert (code, err) == (1, f"korvet: group '{group}': GROUP_ID_NOT_FOUND; {advice}\n")
 
 
 def test_group_with_members_is_not_deleted(korvet: Korvet, group: str, member: confluent_kafka.Consumer) -> None:
-    assert korvet("groups", "delete", group) == (1, "", f"korvet: group '{group}': NON_EMPTY_GROUP\n")
+    assert korvet("groups", "delete", group) == (1, "", not_empty(group))
 
 
 def test_reset_is_only_shown_until_it_is_asked_for(korvet: Korvet, ask: Ask, group: str, topic: str) -> None:

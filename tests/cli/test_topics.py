@@ -94,7 +94,9 @@ def test_description_shows_what_is_archived(
 
 
 def test_describing_an_unknown_topic_fails(korvet: Korvet, name: str) -> None:
-    assert korvet("topics", "describe", name) == (1, "", f"korvet: topic '{name}': UNKNOWN_TOPIC_OR_PARTITION\n")
+    advice = "see those there are with: korvet topics list"
+    err = f"korvet: topic '{name}': UNKNOWN_TOPIC_OR_PARTITION; {advice}\n"
+    assert korvet("topics", "describe", name) == (1, "", err)
 
 
 def test_settings_are_changed_and_taken_back(korvet: Korvet, ask: Ask, name: str) -> None:

@@ -47,6 +47,14 @@ _PASSING = {
     ErrorCode.request_timed_out,
 }
 
+# What to do about an error, after its name.
+_ADVICE = {
+    ErrorCode.coordinator_not_available: "nobody serves it for now: try again, and see the broker's log",
+    ErrorCode.group_id_not_found: "see those there are with: korvet groups list",
+    ErrorCode.non_empty_group: "stop its consumers and try again",
+    ErrorCode.unknown_topic_or_partition: "see those there are with: korvet topics list",
+}
+
 R = TypeVar("R", bound=ResponsePayload)
 T = TypeVar("T")
 
@@ -89,13 +97,13 @@ def error_name(code: ErrorCode) -> str:
 
 
 def check(code: ErrorCode, what: str, message: str | None = None) -> None:
-    """Raise what a broker said about ``what``.
+    """Raise what a broker said about ``what``, and what to do about it where that is known.
 
     :raises BrokerError: when the code is not NONE.
     """
     if code is not ErrorCode.none:
-        text = f"{what}: {error_name(code)}"
-        raise BrokerError(f"{text}: {message}" if message else text, code)
+        text = f"{what}: {error_name(code)}" + (f": {message}" if message else "")
+        raise BrokerError(f"{text}; {_ADVICE[code]}" if code in _ADVICE else text, code)
 
 
 class Connection:
