@@ -27,7 +27,7 @@ from scripts.chaosrun.journal import (
 Forgiven = Sequence[tuple[int, int]]  # from and to, in µs since 1970
 SHOWN: Final = 5
 # What librdkafka logs when it was not answered for a session: it revokes all, and joins as a new member.
-_SESSION_ENDED: Final = "SESSTMOUT"
+SESSION_ENDED: Final = "SESSTMOUT"
 # What the Java client logs when it reaches no broker (KIP-899), and its group's leader when that made it forget topics.
 _REBOOTSTRAPPED: Final = "Rebootstrapping with "
 _FORGOT: Final = re.compile(
@@ -136,14 +136,14 @@ class _Span:
     has_read: bool = False
 
 
-def overlapping_owners(events: Iterable[Event], consumer_groups: Collection[str] = ()) -> list[str]:
+def overlapping_owners(events: Iterable[Event], consumer_clients: Collection[str] = ()) -> list[str]:
     """Partitions that a client was assigned before another one had given them up, by the times of their callbacks.
 
-    Who was told that it lost its partitions did not know when, so such times count for nothing. In groups with members
-    of the consumer protocol neither do those in which a client read nothing of the partition: a heartbeat may say what
-    is owned between the answer that assigned a partition and the callback that takes it (librdkafka's do so until it
-    has its first partitions, its and Java's when the one before failed). If the target has changed by then, that is a
-    partition given up, for Kafka as well, and the client holds it until it has read the next answer.
+    Who was told that it lost its partitions did not know when, so such times count for nothing. Neither do those in
+    which a client of the consumer protocol read nothing of the partition: a heartbeat may say what is owned between
+    the answer that assigned a partition and the callback that takes it (librdkafka's do so until it has its first
+    partitions, its and Java's when the one before failed). If the target has changed by then, that is a partition
+    given up, for Kafka as well, and the client holds it until it has read the next answer.
 
     Source: CurrentAssignmentBuilder.ownsRevokedPartitions; rd_kafka_cgrp_consumer_serve, F_SEND_FULL_REQUEST;
     AbstractHeartbeatRequestManager.onErrorResponse
@@ -167,7 +167,7 @@ def overlapping_owners(events: Iterable[Event], consumer_groups: Collection[str]
         f"{group}: {later.client} got {place} {(earlier.until_us - later.since_us) / 1e3:.0f} ms before "
         f"{earlier.client} gave it up"
         for (group, place), owned in sorted(spans.items())
-        for earlier, later in pairwise(span for span in owned if span.has_read or group not in consumer_groups)
+        for earlier, later in pairwise(span for span in owned if span.has_read or span.client not in consumer_clients)
         if earlier.client != later.client and later.since_us < earlier.until_us
     )
 
@@ -219,7 +219,7 @@ def gave_up(events: Iterable[Event]) -> list[str]:
 
 def ended_sessions(events: Iterable[Event]) -> set[str]:
     """Clients that say that they ended their session themselves, and so come back as new members."""
-    return {event.client for event in events if isinstance(event, Logged) and _SESSION_ENDED in event.text}
+    return {event.client for event in events if isinstance(event, Logged) and SESSION_ENDED in event.text}
 
 
 def forgot_topics(events: Iterable[Event]) -> Counter[str]:

@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from scripts.chaosrun.checks import SESSION_ENDED
 from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
 from scripts.chaosrun.journal import Assigned, Committed, Consumed, Journal, Logged, Place, Revoked, Troubled, now_us
 
 COMMIT_EVERY_S: Final = 0.5
 _METADATA: Final = b"CGMDv2:"
-# What librdkafka logs when it ends its own session, for no heartbeat was answered for so long.
-_SESSION_ENDED: Final = "SESSTMOUT"
 
 
 def _identity(consumer: Any) -> tuple[str, int]:
@@ -41,7 +40,7 @@ class _Log(logging.Handler):
         self._name, self._journal = name, journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        if _SESSION_ENDED in record.getMessage():
+        if SESSION_ENDED in record.getMessage():
             self._journal.add(Logged(at_us=now_us(), client=self._name, text=record.getMessage()))
 
 

@@ -83,6 +83,8 @@ class Load:
         self.session_timeout_ms = session_timeout_ms
         self.heartbeat_ms = session_timeout_ms // 8
         self.forgiven: list[tuple[int, int]] = []
+        self.consumer_clients: set[str] = set()
+        """Client ids of those who ever spoke the consumer protocol."""
         self._directory = directory
         self._journals = Journals(directory)
         self._members: dict[str, list[Process]] = {group.name: [] for group in chosen}
@@ -152,7 +154,10 @@ class Load:
     def add_members(self, group: str, names: list[str], protocol: Protocol | None = None) -> Process:
         """One more process of members of a group; by the group's first protocol unless another is said."""
         chosen = self.groups[group]
-        process = self._start(chosen.client, self._job(names, chosen, protocol or chosen.protocols[0]))
+        spoken = protocol or chosen.protocols[0]
+        if spoken == "consumer":
+            self.consumer_clients.update(names)
+        process = self._start(chosen.client, self._job(names, chosen, spoken))
         self._members[group].append(process)
         return process
 

@@ -96,7 +96,6 @@ def play(fault: Fault, scene: Scene) -> Shown:
 def _judged(load: Load, outcome: Outcome) -> dict[str, list[str]]:
     missing = load.await_delivered()
     events = list(load.events)
-    consumer_groups = {name for name, group in load.groups.items() if "consumer" in group.protocols}
     return {
         "commits": [
             *checks.lost_commits(events, load.states(), load.forgiven),
@@ -104,7 +103,7 @@ def _judged(load: Load, outcome: Outcome) -> dict[str, list[str]]:
         ],
         "owners": [
             *checks.shared_partitions(events),
-            *([] if load.forgiven else checks.overlapping_owners(events, consumer_groups)),
+            *([] if load.forgiven else checks.overlapping_owners(events, load.consumer_clients)),
         ],
         "delivery": [f"{group} has not seen {count} records" for group, count in missing.items()],
         "order": [*checks.disordered(events, load.forgiven), *([] if load.forgiven else checks.repeated(events))],
