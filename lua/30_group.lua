@@ -8,7 +8,8 @@
 -- that the members' assignments are of; rebalance_timeout and session_timeout, the longest and the shortest of the
 -- members; join_deadline, sync_deadline, and initial while a first rebalance waits for more members; next_due, no later
 -- than the first deadline; retention; expires_at while it is Empty; transactions, the number of open ones that commit
--- offsets of the group. Times are ms since 1970, durations ms.
+-- offsets of the group. Times are ms since 1970, durations ms. And catalog_version while no client leads the
+-- group, which was of the consumer protocol and did not rebalance since: it does where its topics may be others.
 --
 -- Deadlines are data. `group.advance` does what became due; functions that write keep what it did, the others forget
 -- it. Both work on a table that collects all changes, which `group.save` writes.

@@ -19,6 +19,7 @@ function group.prepare(g, initial_delay)
   group.set(g, 'joined', 0)
   group.set(g, 'synced', nil)
   group.set(g, 'sync_deadline', nil)
+  group.set(g, 'catalog_version', nil)
   if is_initial then
     local remaining = math.max(g.fields.rebalance_timeout - initial_delay, 0)
     group.wait_for_more(g, initial_delay, initial_delay, remaining)

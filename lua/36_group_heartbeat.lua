@@ -1,10 +1,18 @@
+-- Whether a group that no client leads may have other topics than it was assigned; a leader would look at them itself.
+function group.has_other_topics(known, told)
+  return known and told and known ~= told
+end
+
 -- A member of a group in which nothing is due shows that it lives. This is the path of almost every heartbeat and
 -- commit, so it reads nothing that grows with the group.
 -- Returns the state; nil where the group has to be looked at in full.
-function group.beat(keys, id, instance_id, generation)
+function group.beat(keys, id, instance_id, generation, catalog_version)
   local call = redis.call
-  local fields = call('HMGET', keys[1], 'state', 'generation', 'next_due', 'type')
+  local fields = call('HMGET', keys[1], 'state', 'generation', 'next_due', 'type', 'catalog_version')
   local state, is_other, now = fields[1], fields[4] or fields[2] ~= generation, value.now_ms()
+  if group.has_other_topics(fields[5], catalog_version) then
+    return nil
+  end
   if not state or state == 'Empty' or is_other or now >= (tonumber(fields[3]) or 0) then
     return nil
   end
@@ -27,7 +35,7 @@ end
 -- KEYS[5] offsets  hash  topic:partition -> committed offset
 -- ARGV[1] outages: `served_until from-to ...` or '', read where something is due
 -- ARGV[2] member_id   ARGV[3] instance_id or ''   ARGV[4] generation
--- ARGV[5] catalog_version (optional), of the front-end's catalog
+-- ARGV[5] catalog_version (optional), of the front-end's catalog: on another one a group without a leader rebalances
 -- Returns code; RETRY where the target of the group, which speaks the consumer protocol, is of another catalog: bring
 -- it up to date and call again
 -- Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, RETRY
@@ -35,7 +43,7 @@ end
 function group.heartbeat(keys, args)
   group.expect(keys, args, 'heartbeat', 4, 1)
   local id, instance_id = args[2], args[3]
-  local state = group.beat(keys, id, instance_id, args[4])
+  local state = group.beat(keys, id, instance_id, args[4], args[5])
   if not state then
     local g = group.open(keys)
     group.advance(g, args[1])
@@ -48,6 +56,9 @@ function group.heartbeat(keys, args)
     end
     if not refusal then
       group.renew(g, id, group.member(g, id).session_timeout)
+      if group.has_other_topics(g.fields.catalog_version, args[5]) then
+        group.prepare(g)
+      end
     end
     group.save(g)
     if refusal then

@@ -96,10 +96,12 @@ function consumer.join_answer(id, epoch, protocol)
   return { code.NONE, id, 'ready', 0, epoch, 'consumer', protocol, '', 0, {} }
 end
 
--- The group has become a classic one by a join. Where all had what they are to have, it goes on as it was; else the
--- member takes part in a rebalance.
+-- The group has become a classic one by a join. Where all had what they are to have, it goes on as it was, and keeps
+-- the version of the catalog, for no client leads it; else the member takes part in a rebalance.
 function consumer.join_downgraded(g, id, request, is_settled)
+  local catalog_version = g.fields.catalog_version
   consumer.downgrade(g)
+  group.set(g, 'catalog_version', catalog_version)
   if not is_settled then
     group.take_part(g, id, group.member(g, id))
     group.settle(g)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import redis
@@ -83,6 +84,23 @@ def test_heartbeat_of_a_classic_member_goes_on_where_its_topics_did_not_change(m
     assert mixed.heartbeat(member, 2, catalog=[2]) == RETRY
     mixed.retarget()
     assert mixed.heartbeat(member, 2, catalog=[2]) == NONE
+
+
+def test_group_that_became_classic_without_a_leader_notices_another_catalog(mixed: MixedGroup) -> None:
+    """No client knows that it leads the group, so none of them looks at topics."""
+    mixed.part(FIRST)
+    mixed.enter(FIRST, "foo", instance=INSTANCE)
+    answer = mixed.classic("", mixed.says("foo"), instance=INSTANCE)
+    assert (mixed.kind, mixed.state, answer.status, answer.leader) == ("classic", "Stable", "ready", "")
+    beat = partial(mixed.heartbeat, answer.member, answer.generation, INSTANCE)
+    assert [beat(catalog=[mixed.catalog_version]), beat()] == [NONE, NONE]
+    assert mixed.commit({"foo:0": "1 -1 t "}, answer.member, answer.generation, instance=INSTANCE) == NONE
+    assert beat(catalog=[2]) == REBALANCE_IN_PROGRESS
+    again = mixed.classic(answer.member, mixed.says("foo"), instance=INSTANCE)
+    assert (again.is_leader, again.generation) == (True, answer.generation + 1)
+    mixed.lead(again.member, again.generation, {}, INSTANCE)
+    assert mixed.heartbeat(again.member, again.generation, INSTANCE, [3]) == NONE
+    assert "catalog_version" not in mixed.fields
 
 
 def test_member_that_synced_stays(mixed: MixedGroup) -> None:
