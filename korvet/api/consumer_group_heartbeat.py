@@ -21,8 +21,8 @@ from korvet.api.context import Context
 from korvet.api.group_failures import failure_code, milliseconds
 from korvet.errors import KorvetError
 from korvet.store.assignors import Assignment
-from korvet.store.consumer_groups import ConsumerGroups
 from korvet.store.consumer_types import HeartbeatRequest
+from korvet.store.subscriptions import regex_problem
 from korvet.wire import group_responses
 
 _OWN_MEMBER_ID_SINCE: Final = 1
@@ -45,7 +45,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         ):
             interval_ms = consumers.heartbeat_interval_ms(group_id)
             return [group_responses.consumer_heartbeat(request.member_id, request.member_epoch, interval_ms)]
-        problem = _problem(request, ctx.version, consumers.assignors) or await _regex_problem(request, consumers)
+        problem = _problem(request, ctx.version, consumers.assignors)
         if problem is not None:
             return _refused(*problem)
         answer = await consumers.heartbeat(_request(ctx, request))
@@ -140,12 +140,8 @@ def _problem(request: Any, version: int, assignors: Callable[[], Sequence[str]])
         return ErrorCode.unsupported_assignor, (
             f"ServerAssignor {assignor} is not supported. Supported assignors: {', '.join(known)}."
         )
-    return None
-
-
-async def _regex_problem(request: Any, consumers: ConsumerGroups) -> Problem | None:
     regex = getattr(request, "subscribed_topic_regex", None)
-    wrong = await consumers.regex_problem(regex) if regex and request.member_epoch >= _JOIN else None
+    wrong = regex_problem(regex) if regex and request.member_epoch >= _JOIN else None
     return None if wrong is None else (ErrorCode.invalid_regular_expression, wrong)
 
 

@@ -32,7 +32,7 @@ from korvet.store.consumer_types import (
     parse_assignment,
 )
 from korvet.store.group_calls import GroupCalls
-from korvet.store.subscriptions import Subscribed, Subscriptions, is_compiled, regex_problem
+from korvet.store.subscriptions import Subscribed, Subscriptions
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
@@ -55,7 +55,6 @@ class ConsumerGroups:
         self._subscriptions = Subscriptions(catalog)
         self._turns: dict[str, _Turns] = {}
         self._computing = anyio.CapacityLimiter(1)
-        self._compiling = anyio.CapacityLimiter(1)
 
     def assignors(self) -> tuple[str, ...]:
         """The assignors that members may ask for; the first one is the default."""
@@ -69,12 +68,6 @@ class ConsumerGroups:
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """How often a group's members are to send heartbeats."""
         return int(self._catalog.group_setting(group_id, HEARTBEAT_INTERVAL))
-
-    async def regex_problem(self, regex: str) -> str | None:
-        """Why a member cannot subscribe by this regular expression, or None."""
-        if is_compiled(regex):
-            return None
-        return await anyio.to_thread.run_sync(regex_problem, regex, limiter=self._compiling)
 
     def beat(self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None) -> Awaitable[int]:
         """A heartbeat that says nothing of its member; 0 where `heartbeat` has to answer it, else there is no news.
@@ -218,7 +211,7 @@ class ConsumerGroups:
         )
 
     async def _match(self, snapshot: Snapshot) -> None:
-        """Have regular expressions compiled, and tried on names, in a thread: there are some that take long."""
+        """Have regular expressions tried on names in a thread: there are some that take milliseconds for each."""
         regexes = {one.regex for one in snapshot.members if one.regex}
         if self._subscriptions.untried(regexes):
             await anyio.to_thread.run_sync(self._subscriptions.match, regexes, limiter=self._computing)

@@ -28,7 +28,7 @@ from korvet.store.consumer_waits import waits
 from korvet.store.group_sweep import sweep
 from korvet.store.groups import Groups
 from korvet.store.outages import Outages
-from korvet.store.subscriptions import Subscriptions, is_compiled, regex_problem
+from korvet.store.subscriptions import Subscriptions, regex_problem
 from tests.store.groups import new_group, open_groups
 from tests.store.logs import NAMESPACE, Front
 
@@ -376,28 +376,20 @@ async def test_names_are_matched_beside_the_loop(one: Front, groups: Groups, mon
 def test_the_regexes_of_a_process_are_bounded() -> None:
     regexes = [f"{uuid4()}.*" for _ in range(1000)]
     assert [regex_problem(regex) for regex in regexes] == [None] * 1000
-    assert is_compiled(regexes[-1])
-    assert sum(map(is_compiled, regexes)) <= 100
+    known = korvet.store.subscriptions._patterns
+    assert regexes[-1] in known and len(known) <= 100
 
 
-@pytest.mark.parametrize("regex", ["orders.*", "^a|b$", "(?i)A", "[[:alpha:]]+", "x{1000}"])
+@pytest.mark.parametrize("regex", ["orders.*", "^a|b$", "(?i)A", "[[:alpha:]]+", "x{1000}", r"(?:\d{4}|)" * 1000])
 def test_what_re2_knows_is_a_regex(regex: str) -> None:
     assert regex_problem(regex) is None
 
 
-async def test_regex_is_compiled_beside_the_loop(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[int] = []
-
-    def noted(regex: str) -> str | None:
-        threads.append(threading.get_ident())
-        return regex_problem(regex)
-
-    monkeypatch.setattr(korvet.store.consumer_groups, "regex_problem", noted)
-    good, bad = f"{uuid4()}.*", f"{uuid4()}[a"
-    assert [await groups.consumers.regex_problem(good) for _ in range(2)] == [None, None]
-    assert len(threads) == 1, "it is known then"
-    assert "missing closing ]" in (await groups.consumers.regex_problem(bad) or "")
-    assert len(threads) == 2 and threading.get_ident() not in threads
+@pytest.mark.parametrize("regex", [r"\pL" * 334, r"\PL" * 334, "x{3}" * 1001])
+def test_regex_that_takes_long_is_refused_before_it_is_compiled(regex: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RE2 takes seconds to refuse 32 KB of these, and nothing else runs meanwhile."""
+    monkeypatch.setattr("korvet.store.subscriptions.re2.compile", pytest.fail)
+    assert (regex_problem(regex) or "").endswith(": pattern too large - compile failed.")
 
 
 def test_groups_of_a_regex_are_not_captured() -> None:
