@@ -17,7 +17,7 @@ from uuid import UUID
 from korvet.store.assignors import ASSIGNORS, GroupSpec, MemberSpec, preferred
 from korvet.store.consumer_types import assignment_text, parse_assignment
 from korvet.store.subscriptions import Subscribed
-from tests.lua.consumer import FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, Beat
+from tests.lua.consumer import FENCED_MEMBER_EPOCH, RETRY, UNRELEASED_INSTANCE_ID, Beat
 from tests.lua.group import GROUP_ID_NOT_FOUND, NONE, UNKNOWN_MEMBER_ID, Joined, named, plain
 from tests.lua.mixed import MixedGroup, assignment
 from tests.lua.mixed_clients import COOPERATIVE, ClassicClient, Place, by_topic, reported
@@ -127,6 +127,17 @@ class FrontEnd:
             answer = self.group.join(answer.member, protocols, **options)
         assert answer.status != "target"
         return answer
+
+    def beat(self, member: str, generation: int, instance: str) -> int:
+        """Serve the heartbeat of a classic member."""
+        code = self.group.heartbeat(member, generation, instance, [self.version])
+        for _ in range(CALLS):
+            if code != RETRY:
+                break
+            self.refresh()
+            self.retarget()
+            code = self.group.heartbeat(member, generation, instance, [self.version])
+        return code
 
     def lines(self, names: Iterable[str]) -> str:
         found = [(name, *self.topics.get(name, ("-", 0))) for name in names]
@@ -286,6 +297,9 @@ class Classic(ClassicClient):
         """What it is to read, until it does."""
         self.was_taken_out = False
         """It has not heard of it, or came back with its id, and reads what it had until it is told what it is to."""
+        self.watches = False
+        """It looks at topics: a leader, or a static one that may have been. That is more than clients do: a leader that
+        comes back without its id takes topics as they are then for those of the assignment (KIP-814)."""
 
     def places(self) -> set[str]:
         """Those that it may read."""
@@ -302,7 +316,19 @@ class Classic(ClassicClient):
             self.waits = self.waits or ("" if self.names == self.said else "join")
             self.step(loses)
         else:
-            self._on_heartbeat(self.group.heartbeat(self.id, self.generation, self.instance), loses)
+            self._on_heartbeat(self._send_heartbeat(), loses)
+
+    def look(self) -> None:
+        """A leader sees that topics changed."""
+        if self.watches and not self.is_parked:
+            self.waits = "join"
+
+    def _send_heartbeat(self) -> int:
+        return self.front.beat(self.id, self.generation, self.instance)
+
+    def _on_member(self, answer: Joined, loses: str) -> None:
+        self.watches = answer.is_leader or bool(self.instance and not self.id and answer.leader)
+        super()._on_member(answer, loses)
 
     def _known_ids(self) -> dict[str, str]:
         """Those of the topics by name that an assignment speaks of now."""

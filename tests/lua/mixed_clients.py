@@ -145,7 +145,7 @@ class ClassicClient:
         elif self.waits == "sync":
             self._on_synced(self.group.wait_sync(self.id, self.generation, self.instance), loses)
         else:
-            self._on_heartbeat(self.group.heartbeat(self.id, self.generation, self.instance), loses)
+            self._on_heartbeat(self._send_heartbeat(), loses)
 
     def stop(self) -> None:
         if self.id:
@@ -161,6 +161,9 @@ class ClassicClient:
         """None where nobody is left to give the answer."""
         says = self.group.says(*READ, owned=by_topic(self.owned), protocol=self.protocol)
         return self.group.classic(self.id, says, instance=self.instance)
+
+    def _send_heartbeat(self) -> int:
+        return self.group.heartbeat(self.id, self.generation, self.instance)
 
     def _wait_for_join(self) -> Joined:
         return self.group.wait(self.id, self.instance)
