@@ -238,6 +238,7 @@ class Store:
             self._locator(address),
             login,
             library=functions.library_source,
+            is_older=functions.is_older,
             lines=lines,
             subscriber=purpose is Purpose.SUBSCRIBE,
         )

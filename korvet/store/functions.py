@@ -111,6 +111,11 @@ def _order(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
+def is_older(version: str) -> bool:
+    """Whether a library of this version is to make room for this package's."""
+    return _order(version) < _order(library_version())
+
+
 def load_command() -> tuple[str, str, str, bytes]:
     """The command that puts this package's library on a server."""
     return ("FUNCTION", "LOAD", "REPLACE", library_source())
@@ -216,7 +221,7 @@ async def keep(store: Store) -> None:
 async def _keep_at(link: Link, told: str) -> str:
     version: str = (await _ask(link, "FCALL_RO", "korvet_version", "0")).decode()
     mine = library_version()
-    if _order(version) < _order(mine):
+    if is_older(version):
         await _ask(link, *load_command())
         log.warning("put the library in the place of an older one", node=link.name, version=mine, older=version)
     elif _order(version) > _order(mine) and version != told:

@@ -6,7 +6,8 @@ error replies their meaning. While no connection is up, commands fail at once an
 The name is of a server and a purpose; what the log says of an outage is said once for a server (`ServerLines`).
 
 **Function not found** (a fresh replica became primary, somebody flushed the functions): the library is loaded through
-this very connection, and what was refused is sent again in its old order before what was asked meanwhile.
+this very connection, and what was refused is sent again in its old order before what was asked meanwhile. Where there
+is a library of an older version, which lacks that function, this one takes its place.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Link(Owner):
 
     :param locate: finds the server's address, asked at every connect (Sentinel may name another).
     :param library: the Lua library's text, for "Function not found".
+    :param is_older: whether a library of some version is older than that.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Link(Owner):
         login: Login,
         *,
         library: Callable[[], bytes],
+        is_older: Callable[[str], bool],
         lines: ServerLines,
         subscriber: bool = False,
     ) -> None:
@@ -95,6 +98,7 @@ class Link(Owner):
         self._locate = locate
         self._login = login
         self._library = library
+        self._is_older = is_older
         self._lines = lines
         self._subscriber = subscriber
         self._live: Connection | None = None
@@ -277,16 +281,33 @@ class Link(Owner):
             self._held = []
             self._choose_send()
             log.warning("the server lost korvet's functions; loading them", link=self.name)
-            # Not REPLACE: where another front-end has loaded a library meanwhile, that one is right or newer.
+            # Not REPLACE: where another front-end has loaded a library meanwhile, that one is mostly right or newer.
             loading = self._live.command("FUNCTION", "LOAD", self._library())
             loading.add_done_callback(self._loaded)
 
     def _loaded(self, loading: asyncio.Future[Any]) -> None:
+        error = _failure(loading)
+        if "already exists" not in str(error):
+            self._send_again(error)
+        elif self._live is not None:
+            self._live.command("FCALL_RO", "korvet_version", "0").add_done_callback(self._compared)
+        else:
+            self._send_again(None)
+
+    def _compared(self, asked: asyncio.Future[Any]) -> None:
+        """There is a library, which another front-end loaded: its version is known."""
+        if self._live is not None and _failure(asked) is None and self._is_older(asked.result().decode()):
+            replacing = self._live.command("FUNCTION", "LOAD", "REPLACE", self._library())
+            replacing.add_done_callback(lambda replaced: self._send_again(_failure(replaced)))
+        else:
+            self._send_again(None)
+
+    def _send_again(self, error: BaseException | None) -> None:
+        """Send what was refused, and what was asked since; or fail it, where the library could not be loaded."""
         refused, self._refused = self._refused, []
         held, self._held = self._held or [], None
         self._choose_send()
-        error = None if loading.cancelled() else loading.exception()
-        if error is not None and "already exists" not in str(error):
+        if error is not None:
             log.error("korvet's functions cannot be loaded", link=self.name, reason=str(error))
             for future, _, _ in refused:
                 fail(future, error)
@@ -314,6 +335,10 @@ class Link(Owner):
             self.on_down()
         for future, _, _ in unanswered:
             fail(future, StoreUnavailable(why, outcome_unknown=True))
+
+
+def _failure(done: asyncio.Future[Any]) -> BaseException | None:
+    return None if done.cancelled() else done.exception()
 
 
 def _nothing(*_: object) -> None:

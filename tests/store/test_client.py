@@ -221,6 +221,32 @@ async def test_lost_functions_are_loaded_and_the_calls_sent_again_in_order(serve
         assert len(set(handed_out)) == 100
 
 
+def without_the_function(version: str) -> str:
+    """A library of another version in which korvet_catalog_init is yet to come."""
+    source = functions.library_source().decode()
+    return source.replace(f"'{functions.library_version()}'", f"'{version}'").replace(
+        "'korvet_catalog_init'", "'other'"
+    )
+
+
+@pytest.mark.parametrize(("version", "ours"), [("0.0.1", True), ("99.0.0", False)])
+async def test_library_that_lacks_a_function_is_replaced_by_a_newer_one(
+    server: Server, version: str, ours: bool
+) -> None:
+    """As where a front-end of the former version was the first to load its own where the functions were lost."""
+    async with open_store(server.url) as store:
+        with server.client() as client:
+            client.function_load(without_the_function(version))
+            replies = [store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")]
+            await asyncio.wait([store.call(Purpose.READ, KEY, "PING")])
+            replies.append(store.fcall(Purpose.COORDINATE, "korvet_producer_id", CATALOG))
+            first, second = [await outcome(reply) for reply in replies]
+            assert isinstance(first, StoreError) != ours
+            assert second[0] == 0
+            there = client.fcall_ro("korvet_version", 0)
+            assert there.decode() == (functions.library_version() if ours else version)
+
+
 async def test_library_that_cannot_be_loaded_fails_the_calls(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
         await store.call(Purpose.COORDINATE, KEY, "CONFIG", "SET", "maxmemory", 1)
