@@ -124,6 +124,7 @@ function consumer.join(g, request)
   local reply
   local downgrades = consumers > 0 and g.fields.consumers == 0 and consumer.may_downgrade(g, g.size)
   if is_current then
+    -- Of topics that nobody wants any more it has nothing: clients give those up before they join.
     local topics = consumer.topics_by_name(redis.call('HGET', g.keys[1], 'topics') or '')
     consumer.reconcile(g, id, consumer.places_of(read.owned, topics))
   end
