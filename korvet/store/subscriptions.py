@@ -155,7 +155,10 @@ def regex_problem(regex: str) -> str | None:
 
     Takes some 50 ms at most. A thread would be no help with it, for RE2 compiles with Python's lock.
     """
+    costly = regex.count("{") + 3 * (regex.count("\\p") + regex.count("\\P"))
     try:
+        if costly > _MOST_COSTLY:
+            raise ValueError("pattern too large - compile failed")
         _pattern(regex)
     except ValueError as error:
         return f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
@@ -177,9 +180,6 @@ def _pattern(regex: str) -> Any:
 
 
 def _compiled(regex: str) -> Any:
-    costly = regex.count("{") + 3 * (regex.count("\\p") + regex.count("\\P"))
-    if costly > _MOST_COSTLY:
-        raise ValueError("pattern too large - compile failed")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _PATTERN_BYTES
