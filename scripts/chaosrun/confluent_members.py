@@ -32,6 +32,11 @@ def _places(partitions: list[TopicPartition]) -> list[Place]:
     return [(entry.topic, entry.partition) for entry in partitions]
 
 
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client does nothing more; what `poll` and `commit` tell of that has the code alone."""
+    return bool(error.fatal() or error.code() == KafkaError._FATAL)
+
+
 class _Log(logging.Handler):
     """Writes down that the member ended its session."""
 
@@ -166,7 +171,7 @@ class Member:
             consumer.unassign()
 
     def _on_error(self, error: KafkaError) -> None:
-        self._journal.add(Troubled(at_us=now_us(), client=self._name, text=str(error), fatal=error.fatal()))
+        self._journal.add(Troubled(at_us=now_us(), client=self._name, text=str(error), fatal=is_fatal(error)))
 
 
 def main() -> None:

@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 from scripts.chaosrun import checks
 from scripts.chaosrun.checks import GroupState
+from scripts.chaosrun.confluent_members import is_fatal
 from scripts.chaosrun.journal import (
     Acknowledged,
     Assigned,
@@ -211,6 +213,12 @@ def test_a_client_with_a_fatal_error_gave_up_and_one_that_goes_on_did_not() -> N
     error = Troubled(at_us=1, client="a", text="fenced", fatal=True)
     passing = Troubled(at_us=1, client="b", text="coordinator not available", fatal=False)
     assert checks.gave_up([error, passing]) == ["a: fenced"]
+
+
+def test_a_client_of_librdkafka_that_ended_for_good_says_so_by_code_or_by_flag() -> None:
+    assert is_fatal(KafkaError(KafkaError._FATAL))
+    assert is_fatal(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True))
+    assert not is_fatal(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
 
 
 def test_a_group_with_another_generation_rebalanced() -> None:
