@@ -103,7 +103,7 @@ def check(code: ErrorCode, what: str, message: str | None = None) -> None:
     """
     if code is not ErrorCode.none:
         text = f"{what}: {error_name(code)}" + (f": {message}" if message else "")
-        raise BrokerError(f"{text}; {_ADVICE[code]}" if code in _ADVICE else text, code)
+        raise BrokerError(f"{text.rstrip('.')}; {_ADVICE[code]}" if code in _ADVICE else text, code)
 
 
 class Connection:
