@@ -390,6 +390,7 @@ def test_members_that_the_former_version_wrote_are_read(consumers: ConsumerGroup
     for member in "ab":
         consumers.enter(member)
         record = consumers.server.hget(consumers.keys[1], member)
+        assert record is not None
         consumers.server.eval(FORMER_RECORD, 1, consumers.keys[1], member, record)
     assert [consumers.member(member).topics for member in "ab"] == [("bar", "foo")] * 2
     assert consumers.beat("a", 1, "foo").code == NONE
