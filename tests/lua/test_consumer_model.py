@@ -312,7 +312,7 @@ class Consumed(RuleBasedStateMachine):
         if fields.get("type") != "consumer":
             assert not [name for name in fields if ":" in name]
             assert not fields.keys() & {"target_epoch", "settled", "consumers", "topics"}
-            assert state == "Stable" or "catalog_version" not in fields
+            assert fields["state"] == "Stable" or "catalog_version" not in fields
             self.epochs = (int(fields["generation"]), 0)
         elif float(fields.get("next_due", "inf")) > self.group.now * 1000 and found["type"] == "consumer":
             self._check_consumer_group(fields, found)
