@@ -217,15 +217,6 @@ function consumer.answer(request, before, after)
   }
 end
 
--- What a member is told that joins again, though it is in an epoch: what it has, without what it is to give up. It
--- makes no step, for its join may come late, or be one of two: that the client owns nothing need not be true any more.
-function consumer.told_again(g, id)
-  local member = group.member(g, id)
-  local after = consumer.step(g, id, member, nil)
-  local owned = after.state == 'UNREVOKED_PARTITIONS' and after.owned or member.owned
-  return { code.NONE, id, 'ready', member.epoch, 1, owned }
-end
-
 -- Take a member out, or note that a static one is to come back. Source: GroupMetadataManager.consumerGroupLeave
 function consumer.leave(g, request)
   local id = request.member_id
@@ -271,11 +262,7 @@ function consumer.stay(g, request)
   local reply, id = { code.NONE, request.member_id, 'target' }, request.member_id
   if not consumer.needs_target(g, request) then
     local before = group.member(g, id)
-    if request.epoch == 0 and before.epoch > 0 then
-      reply = consumer.told_again(g, id)
-    else
-      reply = consumer.answer(request, before, consumer.reconcile(g, id, request.owned))
-    end
+    reply = consumer.answer(request, before, consumer.reconcile(g, id, request.owned))
   end
   consumer.renew(g, id, group.member(g, id))
   return reply

@@ -254,37 +254,6 @@ def test_call_that_waited_while_redis_stood_still_acknowledges_no_revocation(con
     assert consumers.beat("a", 1, owned=of(foo=[0])).epoch == 2
 
 
-@pytest.mark.parametrize("knows_of_it", [False, True], ids=["unaware", "told"])
-def test_join_that_comes_twice_acknowledges_no_revocation(consumers: ConsumerGroup, knows_of_it: bool) -> None:
-    """Its second copy says what was true when the first one was sent: that the client owns nothing."""
-    first, second = of(foo=[0, 1, 2]), of(foo=[2])
-    consumers.targets = {"a": first}
-    epoch = consumers.enter("a", "foo").epoch
-    consumers.targets = {"a": of(foo=[0, 1]), "b": second}
-    consumers.enter("b", "foo")
-    if knows_of_it:
-        assert consumers.consume("a", epoch).assignment == of(foo=[0, 1])
-    before = consumers.member("a")
-    assert consumers.enter("a", "foo") == Beat(NONE, "a", "ready", epoch, of(foo=[0, 1]))
-    assert consumers.member("a") == before
-    assert consumers.beat("b", epoch + 1).assignment is None
-    assert consumers.owners()[f"{FOO}:2"] == "a"
-    if not knows_of_it:
-        assert consumers.consume("a", epoch).assignment == of(foo=[0, 1])
-    assert consumers.consume("a", epoch, owned=of(foo=[0, 1])).epoch == epoch + 1
-    assert consumers.beat("b", epoch + 1).assignment == second
-
-
-def test_member_whose_answer_was_lost_is_told_again_and_goes_on(consumers: ConsumerGroup) -> None:
-    consumers.targets = {"a": of(foo=[0, 1])}
-    epoch = consumers.enter("a", "foo").epoch
-    consumers.targets = {"a": of(foo=[0, 1, 2]), "b": of(foo=[3])}
-    consumers.enter("b", "foo")
-    assert consumers.enter("a", "foo") == Beat(NONE, "a", "ready", epoch, of(foo=[0, 1]))
-    answer = consumers.consume("a", epoch, owned=of(foo=[0, 1]))
-    assert answer == Beat(NONE, "a", "ready", epoch + 1, of(foo=[0, 1, 2]))
-
-
 def test_settled_member_may_be_late(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.served_until = consumers.now
