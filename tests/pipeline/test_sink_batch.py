@@ -95,10 +95,10 @@ def test_with_exactly_once_each_task_is_a_transaction(spark: SparkSession, broke
     row = "case when id = 199 then 7 else 0 end as partition"
     frame = spark.range(0, 200, 1, 2).selectExpr("cast(id as string) as value", row)
     assert "sink-transaction-7" in error_of(frame, broker, topic=topic, exactlyOnce="true")
-    committed = [int(one.value or b"") for one in read_topic(broker.bootstrap, topic)]
-    assert committed in ([], list(range(100)))
     write(frame.where("id < 199"), broker, topic=topic, exactlyOnce="true")
-    assert len(read_topic(broker.bootstrap, topic)) == len(committed) + 199
+    # The first task of the job that failed was committed, or not begun, or its end came after the job's.
+    committed = sorted(int(one.value or b"") for one in read_topic(broker.bootstrap, topic))
+    assert committed in (list(range(199)), sorted([*range(100), *range(199)]))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.oracle.scripts.membership import NOBODY, in_state, join_body, joined,
 GENERATION: Final = "$generation"
 CONNECT: Final[dict[str, Any]] = {"protocol_type": "connect"}
 STATIC: Final[dict[str, Any]] = {"group_instance_id": "i"}
+WHOLE_TOPIC: Final = Packed(pieces=(b"\0\0\0\0\0\1", "$t", b"\0\0\0\2\0\0\0\0\0\0\0\1\xff\xff\xff\xff"))
 
 
 def named(who: str, *errors: str, **more: Any) -> Step:
@@ -209,7 +210,7 @@ SCRIPTS: Final = (
     script(
         "static member changes to the consumer protocol",
         rejoin("", **STATIC, save="m"),
-        sync("$m", assigned=("$m",), **STATIC),
+        sync("$m", assignments=[{"member_id": "$m", "assignment": WHOLE_TOPIC}], **STATIC),
         consume("n", instance_id="i"),
         described("Stable"),
         heart("$m", "FENCED_INSTANCE_ID", **STATIC),
