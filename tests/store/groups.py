@@ -33,7 +33,13 @@ def new_group() -> str:
     return f"g-{uuid4().hex[:8]}"
 
 
-async def join(groups: Groups, group_id: str, member_id: str = "", draining: anyio.Event = RUNNING) -> Joined:
+async def join(
+    groups: Groups,
+    group_id: str,
+    member_id: str = "",
+    draining: anyio.Event = RUNNING,
+    metadata: bytes = b"metadata",
+) -> Joined:
     """A member joins, by a version that needs no member id first, and waits."""
     request = JoinRequest(
         group_id=group_id,
@@ -44,7 +50,7 @@ async def join(groups: Groups, group_id: str, member_id: str = "", draining: any
         session_timeout_ms=60_000,
         rebalance_timeout_ms=60_000,
         protocol_type="consumer",
-        protocols=[("range", b"metadata")],
+        protocols=[("range", metadata)],
         version=3,
     )
     return await groups.join(request, draining)

@@ -9,11 +9,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from korvet.store.catalog import Catalog
-from korvet.store.group_types import JoinRequest, SyncRequest
+from korvet.store.group_types import SyncRequest
 from korvet.store.groups import Groups
 from korvet.store.outages import Outages
 from tests.lua.mixed import assignment, subscription
-from tests.store.groups import RUNNING, new_group, open_groups
+from tests.store.groups import RUNNING, join, new_group, open_groups
 from tests.store.logs import NAMESPACE, Front
 from tests.store.test_consumer_groups import request, topic
 
@@ -24,21 +24,7 @@ REBALANCE_IN_PROGRESS = int(ErrorCode.rebalance_in_progress)
 
 async def joined(groups: Groups, group_id: str, name: str, member_id: str = "") -> tuple[str, int]:
     """A classic member that wants a topic joins: its id and generation."""
-    answer = await groups.join(
-        JoinRequest(
-            group_id=group_id,
-            member_id=member_id,
-            instance_id=None,
-            client_id="client",
-            client_host="/127.0.0.1",
-            session_timeout_ms=60_000,
-            rebalance_timeout_ms=60_000,
-            protocol_type="consumer",
-            protocols=[("range", subscription([name]))],
-            version=3,
-        ),
-        RUNNING,
-    )
+    answer = await join(groups, group_id, member_id, metadata=subscription([name]))
     assert answer.code == 0
     return answer.member_id, answer.generation
 
