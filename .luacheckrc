@@ -1,7 +1,7 @@
--- For the concatenated library: cat lua/*.lua | luacheck --config .luacheckrc -
+-- For the concatenated library: cat lua/*/*.lua | luacheck --config .luacheckrc -
 std = {
   read_globals = {
-    redis = { fields = { 'acl_check_cmd', 'call', 'pcall', 'register_function' } },
+    redis = { fields = { 'acl_check_cmd', 'call', 'pcall', 'register_function', 'sha1hex' } },
     cjson = { fields = { 'decode', 'encode', 'null' } },
     cmsgpack = { fields = { 'pack', 'unpack' } },
     struct = { fields = { 'pack', 'unpack', 'size' } },

@@ -1,3 +1,3 @@
 """Korvet: a Kafka-protocol broker whose state lives in Redis Functions."""
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"

@@ -2,25 +2,29 @@
 
 
 class KorvetError(Exception):
-    """Base of every exception korvet raises on purpose; its text is fit to be shown to a user."""
+    """The base of every exception that korvet raises on purpose. Its text is written for users."""
 
 
 class ConfigError(KorvetError):
-    """A flag, a config file or a setting is wrong. Says what, where, what is allowed and the nearest name."""
+    """A flag, a config file or a setting is wrong. The text names it, the allowed values and the nearest name."""
 
 
 class MalformedRequest(KorvetError):
-    """Bytes from a client are not a Kafka request; the connection is closed with one log line."""
+    """A client's bytes are not a Kafka request. The connection closes, with one log line."""
 
 
 class StoreError(KorvetError):
-    """Redis answered with an error that is not one of Kafka's outcomes (a broken contract or a corrupt state)."""
+    """Redis answered with an error that is none of Kafka's outcomes: a broken contract or a corrupt key."""
+
+
+class DamagedLog(StoreError):
+    """A partition's keys hold data that korvet did not write. The log already has a line about it."""
 
 
 class StoreUnavailable(KorvetError):
     """Redis cannot be reached, is loading, or the connection was lost.
 
-    ``outcome_unknown`` is true when the command had left this process, so that it may or may not have been applied.
+    ``outcome_unknown`` is true if the command had left this process: then Redis may or may not have applied it.
     """
 
     def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
@@ -28,13 +32,21 @@ class StoreUnavailable(KorvetError):
         self.outcome_unknown = outcome_unknown
 
 
+class StoreRefusing(StoreUnavailable):
+    """Redis answers but refuses all writes: its disk is full, or it has too few replicas (MISCONF, NOREPLICAS)."""
+
+
 class SlotMoving(StoreUnavailable):
-    """A cluster's slot is on its way to another node, and the command was not applied at either."""
+    """A cluster's slot is on its way to another node, and neither node applied the command."""
 
 
 class StoreFull(KorvetError):
     """Redis is at maxmemory and refused a function that adds data (OOM)."""
 
 
+class TooMany(KorvetError):
+    """A namespace has as many groups as a setting allows."""
+
+
 class Disconnect(KorvetError):
-    """The connection is to be closed without an answer: how one who asked for none (acks=0) learns of an error."""
+    """A request ends with its connection closed: so a producer that wants no answers (acks=0) learns of an error."""

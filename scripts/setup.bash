@@ -1,5 +1,5 @@
-# Sourced by the scripts beside it; they set `root` to the clone. Makes .venv in the clone on first use and keeps it in
-# step with pyproject.toml, and installs the outside tools that tests need where that is allowed.
+# The scripts beside it source this file; they set `root` to the clone. It makes .venv in the clone on first use, and
+# keeps it in step with pyproject.toml. It installs the outside tools of the tests if that is allowed.
 # shellcheck shell=bash
 
 venv="$root/.venv"
@@ -11,7 +11,8 @@ die() {
   exit 1
 }
 
-# The python to build with: KORVET_PYTHON, else the first one that is new enough and can make virtual environments.
+# The python for the environment: KORVET_PYTHON, else the first one that is new enough and can make virtual
+# environments.
 find_python() {
   local candidate path without_venv=
   for candidate in ${KORVET_PYTHON:-python3.13 python3.12 python3.11 python3 python}; do
@@ -29,12 +30,12 @@ find_python() {
   die "Python 3.11 or newer is needed and none was found: install it, or name one in KORVET_PYTHON, and try again"
 }
 
-# prepare_environment base|spark|dev: afterwards .venv runs korvet from this clone (and, for spark, its pipeline, and,
-# for dev, all of it with its tests and checks).
-# A stamp is written last, so an interrupted setup is done again; a lock lets one of several first uses do the work.
+# prepare_environment base|spark|dev: afterwards .venv runs korvet from this clone, with spark also its pipeline, with
+# dev all of it with its tests and checks. A stamp is written last, so an interrupted setup is done again; a lock lets
+# one of several first uses do the work.
 prepare_environment() {
   local kind=$1 stamp
-  # It would be the environment of another clone, and be emptied for this one.
+  # A link leads to another clone's environment, which would be emptied for this one.
   [ ! -L "$venv" ] || die "$venv is a symbolic link: remove the link and try again, so that this clone gets its own"
   stamp="$root $(cksum <"$root/pyproject.toml")"
   is_prepared "$kind" "$stamp" && return
@@ -60,7 +61,7 @@ build_environment() {
     kinds+=(spark)
   fi
   say "setting up $venv with $("$python" --version) (once; takes $span)"
-  # One that another clone or an interrupted setup left behind is built anew, an outdated one is only brought up to date.
+  # An environment of another clone or of an interrupted setup is built anew; an outdated one is only updated.
   if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/.korvet-root" 2>/dev/null)" != "$root" ]; then
     if [ -e "$venv" ] && [ ! -e "$venv/.korvet-building" ] && [ ! -e "$venv/.korvet-root" ]; then
       die "$venv exists and was not made by this script: move it away and try again"
@@ -82,7 +83,7 @@ build_environment() {
   done
 }
 
-# need_tools COMMAND:DEBIAN-PACKAGE…: installs what is missing by apt as root (in CI also through sudo), else says so.
+# need_tools COMMAND:DEBIAN-PACKAGE…: installs missing tools by apt as root (in CI also through sudo), else names them.
 need_tools() {
   local pair missing=() packages=() sudo=()
   for pair in "$@"; do
@@ -102,7 +103,7 @@ need_tools() {
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
   }
   "${sudo[@]}" apt-get update -qq >/dev/null || say "could not read apt's package lists anew; going on with the old ones"
-  # One by one where all together do not go: nodejs of another source conflicts with Debian's npm and brings its own.
+  # If apt cannot install all together, it does one by one: nodejs of another source conflicts with Debian's npm.
   install "${packages[@]}" || for pair in "$@"; do
     command -v "${pair%%:*}" >/dev/null || install "${pair#*:}" || say "could not install ${pair#*:}"
   done

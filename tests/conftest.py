@@ -7,27 +7,33 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes is the machine's business.
+from tests.support.java import hasten_spark
+from tests.support.leftovers import guard
+
+# The machine decides how long an example takes.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-# A shell starts what it puts into the background with Ctrl-C ignored, and processes inherit that; tests press it.
+# A shell starts background jobs with Ctrl-C ignored, and child processes inherit that; tests press Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.support.redis", "tests.support.broker", "tests.support.kafka"]
+guard()
+hasten_spark()
+
+pytest_plugins = ["tests.support.redis", "tests.support.broker", "tests.support.kafka", "tests.support.needs"]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
-    """Let go of what a failed test held, after its report is made and a debugger has seen it.
+    """Release the objects that a failed test holds, after its report and after a debugger has seen it.
 
-    Kafka clients among it print for minutes, until the garbage is collected, that their broker is gone.
+    Otherwise its Kafka clients print for minutes that their broker is gone, until they are collected.
     """
     if call.excinfo is None:
         return
     traceback.clear_frames(call.excinfo.tb)
     for frame, _ in traceback.walk_tb(call.excinfo.tb):
-        # What was seen of a frame's variables by this name stays until it is asked for again.
+        # A frame keeps the variables that were read by this name until it is read again.
         _ = frame.f_locals
 
 

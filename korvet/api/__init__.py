@@ -1,13 +1,13 @@
-"""One module per Kafka API key. Each registers itself with `api`; ApiVersions is built from what is registered.
+"""One module per Kafka API key. Each registers itself with `api`; ApiVersions is built from this registry.
 
 A module defines ``handle`` and may define ``start``:
 
-- ``async def handle(ctx, request) -> Answer`` serves a request. One connection's requests are handled one after the
-  other, as Kafka does, so a handler may wait as long as it needs.
-- ``def start(ctx, request) -> Awaitable[Answer] | None`` is for what must be pipelined (Produce). It is called when the
-  frame has arrived, issues all its commands to Redis before it returns, and returns what waits for their replies.
-  It returns None where it cannot start at once (a topic is not in the catalog); then ``handle`` gets the request in
-  turn and what follows it on the connection is held back, so that what was asked first reaches Redis first.
+- ``async def handle(ctx, request) -> Answer`` serves a request. A connection's requests are handled one after the
+  other, as in Kafka, so a handler may wait as long as it needs.
+- ``def start(ctx, request) -> Awaitable[Answer] | None`` is for requests that are pipelined (Produce). The connection
+  calls it when the frame has arrived. It issues all its commands to Redis, and returns an awaitable for their replies.
+  It returns None if it cannot start at once, such as when a topic is not in the catalog's cache. Then ``handle`` gets
+  the request in turn. The connection holds back later requests, so that commands reach Redis in the order of requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from korvet.api.context import Context
+from korvet.api.shared.context import Context
 from korvet.wire.codec import Buffers, Fields
 
 Answer = Fields | Buffers | None
@@ -29,7 +29,7 @@ Start = Callable[[Context, Any], Awaitable[Answer] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """A served API: versions ``lowest`` to ``highest`` work; ``advertised_lowest`` is what ApiVersions shows."""
+    """A served API: versions ``lowest`` to ``highest`` work; ApiVersions shows ``advertised_lowest``."""
 
     key: int
     name: str
@@ -48,7 +48,7 @@ def api(
 ) -> Callable[[Handle], Handle]:
     """Register the decorated coroutine function as the handler of an API key.
 
-    :raises RuntimeError: when the key is taken.
+    :raises RuntimeError: if the key is taken.
     """
 
     def register(handle: Handle) -> Handle:

@@ -1,6 +1,6 @@
-"""AlterConfigs (33), versions 0 to 2: replace all that is set for a resource. What the request leaves out is dropped.
+"""AlterConfigs (33), versions 0 to 2: replace all configs of a resource. It drops configs that the request leaves out.
 
-Deprecated in Kafka for that reason; kept because older tools use it.
+Kafka deprecates it for that reason; korvet serves it because older tools use it.
 
 Source: kafka.server.ConfigAdminManager.preprocess, ConfigurationControlManager.legacyAlterConfigs.
 """
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from korvet.api import api
-from korvet.api.config_resources import Known, alter
-from korvet.api.context import Context
-from korvet.store.catalog import ConfigChange
+from korvet.api.shared.config_resources import Known, alter
+from korvet.api.shared.context import Context
+from korvet.store.catalog.settings import ConfigChange
 from korvet.wire.codec import Fields
 
 

@@ -1,28 +1,33 @@
-"""ApiVersions (key 18), versions 0 to 4: what this front-end serves. Built from the registry.
+"""ApiVersions (key 18), versions 0 to 4: the APIs that this front-end serves, built from the registry.
 
-v1 has throttle_time_ms, v2 is v1, v3 is flexible and names the client's software (KIP-511) and the features, v4 may
-name supported features whose lowest version is 0 (KIP-584's fix, KAFKA-17011). Features are those of this version, for
-they are the same at every front-end; so their epoch is the number of times that a version of korvet changed them.
-Software names follow Kafka's rule, or the answer is INVALID_REQUEST.
+- 1: throttle_time_ms   - 3: flexible, the client's software (KIP-511), features
+- 4: features whose lowest version is 0 (KIP-584's fix, KAFKA-17011)
+
+The features are those of this version of korvet, the same at every front-end. Their epoch counts the versions of korvet
+that changed them. A software name that breaks Kafka's rule is INVALID_REQUEST.
+
 Source: ApiVersionsRequest, ApiVersionsResponse, SimpleApiVersionManager, KIP-35.
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api, registry
-from korvet.api.context import Context
-from korvet.wire.codec import API_VERSIONS_KEY, Fields
+from korvet.api.shared.context import Context
+from korvet.wire.codec import API_VERSIONS_KEY, Fields, encode_response
 
 HIGHEST = 4
 FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
-"""Lowest and highest level that is supported; the highest one is finalized."""
+"""The lowest and the highest level that korvet supports; the highest one is finalized."""
 FEATURES_EPOCH: Final = 2
 _FEATURES_SINCE: Final = 3
+_HEAD_BYTES: Final = 8
+"""Size and correlation id: the header of an answer to ApiVersions has nothing else at any version (KIP-511)."""
 _LEVEL_0_SINCE: Final = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -31,7 +36,15 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 async def handle(ctx: Context, request: Any) -> Answer:
     if ctx.version >= 3 and not _names_its_software(request):
         return {"error_code": ErrorCode.invalid_request, "api_keys": (), "throttle_time": 0}
-    return {**supported(ErrorCode.none), **(_features(ctx.version) if ctx.version >= _FEATURES_SINCE else {})}
+    return [_packed(ctx.version)]
+
+
+@cache
+def _packed(version: int) -> bytes:
+    """The body of the answer: every connection asks for it first, and it is always the same."""
+    features = _features(version) if version >= _FEATURES_SINCE else {}
+    answer = {**supported(ErrorCode.none), **features}
+    return encode_response(API_VERSIONS_KEY, version, 0, answer)[_HEAD_BYTES:]
 
 
 def _features(version: int) -> Fields:
@@ -50,13 +63,13 @@ def _features(version: int) -> Fields:
 
 
 def supported(error_code: ErrorCode) -> Fields:
-    """Every API with the versions shown for it; with UNSUPPORTED_VERSION the answer (v0) to a version not known."""
+    """Every API with its advertised versions; with UNSUPPORTED_VERSION the v0 answer to an unknown version."""
     shown = tuple(
         {"api_key": api.key, "min_version": api.advertised_lowest, "max_version": api.highest}
         for _, api in sorted(registry().items())
     )
     if error_code is ErrorCode.unsupported_version:
-        # As Kafka: only this API itself, for the client asks again and then gets them all.
+        # As in Kafka: only this API itself, because the client asks again and then gets them all.
         shown = tuple(entry for entry in shown if entry["api_key"] == API_VERSIONS_KEY)
     return {
         "error_code": error_code,

@@ -1,39 +1,39 @@
 """ConsumerGroupDescribe (key 69), versions 0 and 1: groups of the consumer protocol (KIP-848).
 
-- 1: which protocol each member speaks
+- 1: the protocol that each member speaks
 
 Source: KafkaApis.handleConsumerGroupDescribe, ConsumerGroup.asDescribedGroup
 """
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.admin import NOT_ASKED
-from korvet.api.context import Context
-from korvet.api.describe_groups import GROUP_OPERATIONS
-from korvet.api.group_failures import failure_code
+from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_ASKED
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.api.shared.turns import with_few_repeats
+from korvet.assignors import Assignment
 from korvet.errors import KorvetError
-from korvet.store.assignors import Assignment
-from korvet.store.catalog import Catalog
-from korvet.store.consumer_types import ConsumerMember
-from korvet.store.group_types import GroupDescription
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.groups.consumer_types import ConsumerMember
+from korvet.store.groups.types import GroupDescription
 
 
 @api(69, 0, 1)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Epochs and members of each group, with what they have and what they are to have."""
+    """Epochs and members of each group, with their assignments and targets."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     try:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
         code = failure_code(error, "consumer_group_describe")
         return {"groups": [_without_group(group_id, code, None) for group_id in request.group_ids]}
-    groups = await asyncio.gather(*(_described(ctx, group_id) for group_id in request.group_ids))
+    groups = await ctx.gathered(with_few_repeats(request.group_ids), partial(_described, ctx))
     return {"groups": [{"authorized_operations": operations, **group} for group in groups]}
 
 
@@ -41,7 +41,7 @@ async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
     if not group_id:
         return _without_group(group_id, ErrorCode.invalid_group_id, None)
     try:
-        group = await ctx.frontend.groups.describe(group_id)
+        group = await ctx.frontend.groups.administration.describe(group_id)
     except KorvetError as error:
         return _without_group(group_id, failure_code(error, "consumer_group_describe"), None)
     if group is None or group.consumer is None:
@@ -94,7 +94,7 @@ def _member(catalog: Catalog, member: ConsumerMember) -> dict[str, Any]:
 
 
 def _assignment(catalog: Catalog, assignment: Assignment) -> dict[str, Any]:
-    """Without topics that are gone, as Kafka's."""
+    """The assignment without deleted topics, as in Kafka."""
     named = [(catalog.topic_by_id(id), id, partitions) for id, partitions in assignment.items()]
     return {
         "topic_partitions": [

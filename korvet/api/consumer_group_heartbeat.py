@@ -1,9 +1,9 @@
 """ConsumerGroupHeartbeat (key 68), versions 0 and 1 (KIP-848).
 
-- 1: regular expressions; the member id is the client's own from the beginning
+- 1: regular expressions; the client makes its member id itself
 
-A regular expression is judged before the group is asked for, so it may be what is wrong with a request in whose place
-Kafka names what is wrong with the member.
+The front-end judges a regular expression before it asks for the group. A request with a wrong expression and a wrong
+member therefore names the expression here, and the member in Kafka.
 
 Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid
 """
@@ -17,26 +17,26 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import failure_code, milliseconds
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code, milliseconds
+from korvet.assignors import Assignment
 from korvet.errors import KorvetError
-from korvet.store.assignors import Assignment
-from korvet.store.consumer_types import HeartbeatRequest
-from korvet.store.subscriptions import regex_problem
+from korvet.store.groups.consumer_types import HeartbeatRequest
+from korvet.store.groups.subscriptions import regex_problem
 from korvet.wire import group_responses
 
 _OWN_MEMBER_ID_SINCE: Final = 1
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
 _UNCHANGED: Final = timedelta(milliseconds=-1)
 _BLANK: Final = "".join(map(chr, range(33)))
-"""What Java's String.trim takes off."""
+"""The characters that Java's String.trim takes off."""
 
 Problem = tuple[ErrorCode, str]
 
 
 @api(68, 0, 1)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Join, stay or leave."""
+    """Let a member join, stay or leave."""
     consumers = ctx.frontend.groups.consumers
     group_id = request.group_id
     try:
@@ -67,9 +67,9 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 def _says_nothing(request: Any) -> bool:
-    """Whether a heartbeat only shows that its member lives, as almost all do.
+    """Whether a heartbeat is a beat: it only shows that its member lives, as almost all do.
 
-    Nothing can be wrong with it but its ids, and a settled member has none of those that are wrong.
+    Nothing but its ids can be wrong, and the ids of a settled member are right.
     """
     return (
         request.topic_partitions is None
@@ -117,18 +117,18 @@ def _owned(topics: Sequence[Any]) -> Assignment:
 
 
 async def _note(ctx: Context, group_id: str, assignment: Assignment) -> None:
-    """Remember what the client is going to read for the group: its Fetches do not say it."""
+    """Remember the partitions that the client will read for the group, because its Fetches do not name the group."""
     topic_by_id = ctx.frontend.catalog.topic_by_id
-    places = [
+    read = [
         (topic.name, partition)
         for id, partitions in assignment.items()
         if (topic := topic_by_id(id)) is not None
         for partition in partitions
     ]
-    await ctx.frontend.groups.redis_groups.note_reader(ctx.client_id or "", ctx.client_host, group_id, places)
+    await ctx.frontend.groups.readers.note(ctx.client_id or "", ctx.client_host, group_id, read)
 
 
-# ------------------------------------------------------------------ what is wrong with a request
+# ------------------------------------------------------------------ mistakes of a request
 
 
 def _problem(request: Any, version: int, assignors: Callable[[], Sequence[str]]) -> Problem | None:

@@ -1,6 +1,6 @@
 """CreatePartitions (37), versions 0 to 3: give topics more partitions. The versions do not differ here.
 
-Names given twice are refused first; the others are answered in the order of the request.
+The answer has the names given twice first, which are refused, then the others in the order of the request.
 
 Source: ControllerApis.createPartitions, ReplicationControlManager.createPartitions.
 """
@@ -13,11 +13,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import change_failure, node_ids
-from korvet.api.assignments import replicas_problem
-from korvet.api.context import Context
+from korvet.api.shared.admin import change_failure, node_ids
+from korvet.api.shared.assignments import replicas_problem
+from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.store.catalog import Topic
+from korvet.store.catalog.topic import Topic
 from korvet.store.topics import MAX_PARTITIONS_PER_REQUEST, grow_topic
 from korvet.wire.codec import Fields
 
@@ -38,7 +38,8 @@ async def handle(ctx: Context, request: Any) -> Fields:
     results = [_result(name, twice) for name, count in times.items() if count > 1]
     once = [topic for topic in request.topics if times[topic.name] == 1]
     return {
-        "results": results + [_result(asked.name, await _grow(ctx, asked, request.validate_only)) for asked in once]
+        "results": results
+        + [_result(asked.name, await _grow(ctx, asked, request.validate_only)) async for asked in ctx.paced(once)]
     }
 
 
@@ -55,7 +56,7 @@ async def _grow(ctx: Context, asked: Any, validate_only: bool) -> Outcome:
     except KorvetError as error:
         return change_failure(ctx, error)
     if code is ErrorCode.invalid_partitions:
-        # Another front-end has grown it since; the cache knows by now.
+        # Another front-end has given it more since; the cache knows by now.
         return _problem(ctx, frontend.catalog.topic(asked.name) or topic, asked) or (code, None)
     return code, None
 

@@ -1,10 +1,10 @@
 """CreateTopics (19), versions 2 to 7.
 
-- 4: -1 takes the cluster's number of partitions or replicas (KIP-464); Kafka 4.1 does so at every version
+- 4: -1 means the cluster's number of partitions or replicas (KIP-464); Kafka 4.1 does so at every version
 - 5: the answer shows the topic and its configs (KIP-525)
-- 7: and its id
+- 7: the answer shows the topic's id
 
-Every topic of a request is judged alone, in the order of the request; names given twice come last.
+Each topic of a request is judged alone, in the order of the request; names given twice come last.
 
 Source: ControllerApis.createTopics, ReplicationControlManager.createTopics.
 """
@@ -19,14 +19,15 @@ from uuid import uuid4
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import change_failure, node_ids
-from korvet.api.assignments import count_problem, manual_problem
-from korvet.api.config_entries import topic_entries
-from korvet.api.context import Context
+from korvet.api.shared.admin import change_failure, node_ids
+from korvet.api.shared.assignments import count_problem, manual_problem
+from korvet.api.shared.config_entries import topic_entries
+from korvet.api.shared.context import Context
+from korvet.configs.topics import TOPIC_CONFIGS
+from korvet.configs.types import topic_problem
 from korvet.errors import KorvetError
-from korvet.store.catalog import Catalog, Topic
-from korvet.store.config_tables import TOPIC_CONFIGS
-from korvet.store.configs import topic_problem
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
 from korvet.store.topics import (
     CLUSTER_METADATA_TOPIC,
     MAX_PARTITIONS_PER_REQUEST,
@@ -36,6 +37,8 @@ from korvet.store.topics import (
 )
 from korvet.wire.codec import Fields
 
+AT_ONCE = 20
+"""Created topics that are put into the answer in one turn: each has forty settings."""
 Problem = tuple[ErrorCode, str]
 
 
@@ -49,14 +52,14 @@ async def handle(ctx: Context, request: Any) -> Fields:
         return {"topics": [_refused(topic.name, failure) for topic in request.topics]}
     times = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if times[topic.name] == 1]
-    # All are judged before any is created: two new names of one request do not collide.
-    problems = [_problem(ctx, catalog, asked) for asked in once]
+    # All are judged before any is created, so two new names of one request do not collide.
+    problems = [_problem(ctx, catalog, asked) async for asked in ctx.paced(once)]
     if sum(_partitions(catalog, asked) for asked in once) > MAX_PARTITIONS_PER_REQUEST:
         excess = ErrorCode.policy_violation, "Excessively large number of partitions per request."
         problems = [excess for _ in once]
     results = [
         _refused(asked.name, problem) if problem is not None else await _create(ctx, asked, request.validate_only)
-        for asked, problem in zip(once, problems, strict=True)
+        async for asked, problem in ctx.frontend.turns.paced(zip(once, problems, strict=True), size=AT_ONCE)
     ]
     twice = ErrorCode.invalid_request, "Duplicate topic name."
     return {"topics": results + [_refused(name, twice) for name, count in times.items() if count > 1]}
@@ -71,7 +74,7 @@ def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
         return ErrorCode.invalid_topic_exception, illegal
     if catalog.topic(name) is not None:
         return _exists(name)
-    colliding = colliding_topics(name, catalog.topics())
+    colliding = colliding_topics(name, catalog.unified())
     if colliding:
         return (
             ErrorCode.invalid_topic_exception,

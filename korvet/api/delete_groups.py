@@ -8,15 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import failure_code
+from korvet.api.shared.context import AT_ONCE, Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.errors import KorvetError
 
 
 @api(42, 0, 2)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Remove the groups that have no members, all of them together; one that is named twice is answered once."""
+    """Remove the groups that have no members, several at a time; a group that is named twice is answered once."""
     group_ids = list(dict.fromkeys(request.groups_names))
-    outcomes = await ctx.frontend.groups.delete(group_ids)
+    outcomes: list[int | KorvetError] = []
+    async for some in ctx.sliced(group_ids, AT_ONCE):
+        outcomes += await ctx.frontend.groups.administration.delete(some)
     codes = [outcome if isinstance(outcome, int) else failure_code(outcome, "delete_groups") for outcome in outcomes]
     results = zip(group_ids, codes, strict=True)
     return {"results": [{"group_id": group_id, "error_code": code} for group_id, code in results]}

@@ -1,47 +1,55 @@
 """DeleteRecords (key 21), versions 0 to 2: move the start of logs up. Version 2 is flexible.
 
-With korvet.retention=archived a log's start moves no further than the archive: beyond it is POLICY_VIOLATION.
+With korvet.retention=archived a log's start moves no further than the archive: an offset beyond is POLICY_VIOLATION.
 
 Source: KafkaApis.handleDeleteRecordsRequest, ReplicaManager.deleteRecordsOnLocalLog
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import structlog
-from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, failure_code
-from korvet.api.topic_lookup import known_topics
+from korvet.api.shared.context import Context
+from korvet.api.shared.data_failures import failure_code
+from korvet.api.shared.topic_lookup import known_topics
+from korvet.codes import (
+    FENCED_LEADER_EPOCH,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    POLICY_VIOLATION,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from korvet.configs.types import split
 from korvet.errors import KorvetError
-from korvet.store.catalog import Topic
-from korvet.store.configs import split
-from korvet.store.log import GONE, Partition
-from korvet.store.log.archived import archived_end, archived_offsets
+from korvet.store.catalog.topic import Topic
+from korvet.store.contract import GONE
+from korvet.store.groups.archived import archived_end, archived_offsets
+from korvet.store.groups.types import Offset
+from korvet.store.log.partition import Partition
 
 log = structlog.get_logger()
 
-FENCED_LEADER_EPOCH: Final = int(ErrorCode.fenced_leader_epoch)
-NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.not_leader_or_follower)
-OFFSET_OUT_OF_RANGE: Final = int(ErrorCode.offset_out_of_range)
-POLICY_VIOLATION: Final = int(ErrorCode.policy_violation)
 _NO_WATERMARK: Final = -1
 
 
 @api(21, 0, 2)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Trim each partition to its offset, -1 for its end."""
+    """Trim each partition to its offset, -1 for its end; if a partition is named twice, the last offset counts."""
     topics = await known_topics(ctx, request.topics)
+    asked: dict[str, dict[int, Any]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update((part.partition_index, part) for part in topic.partitions)
     return {
         "topics": [
             {
-                "name": topic.name,
-                "partitions": [await _trimmed(ctx, topics.get(topic.name), part) for part in topic.partitions],
+                "name": name,
+                "partitions": await ctx.gathered(list(parts.values()), partial(_trimmed, ctx, topics.get(name))),
             }
-            for topic in request.topics
+            async for name, parts in ctx.paced(asked.items())
         ]
     }
 
@@ -62,35 +70,48 @@ async def _trim(ctx: Context, topic: Topic | int | None, index: int, offset: int
         return UNKNOWN_TOPIC_OR_PARTITION, _NO_WATERMARK
     if "delete" not in split(ctx.frontend.catalog.setting(topic, "cleanup.policy")):
         return POLICY_VIOLATION, _NO_WATERMARK
-    partitions = ctx.frontend.log
-    partition = partitions.partition(topic, index)
+    partition = ctx.frontend.log.partition(topic, index)
     try:
-        if await partitions.keeps_unarchived(partition):
-            code, start = await _trim_archived(ctx, partition, offset)
-        else:
-            code, start = await partitions.trim(partition, offset)
+        code, start = await _trim_as_seen(ctx, partition, offset)
     except KorvetError as error:
         return failure_code(error, "delete_records"), _NO_WATERMARK
     return (UNKNOWN_TOPIC_OR_PARTITION if code == GONE else code), start
 
 
-async def _trim_archived(ctx: Context, partition: Partition, offset: int) -> tuple[int, int]:
-    frontend, topic, index = ctx.frontend, partition.topic, partition.index
-    committed = await archived_offsets(frontend.namespace, frontend.store, topic, [index])
-    (meta,) = await frontend.log.metas([partition])
+async def _trim_as_seen(ctx: Context, partition: Partition, offset: int) -> tuple[int, int]:
+    """Trim to an offset of the log as it is now.
+
+    A call that runs late deletes no records that were appended after it was sent, and none of another history.
+
+    :raises StoreUnavailable, StoreFull, StoreError:
+    """
+    partitions = ctx.frontend.log
+    committed = await _archived(ctx, partition) if await partitions.keeps_unarchived(partition) else None
+    meta = await partitions.meta(partition)
     if meta is None:
         return GONE, _NO_WATERMARK
     wanted = meta.end if offset == -1 else offset
-    archived = archived_end(meta, committed.get(index))
-    if wanted > meta.end:
+    if not 0 <= wanted <= meta.end:
         return OFFSET_OUT_OF_RANGE, _NO_WATERMARK
-    if wanted > archived:
-        # The answer has no place for it.
+    if committed is not None and wanted > (archived := archived_end(meta, committed.offset)):
+        # The answer has no field for the reason.
         log.warning(
-            "records that are not archived are not deleted: korvet.retention=archived",
-            topic=topic.name, partition=index, offset=wanted, archived=archived,
+            "records are not deleted: korvet.retention=archived keeps them until they are archived",
+            topic=partition.topic.name, partition=partition.index, offset=wanted, archived=archived,
         )  # fmt: skip
         return POLICY_VIOLATION, _NO_WATERMARK
-    code, start = await frontend.log.trim(partition, wanted, meta.epoch)
-    # Another history has begun: clients ask again.
+    code, start = await partitions.trim(partition, wanted, meta.epoch)
+    # Another history has begun; clients ask again.
     return (NOT_LEADER_OR_FOLLOWER if code == FENCED_LEADER_EPOCH else code), start
+
+
+class _Archive(NamedTuple):
+    """The archive's committed offsets, for a topic that may lose only archived records."""
+
+    offset: Offset | None
+
+
+async def _archived(ctx: Context, partition: Partition) -> _Archive:
+    frontend = ctx.frontend
+    found = await archived_offsets(frontend.namespace, frontend.store, partition.topic, [partition.index])
+    return _Archive(found.get(partition.index))

@@ -15,10 +15,10 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import change_failure
-from korvet.api.context import Context
+from korvet.api.shared.admin import change_failure
+from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.store.catalog import Topic
+from korvet.store.catalog.topic import Topic
 from korvet.store.topics import delete_topic
 from korvet.wire.codec import Fields
 
@@ -36,7 +36,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     except KorvetError as error:
         failure = change_failure(ctx, error)
         return {"responses": [_result(name, topic_id, *failure) for name, topic_id in asked]}
-    refused, topics = _resolve(ctx, asked)
+    refused, topics = await _resolve(ctx, asked)
     return {"responses": refused + [await _delete(ctx, topic) for topic in topics]}
 
 
@@ -46,12 +46,12 @@ def _asked(request: Any) -> list[Asked]:
     return [(name, None) for name in request.topic_names]
 
 
-def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list[Topic]]:
-    """The answers for what cannot be deleted, and the topics to delete; each is named once, by name or by id."""
+async def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list[Topic]]:
+    """The answers for names and ids that cannot be deleted, and the topics to delete, each once."""
     refused: list[Fields] = []
     found: dict[UUID, Topic] = {}
     times = Counter(asked)
-    for name, topic_id in sorted(times, key=_is_by_name):
+    async for name, topic_id in ctx.paced(sorted(times, key=_is_by_name)):
         problem = _ambiguity(name, topic_id, times[name, topic_id])
         topic = _look_up(ctx, name, topic_id) if problem is None else None
         if topic is not None and found.pop(topic.id, None) is None:
@@ -88,7 +88,7 @@ async def _delete(ctx: Context, topic: Topic) -> Fields:
         code = await delete_topic(frontend.catalog, frontend.log, topic)
     except KorvetError as error:
         return _result(topic.name, topic.id, *change_failure(ctx, error))
-    # Any error says that somebody else was faster, and has deleted the topic as a whole.
+    # Any code means that another front-end was faster, and has deleted the topic as a whole.
     return _result(topic.name, topic.id, *((code, None) if code is ErrorCode.none else _UNKNOWN))
 
 

@@ -1,6 +1,6 @@
 """DescribeCluster (60), versions 0 to 2: the cluster id and the brokers.
 
-- 1: which endpoints are asked for, brokers or controllers (KIP-919); korvet has brokers only
+- 1: the kind of endpoints, brokers or controllers (KIP-919); korvet has brokers only
 - 2: fenced brokers (KIP-1073); none is ever fenced
 
 Source: KafkaApis.handleDescribeCluster, AuthHelper.computeDescribeClusterResponse.
@@ -13,8 +13,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import CLUSTER_OPERATIONS, NOT_ASKED, brokers
-from korvet.api.context import Context
+from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, brokers
+from korvet.api.shared.context import Context
 from korvet.wire.codec import Fields
 
 _BROKERS = 1

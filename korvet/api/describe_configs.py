@@ -1,9 +1,9 @@
-"""DescribeConfigs (32), versions 1 to 4: the configs of topics and brokers, with where each value comes from.
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics, brokers and groups, with the source of each value.
 
 - 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
 
-A broker's configs are the cluster's. A group has also what korvet tells of it (GROUP_FACTS). Korvet has no
-configs of broker loggers and client metrics: asking for these is answered with INVALID_REQUEST for the resource.
+A broker's configs are the cluster's, except for its address. A group also has facts that korvet tells (GROUP_FACTS).
+Korvet has no configs of broker loggers and client metrics: such a resource is answered with INVALID_REQUEST.
 
 Source: kafka.server.ConfigHelper.describeConfigs.
 """
@@ -15,13 +15,17 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import MALFORMED_MESSAGE, node_ids, read_failure
-from korvet.api.config_entries import Entry, broker_entries, cluster_entries, group_entries, topic_entries
-from korvet.api.config_resources import RESOURCE_TYPES, ResourceType, unsupported
-from korvet.api.context import Context
+from korvet.api.shared.admin import MALFORMED_MESSAGE, read_failure
+from korvet.api.shared.config_entries import Entry, broker_entries, cluster_entries, group_entries, topic_entries
+from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType, unsupported
+from korvet.api.shared.context import Context
+from korvet.api.shared.nodes import Node
 from korvet.errors import KorvetError
 from korvet.store.topics import name_problem
 from korvet.wire.codec import Fields
+
+AT_ONCE = 20
+"""Resources that are described in one turn; a topic has forty configs."""
 
 
 @api(32, 1, 4)
@@ -31,7 +35,12 @@ async def handle(ctx: Context, request: Any) -> Fields:
         return {"results": [_refused(resource, *malformed) for resource in request.resources]}
     try:
         await ctx.frontend.catalog.refresh()
-        return {"results": [await _describe(ctx, request, resource) for resource in request.resources]}
+        resources = dict.fromkeys(request.resources)
+        return {
+            "results": [
+                await _describe(ctx, request, one) async for one in ctx.frontend.turns.paced(resources, size=AT_ONCE)
+            ]
+        }
     except KorvetError as error:
         code = read_failure(ctx, error, ErrorCode.request_timed_out)
         return {"results": [_refused(resource, code, str(error)) for resource in request.resources]}
@@ -41,7 +50,7 @@ async def _describe(ctx: Context, request: Any, resource: Any) -> Fields:
     found = await _entries(ctx, resource)
     if not isinstance(found, list):
         return _refused(resource, *found)
-    wanted = resource.configuration_keys
+    wanted = resource.configuration_keys and frozenset(resource.configuration_keys)
     # Java's older clients send an empty list for "all".
     entries = [entry for entry in found if not wanted or entry["name"] in wanted]
     hidden: dict[str, object] = {} if request.include_synonyms else {"synonyms": ()}
@@ -67,24 +76,27 @@ async def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode
     if resource.resource_type == ResourceType.BROKER:
         if not name:
             return cluster_entries(catalog)
-        why = _broker_problem(ctx, name)
-        return broker_entries(catalog) if why is None else (ErrorCode.invalid_request, why)
+        broker = _broker(ctx, name)
+        if not isinstance(broker, Node):
+            return ErrorCode.invalid_request, broker
+        return broker_entries(catalog, broker.host, broker.port)
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             return ErrorCode.invalid_request, "Group name must not be empty"
-        return group_entries(catalog, name, await ctx.frontend.groups.describe(name))
+        return group_entries(catalog, name, await ctx.frontend.groups.administration.describe(name))
     return ErrorCode.invalid_request, unsupported(resource.resource_type)
 
 
-def _broker_problem(ctx: Context, name: str) -> str | None:
+def _broker(ctx: Context, name: str) -> Node | str:
+    """The broker whose id is the resource's name, or why there is none."""
     try:
-        broker_id = int(name)
+        int(name)
     except ValueError:
         return f"Broker id must be an integer, but it is: {name}"
-    known = node_ids(ctx)
-    if broker_id not in known:
-        return f"Unexpected broker id, expected {' or '.join(map(str, known))} or empty string, but received {name}"
-    return None
+    nodes = {str(node.id): node for node in ctx.listener.nodes.all()}
+    if name not in nodes:
+        return f"Unexpected broker id, expected {' or '.join(nodes)} or empty string, but received {name}"
+    return nodes[name]
 
 
 def _refused(resource: Any, code: ErrorCode, message: str) -> Fields:

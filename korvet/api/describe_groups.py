@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0 to 6.
 
-- 3: authorized operations   - 4: instance ids   - 5: flexible   - 6: GROUP_ID_NOT_FOUND, where before an unknown group
-was a Dead one without an error
+- 3: authorized operations   - 4: instance ids   - 5: flexible
+- 6: GROUP_ID_NOT_FOUND; before, an unknown group is a Dead one without an error
 
 Groups of the consumer protocol are not found here (see ConsumerGroupDescribe).
 
@@ -10,20 +10,19 @@ Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGrou
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.admin import NOT_ASKED
-from korvet.api.context import Context
-from korvet.api.group_failures import failure_code
+from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_ASKED
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.api.shared.turns import with_few_repeats
 from korvet.errors import KorvetError
-from korvet.store.group_types import GroupDescription
+from korvet.store.groups.types import GroupDescription
 
-GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what AclEntry.supportedOperations has for a group."""
 _NOT_FOUND_SINCE: Final = 6
 
 
@@ -31,13 +30,13 @@ _NOT_FOUND_SINCE: Final = 6
 async def handle(ctx: Context, request: Any) -> Answer:
     """State and members of each group."""
     operations = GROUP_OPERATIONS if getattr(request, "include_authorized_operations", False) else NOT_ASKED
-    groups = await asyncio.gather(*(_described(ctx, group_id) for group_id in request.groups))
+    groups = await ctx.gathered(with_few_repeats(request.groups), partial(_described, ctx))
     return {"groups": [{"authorized_operations": operations, **group} for group in groups]}
 
 
 async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
     try:
-        group = await ctx.frontend.groups.describe(group_id)
+        group = await ctx.frontend.groups.administration.describe(group_id)
     except KorvetError as error:
         return _without_group(group_id, "", failure_code(error, "describe_groups"), None)
     if group is not None and group.consumer is None:

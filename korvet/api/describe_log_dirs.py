@@ -1,10 +1,10 @@
-"""DescribeLogDirs (key 35), versions 1 to 4: how many bytes each partition takes, and how many there are.
+"""DescribeLogDirs (key 35), versions 1 to 4: the bytes that each partition takes, and Redis's total and usable bytes.
 
 - 2: flexible   - 3: an error of the whole answer   - 4: total and usable bytes (KIP-827)
 
-A node has one log directory, which stands for Redis; in it lie the partitions that the node leads, as hints go, so that
-who asks all nodes is told of each once. A partition's bytes are those of its batches, as its files would be on Kafka.
-Total and usable bytes are those of Redis as a whole, -1 where it has no maxmemory.
+A node has one log directory, which stands for Redis. By the hints each partition has one node that leads it, and lies
+in that node's directory. So a client that asks all nodes is told of each partition once. A partition's bytes are its
+batches', as its files would be in Kafka. Total and usable bytes are all of Redis's, -1 without maxmemory.
 
 Source: KafkaApis.handleDescribeLogDirsRequest, ReplicaManager.describeLogDirs
 """
@@ -18,11 +18,11 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import read_failure
-from korvet.api.context import Context
+from korvet.api.shared.admin import log_directory, read_failure
+from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.store.capacity import log_bytes, room
-from korvet.store.log import Partition
+from korvet.store.log.partition import Partition
 from korvet.wire.codec import Fields
 
 _NO_LAG: Final = 0
@@ -30,7 +30,7 @@ _NO_LAG: Final = 0
 
 @api(35, 1, 4)
 async def handle(ctx: Context, request: Any) -> Fields:
-    directory = f"/redis/{ctx.frontend.namespace.name}"
+    directory = log_directory(ctx)
     store = ctx.frontend.store
     try:
         await ctx.frontend.catalog.refresh()
@@ -51,7 +51,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
 
 
 def _wanted(ctx: Context, topics: Any) -> set[Partition]:
-    """The partitions of this node that were asked for, all for None; what does not exist is left out."""
+    """The existing partitions of this node among the given topics; None means all topics."""
     catalog, log, nodes = ctx.frontend.catalog, ctx.frontend.log, ctx.listener.nodes
     asked = (
         [(topic, range(topic.partitions)) for topic in catalog.topics()]

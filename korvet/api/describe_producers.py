@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
-from korvet.api.topic_lookup import known_topics
+from korvet.api.shared.context import Context
+from korvet.api.shared.data_failures import read_failure_code
+from korvet.api.shared.topic_lookup import known_topics
+from korvet.codes import UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
-from korvet.store.catalog import Topic
+from korvet.store.catalog.topic import Topic
 from korvet.wire.markers import COORDINATOR_EPOCH
 
 _NO_EPOCH: Final = -1
@@ -20,17 +21,20 @@ _NO_EPOCH: Final = -1
 
 @api(61, 0, 0)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """The active producers of each partition."""
+    """The active producers of each partition, once for each."""
     known = await known_topics(ctx, request.topics, indexes=lambda topic: topic.partition_indexes)
+    asked: dict[str, list[int]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, []).extend(topic.partition_indexes)
     return {
         "topics": [
             {
-                "name": topic.name,
+                "name": name,
                 "partitions": [
-                    await _described(ctx, known.get(topic.name), index) for index in topic.partition_indexes
+                    await _described(ctx, known.get(name), index) async for index in ctx.paced(dict.fromkeys(indexes))
                 ],
             }
-            for topic in request.topics
+            async for name, indexes in ctx.paced(asked.items())
         ]
     }
 

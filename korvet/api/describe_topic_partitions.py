@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (75), version 0: topics by name, a page of partitions at a time (KIP-966).
 
-A page ends where the limit is reached; the cursor says where the next one starts.
+A page ends when the limit is reached; the cursor says where the next one starts.
 
 Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse.
 """
@@ -12,11 +12,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import TOPIC_OPERATIONS, read_failure
-from korvet.api.context import Context
-from korvet.api.partition_epochs import described, leader_epochs
+from korvet.api.shared.admin import TOPIC_OPERATIONS, read_failure
+from korvet.api.shared.context import Context
+from korvet.api.shared.partition_epochs import described, leader_epochs
 from korvet.errors import KorvetError
-from korvet.store.catalog import Topic
+from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, name_problem
 from korvet.wire.codec import Fields
 
@@ -43,12 +43,12 @@ async def handle(ctx: Context, request: Any) -> Fields:
                 "name": topic.name,
                 "topic_id": topic.id,
                 "is_internal": topic.name in INTERNAL_TOPICS,
-                "partitions": [described(ctx, topic, p, epochs[topic.name, p]) for p in span],
+                "partitions": [described(ctx, topic, p, epochs[topic.name, p]) async for p in ctx.paced(span)],
                 "topic_authorized_operations": TOPIC_OPERATIONS,
             }
             if isinstance(topic, Topic)
             else _unknown(topic)
-            for topic, span in page
+            async for topic, span in ctx.paced(page)
         ],
         "next_cursor": next_cursor,
     }
@@ -57,9 +57,9 @@ async def handle(ctx: Context, request: Any) -> Fields:
 def _page(
     ctx: Context, names: list[str], starts: dict[str, int], limit: int
 ) -> tuple[list[tuple[Topic | str, range]], Fields | None]:
-    """The topics of this page with their partitions, and the next cursor; an unknown topic is its name alone."""
+    """The topics of this page with their partitions, and the next cursor; an unknown topic is given as its name."""
     catalog = ctx.frontend.catalog
-    # A limit below one still yields one, or a client would turn in circles.
+    # A limit below one still yields one partition, or a client would never come to the end.
     left = max(min(limit, int(catalog.setting(None, "max.request.partition.size.limit"))), 1)
     page: list[tuple[Topic | str, range]] = []
     for name in names:

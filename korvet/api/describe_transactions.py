@@ -5,31 +5,29 @@ Source: KafkaApis.handleDescribeTransactionsRequest, TransactionCoordinator.hand
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from kio.schema.errors import ErrorCode
+from functools import partial
+from typing import Any
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import failure_code
-from korvet.api.transaction_failures import INVALID_REQUEST
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.codes import INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND
 from korvet.errors import KorvetError
-from korvet.store.transaction_types import TransactionDescription
-
-TRANSACTIONAL_ID_NOT_FOUND: Final = int(ErrorCode.transactional_id_not_found)
+from korvet.store.transactions.types import TransactionDescription
 
 
 @api(65, 0, 0)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """State, producer and partitions of each."""
-    return {"transaction_states": [await _described(ctx, one) for one in request.transactional_ids]}
+    """State, producer and partitions of each transactional id."""
+    ids = list(dict.fromkeys(request.transactional_ids))
+    return {"transaction_states": await ctx.gathered(ids, partial(_described, ctx))}
 
 
 async def _described(ctx: Context, transactional_id: str) -> dict[str, Any]:
     if not transactional_id:
         return _without(transactional_id, INVALID_REQUEST)
     try:
-        found = await ctx.frontend.transactions.describe(transactional_id)
+        found = await ctx.frontend.transactions.describe_all(transactional_id)
     except KorvetError as error:
         return _without(transactional_id, failure_code(error, "describe_transactions"))
     return _without(transactional_id, TRANSACTIONAL_ID_NOT_FOUND) if found is None else _fields(found)
@@ -50,7 +48,7 @@ def _without(transactional_id: str, code: int) -> dict[str, Any]:
 
 def _fields(found: TransactionDescription) -> dict[str, Any]:
     topics: dict[str, list[int]] = {}
-    for (name, index), _ in found.places:
+    for (name, index), _ in found.partitions:
         topics.setdefault(name, []).append(index)
     return {
         "error_code": 0,

@@ -1,10 +1,10 @@
 """EndTxn (key 26), versions 0 to 5: commit or abort a transaction.
 
-- 2: PRODUCER_FENCED   - 3: flexible   - 4: TRANSACTION_ABORTABLE   - 5: the epoch is raised with each transaction, and
-the answer tells the next one (KIP-890)
+- 2: PRODUCER_FENCED   - 3: flexible   - 4: TRANSACTION_ABORTABLE
+- 5: each transaction raises the epoch, and the answer has the next one (KIP-890)
 
-The answer leaves when the decision is carried out, so who reads after it finds the transaction ended. Where that is not
-possible now it leaves all the same: the decision stands, and a sweep carries it out.
+The answer leaves when the decision is carried out, so a client that reads after it finds the transaction ended. If the
+decision cannot be carried out now, the answer leaves all the same: the decision stands, and a sweep carries it out.
 
 Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.endTransaction
 """
@@ -14,11 +14,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import failure_code
-from korvet.api.transaction_failures import INVALID_REQUEST, told
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.api.shared.transaction_failures import told
+from korvet.codes import INVALID_REQUEST
 from korvet.errors import KorvetError
 
+_ABORTABLE_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 _RAISES_EPOCH_SINCE: Final = 5
 _NONE: Final = -1
@@ -26,7 +28,7 @@ _NONE: Final = -1
 
 @api(26, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """A code, and with version 5 what the producer goes on with."""
+    """A code, and with version 5 the producer's next id and epoch."""
     if not request.transactional_id:
         return _refused(INVALID_REQUEST)
     try:
@@ -40,7 +42,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     except KorvetError as error:
         return _refused(failure_code(error, "end_txn"))
     if ended.code != 0:
-        return _refused(told(ended.code, ctx.version, _FENCED_SINCE))
+        return _refused(told(ended.code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE))
     return {"error_code": 0, "producer_id": ended.producer_id, "producer_epoch": ended.producer_epoch}
 
 

@@ -3,13 +3,14 @@
 - 4: magic 2   - 5: log start offset   - 7: sessions   - 9: current leader epoch   - 11: rack
 - 12: flexible, last fetched epoch   - 13: topics by id   - 15: replica state   - 16: leader hints, never given here
 
-Sessions are not granted: every answer carries session id 0, on which clients send full requests (KIP-227). A full
-request is served whatever session it names; an incremental one names a session that nobody granted.
+Korvet grants no sessions: every answer has session id 0, after which clients send full requests (KIP-227). A front-end
+serves a full request with any session id. It refuses an incremental one, because no front-end granted its session.
 
-The first Fetch of a connection on a partition makes the Redis group of the consumer group that it is for.
+The first Fetch of a connection on a partition makes the Redis group of the consumer group that the client reads for.
 
-A Fetch that finds too little waits until its partitions' channels tell of appends. It is never answered out of turn,
-so its answer is as fresh as can be.
+A Fetch that finds too few bytes waits until its partitions' channels tell of appends. It is never answered out of turn,
+so its answer is as fresh as can be. While it waits it keeps no large records, and reads them again at its end. It does
+not wait if the connection's share of memory, or the slice that one read may take, cut the records short.
 
 Source: KafkaApis.handleFetchRequest, FetchManager.newContext, ReplicaManager.fetchMessages, DelayedFetch
 """
@@ -22,44 +23,58 @@ from typing import Any, Final
 from uuid import UUID
 
 import anyio
-from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
+from korvet.api.shared.context import Context
+from korvet.api.shared.data_failures import read_failure_code
+from korvet.codes import (
+    CORRUPT_MESSAGE,
+    FETCH_SESSION_ID_NOT_FOUND,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from korvet.errors import KorvetError
-from korvet.store.catalog import Topic
-from korvet.store.log import Log, Want
+from korvet.store.catalog.topic import Topic
+from korvet.store.log.log import Log
+from korvet.store.log.room import Want
 from korvet.wire.fetch_response import SESSIONS_SINCE, TOPIC_ID_SINCE, PartitionRead, pack
 
-FETCH_SESSION_ID_NOT_FOUND: Final = int(ErrorCode.fetch_session_id_not_found)
 MOST_BYTES: Final = 55 << 20
-"""Of one answer, whatever the client asks for: Kafka's default of fetch.max.bytes."""
+"""The most bytes of one answer, even if the client asks for more: Kafka's default of fetch.max.bytes."""
+_LASTING: Final = (CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR)
+"""Codes of failures that last until an operator has put them right.
+
+Clients ask again at once after such a code. So they are told at the end of the wait, or with other partitions' records.
+"""
 _FULL_EPOCHS: Final = (-1, 0)
 _READ_COMMITTED: Final = 1
 _PAUSES_S: Final = (0.0, 0.001, 0.004, 0.016, 0.05)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 Slots = list[PartitionRead | Want]
+Merged = dict[str | UUID | None, tuple[Any, dict[int, Any]]]
+"""Topic name or id -> the request's first entry for the topic, and partition index -> the entry of the partition."""
 
 
 @api(1, 4, 18)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Read what is there, or wait for ``min_bytes`` until ``max_wait`` is over."""
+    """Read the records that are there, or wait for ``min_bytes`` until ``max_wait`` is over."""
     if ctx.version >= SESSIONS_SINCE and request.session_epoch not in _FULL_EPOCHS:
         return pack(ctx.version, [], FETCH_SESSION_ID_NOT_FOUND)
-    topics = _resolve(ctx, request)
+    merged = _merged(ctx, request)
+    topics = await _resolve(ctx, request, merged)
     if topics is None:
         try:
             await ctx.frontend.catalog.refresh()
         except KorvetError as error:
             return pack(ctx.version, _all_failed(ctx, request, read_failure_code(error, "fetch")))
-        topics = _resolve(ctx, request, is_fresh=True)
+        topics = await _resolve(ctx, request, merged, is_fresh=True)
         assert topics is not None
     wants = [slot for _, slots in topics for slot in slots if isinstance(slot, Want)]
     new = [want for want in wants if want.partition not in ctx.fetched]
     if new:
-        ctx.fetched.update(await ctx.frontend.groups.redis_groups.attach(ctx.client_id or "", ctx.client_host, new))
+        ctx.fetched.update(await ctx.frontend.groups.readers.attach(ctx.client_id or "", ctx.client_host, new))
     reads = iter(await _read(ctx, request, wants))
     if request.isolation_level == _READ_COMMITTED:
         answered = [(name, [_committed(_filled(slot, reads)) for slot in slots]) for name, slots in topics]
@@ -78,17 +93,29 @@ def _committed(read: PartitionRead) -> PartitionRead:
     return read
 
 
-# ---------------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------------- the request's partitions
 
 
-def _resolve(ctx: Context, request: Any, *, is_fresh: bool = False) -> list[tuple[str | UUID, Slots]] | None:
-    """Each topic by its name or id with what to read of it, or None when the catalog must be read first."""
+def _merged(ctx: Context, request: Any) -> Merged:
+    """The request's partitions by topic; if one is named twice, its last entry counts (FetchRequest.fetchData)."""
+    merged: Merged = {}
+    for asked in request.topics:
+        _, parts = merged.setdefault(asked.topic if ctx.version < TOPIC_ID_SINCE else asked.topic_id, (asked, {}))
+        for part in asked.partitions:
+            parts[part.partition] = part
+    return merged
+
+
+async def _resolve(
+    ctx: Context, request: Any, merged: Merged, *, is_fresh: bool = False
+) -> list[tuple[str | UUID, Slots]] | None:
+    """Each topic's name or id with the partitions to read, or None if the catalog must be read first."""
     topics: list[tuple[str | UUID, Slots]] = []
     is_committed = request.isolation_level == _READ_COMMITTED
-    for asked in request.topics:
+    async for asked, parts in ctx.paced(merged.values()):
         name, topic = _topic(ctx, asked)
         slots: Slots = []
-        for part in asked.partitions:
+        async for part in ctx.paced(parts.values()):
             if topic is not None and 0 <= part.partition < topic.partitions:
                 slots.append(_want(ctx.frontend.log, topic, part, is_committed))
             elif is_fresh:
@@ -111,7 +138,7 @@ def _want(log: Log, topic: Topic, part: Any, is_committed: bool) -> Want:
 
 
 def _topic(ctx: Context, asked: Any) -> tuple[str | UUID, Topic | None]:
-    """What the request calls a topic, and the topic if the catalog's cache has it."""
+    """The name or id that the request has for a topic, and the topic if the catalog's cache has it."""
     if ctx.version < TOPIC_ID_SINCE:
         return asked.topic, ctx.frontend.catalog.topic(asked.topic)
     if asked.topic_id is None:
@@ -135,10 +162,11 @@ def _all_failed(ctx: Context, request: Any, code: int) -> list[tuple[str | UUID,
 
 
 async def _read(ctx: Context, request: Any, wants: Sequence[Want]) -> Sequence[PartitionRead]:
-    """One read for each partition, after waiting where there is a reason to. A failing store is their error code."""
+    """One read for each partition, after a wait if there is a reason to. If the store fails, each has its error
+    code."""
     max_bytes = min(request.max_bytes, MOST_BYTES)
     try:
-        reads = await ctx.frontend.log.read(wants, max_bytes)
+        reads = await _read_once(ctx, wants, max_bytes)
         wait_s = request.max_wait / _MILLISECOND / 1000
         if wait_s <= 0 or _is_enough(reads, request.min_bytes):
             return reads
@@ -148,11 +176,26 @@ async def _read(ctx: Context, request: Any, wants: Sequence[Want]) -> Sequence[P
         return [PartitionRead(want.partition.index, code) for want in wants]
 
 
+async def _read_once(
+    ctx: Context, wants: Sequence[Want], max_bytes: int, *, is_first: bool = True
+) -> list[PartitionRead]:
+    """Read partitions, some hundreds in one go; ``is_first`` is false if the answer holds records already."""
+    reads: list[PartitionRead] = []
+    left_bytes = max_bytes
+    async for some in ctx.sliced(wants):
+        found = await ctx.frontend.log.read(some, left_bytes, ctx.share, is_first=is_first)
+        found_bytes = sum(read.size_bytes for read in found)
+        is_first = is_first and not found_bytes
+        left_bytes = max(0, left_bytes - found_bytes)
+        reads += found
+    return reads
+
+
 def _is_enough(reads: Sequence[PartitionRead], min_bytes: int) -> bool:
-    """Whether there is no reason to wait: enough bytes, nothing to wait for, or something that must be told at once."""
+    """Whether there is no reason to wait: enough bytes, no partitions, or a code that must be told at once."""
     size_bytes = 0
     for read in reads:
-        if read.code != 0 or read.diverging is not None:
+        if read.code not in (0, *_LASTING) or read.diverging is not None or read.is_cut:
             return True
         size_bytes += read.size_bytes
     return size_bytes >= min_bytes or not reads
@@ -161,34 +204,59 @@ def _is_enough(reads: Sequence[PartitionRead], min_bytes: int) -> bool:
 async def _wait(
     ctx: Context, wants: Sequence[Want], reads: list[PartitionRead], max_bytes: int, min_bytes: int, wait_s: float
 ) -> Sequence[PartitionRead]:
-    """Read again what moved, until it is enough, the time is over or the front-end stops."""
+    """Read again the partitions that moved, until it is enough, the time is over or the front-end stops."""
     frontend = ctx.frontend
     deadline = anyio.current_time() + wait_s
     turn = 0
+    is_let_go = _let_go(ctx, reads)
     with frontend.wakeups.listen([want.partition.channel for want in wants]) as listening:
         await listening.ready()
-        moved = {want.partition.channel for want in wants if not frontend.log.stands_at_end(want)}
+        moved = {
+            want.partition.channel
+            for want, read in zip(wants, reads, strict=True)
+            if read.code == 0 and not frontend.log.stands_at_end(want)
+        }
         while not frontend.draining.is_set():
             if moved:
-                await _read_again(frontend.log, wants, reads, moved, max_bytes)
+                await _read_again(ctx, wants, reads, moved, max_bytes)
                 if _is_enough(reads, min_bytes):
                     break
-                # Where much is waited for, appends are gathered instead of being read one by one again and again.
+                is_let_go = _let_go(ctx, reads) or is_let_go
+                # A Fetch that waits for many bytes lets appends gather, instead of reading them one by one.
                 if min_bytes > 1:
                     await anyio.sleep(min(_PAUSES_S[min(turn, 4)], max(0.0, deadline - anyio.current_time())))
                     turn += 1
             moved = await listening.wait(deadline - anyio.current_time())
             if not moved:
                 break
+    if is_let_go:
+        _let_go(ctx, reads)
+        return await _read_once(ctx, wants, max_bytes)
     return reads
 
 
+def _let_go(ctx: Context, reads: Sequence[PartitionRead]) -> bool:
+    """Drop the records that a waiting Fetch holds, but keep their sizes; returns whether it held any."""
+    if ctx.share is None or not ctx.share.held_bytes:
+        return False
+    ctx.share.let_go()
+    for read in reads:
+        read.records = []
+    return True
+
+
 async def _read_again(
-    log: Log, wants: Sequence[Want], reads: list[PartitionRead], moved: set[str], max_bytes: int
+    ctx: Context, wants: Sequence[Want], reads: list[PartitionRead], moved: set[str], max_bytes: int
 ) -> None:
     """Replace the reads of the partitions that moved."""
-    stale = [number for number, want in enumerate(wants) if want.partition.channel in moved]
-    kept_bytes = sum(read.size_bytes for number, read in enumerate(reads) if number not in stale)
-    renewed = await log.read([wants[number] for number in stale], max_bytes - kept_bytes)
+    stale: list[int] = []
+    kept_bytes = 0
+    for number, want in enumerate(wants):
+        if want.partition.channel in moved:
+            stale.append(number)
+        else:
+            kept_bytes += reads[number].size_bytes
+    some = [wants[number] for number in stale]
+    renewed = await _read_once(ctx, some, max(0, max_bytes - kept_bytes), is_first=not kept_bytes)
     for number, read in zip(stale, renewed, strict=True):
         reads[number] = read

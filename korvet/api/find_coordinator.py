@@ -2,8 +2,8 @@
 
 - 1: transactions   - 3: flexible   - 4: several keys   - 5: KIP-890   - 6: share groups
 
-Every front-end serves every group and every transactional id, so who coordinates is a hint (`korvet.api.nodes`). Share
-groups are answered as where they are turned off.
+Every front-end serves every group and every transactional id, so the coordinator is a hint (`korvet.api.shared.nodes`).
+Share groups are answered as in a Kafka that has them turned off.
 
 Source: KafkaApis.handleFindCoordinatorRequest
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
+from korvet.api.shared.context import Context
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
@@ -27,11 +27,13 @@ _NOWHERE: Final = {"node_id": -1, "host": "", "port": -1}
 
 @api(10, 0, 6)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """A node for each group or transactional id asked for."""
+    """A node for each group or transactional id of the request."""
     key_type = getattr(request, "key_type", _GROUP)
     if ctx.version < _BATCHED_SINCE:
         return _find(ctx, key_type, request.key)
-    return {"coordinators": [{"key": key, **_find(ctx, key_type, key)} for key in request.coordinator_keys]}
+    return {
+        "coordinators": [{"key": key, **_find(ctx, key_type, key)} async for key in ctx.paced(request.coordinator_keys)]
+    }
 
 
 def _find(ctx: Context, key_type: int, key: str) -> dict[str, Any]:

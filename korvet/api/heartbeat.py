@@ -10,20 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import INVALID_GROUP_ID, failure_code
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.codes import INVALID_GROUP_ID
 from korvet.errors import KorvetError
 from korvet.wire import group_responses
 
 
 @api(12, 0, 4)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """One call."""
+    """The code of the group's one call."""
     if not request.group_id:
         return [group_responses.heartbeat(ctx.version, INVALID_GROUP_ID)]
     instance_id = getattr(request, "group_instance_id", None)
     try:
-        code = await ctx.frontend.groups.heartbeat(
+        code = await ctx.frontend.groups.classic.heartbeat(
             request.group_id, request.member_id, instance_id, request.generation_id
         )
     except KorvetError as error:

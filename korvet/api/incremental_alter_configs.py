@@ -12,15 +12,15 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.config_resources import Known, Outcome, alter
-from korvet.api.context import Context
-from korvet.store.catalog import ConfigChange
-from korvet.store.configs import Kind, split
+from korvet.api.shared.config_resources import Known, Outcome, alter
+from korvet.api.shared.context import Context
+from korvet.configs.types import Kind, split
+from korvet.store.catalog.settings import ConfigChange
 from korvet.wire.codec import Fields
 
 
 class Operation(IntEnum):
-    """What is done to a config (org.apache.kafka.clients.admin.AlterConfigOp.OpType)."""
+    """The change to a config (org.apache.kafka.clients.admin.AlterConfigOp.OpType)."""
 
     SET = 0
     DELETE = 1

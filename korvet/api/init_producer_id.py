@@ -1,10 +1,10 @@
 """InitProducerId (key 22), versions 0 to 5: an id for an idempotent or a transactional producer.
 
-- 2: flexible   - 3: the id and epoch a producer has   - 4: PRODUCER_FENCED   - 5: KIP-890
+- 2: flexible   - 3: the producer's current id and epoch   - 4: PRODUCER_FENCED   - 5: KIP-890
 
-A producer without a transactional id always gets a new producer id, whatever it has. One with a transactional id gets
-that id's, with an epoch that fences all before it; an open transaction is aborted first, and its end is waited for,
-where Kafka answers CONCURRENT_TRANSACTIONS until it has come.
+A producer without a transactional id always gets a new producer id. One with a transactional id gets that id's, with an
+epoch that fences all earlier producers. The coordinator aborts an open transaction first, and the answer waits for its
+end; Kafka answers CONCURRENT_TRANSACTIONS until then.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId
 """
@@ -16,18 +16,20 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import failure_code, milliseconds
-from korvet.api.transaction_failures import told
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code, milliseconds
+from korvet.api.shared.transaction_failures import told
 from korvet.errors import KorvetError, StoreError
 
 _NONE: Final = -1
+_ABORTABLE_SINCE: Final = 0
+"""InitProducerId never answers TRANSACTION_ABORTABLE."""
 _FENCED_SINCE: Final = 4
 
 
 @api(22, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """An id and an epoch."""
+    """A producer id and an epoch."""
     producer_id, producer_epoch = getattr(request, "producer_id", _NONE), getattr(request, "producer_epoch", _NONE)
     if request.transactional_id == "" or (producer_id == _NONE) != (producer_epoch == _NONE):
         return _refused(ErrorCode.invalid_request)
@@ -41,7 +43,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     except KorvetError as error:
         return _refused(failure_code(error, "init_producer_id"))
     if answer.code != 0:
-        return _refused(told(answer.code, ctx.version, _FENCED_SINCE))
+        return _refused(told(answer.code, ctx.version, _FENCED_SINCE, _ABORTABLE_SINCE))
     return {"error_code": 0, "producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
 
 
@@ -52,7 +54,7 @@ async def _fresh(ctx: Context) -> Answer:
     except StoreError:
         raise
     except KorvetError:
-        # What clients wait and try again for; a producer id that is lost on the way does no harm.
+        # Clients wait and try again on this code; a producer id that is lost on the way does no harm.
         return _refused(ErrorCode.coordinator_not_available)
     return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}
 

@@ -1,37 +1,59 @@
 """JoinGroup (key 11), versions 0 to 9.
 
-- 1: rebalance timeout   - 4: the member id is required   - 5: static members   - 6: flexible   - 7: protocol type in
-the answer   - 8: reason   - 9: skip_assignment
+- 1: rebalance timeout   - 4: the member id is required   - 5: static members   - 6: flexible
+- 7: protocol type in the answer   - 8: reason   - 9: skip_assignment
+
+A protocol that is named twice counts once, with its first metadata; in Kafka 4.1.2 such a member's group hangs. More
+than `MOST_PROTOCOLS` are INCONSISTENT_GROUP_PROTOCOL. More than `MOST_METADATA_BYTES` are UNKNOWN_SERVER_ERROR, as if
+Kafka's record of the group were too large.
 
 Source: KafkaApis.handleJoinGroupRequest, GroupCoordinatorService.joinGroup
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import INVALID_GROUP_ID, failure_code, milliseconds
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code, milliseconds
+from korvet.codes import INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
-from korvet.store.group_types import Joined, JoinRequest
+from korvet.store.groups.types import Joined, JoinRequest
 
+MOST_PROTOCOLS: Final = 100
+MOST_METADATA_BYTES: Final = 1 << 20
+"""The metadata of all protocols of a member; Kafka has a mebibyte for a whole group (max.message.bytes)."""
 _NULLABLE_SINCE: Final = 7
 
 
 @api(11, 0, 9)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Join and wait for the next generation."""
+    """Let a member join, and wait for the next generation."""
     if not request.group_id:
         return _answer(ctx, Joined(code=INVALID_GROUP_ID, member_id=request.member_id))
+    protocols: dict[str, bytes] = {}
+    for protocol in request.protocols:
+        protocols.setdefault(protocol.name, protocol.metadata)
+    if (code := _excess(protocols)) != 0:
+        return _answer(ctx, Joined(code=code, member_id=request.member_id))
     try:
-        joined = await ctx.frontend.groups.join(_request(ctx, request), ctx.frontend.draining)
+        joined = await ctx.frontend.groups.classic.join(_request(ctx, request, protocols), ctx.frontend.draining)
     except KorvetError as error:
         joined = Joined(code=failure_code(error, "join_group"), member_id=request.member_id)
     return _answer(ctx, joined)
 
 
-def _request(ctx: Context, request: Any) -> JoinRequest:
+def _excess(protocols: Mapping[str, bytes]) -> int:
+    """The code for too many protocols, or too many bytes of metadata; 0 if neither."""
+    if len(protocols) > MOST_PROTOCOLS:
+        return INCONSISTENT_GROUP_PROTOCOL
+    size_bytes = sum(len(name) + len(metadata) for name, metadata in protocols.items())
+    return UNKNOWN_SERVER_ERROR if size_bytes > MOST_METADATA_BYTES else 0
+
+
+def _request(ctx: Context, request: Any, protocols: Mapping[str, bytes]) -> JoinRequest:
     return JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -41,7 +63,7 @@ def _request(ctx: Context, request: Any) -> JoinRequest:
         session_timeout_ms=milliseconds(request.session_timeout),
         rebalance_timeout_ms=milliseconds(getattr(request, "rebalance_timeout", request.session_timeout)),
         protocol_type=request.protocol_type,
-        protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
+        protocols=list(protocols.items()),
         version=ctx.version,
     )
 

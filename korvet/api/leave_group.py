@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import INVALID_GROUP_ID, failure_code
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.codes import INVALID_GROUP_ID
 from korvet.errors import KorvetError
 
 _SEVERAL_SINCE: Final = 3
@@ -20,12 +21,12 @@ _SEVERAL_SINCE: Final = 3
 
 @api(13, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Take the members out; before v3 the one member's code is the answer's."""
+    """Take the members out of the group; before v3 the one member's code is the answer's."""
     members = _members(ctx, request)
     if not request.group_id:
         return {"error_code": INVALID_GROUP_ID, "members": ()}
     try:
-        codes = await ctx.frontend.groups.leave(request.group_id, members)
+        codes = await ctx.frontend.groups.classic.leave(request.group_id, members)
     except KorvetError as error:
         return {"error_code": failure_code(error, "leave_group"), "members": ()}
     if ctx.version < _SEVERAL_SINCE:

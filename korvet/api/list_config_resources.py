@@ -1,9 +1,9 @@
-"""ListConfigResources (key 74), versions 0 and 1: what has configs, by type (KIP-1142).
+"""ListConfigResources (key 74), versions 0 and 1: the resources that have configs, by type (KIP-1142).
 
-- 0: client metrics only, of which korvet has none
-- 1: the types are chosen; none chosen means all
+- 0: client metrics only; korvet has none
+- 1: the client chooses types; none chosen means all
 
-Topics and brokers are all named, groups where something is set for them.
+All topics and brokers are named, and the groups that have configs of their own.
 
 Source: KafkaApis.handleListConfigResources
 """
@@ -16,9 +16,9 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import node_ids, read_failure
-from korvet.api.config_resources import RESOURCE_TYPES, ResourceType
-from korvet.api.context import Context
+from korvet.api.shared.admin import node_ids, read_failure
+from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType
+from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.wire.codec import Fields
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import failure_code
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
 
 
 @api(16, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """The groups of this node in one of the states and of one of the types asked for, whatever their case."""
+    """This node's groups that have one of the states and one of the types given; upper and lower case count alike."""
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     types = {type_.lower() for type_ in getattr(request, "types_filter", ())}
     try:
-        groups = await ctx.frontend.groups.list()
+        groups = await ctx.frontend.groups.administration.list()
     except KorvetError as error:
         return {"error_code": failure_code(error, "list_groups"), "groups": ()}
     return {

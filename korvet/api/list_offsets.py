@@ -1,12 +1,12 @@
 """ListOffsets (key 2), versions 1 to 10.
 
-- 1: one offset for each partition   - 2: isolation level   - 4: leader epochs   - 6: flexible   - 7: -3, the newest
-record
-- 8: -4, the earliest local offset   - 9: -5, the latest tiered offset   - 10: timeout
+- 1: one offset for each partition   - 2: isolation level   - 4: leader epochs   - 6: flexible
+- 7: -3, the record with the largest timestamp   - 8: -4, the earliest local offset
+- 9: -5, the latest tiered offset   - 10: timeout
 
-Without remote storage all that is local is earliest, and nothing is tiered. Latest and earliest of all partitions
-cost one pipelined read. Offsets by time are exact to the record, which means that one batch is opened for each.
-Who reads committed records is shown the last stable offset as the latest, and no record at or above it.
+Without remote storage the earliest local offset is the earliest one, and no offset is tiered. The latest and earliest
+offsets of all partitions cost one pipelined read. An offset by time is exact to the record: one batch is opened for it.
+A reader of committed records gets the last stable offset as the latest, and no record at or above it.
 
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.fetchOffset, UnifiedLog.fetchOffsetByTimestamp
 """
@@ -14,18 +14,19 @@ Source: KafkaApis.handleListOffsetRequest, ReplicaManager.fetchOffset, UnifiedLo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
-from korvet.api.topic_lookup import known_topics
+from korvet.api.shared.context import Context
+from korvet.api.shared.data_failures import read_failure_code
+from korvet.api.shared.topic_lookup import known_topics
+from korvet.codes import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
 from korvet.errors import KorvetError
-from korvet.store.log import Log, Meta, Partition
 from korvet.store.log.epochs import check_leader_epoch, epoch_of_offset, parse_epochs
+from korvet.store.log.log import Log
+from korvet.store.log.meta import Meta
+from korvet.store.log.partition import Partition
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING, Timed
 
 LATEST: Final = -1
@@ -36,25 +37,23 @@ _SINCE: Final[Mapping[int, int]] = {
     LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9,
 }  # fmt: skip
 _READ_COMMITTED: Final = 1
-INVALID_REQUEST: Final = int(ErrorCode.invalid_request)
-UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
 
 Entry = dict[str, Any]
 
 
 @api(2, 1, 10)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Answer each partition; one that is asked for twice is an invalid request, answered once."""
+    """Answer each partition; one that is named twice is INVALID_REQUEST, answered once."""
     topics = await known_topics(ctx, request.topics)
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     answered: list[Entry] = []
     readable: list[tuple[Entry, Partition, Any]] = []
-    for topic in request.topics:
+    async for topic in ctx.paced(request.topics):
         parts = list({part.partition_index: part for part in topic.partitions}.values())
         entries = [_entry(part.partition_index) for part in parts]
         answered.append({"name": topic.name, "partitions": entries})
         known = topics.get(topic.name)
-        for entry, part in zip(entries, parts, strict=True):
+        async for entry, part in ctx.paced(zip(entries, parts, strict=True)):
             index = part.partition_index
             if asked[topic.name, index] > 1:
                 entry["error_code"] = INVALID_REQUEST
@@ -67,7 +66,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
             else:
                 readable.append((entry, ctx.frontend.log.partition(known, index), part))
     is_committed = getattr(request, "isolation_level", 0) == _READ_COMMITTED
-    await _answer_all(ctx.frontend.log, readable, is_committed)
+    async for some in ctx.sliced(readable):
+        await _answer_all(ctx.frontend.log, some, is_committed)
     return {"topics": answered}
 
 
@@ -75,14 +75,8 @@ def _entry(index: int) -> Entry:
     return {"partition_index": index, "error_code": 0, "timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
-async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]], is_committed: bool) -> None:
-    try:
-        metas = await log.metas([partition for _, partition, _ in readable])
-    except KorvetError as error:
-        code = read_failure_code(error, "list_offsets")
-        for entry, _, _ in readable:
-            entry["error_code"] = code
-        return
+async def _answer_all(log: Log, readable: Sequence[tuple[Entry, Partition, Any]], is_committed: bool) -> None:
+    metas = await log.metas([partition for _, partition, _ in readable])
     for (entry, partition, part), meta in zip(readable, metas, strict=True):
         try:
             entry.update(await _answer(log, partition, part, meta, is_committed))
@@ -90,7 +84,12 @@ async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]], is
             entry["error_code"] = read_failure_code(error, "list_offsets")
 
 
-async def _answer(log: Log, partition: Partition, part: Any, meta: Meta | None, is_committed: bool) -> Entry:
+async def _answer(
+    log: Log, partition: Partition, part: Any, meta: Meta | KorvetError | None, is_committed: bool
+) -> Entry:
+    """:raises KorvetError: if the partition cannot be read."""
+    if isinstance(meta, KorvetError):
+        raise meta
     if meta is None:
         return {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
     if (code := check_leader_epoch(getattr(part, "current_leader_epoch", -1), meta.epoch)) != 0:

@@ -1,6 +1,6 @@
 """ListTransactions (key 66), versions 0 to 2: the transactional ids of this node.
 
-- 1: by how long the transaction is open   - 2: by a regular expression (KIP-1152)
+- 1: a filter by the transaction's duration   - 2: a filter by a regular expression (KIP-1152)
 
 Source: KafkaApis.handleListTransactionsRequest, TransactionStateManager.listTransactionStates
 """
@@ -13,10 +13,10 @@ import re2
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import failure_code
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
-from korvet.store.transaction_types import TransactionDescription
+from korvet.store.transactions.types import Listed
 
 STATES: Final = frozenset(
     {
@@ -29,7 +29,7 @@ _ANY_DURATION: Final = -1
 
 @api(66, 0, 2)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Those that pass every filter given; states that are none are told."""
+    """The transactional ids that pass every filter given, and the given states that do not exist."""
     unknown = [state for state in request.state_filters if state not in STATES]
     answer: dict[str, Any] = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": ()}
     pattern = getattr(request, "transactional_id_pattern", None)
@@ -53,13 +53,13 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 def _quiet() -> re2.Options:
-    """RE2 as in Kafka, whose time grows with the text alone; it says what is wrong by its exception only."""
+    """RE2 as in Kafka, whose time grows with the text alone; it reports errors by its exception only."""
     options = re2.Options()
     options.log_errors = False
     return options
 
 
-def _is_wanted(request: Any, one: TransactionDescription, now_ms: int) -> bool:
+def _is_wanted(request: Any, one: Listed, now_ms: int) -> bool:
     duration_ms = getattr(request, "duration_filter", _ANY_DURATION)
     if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
         return False

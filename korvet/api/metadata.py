@@ -1,14 +1,16 @@
 """Metadata (3), versions 0 to 13: the brokers, and topics with their partitions.
 
-- 0: no topics in the request means all of them; from 1 null does, and an empty list is none
+- 0: an empty list means all topics; from 1 null does, and an empty list means none
 - 4: the client may forbid automatic creation
-- 7: leader epochs; 8 to 10: authorized operations of the cluster; 8: those of topics
-- 10: topic ids; only from 12 a topic may be asked for by its id
-- 13: an error of the answer as a whole
+- 7: leader epochs; 8 to 10: authorized operations of the cluster; 8: of topics
+- 10: topic ids; only from 12 a request may name a topic by its id
+- 13: an error of the whole answer
 
-A topic that is created automatically is in the answer at once; Kafka says UNKNOWN_TOPIC_OR_PARTITION first. Who
-leads is a hint (`korvet.api.nodes`). While the store is away, topics are as they were last read, and their partitions
-have no leader.
+A topic that is created automatically is in the answer at once: clients wait 100 ms and more before they ask again.
+Kafka always answers UNKNOWN_TOPIC_OR_PARTITION first. Korvet does so only if the topic was deleted a moment ago. So a
+client that deletes a topic and asks for it hears that it is gone, although its request creates the topic anew. The
+leader is a hint (`korvet.api.shared.nodes`). While the store is away, topics are as they were last read, and their
+partitions have no leader.
 
 Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadata; KIP-516.
 """
@@ -21,11 +23,11 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.admin import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, brokers, read_failure
-from korvet.api.context import Context
-from korvet.api.partition_epochs import described, leader_epochs
+from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, brokers, read_failure
+from korvet.api.shared.context import Context
+from korvet.api.shared.partition_epochs import described, leader_epochs
 from korvet.errors import KorvetError
-from korvet.store.catalog import Topic
+from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, colliding_topics, create_topic, name_problem
 from korvet.wire.codec import Fields
 
@@ -33,7 +35,7 @@ _NULL_MEANS_ALL_SINCE = 1
 _BY_ID_SINCE = 12
 
 Found = Topic | Fields
-"""A topic, or what the answer says of one that cannot be described."""
+"""A topic, or the answer's entry for one that cannot be described."""
 
 
 @api(3, 0, 13)
@@ -53,12 +55,14 @@ async def handle(ctx: Context, request: Any) -> Fields:
                 "name": topic.name,
                 "topic_id": topic.id,
                 "is_internal": topic.name in INTERNAL_TOPICS,
-                "partitions": [described(ctx, topic, p, epochs[topic.name, p]) for p in range(topic.partitions)],
+                "partitions": [
+                    described(ctx, topic, p, epochs[topic.name, p]) async for p in ctx.paced(range(topic.partitions))
+                ],
                 "topic_authorized_operations": operations,
             }
             if isinstance(topic, Topic)
             else topic
-            for topic in found
+            async for topic in ctx.paced(found)
         ],
         "cluster_authorized_operations": (
             CLUSTER_OPERATIONS if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
@@ -67,7 +71,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
 
 
 def _is_valid(ctx: Context, request: Any) -> bool:
-    """Whether each topic is asked for in a way that the version knows (MetadataRequest, KAFKA-10547)."""
+    """Whether the request names each topic in a way that the version knows (MetadataRequest, KAFKA-10547)."""
     for topic in request.topics or ():
         topic_id = getattr(topic, "topic_id", None)
         if topic.name is None and topic_id is None:
@@ -106,10 +110,10 @@ async def _find(ctx: Context, request: Any) -> list[Found]:
     found: dict[object, Found] = {}
     may_create = getattr(request, "allow_auto_topic_creation", True)
     by_id = any(getattr(asked, "topic_id", None) is not None for asked in request.topics)
-    for asked in request.topics:
+    async for asked in ctx.paced(request.topics):
         topic_id = getattr(asked, "topic_id", None)
         if topic_id is None and by_id:
-            # As Kafka: where one topic is asked for by its id, those asked for by name are passed over.
+            # As in Kafka: if a request names one topic by its id, topics named by name are left out.
             continue
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)
@@ -134,15 +138,18 @@ async def _missing(ctx: Context, name: str, may_create: bool) -> Found:
         not may_create
         or name in INTERNAL_TOPICS
         or catalog.setting(None, "auto.create.topics.enable").lower() != "true"
-        or colliding_topics(name, catalog.topics())
+        or colliding_topics(name, catalog.unified())
     ):
         return _unknown(name, ErrorCode.unknown_topic_or_partition)
     partitions = int(catalog.setting(None, "num.partitions"))
+    was_deleted = catalog.was_deleted_just_now(name)
     try:
         _, topic = await create_topic(catalog, ctx.frontend.log, name, partitions, {})
     except KorvetError as error:
         return _unknown(name, read_failure(ctx, error, ErrorCode.leader_not_available))
-    # Another front-end may have been faster; a topic that is still being deleted is there in a moment.
+    if was_deleted:
+        return _unknown(name, ErrorCode.unknown_topic_or_partition)
+    # Another front-end may have been faster. A topic whose deletion is under way can be created in a moment.
     return topic or catalog.topic(name) or _unknown(name, ErrorCode.unknown_topic_or_partition)
 
 
@@ -155,9 +162,9 @@ def _unknown_id(topic_id: UUID) -> Fields:
 
 
 def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> list[Found]:
-    """What was asked for as it was last read; an error that makes the client ask again for what was not there.
+    """The topics as they were last read; a topic not in the cache gets an error on which the client asks again.
 
-    A topic without its partitions would be one that was deleted to the leader of a group, which would rebalance.
+    Topics keep their partitions: a group's leader would take a topic without any for deleted, and rebalance.
     """
     catalog = ctx.frontend.catalog
     if _wants_all(ctx, request):

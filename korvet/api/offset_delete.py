@@ -5,25 +5,22 @@ Source: KafkaApis.handleOffsetDeleteRequest, OffsetMetadataManager.deleteOffsets
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import COORDINATOR_NOT_AVAILABLE, INVALID_GROUP_ID, failure_code
-from korvet.api.topic_lookup import known_topics
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.api.shared.topic_lookup import known_topics
+from korvet.codes import COORDINATOR_NOT_AVAILABLE, INVALID_GROUP_ID, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
-from korvet.store.catalog import Topic
-
-UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
+from korvet.store.catalog.topic import Topic
 
 Entry = dict[str, Any]
 
 
 @api(47, 0, 0)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Forget what was committed for partitions that no member of the group reads."""
+    """Delete the committed offsets of partitions whose topic no member of the group subscribes to."""
     if not request.group_id:
         return {"error_code": INVALID_GROUP_ID, "topics": ()}
     known = await known_topics(ctx, request.topics)
@@ -33,8 +30,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
     asked = [(name, entry) for name, entries in answered for entry in entries if entry["error_code"] == 0]
     try:
         ids = {name: topic.id.hex for name, topic in known.items() if isinstance(topic, Topic)}
-        places = [((name, entry["partition_index"]), ids[name]) for name, entry in asked]
-        code, codes = await ctx.frontend.groups.delete_offsets(request.group_id, places)
+        pairs = [((name, entry["partition_index"]), ids[name]) for name, entry in asked]
+        code, codes = await ctx.frontend.groups.offsets.delete(request.group_id, pairs)
     except KorvetError as error:
         code, codes = failure_code(error, "offset_delete"), ()
     if code != 0:

@@ -3,12 +3,12 @@
 - 2: every topic (null), an error for all   - 5: leader epochs   - 6: flexible   - 7: require_stable   - 8: several
 groups   - 9: member id and epoch, which a member of a group of the consumer protocol must have (KIP-848)
 
-What is not committed is -1 without an error, also where the group or the topic does not exist, and where the offset
-belongs to a former topic of the same name. With require_stable, what an open transaction may change is
-UNSTABLE_OFFSET_COMMIT.
+A partition without a committed offset is -1 without an error. So is one whose group or topic does not exist, and one
+whose offset belongs to a former topic of the same name. With require_stable, a partition whose offset an open
+transaction may change is UNSTABLE_OFFSET_COMMIT.
 
-Where the group cannot be read, its partitions up to version 7 carry NOT_COORDINATOR beside the error for all, which
-Kafka has alone: aiokafka 0.14 does not look at that one, and would begin anew where nothing seems to be committed.
+If the group cannot be read, its partitions up to version 7 have NOT_COORDINATOR beside the error for all. Kafka has
+only the error for all: aiokafka 0.14 does not look at it, and would begin anew as if nothing were committed.
 
 Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets
 """
@@ -21,16 +21,17 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import COORDINATOR_NOT_AVAILABLE, failure_code
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.codes import COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 from korvet.errors import KorvetError
-from korvet.store.catalog import Catalog
-from korvet.store.consumer_groups import ConsumerGroups
-from korvet.store.group_types import Offset, Place
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.groups.consumer import ConsumerGroups
+from korvet.store.groups.types import Offset, TopicPartition
+from korvet.store.topics import MAX_NAME_LENGTH
 
 _BATCHED_SINCE: Final = 8
 _UNSTABLE_OFFSET_COMMIT: Final = ErrorCode.unstable_offset_commit
-_NOT_COORDINATOR: Final = int(ErrorCode.not_coordinator)
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
@@ -39,8 +40,12 @@ async def handle(ctx: Context, request: Any) -> Answer:
     """The committed offsets of one group, or of several."""
     is_stable = getattr(request, "require_stable", False)
     if ctx.version >= _BATCHED_SINCE:
-        answers = [(asked.group_id, await _answer(ctx, asked, is_stable)) for asked in request.groups]
-        return {"groups": [{"group_id": group_id, **answer} for group_id, answer in answers]}
+        # A group whose topics are all asked for is answered once, however often the request names it.
+        groups = list({one.group_id if one.topics is None else one: one for one in request.groups}.values())
+        answers = await ctx.gathered(groups, lambda asked: _answer(ctx, asked, is_stable))
+        return {
+            "groups": [{"group_id": asked.group_id, **answer} for asked, answer in zip(groups, answers, strict=True)]
+        }
     answer = await _answer(ctx, request, is_stable)
     if (code := answer["error_code"]) != 0:
         answer["topics"] = [
@@ -51,22 +56,29 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
-    places = None
+    partitions = None
     if asked.topics is not None:
-        places = [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+        partitions = list(
+            dict.fromkeys(
+                (topic.name, index)
+                for topic in asked.topics
+                if len(topic.name) <= MAX_NAME_LENGTH
+                for index in topic.partition_indexes
+            )
+        )
     groups = ctx.frontend.groups
-    unstable: Set[Place] = frozenset()
+    unstable: Set[TopicPartition] = frozenset()
     try:
         if (code := await _refusal(groups.consumers, asked)) != 0:
             return {"error_code": code, "topics": []}
         if is_stable:
-            found, unstable = await groups.fetch_stable(asked.group_id, places)
+            found, unstable = await groups.offsets.fetch_stable(asked.group_id, partitions)
         else:
-            found = await groups.fetch(asked.group_id, places)
+            found = await groups.offsets.fetch(asked.group_id, partitions)
         committed = await _of_present_topics(ctx.frontend.catalog, found)
     except KorvetError as error:
         return {"error_code": failure_code(error, "offset_fetch"), "topics": []}
-    if places is None:
+    if partitions is None:
         by_topic: dict[str, list[int]] = {}
         for name, index in sorted({*committed, *unstable}):
             by_topic.setdefault(name, []).append(index)
@@ -76,8 +88,11 @@ async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
     return {
         "error_code": 0,
         "topics": [
-            {"name": name, "partitions": [_entry((name, index), committed, unstable) for index in indexes]}
-            for name, indexes in topics
+            {
+                "name": name,
+                "partitions": [_entry((name, index), committed, unstable) async for index in ctx.paced(indexes)],
+            }
+            async for name, indexes in ctx.paced(topics)
         ],
     }
 
@@ -89,8 +104,10 @@ async def _refusal(consumers: ConsumerGroups, asked: Any) -> int:
     return await consumers.fetch_refusal(asked.group_id, member_id, epoch)
 
 
-async def _of_present_topics(catalog: Catalog, found: Mapping[Place, Offset]) -> Mapping[Place, Offset]:
-    """Without the offsets of topics that are gone. The catalog is read where its cache would have some go."""
+async def _of_present_topics(
+    catalog: Catalog, found: Mapping[TopicPartition, Offset]
+) -> Mapping[TopicPartition, Offset]:
+    """The offsets without those of deleted topics; the catalog is read again before any is left out."""
     present = _present(catalog, found)
     if len(present) < len(found):
         await catalog.refresh()
@@ -98,22 +115,24 @@ async def _of_present_topics(catalog: Catalog, found: Mapping[Place, Offset]) ->
     return present
 
 
-def _present(catalog: Catalog, found: Mapping[Place, Offset]) -> Mapping[Place, Offset]:
+def _present(catalog: Catalog, found: Mapping[TopicPartition, Offset]) -> Mapping[TopicPartition, Offset]:
     ids = {name: topic.id for name in {name for name, _ in found} if (topic := catalog.topic(name)) is not None}
-    return {place: offset for place, offset in found.items() if ids.get(place[0]) == offset.topic_id}
+    return {partition: offset for partition, offset in found.items() if ids.get(partition[0]) == offset.topic_id}
 
 
 def _unread(index: int, code: int) -> dict[str, Any]:
     if code == COORDINATOR_NOT_AVAILABLE:
-        code = _NOT_COORDINATOR
+        code = NOT_COORDINATOR
     return {"partition_index": index, "error_code": code, **_NOTHING}
 
 
-def _entry(place: Place, committed: Mapping[Place, Offset], unstable: Set[Place]) -> dict[str, Any]:
-    _, index = place
-    offset = committed.get(place)
+def _entry(
+    partition: TopicPartition, committed: Mapping[TopicPartition, Offset], unstable: Set[TopicPartition]
+) -> dict[str, Any]:
+    _, index = partition
+    offset = committed.get(partition)
     if offset is None:
-        code = _UNSTABLE_OFFSET_COMMIT if place in unstable else 0
+        code = _UNSTABLE_OFFSET_COMMIT if partition in unstable else 0
         return {"partition_index": index, "error_code": code, **_NOTHING}
     return {
         "partition_index": index,

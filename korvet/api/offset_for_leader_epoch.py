@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), versions 2 to 4: where a leader epoch ends, so that a client can tell a truncation.
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4: the end of a leader epoch, by which a client sees a truncation.
 
 - 2: current leader epoch, throttle time   - 3: replica id   - 4: flexible
 
@@ -8,29 +8,33 @@ LeaderEpochFileCache.endOffsetFor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.data_failures import UNKNOWN_TOPIC_OR_PARTITION, read_failure_code
-from korvet.api.topic_lookup import known_topics
+from korvet.api.shared.context import Context
+from korvet.api.shared.data_failures import read_failure_code
+from korvet.api.shared.topic_lookup import known_topics
+from korvet.codes import UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
-from korvet.store.log import Log, Meta, Partition
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
+from korvet.store.log.log import Log
+from korvet.store.log.meta import Meta
+from korvet.store.log.partition import Partition
 
 Entry = dict[str, Any]
 
 
 @api(23, 2, 4)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Answer each partition with the end of the epoch asked for, or of the last one before it."""
+    """Answer each partition with the end of the epoch given, or of the last one before it."""
     topics = await known_topics(ctx, request.topics, field="topic")
     answered: list[Entry] = []
     readable: list[tuple[Entry, Partition, Any]] = []
-    for topic in request.topics:
+    async for topic in ctx.paced(request.topics):
         known = topics.get(topic.topic)
         entries = []
-        for part in topic.partitions:
+        async for part in ctx.paced(topic.partitions):
             entry: Entry = {"partition": part.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
             entries.append(entry)
             if isinstance(known, int):
@@ -40,23 +44,25 @@ async def handle(ctx: Context, request: Any) -> Answer:
             else:
                 readable.append((entry, ctx.frontend.log.partition(known, part.partition), part))
         answered.append({"topic": topic.topic, "partitions": entries})
-    await _answer_all(ctx.frontend.log, readable)
+    async for some in ctx.sliced(readable):
+        await _answer_all(ctx.frontend.log, some)
     return {"topics": answered}
 
 
-async def _answer_all(log: Log, readable: list[tuple[Entry, Partition, Any]]) -> None:
-    try:
-        metas = await log.metas([partition for _, partition, _ in readable])
-    except KorvetError as error:
-        code = read_failure_code(error, "offset_for_leader_epoch")
-        for entry, _, _ in readable:
-            entry["error_code"] = code
-        return
-    for (entry, _, part), meta in zip(readable, metas, strict=True):
-        entry.update(_answer(part, meta))
+async def _answer_all(log: Log, readable: Sequence[tuple[Entry, Partition, Any]]) -> None:
+    partitions = list(dict.fromkeys(partition for _, partition, _ in readable))
+    metas = dict(zip(partitions, await log.metas(partitions), strict=True))
+    for entry, partition, part in readable:
+        try:
+            entry.update(_answer(part, metas[partition]))
+        except KorvetError as error:
+            entry["error_code"] = read_failure_code(error, "offset_for_leader_epoch")
 
 
-def _answer(part: Any, meta: Meta | None) -> Entry:
+def _answer(part: Any, meta: Meta | KorvetError | None) -> Entry:
+    """:raises KorvetError: if the partition cannot be read."""
+    if isinstance(meta, KorvetError):
+        raise meta
     if meta is None:
         return {"error_code": UNKNOWN_TOPIC_OR_PARTITION}
     if (code := check_leader_epoch(part.current_leader_epoch, meta.epoch)) != 0:

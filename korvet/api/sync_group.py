@@ -1,6 +1,9 @@
 """SyncGroup (key 14), versions 0 to 5.
 
-- 3: static members   - 4: flexible   - 5: protocol type and name, which must be there
+- 3: static members   - 4: flexible   - 5: protocol type and name, which must be given
+
+If a member is named twice, its last assignment counts, as in Kafka. More than `MOST_ASSIGNED_BYTES` of assignments are
+UNKNOWN_SERVER_ERROR, as if Kafka's record of the group were too large.
 
 Source: KafkaApis.handleSyncGroupRequest, GroupCoordinatorService.syncGroup
 """
@@ -12,19 +15,22 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import INVALID_GROUP_ID, failure_code
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.codes import INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
-from korvet.store.group_types import Synced, SyncRequest
-from korvet.wire.assignment import assigned_places
+from korvet.store.groups.types import Synced, SyncRequest
+from korvet.wire.assignment import assigned_partitions
 
 _CONSUMER: Final = "consumer"
 _NAMES_PROTOCOL_SINCE: Final = 5
+MOST_ASSIGNED_BYTES: Final = 1 << 20
+"""The assignments of all members with their ids; Kafka has as many bytes for a whole group (max.message.bytes)."""
 
 
 @api(14, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Hand in or wait for assignments."""
+    """Store the leader's assignments, or wait for the member's own."""
     protocol: tuple[str, str] | None = None
     if ctx.version >= _NAMES_PROTOCOL_SINCE:
         if request.protocol_type is None or request.protocol_name is None:
@@ -32,16 +38,19 @@ async def handle(ctx: Context, request: Any) -> Answer:
         protocol = (request.protocol_type, request.protocol_name)
     if not request.group_id:
         return {"error_code": INVALID_GROUP_ID}
+    assignments = {assigned.member_id: assigned.assignment for assigned in request.assignments}
+    if sum(len(member_id) + len(assigned) for member_id, assigned in assignments.items()) > MOST_ASSIGNED_BYTES:
+        return {"error_code": UNKNOWN_SERVER_ERROR}
     asked = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
         generation=request.generation_id,
         protocol=protocol,
-        assignments=[(assigned.member_id, assigned.assignment) for assigned in request.assignments],
+        assignments=list(assignments.items()),
     )
     try:
-        synced = await ctx.frontend.groups.sync(asked, ctx.frontend.draining)
+        synced = await ctx.frontend.groups.classic.sync(asked, ctx.frontend.draining)
     except KorvetError as error:
         synced = Synced(code=failure_code(error, "sync_group"))
     await _note(ctx, request.group_id, synced)
@@ -54,13 +63,13 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 async def _note(ctx: Context, group_id: str, synced: Synced) -> None:
-    """Remember what the client is going to read for the group: its Fetches do not say it."""
+    """Remember the partitions that the client will read for the group, because its Fetches do not name the group."""
     if synced.code != 0 or synced.protocol_type != _CONSUMER:
         return
     topic = ctx.frontend.catalog.topic
-    places = [
+    read = [
         (name, partition)
-        for name, partition in assigned_places(synced.assignment)
+        for name, partition in assigned_partitions(synced.assignment)
         if (known := topic(name)) is not None and 0 <= partition < known.partitions
     ]
-    await ctx.frontend.groups.redis_groups.note_reader(ctx.client_id or "", ctx.client_host, group_id, places)
+    await ctx.frontend.groups.readers.note(ctx.client_id or "", ctx.client_host, group_id, read)

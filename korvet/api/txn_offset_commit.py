@@ -1,7 +1,7 @@
 """TxnOffsetCommit (key 28), versions 0 to 5: offsets that become committed with a transaction.
 
 - 2: leader epochs   - 3: flexible, group metadata (KIP-447)   - 4: TRANSACTION_ABORTABLE
-- 5: the group comes into the transaction by this; before, AddOffsetsToTxn must have been sent (KIP-890)
+- 5: the request brings the group into the transaction; before, the client sends AddOffsetsToTxn first (KIP-890)
 
 Source: KafkaApis.handleTxnOffsetCommitRequest, GroupCoordinatorService.commitTransactionalOffsets,
 OffsetMetadataManager.commitTransactionalOffset
@@ -11,32 +11,33 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from korvet.api import Answer, api
-from korvet.api.context import Context
-from korvet.api.group_failures import INVALID_GROUP_ID, failure_code
-from korvet.api.offset_commit import SortedOffsets, sort_offsets
-from korvet.api.topic_lookup import known_topics
-from korvet.api.transaction_failures import INVALID_REQUEST
+from korvet.api.shared.context import Context
+from korvet.api.shared.group_failures import failure_code
+from korvet.api.shared.sorted_offsets import SortedOffsets, sort_offsets
+from korvet.api.shared.topic_lookup import known_topics
+from korvet.codes import (
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_LOAD_IN_PROGRESS,
+    INVALID_GROUP_ID,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_REQUEST,
+    INVALID_TXN_STATE,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTABLE,
+)
 from korvet.errors import KorvetError
-from korvet.store.group_types import CommitRequest
+from korvet.store.groups.types import CommitRequest
 
 _ABORTABLE_SINCE: Final = 4
 _JOINS_SINCE: Final = 5
 _NO_GENERATION: Final = -1
-CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
-COORDINATOR_LOAD_IN_PROGRESS: Final = int(ErrorCode.coordinator_load_in_progress)
-INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
-INVALID_TXN_STATE: Final = int(ErrorCode.invalid_txn_state)
-PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
-TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)
 
 
 @api(28, 0, 5)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """Hold what can be; partitions that do not exist are refused before the group is asked."""
-    sorted_ = sort_offsets(ctx, request, await known_topics(ctx, request.topics))
+    """Keep offsets for the transaction; partitions that do not exist are refused before the group is asked."""
+    sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, request.topics))
     if not sorted_.asked:
         return _answer(sorted_, 0)
     return _answer(sorted_, await _hold(ctx, request, sorted_))
@@ -53,7 +54,7 @@ async def _hold(ctx: Context, request: Any, sorted_: SortedOffsets) -> int:
         instance_id=getattr(request, "group_instance_id", None),
         generation=getattr(request, "generation_id", _NO_GENERATION),
         version=ctx.version,
-        offsets=sorted_.offsets,
+        offsets=list(sorted_.offsets.items()),
     )
     try:
         code = await ctx.frontend.transactions.commit_offsets(

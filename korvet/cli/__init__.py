@@ -1,6 +1,6 @@
-"""The command line. It ends with 0 when it did what was asked, 1 when it could not, 2 when it was not understood.
+"""The command line. Its exit code is 0 if the command succeeded, 1 if it failed, 2 if its words are wrong.
 
-Modules of commands import what they need inside the commands, so that help, errors and completion come at once.
+Commands import their modules inside their functions, so that help, errors and completion come at once.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from korvet import __version__
 from korvet.cli.completion import completion
 from korvet.cli.config import config
 from korvet.cli.doctor import doctor
+from korvet.cli.environment import unknown_variables, variable_of
 from korvet.cli.functions import functions
 from korvet.cli.groups import groups
 from korvet.cli.options import HELP_NAMES
-from korvet.cli.output import say_error
+from korvet.cli.output import say_error, say_note
 from korvet.cli.pipeline import pipeline
 from korvet.cli.serve import serve
 from korvet.cli.topics import topics
@@ -35,6 +36,8 @@ def korvet() -> None:
     'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; 'functions'
     and 'doctor' talk to Redis. 'pipeline' moves topics to a lake and back.
     """
+    for sentence in unknown_variables(korvet):
+        say_note(f"korvet: {sentence}")
 
 
 for command in (serve, topics, groups, functions, doctor, pipeline, config, completion):
@@ -47,7 +50,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; what went wrong is one line on stderr."""
+    """Run one command and return its exit code; an error is one line on stderr."""
     try:
         outcome = korvet.main(arguments, prog_name="korvet", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -64,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; without this, Python complains once more when it flushes at exit.
+        # The reader of our output has seen enough; without this, Python complains once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return outcome if isinstance(outcome, int) else OK
@@ -72,6 +75,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def _misunderstood(error: click.UsageError) -> int:
     path = error.ctx.command_path if error.ctx is not None else "korvet"
-    message = error.format_message().rstrip(".")
+    message = _named(error).rstrip(".")
     say_error(f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else ';'} see {path} --help")
     return MISUNDERSTOOD
+
+
+def _named(error: click.UsageError) -> str:
+    """The error's message, which names the environment variable instead of the flag if the value came from one."""
+    if isinstance(error, click.BadParameter) and error.param is not None and error.ctx is not None:
+        variable = variable_of(error.param, error.ctx)
+        if variable is not None:
+            return f"environment variable {variable}: {error.message}"
+    return error.format_message()

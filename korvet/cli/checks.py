@@ -1,4 +1,4 @@
-"""What `korvet doctor` looks at in one Redis server, in words."""
+"""The checks of `korvet doctor` on one Redis server, and their findings in words."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from korvet.cli.redis import ask
 from korvet.cli.rights import missing_rights
-from korvet.store.functions import QUESTION, State, judge, library_version
+from korvet.errors import StoreRefusing
+from korvet.redis.address import RedisUrl
+from korvet.redis.error_replies import as_exception
+from korvet.redis.lone_node import has_all_slots, wanted_url
 from korvet.store.keys import Namespace
+from korvet.store.library import QUESTION, State, judge, library_version
 from korvet.store.log.replicas import SILENT_S
 from korvet.store.memory import RESERVED
-from korvet.store.rights import told
+from korvet.store.rights import throw_away_key, told
 
 OLDEST_MAJOR = 7
 MIB = 1 << 20
+_REMEDY = "free some with korvet topics trim (korvet topics describe shows sizes), or raise maxmemory"
 _COPIES = "min.insync.replicas"
 _REPLICA = re.compile(r"slave\d+")
 
@@ -36,7 +41,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: what it is, how good, and in words."""
+    """A check's result: its subject, its verdict, and a sentence."""
 
     subject: str
     verdict: Verdict
@@ -44,16 +49,16 @@ class Finding:
 
 
 class Copies(NamedTuple):
-    """The greatest min.insync.replicas that is set in a namespace, and for what."""
+    """The greatest min.insync.replicas that is set in a namespace, and the topic or setting that has it."""
 
     number: int
     whose: str
 
 
 def wanted_copies(clients: Iterable[redis.Redis], namespace: Namespace) -> Copies | None:
-    """What the topics and the cluster-wide settings ask for, where one of these servers holds the catalog.
+    """The copies that topics and cluster-wide settings ask for, if one of these servers holds the catalog.
 
-    What stands in a front-end's config file is not known here.
+    The settings of a front-end's config file are not known here.
     """
     keys = namespace.catalog
     for client in clients:
@@ -64,7 +69,7 @@ def wanted_copies(clients: Iterable[redis.Redis], namespace: Namespace) -> Copie
             continue
         found = [Copies(int(everywhere), "all topics")] if everywhere else []
         for name, text in topics.items():
-            # The hash has a member of the empty name.
+            # The catalog's hash has a field with the empty name.
             own = json.loads(text)["configs"].get(_COPIES) if name else None
             if own is not None:
                 found.append(Copies(int(own), f"topic {name.decode()}"))
@@ -72,24 +77,27 @@ def wanted_copies(clients: Iterable[redis.Redis], namespace: Namespace) -> Copie
     return None
 
 
-def examine(client: redis.Redis, namespace: Namespace, copies: Copies | None = None) -> Iterator[Finding]:
-    """Everything about one server; ``copies`` is what topics ask for.
+def examine(
+    client: redis.Redis, namespace: Namespace, copies: Copies | None = None, url: RedisUrl | None = None
+) -> Iterator[Finding]:
+    """All findings about one server; ``copies`` is the most that topics ask for, ``url`` is the server's address.
 
-    :raises RedisError: when the server cannot be asked at all.
+    :raises RedisError: if the server cannot be asked at all.
     """
     info: dict[str, Any] = client.info("everything")
     settings = _settings(client)
     yield _server(info)
+    yield from _writes(client, namespace)
     yield _durability(info, settings)
     yield from _memory(info, settings)
-    yield from _cluster(client, info)
+    yield from _cluster(client, info, url)
     yield from _replicas(info, copies)
     yield _library(client)
     yield _rights(client, namespace, is_cluster=bool(info.get("cluster_enabled")))
 
 
 def _settings(client: redis.Redis) -> dict[str, str]:
-    """The server's own settings; empty where CONFIG is not allowed (as at most hosted services)."""
+    """The server's own settings; empty if CONFIG is not allowed (as at most hosted services)."""
     try:
         found: dict[Any, Any] = client.config_get("appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy")
     except RedisError:
@@ -142,7 +150,7 @@ def _durability(info: dict[str, Any], settings: dict[str, str]) -> Finding:
                 "append-only file, synced every second: a crash of the machine may lose about the last two seconds, "
                 "a crash of the server alone next to nothing",
             )
-    return Finding(subject, Verdict.NOTE, "append-only file; how often it is synced this user may not see")
+    return Finding(subject, Verdict.NOTE, "append-only file; this user may not see how often the server syncs it")
 
 
 def _snapshots_only(subject: str, settings: dict[str, str]) -> Finding:
@@ -169,28 +177,44 @@ def _memory(info: dict[str, Any], settings: dict[str, str]) -> Iterator[Finding]
     else:
         yield Finding("eviction", Verdict.OK, "noeviction: a full server refuses producers and throws nothing away")
     if not limit:
-        text = f"{used // MIB} MiB used, no limit: set maxmemory, or the machine's out-of-memory killer sets it"
+        text = f"{used // MIB} MiB used, no limit: set maxmemory, or the machine may kill the server for want of memory"
         yield Finding("memory", Verdict.NOTE, text)
         return
     full = used / limit
     text = f"{used // MIB} of {limit // MIB} MiB used"
     if full > 1 - RESERVED:
-        yield Finding("memory", Verdict.NOTE, f"{text}: producers have to wait; shorten retention or raise maxmemory")
+        yield Finding("memory", Verdict.NOTE, f"{text}: producers have to wait; {_REMEDY}")
     elif full > 0.9 - RESERVED:
-        yield Finding(
-            "memory", Verdict.NOTE, f"{text}: producers are refused soon; shorten retention or raise maxmemory"
-        )
+        yield Finding("memory", Verdict.NOTE, f"{text}: producers are refused soon; {_REMEDY}")
     else:
         yield Finding("memory", Verdict.OK, text)
 
 
-def _cluster(client: redis.Redis, info: dict[str, Any]) -> Iterator[Finding]:
+def _writes(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:
+    key = throw_away_key(namespace)
+    try:
+        ask(client, "SET", key, "", "PX", 1000)
+        ask(client, "UNLINK", key)
+    except ResponseError as error:
+        refusal = as_exception(str(error))
+        # Other findings tell of a replica, a full memory, a missing right or another node's slot.
+        if isinstance(refusal, StoreRefusing):
+            text = f"the server refuses them, so producers, commits and changes fail: {refusal}"
+            yield Finding("writes", Verdict.MEND, text)
+    else:
+        yield Finding("writes", Verdict.OK, "taken")
+
+
+def _cluster(client: redis.Redis, info: dict[str, Any], url: RedisUrl | None) -> Iterator[Finding]:
     if not info.get("cluster_enabled"):
         return
     try:
+        if url is not None and url.kind != "cluster" and not has_all_slots(ask(client, "CLUSTER SLOTS")):
+            yield Finding("cluster", Verdict.MEND, wanted_url(url))
+            return
         lines = ask(client, "CLUSTER", "INFO").decode().splitlines()
     except RedisError as error:
-        yield Finding("cluster", Verdict.NOTE, f"a cluster node; its state cannot be seen: {error}")
+        yield Finding("cluster", Verdict.NOTE, f"a cluster node; it does not tell the cluster's state: {error}")
         return
     state = dict(line.split(":", 1) for line in lines if ":" in line).get("cluster_state", "unknown")
     verdict = Verdict.OK if state == "ok" else Verdict.MEND
@@ -204,12 +228,13 @@ def _replicas(info: dict[str, Any], copies: Copies | None) -> Iterator[Finding]:
     in_sync = sum(of.get("state") == "online" and int(of.get("lag", 0)) <= SILENT_S for of in replicas)
     text = f"{in_sync or 'none'} in sync, and min.insync.replicas={copies.number} of {copies.whose}"
     if in_sync + 1 >= copies.number:
-        yield Finding("replicas", Verdict.OK, f"{text} counts the primary too: what acks=all acknowledges has copies")
+        yield Finding("replicas", Verdict.OK, f"{text} counts the primary too: batches of acks=all have copies")
     else:
         yield Finding(
             "replicas",
             Verdict.MEND,
-            f"{text} asks for {copies.number - 1}: producers with acks=all are refused; add some, or lower the setting",
+            f"{text} asks for {copies.number - 1}: producers with acks=all are refused; add replicas, or lower "
+            "the setting",
         )
 
 

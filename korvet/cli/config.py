@@ -1,33 +1,41 @@
-"""``korvet config``: what a config file may say, and whether one is right."""
+"""``korvet config``: the settings of a config file, and the check of one."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from korvet.cli.options import as_json
-from korvet.cli.output import show_json, show_table
+from korvet.cli.output import say_error, show_json, show_table
+
+if TYPE_CHECKING:
+    from korvet.settings.file import ConfigFile
 
 
 @click.group()
 def config() -> None:
-    """Check a config file of 'korvet serve' and 'korvet pipeline', and list what it may say."""
+    """Check a config file of 'korvet serve' and 'korvet pipeline', and list its settings."""
 
 
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
-    """Check a config file."""
-    from korvet.cli.serve import make_settings
-    from korvet.errors import ConfigError
-    from korvet.settings.file import read_config
+    """Check a config file, and print a line on stderr for each error.
 
-    found = read_config(file)
-    try:
-        make_settings({}, found)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
+    \b
+    Example:  korvet config check korvet.toml
+    """
+    from korvet.settings.file import as_config, load_config, problems
+
+    content = load_config(file)
+    wrong = problems(content) or _refused(as_config(content, file))
+    for sentence in wrong:
+        say_error(f"{file}: {sentence}")
+    if wrong:
+        raise click.exceptions.Exit(2)
+    found = as_config(content, file)
     listeners = f", listeners: {len(found.listeners)}" if found.listeners else ""
     tables = {"[serve]": found.serve, "[broker]": found.broker}
     if found.pipeline:
@@ -36,11 +44,39 @@ def check(file: Path) -> None:
     click.echo(f"{file} is right: settings in {counts}{listeners}")
 
 
+def _refused(found: ConfigFile) -> list[str]:
+    """The errors that 'serve' would find in a file whose tables are right: of each part alone, else of all together."""
+    from korvet.settings.file import ConfigFile
+
+    parts = [ConfigFile(serve={name: value}) for name, value in found.serve.items()]
+    parts += [ConfigFile(broker=found.broker)]
+    at_places = [(part, 0) for part in parts]
+    at_places += [(ConfigFile(listeners=(table,)), at) for at, table in enumerate(found.listeners)]
+    wrong = [why.replace("listener #1", f"listener #{at + 1}") for part, at in at_places if (why := _why_not(part))]
+    together = None if wrong else _why_not(found)
+    return wrong if together is None else [together]
+
+
+def _why_not(part: ConfigFile) -> str | None:
+    from korvet.cli.serve import make_settings
+    from korvet.errors import ConfigError
+
+    try:
+        make_settings({}, part)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
 @config.command("list")
 @as_json
 def list_(as_json: bool) -> None:
-    """List every setting of [broker], what it does and its default."""
-    from korvet.store.config_tables import BROKER_CONFIGS
+    """List every setting of [broker] with its type, default and meaning.
+
+    \b
+    Example:  korvet config list --json
+    """
+    from korvet.configs.brokers import BROKER_CONFIGS
 
     found = [setting for _, setting in sorted(BROKER_CONFIGS.items()) if not setting.is_fixed]
     if as_json:
@@ -64,7 +100,11 @@ def list_(as_json: bool) -> None:
 
 @config.command()
 def schema() -> None:
-    """Print the JSON Schema of the config file, for editors that check TOML."""
+    """Print the JSON Schema of the config file, for editors that check TOML.
+
+    \b
+    Example:  korvet config schema > korvet.schema.json
+    """
     from korvet.settings.schema import config_schema
 
     show_json(config_schema())

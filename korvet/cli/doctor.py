@@ -1,4 +1,4 @@
-"""``korvet doctor``: whether a Redis is fit for korvet, and what it would lose in a crash."""
+"""``korvet doctor``: the fitness of a Redis for korvet, and the records that it would lose in a crash."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from korvet.cli.output import show_json
 if TYPE_CHECKING:
     from korvet.cli.checks import Copies, Finding
     from korvet.cli.redis import Node
+    from korvet.redis.address import RedisUrl
     from korvet.store.keys import Namespace
 
 _COLOURS = {"ok": "green", "note": "yellow", "mend": "red"}
@@ -19,21 +20,31 @@ _COLOURS = {"ok": "green", "note": "yellow", "mend": "red"}
 
 @click.command()
 @redis_target
-@click.option("--namespace", default="default", show_default=True, metavar="NAME", help="Whose keys to try rights on.")
+@click.option(
+    "--namespace",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help="The namespace on whose keys the command tries the rights.",
+)
 @as_json
 def doctor(url: str, namespace: str, as_json: bool) -> None:
-    """Look at a Redis: version, what a crash would lose, memory, replicas, the library, every right korvet needs.
+    """Look at a Redis: version, losses in a crash, memory, replicas, the library, and every right that korvet needs.
 
-    Findings are 'ok', 'note' (it works, and you should know) or 'mend'; with one to mend the exit code is 1.
+    Findings are 'ok', 'note' (it works, and you should know) or 'mend'; if one is 'mend' the exit code is 1.
+
+    \b
+    Example:  korvet doctor --redis redis://127.0.0.1:6379
     """
     from korvet.cli.checks import Verdict, wanted_copies
     from korvet.cli.redis import open_nodes
+    from korvet.redis.address import parse_redis_url
     from korvet.store.keys import Namespace
 
     with open_nodes(url) as nodes:
         tenant = Namespace(namespace)
         copies = wanted_copies([node.client for node in nodes], tenant)
-        found = {str(node.address): _examine(node, tenant, copies) for node in nodes}
+        found = {str(node.address): _examine(node, tenant, copies, parse_redis_url(url)) for node in nodes}
     if as_json:
         show_json(
             [
@@ -49,14 +60,14 @@ def doctor(url: str, namespace: str, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _examine(node: Node, namespace: Namespace, copies: Copies | None) -> list[Finding]:
+def _examine(node: Node, namespace: Namespace, copies: Copies | None, url: RedisUrl) -> list[Finding]:
     from redis.exceptions import RedisError
 
     from korvet.cli.checks import examine
     from korvet.errors import KorvetError
 
     try:
-        return list(examine(node.client, namespace, copies))
+        return list(examine(node.client, namespace, copies, url))
     except RedisError as error:
         raise KorvetError(f"cannot look at {node.address}: {error}") from None
 

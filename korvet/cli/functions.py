@@ -1,4 +1,4 @@
-"""``korvet functions``: the Lua library in a Redis, on every primary where there are several."""
+"""``korvet functions``: the Lua library in a Redis, on every primary if there are several."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
     from korvet.cli.redis import Node
-    from korvet.store.functions import Found
+    from korvet.store.library import Found
 
 
 @click.group()
 def functions() -> None:
-    """Load the Lua library, check what a Redis has of it, find an error's line in it."""
+    """Load the Lua library, compare a Redis's version, find an error's line, show its functions."""
 
 
 @functions.command()
 @redis_target
 @click.option("--downgrade", is_flag=True, help="Replace a newer library, too; front-ends of its version then fail.")
 def load(url: str, downgrade: bool) -> None:
-    """Load this version's library where it is absent, older or changed."""
-    from korvet.cli.redis import open_nodes
-    from korvet.store.functions import State, library_version, refuse_newer
+    """Load this version's library if it is absent, older or changed.
+
+    \b
+    Example:  korvet functions load --redis redis://127.0.0.1:6379
+    """
+    from korvet.cli.redis import open_nodes, refuse_lone_node
+    from korvet.store.library import State, library_version, refuse_newer
 
     with open_nodes(url) as nodes:
+        refuse_lone_node(url, nodes)
         found = [(node, _found(node)) for node in nodes]
         if not downgrade:
             for node, at_node in found:
@@ -45,11 +50,16 @@ def load(url: str, downgrade: bool) -> None:
 @redis_target
 @as_json
 def check(url: str, as_json: bool) -> None:
-    """Compare the library of a Redis with this version's; the exit code is 1 unless they are the same."""
-    from korvet.cli.redis import open_nodes
-    from korvet.store.functions import State, library_version
+    """Compare the library of a Redis with this version's; the exit code is 1 unless they are the same.
+
+    \b
+    Example:  korvet functions check --redis redis://127.0.0.1:6379
+    """
+    from korvet.cli.redis import open_nodes, refuse_lone_node
+    from korvet.store.library import State, library_version
 
     with open_nodes(url) as nodes:
+        refuse_lone_node(url, nodes)
         found = [(str(node.address), _found(node)) for node in nodes]
     if as_json:
         show_json(
@@ -70,17 +80,33 @@ def check(url: str, as_json: bool) -> None:
 @functions.command()
 @click.argument("line")
 def where(line: str) -> None:
-    """Name the file of a line of the library: a number, user_function:NUMBER, or an error's whole text."""
-    from korvet.store.functions import where
+    """Name the file of a line of the library: a number, user_function:NUMBER, or an error's whole text.
+
+    \b
+    Example:  korvet functions where user_function:1234
+    """
+    from korvet.store.library import where
 
     click.echo(str(where(line)))
+
+
+@functions.command()
+def reference() -> None:
+    """Show each function's keys, arguments, reply and codes, in Markdown.
+
+    \b
+    Example:  korvet functions reference > docs/functions.md
+    """
+    from korvet.store.reference import reference
+
+    click.echo(reference())
 
 
 def _found(node: Node) -> Found:
     from redis.exceptions import RedisError
 
     from korvet.cli.redis import ask
-    from korvet.store.functions import QUESTION, judge
+    from korvet.store.library import QUESTION, judge
 
     try:
         return judge(ask(node.client, *QUESTION))
@@ -92,7 +118,7 @@ def _load(node: Node) -> None:
     from redis.exceptions import RedisError
 
     from korvet.cli.redis import ask
-    from korvet.store.functions import load_command
+    from korvet.store.library import load_command
 
     try:
         ask(node.client, *load_command())

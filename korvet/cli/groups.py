@@ -1,4 +1,4 @@
-"""``korvet groups``: list, describe and delete consumer groups, reset their offsets, like kafka-consumer-groups.sh."""
+"""``korvet groups``: list, describe and delete groups, reset offsets, remove members, like kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.options import as_json, bootstrap_server
-from korvet.cli.output import say_note, show_json, show_table
+from korvet.cli.options import as_json, bootstrap_server, confirmed
+from korvet.cli.output import printable, say_note, show_json, show_table
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
@@ -18,24 +18,28 @@ if TYPE_CHECKING:
 
 @click.group()
 def groups() -> None:
-    """List, describe and delete consumer groups, and reset their offsets."""
+    """List, describe and delete consumer groups, reset their offsets, and remove members."""
 
 
 @groups.command("list")
 @click.option(
-    "--state", "states", multiple=True, help="Only groups in this state, e.g. Stable or Empty. May be repeated."
+    "--state", "states", multiple=True, help="Only groups in this state, e.g. Stable or Empty. May be given again."
 )
 @click.option(
     "--type",
     "types",
     multiple=True,
     type=click.Choice(["classic", "consumer"]),
-    help="Only groups of this protocol. May be repeated.",
+    help="Only groups of this protocol. May be given again.",
 )
 @as_json
 @bootstrap_server
 def list_(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
-    """List every group."""
+    """List every group.
+
+    \b
+    Example:  korvet groups list --state Stable --type consumer
+    """
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import list_groups
 
@@ -62,7 +66,11 @@ def list_(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootst
 def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
     """Show state, members, offsets and lag of the named groups, or of all.
 
-    Of groups of the consumer protocol also epochs, what each member has and is to have, and what is still waited for.
+    While a group is not settled, lines 'not settled:' name the members that it waits for, and deadlines. A group of the
+    consumer protocol also has epochs, and for each member its partitions and its target.
+
+    \b
+    Example:  korvet groups describe readers
     """
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import list_groups
@@ -80,11 +88,9 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
 
 
 def _description(client: Client, group_id: str) -> dict[str, Any]:
-    from korvet.cli.kafka.groups import STATE_DEAD, describe_group, group_facts
+    from korvet.cli.kafka.groups import group_facts
 
-    group = describe_group(client, group_id)
-    if group.state == STATE_DEAD:
-        raise KorvetError(f"no group {group_id!r}; see those there are with: korvet groups list")
+    group = _existing(client, group_id)
     facts = group_facts(client, group_id)
     return {
         "group": group_id,
@@ -102,6 +108,15 @@ def _description(client: Client, group_id: str) -> dict[str, Any]:
     }
 
 
+def _existing(client: Client, group_id: str) -> Group:
+    from korvet.cli.kafka.groups import STATE_DEAD, describe_group
+
+    group = describe_group(client, group_id)
+    if group.state == STATE_DEAD:
+        raise KorvetError(f"no group {group_id!r}; see all groups with: korvet groups list")
+    return group
+
+
 def _described_member(member: Member) -> dict[str, Any]:
     return {
         "member_id": member.id,
@@ -111,25 +126,25 @@ def _described_member(member: Member) -> dict[str, Any]:
         "partitions": len(member.assignment),
         "protocol": member.protocol,
         "epoch": member.epoch,
-        "assignment": [str(place) for place in member.assignment],
-        "target": None if member.target is None else [str(place) for place in member.target],
+        "assignment": [str(partition) for partition in member.assignment],
+        "target": None if member.target is None else [str(partition) for partition in member.target],
     }
 
 
 def _described_partitions(client: Client, group: Group) -> list[dict[str, Any]]:
-    from korvet.cli.kafka.groups import LATEST, committed_offsets, log_offsets
+    from korvet.cli.kafka.offsets import LATEST, committed_offsets, log_offsets
 
     offsets = committed_offsets(client, group.group)
-    owners = {place: member for member in group.members for place in member.assignment}
-    places = sorted({*offsets, *owners})
-    ends = log_offsets(client, places, LATEST)
+    owners = {partition: member for member in group.members for partition in member.assignment}
+    topic_partitions = sorted({*offsets, *owners})
+    ends = log_offsets(client, topic_partitions, LATEST)
     partitions = []
-    for place in places:
-        member, offset, end = owners.get(place), offsets.get(place), ends.get(place)
+    for partition in topic_partitions:
+        member, offset, end = owners.get(partition), offsets.get(partition), ends.get(partition)
         partitions.append(
             {
-                "topic": place.topic,
-                "partition": place.partition,
+                "topic": partition.topic,
+                "partition": partition.partition,
                 "current_offset": offset,
                 "end_offset": end,
                 "lag": None if offset is None or end is None else max(end - offset, 0),
@@ -146,7 +161,7 @@ def _show_description(group: dict[str, Any]) -> None:
     type_ = "" if group["group_epoch"] is None else f"   type {group['type']}"
     protocol = f"   protocol {group['protocol']}" if group["protocol"] else ""
     count = f"{members or 'no'} member{'s' if members != 1 else ''}"
-    click.echo(f"Group {group['group']}{type_}   state {group['state']}{protocol}   {count}")
+    click.echo(printable(f"Group {group['group']}{type_}   state {group['state']}{protocol}   {count}"))
     if group["id"]:
         click.echo(f"{group['id']}   {group['locator']}")
     if group["group_epoch"] is not None:
@@ -163,7 +178,7 @@ def _show_description(group: dict[str, Any]) -> None:
     elif members:
         _show_targets(group["members"])
     for sentence in group["waits"]:
-        click.echo(f"not settled: {sentence}")
+        click.echo(printable(f"not settled: {sentence}"))
 
 
 def _show_idle(members: list[dict[str, Any]]) -> None:
@@ -187,10 +202,10 @@ def _show_targets(members: list[dict[str, Any]]) -> None:
     )
 
 
-def _ranges(places: list[str]) -> str:
-    """Places `topic-partition`, sorted as numbers, as `topic-first…last` where they follow each other."""
+def _ranges(partitions: list[str]) -> str:
+    """Partitions `topic-partition`, sorted by number; runs become `topic-first…last`."""
     ranges: list[tuple[str, int, int]] = []
-    for topic, _, partition in (place.rpartition("-") for place in places):
+    for topic, _, partition in (topic_partition.rpartition("-") for topic_partition in partitions):
         last = ranges[-1] if ranges else None
         if last is not None and last[0] == topic and last[2] + 1 == int(partition):
             ranges[-1] = (topic, last[1], int(partition))
@@ -203,7 +218,11 @@ def _ranges(places: list[str]) -> str:
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…")
 @bootstrap_server
 def delete(names: tuple[str, ...], bootstrap_server: str) -> None:
-    """Delete groups that have no members, and their offsets."""
+    """Delete groups that have no members, and their offsets.
+
+    \b
+    Example:  korvet groups delete readers
+    """
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import delete_group
 
@@ -213,52 +232,86 @@ def delete(names: tuple[str, ...], bootstrap_server: str) -> None:
             click.echo(f"deleted group {name}")
 
 
+@groups.command("remove-member")
+@click.argument("group")
+@click.argument("members", nargs=-1, metavar="[MEMBER…]")
+@click.option(
+    "--instance", "instances", multiple=True, metavar="ID", help="A member by its instance id. May be given again."
+)
+@click.option("--all", "is_all", is_flag=True, help="Every member.")
+@bootstrap_server
+def remove_member(
+    group: str, members: tuple[str, ...], instances: tuple[str, ...], is_all: bool, bootstrap_server: str
+) -> None:
+    """Take members out of a group, by the ids that 'groups describe' shows.
+
+    The group rebalances at once, and does not wait for the end of their sessions. A consumer that still runs joins
+    again by itself.
+
+    \b
+    Example:  korvet groups remove-member readers reader-1-5f2c9a1e-0f3e-4d0c-9f61-1d1f0a6a2f11
+    """
+    from korvet.cli.kafka.client import Client
+    from korvet.cli.kafka.members import chosen_members, remove_member
+
+    if bool(members or instances) == is_all:
+        raise click.UsageError("name the members to remove: MEMBER, --instance ID (each may be given again) or --all")
+    with Client(bootstrap_server) as client:
+        found = _existing(client, group)
+        for member in found.members if is_all else chosen_members(found, members, instances):
+            remove_member(client, group, member)
+            click.echo(printable(f"removed member {member.id} ({member.client_id} at {member.host})"))
+        if not found.members:
+            click.echo(f"group {printable(group)} has no members")
+
+
 @groups.command("reset-offsets")
 @click.argument("group")
 @click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITION,…]", help="What to reset. May be given again."
+    "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITION,…]", help="A topic to reset. May be given again."
 )
-@click.option("--all-topics", is_flag=True, help="Reset every topic the group has offsets in.")
+@click.option("--all-topics", is_flag=True, help="Reset every topic for which the group has offsets.")
 @click.option("--to-earliest", is_flag=True, help="To the start of the log.")
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")
 @click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To an offset.")
 @click.option(
     "--to-datetime", metavar="TIME", help="To the first record at or after a time such as 2026-01-31T12:00:00+01:00."
 )
-@click.option("--shift-by", type=int, metavar="N", help="By so many records, back where N is negative.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done; so it is without --execute.")
-@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--shift-by", type=int, metavar="N", help="By N records, back if N is negative.")
+@confirmed
 @as_json
 @bootstrap_server
 def reset_offsets(
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
-    dry_run: bool,
     execute: bool,
     as_json: bool,
     bootstrap_server: str,
     **goals: Any,
 ) -> None:
-    """Set what a group without running consumers reads next."""
+    """Set the offsets at which a group without running consumers reads on; without --execute only show them.
+
+    \b
+    Example:  korvet groups reset-offsets readers --topic greetings --to-earliest --execute
+    """
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.reset import parse_goal, plan_reset
 
     if bool(topics) == all_topics:
-        raise click.UsageError("say what to reset: --topic TOPIC (may be given again) or --all-topics")
-    if dry_run and execute:
-        raise click.UsageError("--dry-run and --execute exclude each other")
+        raise click.UsageError("name the topics to reset: --topic TOPIC (may be given again) or --all-topics")
     goal = parse_goal(goals)
     with Client(bootstrap_server) as client:
         resets = plan_reset(client, group, topics, goal)
+        hindrance = None if execute else _members_in_the_way(client, group)
         if execute:
             _execute(client, group, resets)
     if as_json:
         show_json(
             [
                 {
-                    "topic": item.place.topic,
-                    "partition": item.place.partition,
+                    "topic": item.partition.topic,
+                    "partition": item.partition.partition,
                     "current_offset": item.current,
                     "new_offset": item.new,
                 }
@@ -268,19 +321,30 @@ def reset_offsets(
     else:
         show_table(
             ["TOPIC", "PARTITION", "CURRENT", "NEW"],
-            [(item.place.topic, item.place.partition, item.current, item.new) for item in resets],
+            [(item.partition.topic, item.partition.partition, item.current, item.new) for item in resets],
         )
     if not execute:
-        say_note("nothing was changed; add --execute to do it")
+        say_note(f"nothing was changed; {hindrance or 'add --execute to do it'}")
 
 
 def _execute(client: Client, group_id: str, resets: list[Reset]) -> None:
-    from korvet.cli.kafka.groups import STATE_DEAD, STATE_EMPTY, commit_offsets, describe_group
+    from korvet.cli.kafka.offsets import commit_offsets
+
+    members = _members_in_the_way(client, group_id)
+    if members:
+        raise KorvetError(members)
+    commit_offsets(client, group_id, {item.partition: item.new for item in resets})
+
+
+def _members_in_the_way(client: Client, group_id: str) -> str | None:
+    """The reason why the group's offsets cannot be reset now, or None."""
+    from korvet.cli.kafka.groups import STATE_DEAD, STATE_EMPTY, describe_group
 
     group = describe_group(client, group_id)
-    if group.state not in (STATE_EMPTY, STATE_DEAD):
-        raise KorvetError(
-            f"group {group_id!r} is {group.state} with {len(group.members)} members; "
-            "offsets can be reset only while nobody consumes: stop its consumers and try again"
-        )
-    commit_offsets(client, group_id, {item.place: item.new for item in resets})
+    if group.state in (STATE_EMPTY, STATE_DEAD):
+        return None
+    count = len(group.members)
+    return (
+        f"group {group_id!r} is {group.state} with {count} member{'s' if count != 1 else ''}; "
+        "offsets can be reset only while nobody consumes: stop its consumers and try again"
+    )

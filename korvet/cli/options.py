@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from korvet.errors import KorvetError
+from korvet.cli.environment import variable_of
+from korvet.errors import ConfigError, KorvetError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
@@ -18,21 +19,77 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 def bootstrap_server(function: Function) -> Function:
-    """``--bootstrap-server``, as in Kafka's own tools."""
+    """The flag ``--bootstrap-server``, as in Kafka's own tools."""
+
+    def check(context: click.Context, parameter: click.Parameter, text: str) -> str:
+        from korvet.cli.kafka.client import parse_address
+
+        try:
+            for address in text.split(","):
+                parse_address(address.strip())
+        except ConfigError as error:
+            raise _of_variable(error, parameter, context) from None
+        return text
+
     return click.option(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT[,…]",
         envvar="KORVET_BOOTSTRAP_SERVER",
         default=DEFAULT_BOOTSTRAP,
+        callback=check,
         show_default=True,
         help="A broker to start from.",
     )(function)
 
 
+def _of_variable(error: ConfigError, parameter: click.Parameter, context: click.Context) -> ConfigError:
+    """The error, with the environment variable that the value came from."""
+    variable = variable_of(parameter, context)
+    return error if variable is None else ConfigError(f"environment variable {variable}: {error}")
+
+
 def as_json(function: Function) -> Function:
-    """``--json``: the same facts for programs."""
+    """The flag ``--json``: the same facts for programs."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)
+
+
+def confirmed(function: Function) -> Function:
+    """The flags ``--dry-run`` and ``--execute``; the command acts only with the latter. Hands over ``execute``."""
+
+    @click.option("--dry-run", is_flag=True, help="Only show the effect; this is the default without --execute.")
+    @click.option("--execute", is_flag=True, help="Do it.")
+    @wraps(function)
+    def with_consent(*args: Any, dry_run: bool, execute: bool, **others: Any) -> Any:
+        if dry_run and execute:
+            raise click.UsageError("--dry-run and --execute exclude each other")
+        return function(*args, execute=execute, **others)
+
+    return cast("Function", with_consent)
+
+
+def partitions_option(function: Function) -> Function:
+    """The flag ``--partition``, which may be given again; hands over ``partitions``."""
+    return click.option(
+        "-p",
+        "--partition",
+        "partitions",
+        multiple=True,
+        type=click.IntRange(0),
+        metavar="N",
+        help="Only this partition. May be given again.",
+    )(function)
+
+
+def isolation_option(function: Function) -> Function:
+    """The flag ``--isolation``, as consumers have it."""
+    return click.option(
+        "--isolation",
+        type=click.Choice(["read_committed", "read_uncommitted"]),
+        default="read_committed",
+        show_default=True,
+        help="read_committed leaves out records of open and aborted transactions.",
+    )(function)
 
 
 def settings_option(flag: str, name: str, help_text: str) -> Callable[[Function], Function]:
@@ -51,7 +108,7 @@ def settings_option(flag: str, name: str, help_text: str) -> Callable[[Function]
 
 
 def redis_target(function: Function) -> Function:
-    """``--redis URL`` or ``--data-dir DIR`` (its embedded server); hands over ``url``."""
+    """The flags ``--redis URL`` and ``--data-dir DIR`` (its embedded server); hands over ``url``."""
 
     @click.option("--redis", "redis_url", envvar="KORVET_REDIS", metavar="URL", help="A Redis or Valkey.")
     @click.option(
@@ -64,12 +121,19 @@ def redis_target(function: Function) -> Function:
     )
     @wraps(function)
     def with_url(*args: Any, redis_url: str | None, data_dir: str, **others: Any) -> Any:
-        return function(*args, url=redis_url or _embedded_url(Path(data_dir)), **others)
+        try:
+            return function(*args, url=redis_url or _embedded_url(Path(data_dir)), **others)
+        except ConfigError as error:
+            context = click.get_current_context()
+            redis = next(parameter for parameter in context.command.params if parameter.name == "redis_url")
+            raise _of_variable(error, redis, context) from None
 
     return cast("Function", with_url)
 
 
 def _embedded_url(data_dir: Path) -> str:
+    if data_dir.is_file():
+        raise KorvetError(f"data directory {data_dir} is a file; name the directory of 'korvet serve' with --data-dir")
     socket = data_dir / "valkey.sock"
     if not socket.exists():
         raise KorvetError(

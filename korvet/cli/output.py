@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, one line for what went wrong."""
+"""The output of commands: tables for people, JSON for programs, one line for an error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from typing import Any
 import click
 
 PLAIN_WIDTH = 100_000
-"""Columns of a table that does not go to a terminal: wide enough never to wrap a line."""
+"""The width of a table that does not go to a terminal: large enough never to wrap a line."""
+
+
+def printable(text: str) -> str:
+    """A text of one line with escapes for characters that are not printable, so that a terminal does not obey them.
+
+    Ids and names come from any client of the broker.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; numbers are set to the right, None is ``-``."""
+    """Print a table; numbers are aligned to the right, None is ``-``."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -25,7 +35,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         numeric = bool(cells) and all(isinstance(row[index], int | None) for row in cells)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text("-" if cell is None else printable(str(cell))) for cell in row))
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH, color_system=None)
     with console.capture() as capture:
         console.print(table)
@@ -34,14 +44,22 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 def show_json(value: Any) -> None:
     """Print a value as indented JSON."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    click.echo(printable_json(text) if sys.stdout.isatty() else text)
+
+
+def printable_json(text: str) -> str:
+    """JSON of the same value, with escapes for characters that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def say_error(message: str) -> None:
     """Print one line on stderr."""
-    click.echo(f"korvet: {' '.join(message.split())}", err=True)
+    click.echo(f"korvet: {printable(' '.join(message.split()))}", err=True)
 
 
 def say_note(message: str) -> None:
-    """Print one line on stderr that is not an error, so that stdout stays what was asked for."""
+    """Print one line on stderr that is not an error, so that stdout has only the command's result."""
     click.echo(message, err=True)

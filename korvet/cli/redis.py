@@ -1,8 +1,8 @@
-"""Blocking connections to Redis for commands that look at it or mend it, one to each primary."""
+"""Blocking connections to Redis for commands that examine or mend it, one to each primary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from korvet.errors import KorvetError
-from korvet.store.address import Address, RedisUrl, parse_redis_url
-from korvet.store.topology import find_primary, read_slots
+from korvet.redis.address import Address, RedisUrl, parse_redis_url
+from korvet.redis.lone_node import has_all_slots, wanted_url
+from korvet.redis.topology import find_primary, read_slots
 
 TIMEOUT_S = 5.0
 
@@ -38,8 +39,8 @@ def ask(client: redis.Redis, *command: str | int | bytes) -> Any:
 def open_nodes(url_text: str) -> Iterator[list[Node]]:
     """Connections to the server, to the primary that Sentinel names, or to every primary of a cluster.
 
-    :raises ConfigError: when the URL is wrong.
-    :raises KorvetError: when a server cannot be reached; it says which, why and what to look at.
+    :raises ConfigError: if the URL is wrong.
+    :raises KorvetError: if a server cannot be reached; it names the server, the reason and advice.
     """
     url = parse_redis_url(url_text)
     with ExitStack() as stack:
@@ -49,6 +50,28 @@ def open_nodes(url_text: str) -> Iterator[list[Node]]:
             stack.callback(client.close)
             nodes.append(Node(address, client))
         yield nodes
+
+
+def refuse_lone_node(url_text: str, nodes: Sequence[Node]) -> None:
+    """Raise KorvetError if the URL names one server that is one of several nodes of a cluster."""
+    url = parse_redis_url(url_text)
+    if url.kind == "cluster":
+        return
+    for node in nodes:
+        try:
+            is_cluster = node.client.info("cluster").get("cluster_enabled")
+        except RedisError as error:
+            raise KorvetError(f"cannot see whether {node.address} is a node of a cluster: {error}") from None
+        if is_cluster and not _is_whole(node):
+            raise KorvetError(f"{url}: {wanted_url(url)}")
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether a cluster's node holds all slots; False if the user may not ask, which korvet needs for any cluster."""
+    try:
+        return has_all_slots(ask(node.client, "CLUSTER SLOTS"))
+    except RedisError:
+        return False
 
 
 def _primaries(url: RedisUrl) -> list[Address]:
@@ -74,7 +97,8 @@ def _connect(url: RedisUrl, address: Address) -> redis.Redis:
         retry=Retry(NoBackoff(), 0),
     )
     try:
-        client.ping()
+        # Not PING, which a server that cannot write to its disk refuses.
+        client.info("server")
     except (RedisError, OSError) as error:
         client.close()
         reason = str(error).rstrip(".")

@@ -1,4 +1,4 @@
-"""Whether the user of a blocking connection has every right that korvet needs."""
+"""The check that the user of a blocking connection has every right that korvet needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUBSCRIBING = ("SSUBSCRIBE", "SUNSUBSCRIBE")
 
 
 def missing_rights(client: redis.Redis, namespace: Namespace, *, is_cluster: bool) -> list[Missing]:
-    """What this user may not do on the namespace's keys and channels, or the server cannot; empty when all is well."""
+    """Commands and channels of the namespace that this user lacks, or that the server does not have."""
     key = throw_away_key(namespace)
     tried = [_try(client, command) for command in commands(key, is_cluster=is_cluster)]
     return [*filter(None, tried), *_missing_subscription(client, key)]

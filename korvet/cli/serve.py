@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from korvet.cli.environment import variable_of
 from korvet.cli.options import HELP_NAMES
 from korvet.errors import ConfigError
 
@@ -16,59 +18,104 @@ if TYPE_CHECKING:
     from korvet.settings.file import ConfigFile
 
 MAX_PORT = 65535
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
 MAX_ADVERTISED = 20
-"""A client may keep a connection to each port that it is told."""
+"""The most advertised ports: a client may keep a connection to each."""
 
 
 @click.command(context_settings={**HELP_NAMES, "auto_envvar_prefix": "KORVET"})
-@click.option("--listen", metavar="HOST:PORT", help="Where Kafka clients connect.  [default: 127.0.0.1:9092]")
-@click.option("--advertised", metavar="HOST:PORT[-PORT]", help="What clients are told.  [default: the listen address]")
-@click.option("--redis", metavar="URL", help="Redis or Valkey to keep all state in.  [default: an embedded Valkey]")
-@click.option("--data-dir", metavar="DIR", help="Where the embedded Valkey keeps its data.  [default: ./data]")
-@click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
-@click.option("--namespace", metavar="NAME", help="Whose topics and groups, where several share a Redis.")
+@click.option("--listen", metavar="HOST:PORT", help="The address for Kafka clients.  [default: 127.0.0.1:9092]")
 @click.option(
-    "--proxy-protocol", is_flag=True, default=None, help="A load balancer says with PROXY protocol who connects."
+    "--advertised", metavar="HOST:PORT[-PORT]", help="The address told to clients.  [default: the listen address]"
 )
-@click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="A TOML config file.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="Of the log lines on stderr.  [default: text]")
+@click.option("--redis", metavar="URL", help="The Redis or Valkey for all state.  [default: an embedded Valkey]")
+@click.option("--data-dir", metavar="DIR", help="The embedded Valkey's directory.  [default: ./data]")
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
+@click.option("--namespace", metavar="NAME", help="The namespace, if several share a Redis.")
+@click.option(
+    "--proxy-protocol", is_flag=True, default=None, help="A load balancer names its clients by PROXY protocol."
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    envvar="KORVET_CONFIG",
+    metavar="FILE",
+    help="A TOML config file.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The least level of log lines.  [default: info]",
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), help="The form of log lines on stderr.  [default: text]"
+)
 def serve(config_file: Path | None, **flags: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    A line on stdout says when it is ready and where. Flags count more than the config file, which may also hold broker
-    settings by their Kafka names, and several listeners, each with its own namespace: see 'korvet config --help'.
+    A line on stdout says that it is ready, and its address. Flags count more than the config file, which may also hold
+    broker settings by their Kafka names, and several listeners, each with its own namespace: see 'korvet config
+    --help'.
+
+    On SIGHUP it reads the config file again. It logs the settings that it took, and those that need a restart.
+
+    \b
+    Example:  korvet serve --redis redis://127.0.0.1:6379 --listen 0.0.0.0:9092 --advertised broker.example:9092
+    """
+    settings = read_settings(flags, config_file, shown := _shown_names())
+    from korvet.server.main import run
+
+    def read_again() -> ServeSettings | None:
+        return None if config_file is None else read_settings(flags, config_file, shown)
+
+    raise click.exceptions.Exit(run(settings, read_again))
+
+
+def read_settings(flags: Mapping[str, Any], config_file: Path | None, shown: Mapping[str, str]) -> ServeSettings:
+    """The server's settings from the flags and the config file as it is now.
+
+    :raises ConfigError: as `make_settings`, and if the file cannot be read or is wrong.
     """
     from korvet.settings.file import ConfigFile, read_config
 
-    settings = make_settings(flags, read_config(config_file) if config_file is not None else ConfigFile())
-    from korvet.server.main import run
-
-    raise click.exceptions.Exit(run(settings))
+    return make_settings(flags, read_config(config_file) if config_file is not None else ConfigFile(), shown)
 
 
-def make_settings(flags: Mapping[str, Any], config: ConfigFile) -> ServeSettings:
-    """What the server is started with: flags by their Python names over the file's settings over the defaults.
+def _shown_names() -> dict[str, str]:
+    """The names in errors of flags that environment variables set."""
+    context = click.get_current_context()
+    found = {parameter.name: variable_of(parameter, context) for parameter in context.command.params}
+    return {name.replace("_", "-"): f"environment variable {found[name]}" for name in found if name and found[name]}
 
-    :raises ConfigError: when an address, a Redis URL or the namespace is wrong, or listeners exclude each other.
+
+def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[str, str] = _NOWHERE) -> ServeSettings:
+    """The server's settings: flags by their Python names over the file's settings over the defaults.
+
+    :param shown: flag -> its name in errors; by default its name on the command line.
+    :raises ConfigError: if an address, a Redis URL or the namespace is wrong, or listeners exclude each other.
     """
-    from korvet.server.settings import ServeSettings, check_listeners
+    from korvet.server.settings import ServeSettings, check_listeners, limits_of
     from korvet.settings.schema import LISTENER_NAMES
-    from korvet.store.address import parse_redis_url
 
-    given = dict(config.serve) | {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    told = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    shown = {name: f"serve.{name}" for name in config.serve} | {name: f"--{name}" for name in told} | dict(shown)
+    given = dict(config.serve) | told
     described = {name: given.pop(name) for name in LISTENER_NAMES if name in given}
     if described and config.listeners:
-        raise ConfigError(f"--{next(iter(described))}: the config file's [[listener]] tables say that")
-    tables = [(f"listener #{at}.", table) for at, table in enumerate(config.listeners, 1)] or [("--", described)]
-    listeners = tuple(_make_listener(table, place) for place, table in tables)
+        raise ConfigError(f"{shown[next(iter(described))]}: give it in the config file's [[listener]] tables instead")
+    tables = [
+        ({name: f"listener #{at}.{name}" for name in table}, table) for at, table in enumerate(config.listeners, 1)
+    ]
+    listeners = tuple(_make_listener(table, names) for names, table in tables or [(shown, described)])
     check_listeners(listeners)
+    limits_of(config.broker)
     values: dict[str, Any] = {"broker": config.broker, "listeners": listeners}
     for name, value in given.items():
         match name:
             case "redis":
-                parse_redis_url(value)
                 values["redis_url"] = value
+                _check_redis(value, shown[name])
             case "data-dir":
                 values["data_dir"] = Path(value).expanduser()
             case _:
@@ -76,19 +123,28 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile) -> ServeSettings
     return ServeSettings(**values)
 
 
-def _make_listener(table: Mapping[str, Any], place: str) -> ListenerSettings:
-    """A listener by the names of flags; ``place`` stands before a name in errors."""
+def _check_redis(url: str, place: str) -> None:
+    from korvet.redis.address import parse_redis_url
+
+    try:
+        parse_redis_url(url)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+
+
+def _make_listener(table: Mapping[str, Any], shown: Mapping[str, str]) -> ListenerSettings:
+    """A listener from values by the names of flags; ``shown`` has the flags' names in errors."""
     from korvet.server.settings import ListenerSettings
 
     values: dict[str, Any] = {}
     for name, value in table.items():
         match name:
             case "listen":
-                values["host"], values["port"] = parse_address(value, place + name)
+                values["host"], values["port"] = parse_address(value, shown[name])
             case "advertised":
-                values.update(_parse_advertised(value, place + name))
+                values.update(_parse_advertised(value, shown[name]))
             case "namespace" if not value:
-                raise ConfigError(f"{place}{name}: it may not be empty")
+                raise ConfigError(f"{shown[name]}: it may not be empty")
             case _:
                 values[name.replace("-", "_")] = value
     return ListenerSettings(**values)
@@ -97,7 +153,7 @@ def _make_listener(table: Mapping[str, Any], place: str) -> ListenerSettings:
 def _parse_advertised(text: str, flag: str) -> dict[str, str | int]:
     """An address with one port or a range of them, as the listener's settings.
 
-    :raises ConfigError: when it is none, or its ports are too many or in the wrong order.
+    :raises ConfigError: if it is none, or its ports are too many or in the wrong order.
     """
     address, dash, last = text.rpartition("-")
     if not dash or ":" in last or ":" not in address:
@@ -113,9 +169,9 @@ def _parse_advertised(text: str, flag: str) -> dict[str, str | int]:
 
 
 def parse_address(text: str, flag: str) -> tuple[str, int]:
-    """Host and port; an IPv6 host stands in brackets, an empty one means all addresses.
+    """Host and port; an IPv6 host is in brackets, an empty host means all addresses.
 
-    :raises ConfigError: when it is no such address.
+    :raises ConfigError: if it is no such address.
     """
     host, separator, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")

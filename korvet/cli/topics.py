@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from korvet.cli.consume import consume
 from korvet.cli.options import as_json, bootstrap_server, settings_option
 from korvet.cli.output import show_json, show_table
+from korvet.cli.produce import produce
+from korvet.cli.trim import trim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from korvet.cli.kafka.client import Client
-    from korvet.cli.kafka.groups import TopicPartition
-    from korvet.cli.kafka.topics import Setting, Topic
+    from korvet.cli.kafka.offsets import TopicPartition
+    from korvet.cli.kafka.topics import Partition, Setting, Topic
+
+TOPICS_AT_ONCE = 200
+"""The number of topics in one request."""
 
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe, delete and configure topics."""
+    """Create, list, describe, delete and configure topics, write and read their records, and trim them."""
+
+
+for command in (produce, consume, trim):
+    topics.add_command(command)
 
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@click.option("-p", "--partitions", type=click.IntRange(1), help="How many partitions.  [default: the broker's]")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="The number of partitions.  [default: the broker's]")
 @click.option("--replication-factor", type=click.IntRange(1), help="Replicas of each partition, for other brokers.")
 @settings_option("--config", "configs", "A setting of the topic, e.g. retention.ms=3600000. May be given again.")
-@click.option("--if-not-exists", is_flag=True, help="Do not mind a topic that exists.")
+@click.option("--if-not-exists", is_flag=True, help="Accept a topic that exists.")
 @bootstrap_server
 def create(
     names: tuple[str, ...],
@@ -37,7 +48,11 @@ def create(
     if_not_exists: bool,
     bootstrap_server: str,
 ) -> None:
-    """Create topics."""
+    """Create topics.
+
+    \b
+    Example:  korvet topics create orders clicks --partitions 3 --config retention.ms=86400000
+    """
     from kio.schema.errors import ErrorCode
 
     from korvet.cli.kafka.client import BrokerError, Client
@@ -65,7 +80,11 @@ def create(
 @as_json
 @bootstrap_server
 def list_(as_json: bool, bootstrap_server: str) -> None:
-    """List every topic."""
+    """List every topic.
+
+    \b
+    Example:  korvet topics list --json
+    """
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.topics import list_topics
 
@@ -89,17 +108,21 @@ def list_(as_json: bool, bootstrap_server: str) -> None:
 def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
     """Show partitions, offsets, sizes and settings of the named topics, or of all.
 
-    BYTES are those of the record batches; OLDEST is the time of the first record that is kept. Where a topic is
-    archived, ARCHIVED is the offset below which it is, and LEFT how many offsets above are not.
+    BYTES are those of the record batches; OLDEST is the time of the first record that is kept. If a topic is archived,
+    ARCHIVED is the offset below which the archive has it, and LEFT the number of offsets above.
+
+    \b
+    Example:  korvet topics describe orders --json
     """
     from korvet.cli.kafka.client import Client
-    from korvet.cli.kafka.topics import archived_offsets, describe_settings, describe_topics, list_topics
+    from korvet.cli.kafka.topics import archived_offsets, describe_topics, list_topics
 
+    described: list[dict[str, Any]] = []
     with Client(bootstrap_server) as client:
         found = describe_topics(client, list(dict.fromkeys(names))) if names else list_topics(client)
-        settings = describe_settings(client, [topic.name for topic in found]) if found else {}
         archived = archived_offsets(client) if found else {}
-        described = [_description(client, topic, settings[topic.name], archived) for topic in found]
+        for at in range(0, len(found), TOPICS_AT_ONCE):
+            described += _descriptions(client, found[at : at + TOPICS_AT_ONCE], archived)
     if as_json:
         show_json(described)
         return
@@ -109,37 +132,61 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
         _show_description(topic)
 
 
-def _description(
-    client: Client, topic: Topic, settings: list[Setting], archived: Mapping[TopicPartition, int]
-) -> dict[str, Any]:
-    from korvet.cli.kafka.groups import EARLIEST, LATEST, TopicPartition, log_offsets
+def _descriptions(client: Client, topics: list[Topic], archived: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
     from korvet.cli.kafka.log_dirs import log_bytes, oldest_times
+    from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets
+    from korvet.cli.kafka.topics import describe_settings
 
-    places = {item.partition: TopicPartition(topic.name, item.partition) for item in topic.partitions}
-    starts = log_offsets(client, places.values(), EARLIEST)
-    ends = log_offsets(client, places.values(), LATEST)
-    sizes, oldest = log_bytes(client, places.values()), oldest_times(client, places.values())
+    partitions = [TopicPartition(topic.name, item.partition) for topic in topics for item in topic.partitions]
+    settings = describe_settings(client, [topic.name for topic in topics])
+    facts = _Facts(
+        starts=log_offsets(client, partitions, EARLIEST),
+        ends=log_offsets(client, partitions, LATEST),
+        sizes=log_bytes(client, partitions),
+        oldest=oldest_times(client, partitions),
+        archived=archived,
+    )
+    return [_description(topic, settings[topic.name], facts) for topic in topics]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """Facts of partitions: offsets, bytes, and the time of the first record in ms since 1970."""
+
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    sizes: Mapping[TopicPartition, int]
+    oldest: Mapping[TopicPartition, int]
+    archived: Mapping[TopicPartition, int]
+
+
+def _description(topic: Topic, settings: list[Setting], facts: _Facts) -> dict[str, Any]:
     return {
         "name": topic.name,
         "id": _id(topic),
         "internal": topic.internal,
         "configs": {item.name: item.value for item in settings if item.source == "topic"},
-        "partitions": [
-            {
-                "partition": item.partition,
-                "leader": item.leader,
-                "leader_epoch": item.leader_epoch,
-                "replicas": list(item.replicas),
-                "in_sync": list(item.in_sync),
-                "start_offset": starts.get(places[item.partition]),
-                "end_offset": ends.get(places[item.partition]),
-                "bytes": sizes.get(places[item.partition]),
-                "oldest_timestamp": oldest.get(places[item.partition]),
-                "archived_offset": archived.get(places[item.partition]),
-                "not_archived": _not_archived(*(of.get(places[item.partition]) for of in (archived, starts, ends))),
-            }
-            for item in topic.partitions
-        ],
+        "partitions": [_described_partition(topic.name, item, facts) for item in topic.partitions],
+    }
+
+
+def _described_partition(topic: str, item: Partition, facts: _Facts) -> dict[str, Any]:
+    from korvet.cli.kafka.offsets import TopicPartition
+
+    partition = TopicPartition(topic, item.partition)
+    archived, start, end = (of.get(partition) for of in (facts.archived, facts.starts, facts.ends))
+    return {
+        "partition": item.partition,
+        "leader": item.leader,
+        "leader_epoch": item.leader_epoch,
+        "replicas": list(item.replicas),
+        "in_sync": list(item.in_sync),
+        "start_offset": start,
+        "end_offset": end,
+        "bytes": facts.sizes.get(partition),
+        "oldest_timestamp": facts.oldest.get(partition),
+        "archived_offset": archived,
+        "not_archived": _not_archived(archived, start, end),
     }
 
 
@@ -187,10 +234,14 @@ def _time(timestamp: int | None) -> str | None:
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@click.option("--if-exists", is_flag=True, help="Do not mind a topic that does not exist.")
+@click.option("--if-exists", is_flag=True, help="Accept a topic that does not exist.")
 @bootstrap_server
 def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str) -> None:
-    """Delete topics and all their records."""
+    """Delete topics and all their records.
+
+    \b
+    Example:  korvet topics delete orders clicks --if-exists
+    """
     from kio.schema.errors import ErrorCode
 
     from korvet.cli.kafka.client import BrokerError, Client
@@ -211,7 +262,7 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str) -> No
 @topics.command()
 @click.argument("name")
 @settings_option("--set", "values", "A setting and its new value. May be given again.")
-@click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back to its default. May be repeated.")
+@click.option("--unset", multiple=True, metavar="NAME", help="A setting to reset to its default. May be given again.")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Raise the number of partitions to this.")
 @as_json
 @bootstrap_server
@@ -223,7 +274,11 @@ def configure(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Change a topic's settings or its number of partitions; without changes, show the settings in effect."""
+    """Change a topic's settings or its number of partitions; without changes, show the settings in effect.
+
+    \b
+    Example:  korvet topics configure orders --set retention.bytes=100000000 --unset retention.ms --partitions 6
+    """
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.topics import configure_topic, describe_settings, grow_topic
 

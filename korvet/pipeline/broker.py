@@ -1,4 +1,4 @@
-"""What the jobs ask a broker: topics, offsets, settings. A thin layer over confluent-kafka's AdminClient.
+"""The jobs' questions to a broker: topics, offsets, settings. A thin layer over confluent-kafka's AdminClient.
 
 It works on korvet and on any Kafka since 3.1. Failures become `PipelineError` with one sentence.
 """
@@ -52,7 +52,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as the broker knows it now. ``id`` tells it from a deleted one of the same name."""
+    """A topic as the broker knows it now. A deleted topic of the same name had another ``id``."""
 
     name: str
     id: str
@@ -61,7 +61,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """An offset and the leader epoch that it was told in; the epoch is None where the broker knows none.
+    """An offset and its leader epoch; the epoch is None if the broker knows none.
 
     ``metadata`` is the text that was committed with it.
     """
@@ -79,7 +79,7 @@ class Broker:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._address = settings.get("bootstrap.servers", "")
-        # Errors of connections come back by the calls; librdkafka would also print each to stderr.
+        # The calls return errors of connections; librdkafka would also print each to stderr.
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
         try:
             self._admin = AdminClient({**settings, **quiet})
@@ -95,7 +95,7 @@ class Broker:
         self.close()
 
     def close(self) -> None:
-        # It has no way to be closed; librdkafka's threads end with the last reference.
+        # The admin client has no close; librdkafka's threads end with the last reference.
         del self._admin
 
     def topic_names(self) -> list[str]:
@@ -110,9 +110,9 @@ class Broker:
         return sorted(name for name in found.topics if not name.startswith("__"))
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those topics, each with its id and partitions.
+        """The named topics, each with its id and partitions.
 
-        :raises UnknownTopic: where one does not exist.
+        :raises UnknownTopic: if a topic does not exist.
         :raises BrokerUnreachable, PipelineError:
         """
         wanted = list(names)
@@ -131,16 +131,16 @@ class Broker:
         return self._offsets(dict.fromkeys(partitions, _EARLIEST), committed_only=False)
 
     def latest(self, partitions: Iterable[Partition], *, committed_only: bool) -> dict[Partition, Position]:
-        """Ends: high watermarks, or last stable offsets where ``committed_only``."""
+        """Log ends: high watermarks, or last stable offsets with ``committed_only``."""
         return self._offsets(dict.fromkeys(partitions, _LATEST), committed_only=committed_only)
 
     def at_times(self, times_ms: Mapping[Partition, int], *, committed_only: bool) -> dict[Partition, Position]:
-        """The first offset whose record is of that time or later; offset -1 where there is none."""
+        """The first offset whose record is of that time or later; offset -1 if there is no such record."""
         wanted = {partition: OffsetSpec.for_timestamp(ms) for partition, ms in times_ms.items()}
         return self._offsets(wanted, committed_only=committed_only)
 
     def topic_settings(self, name: str) -> dict[str, str]:
-        """A topic's settings as they hold, by Kafka's names.
+        """The settings in force for a topic, by Kafka's names.
 
         :raises UnknownTopic, BrokerUnreachable, PipelineError:
         """
@@ -150,7 +150,7 @@ class Broker:
         return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
     def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> bool:
-        """Create a topic; false where there is one of that name.
+        """Create a topic; false if a topic of that name exists.
 
         :raises BrokerUnreachable, PipelineError:
         """
@@ -165,7 +165,7 @@ class Broker:
         return True
 
     def group_ids(self, prefix: str) -> list[str]:
-        """The groups whose ids begin so, sorted.
+        """The ids of groups that begin with the prefix, sorted.
 
         :raises BrokerUnreachable, PipelineError:
         """
@@ -175,48 +175,53 @@ class Broker:
         return sorted(group.group_id for group in told.valid if group.group_id.startswith(prefix))
 
     def committed(self, group_id: str, *, stable: bool = False) -> dict[Partition, Position]:
-        """All offsets committed by a group; none where there is no such group.
+        """All positions of a group; none if there is no such group.
 
         :param stable: wait for transactions that commit some of them.
         :raises BrokerUnreachable, PipelineError:
         """
         deadline = time.monotonic() + TIMEOUT_S
-        places = self._places(group_id, stable)
-        while any(_is_unstable(place.error) for place in places) and time.monotonic() < deadline:
+        partitions = self._positions(group_id, stable)
+        while any(_is_unstable(partition.error) for partition in partitions) and time.monotonic() < deadline:
             time.sleep(_STABLE_AFTER_S)
-            places = self._places(group_id, stable)
-        for place in places:
-            if place.error is not None:
-                raise self._failed(f"{place.topic}-{place.partition} of group {group_id}", KafkaException(place.error))
+            partitions = self._positions(group_id, stable)
+        for partition in partitions:
+            if partition.error is not None:
+                raise self._failed(
+                    f"{partition.topic}-{partition.partition} of group {group_id}", KafkaException(partition.error)
+                )
         return {
-            (place.topic, place.partition): Position(
-                offset=place.offset, leader_epoch=place.leader_epoch, metadata=place.metadata or ""
+            (partition.topic, partition.partition): Position(
+                offset=partition.offset, leader_epoch=partition.leader_epoch, metadata=partition.metadata or ""
             )
-            for place in places
-            if place.offset >= 0
+            for partition in partitions
+            if partition.offset >= 0
         }
 
     def commit(self, group_id: str, positions: Mapping[Partition, Position]) -> None:
         """Set offsets of a group that has no members.
 
-        :raises UnknownTopic, BrokerUnreachable, PipelineError: naming the first partition that failed.
+        :raises UnknownTopic, BrokerUnreachable, PipelineError: the text names the first partition that failed.
         """
         if not positions:
             return
-        places = []
+        partitions = []
         for (topic, partition), position in positions.items():
-            # Without an epoch it takes no None.
+            # The client takes no None for an epoch.
             epoch = {} if position.leader_epoch is None else {"leader_epoch": position.leader_epoch}
-            place = KafkaPartition(topic, partition, position.offset, position.metadata, **epoch)
-            places.append(place)
-        request = ConsumerGroupTopicPartitions(group_id, places)
+            topic_partition = KafkaPartition(topic, partition, position.offset, position.metadata, **epoch)
+            partitions.append(topic_partition)
+        request = ConsumerGroupTopicPartitions(group_id, partitions)
         (future,) = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_S).values()
         told = self._result(future, f"offsets of group {group_id}")
-        for place in told.topic_partitions:
-            if place.error is not None:
-                raise self._failed(f"{place.topic}-{place.partition} of group {group_id}", KafkaException(place.error))
+        for topic_partition in told.topic_partitions:
+            if topic_partition.error is not None:
+                raise self._failed(
+                    f"{topic_partition.topic}-{topic_partition.partition} of group {group_id}",
+                    KafkaException(topic_partition.error),
+                )
 
-    def _places(self, group_id: str, stable: bool) -> list[KafkaPartition]:
+    def _positions(self, group_id: str, stable: bool) -> list[KafkaPartition]:
         (future,) = self._admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group_id)], require_stable=stable, request_timeout=TIMEOUT_S
         ).values()
@@ -234,14 +239,14 @@ class Broker:
             futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
             if not any(_is_leaderless(future) for future in futures.values()):
                 break
-            # The client asks with the leader epoch that it knows, and learns of a newer one only when it is told to.
+            # The client asks with the leader epoch that it knows. Only new metadata tells it of a newer one.
             time.sleep(_LEADER_AFTER_S)
             self.topic_names()
         found = {}
-        for place, future in futures.items():
-            told = self._result(future, f"offsets of {place.topic}-{place.partition}")
+        for partition, future in futures.items():
+            told = self._result(future, f"offsets of {partition.topic}-{partition.partition}")
             epoch = told.leader_epoch if told.leader_epoch is not None and told.leader_epoch >= 0 else None
-            found[place.topic, place.partition] = Position(offset=told.offset, leader_epoch=epoch)
+            found[partition.topic, partition.partition] = Position(offset=told.offset, leader_epoch=epoch)
         return found
 
     def _result(self, future: Future[Any], what: str) -> Any:
@@ -257,7 +262,7 @@ class Broker:
 
 
 def _is_leaderless(future: Future[Any]) -> bool:
-    """Whether the client has to learn first who leads the partition now."""
+    """Whether the client does not know the partition's leader yet."""
     try:
         error = future.exception(TIMEOUT_S + 5)
     except TimeoutError:
@@ -289,4 +294,4 @@ def explained(what: str, error: KafkaError, address: str) -> PipelineError:
 
 
 class UnknownGroup(PipelineError):
-    """A group that was asked for does not exist."""
+    """A named group does not exist."""

@@ -1,4 +1,4 @@
-"""What the pipeline raises on purpose. Each text says what happened, why, and what to do, and is shown as it is."""
+"""Errors that the pipeline raises on purpose. Users see the text: what happened, why, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from korvet.errors import KorvetError
 
 
 class PipelineError(KorvetError):
-    """A job cannot go on: the broker, a topic, the lake or an option is not as it must be."""
+    """A job cannot go on, because of the broker, a topic, the lake or an option."""
 
 
 class BrokerUnreachable(PipelineError):
@@ -14,4 +14,4 @@ class BrokerUnreachable(PipelineError):
 
 
 class UnknownTopic(PipelineError):
-    """A topic that was asked for does not exist, or not any more."""
+    """A named topic does not exist, or not any more."""

@@ -1,7 +1,7 @@
-"""Of what Spark throws, the one sentence that a user needs.
+"""The one sentence that a user needs of an error that Spark throws.
 
-What korvet raises on an executor, in a source, a sink or a batch's function reaches the driver as text within errors of
-Python's bridge to Java, several deep; what Spark raises itself opens with its message, before the stack of the JVM.
+Korvet raises errors on executors, in a source, a sink or a batch's function. They reach the driver as text, several
+layers deep in errors of Python's bridge to Java. Spark's own errors begin with their message, before the JVM's stack.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 
-# A line that Python's traceback ends with: the error's full name and its text.
+# The last line of a Python traceback: the error's full name and its text.
 _OURS: Final = re.compile(r"^\s*(?:[\w.$]+: )*korvet\.[\w.]+: (?P<text>\S.*)$", re.MULTILINE)
 _CAUSE: Final = re.compile(r"^Caused by: (\S.*)$", re.MULTILINE)
 _CALLING: Final = "An error occurred while calling"
 _CLASS: Final = re.compile(r"^(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:: |$)")
-# As Kafka's Java client, and so Spark's own connector, says it.
+# The words of Kafka's Java client, and so of Spark's own connector.
 _NO_TOPIC: Final = re.compile(r"UnknownTopicOrPartitionException|does not host this topic-partition")
 _NO_BROKER: Final = re.compile(r"Timed out waiting for a node assignment")
 _MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError\S*")
@@ -25,7 +25,7 @@ _MAX_CHARACTERS: Final = 500
 
 
 def failure(error: BaseException) -> PipelineError:
-    """The error as one of korvet's own: itself, the one of korvet's that it wraps, or Spark's message in a line."""
+    """The error as one of korvet's own: itself, the korvet error inside it, or Spark's message in a line."""
     chain = list(_chain(error))
     for each in chain:
         if isinstance(each, PipelineError):
@@ -44,7 +44,7 @@ def failure(error: BaseException) -> PipelineError:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it came of."""
+    """The error, and its causes."""
     at: BaseException | None = error
     while at is not None:
         yield at
@@ -52,7 +52,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(text: str) -> str:
-    """What happened, and where Java tells of a cause within, that too; of a Python traceback its last line."""
+    """Spark's message, with the innermost cause if Java tells one; of a Python traceback its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in text:
         lines = [_end_of_traceback(lines) or lines[0]]

@@ -1,7 +1,7 @@
-"""What is in the lake, told to the broker: as offsets that a group has committed.
+"""A report to the broker of the lake's contents: positions of a group.
 
-So every Kafka client sees it, and a topic with ``korvet.retention=archived`` keeps what is not below them. They are
-next offsets, with the leader epoch of the history that was archived.
+Every Kafka client can see them. A topic with ``korvet.retention=archived`` keeps all records that are not below them.
+A position is the next offset, with the leader epoch of the archived history.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.lake import Proven
 
 ARCHIVE_GROUP: Final = "korvet.archive"
-"""The group whose committed offsets say what is archived."""
+"""The group whose positions say how far topics are archived."""
 
 
 def report(broker: Broker, proven: Proven) -> None:
-    """Tell the broker what is proven of a topic.
+    """Commit a topic's proof at the broker.
 
-    :raises PipelineError: where the broker does not take it; to be repeated then.
+    :raises PipelineError: if the broker refuses; the caller may try again.
     """
     positions = {
         (proven.topic, number): Position(offset=offset, leader_epoch=proven.leader_epochs.get(number))

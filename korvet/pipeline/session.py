@@ -1,4 +1,4 @@
-"""The Spark session of the jobs: Delta, and settings that fit the machine where Spark runs on this one alone."""
+"""The Spark session of the jobs: Delta, and settings that fit this machine if Spark runs on it alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELTA_PACKAGES: Final = (
     "io.unitycatalog:unitycatalog-client:0.6.0",
     "io.unitycatalog:unitycatalog-hadoop:0.6.0",
 )
-"""Delta and what Spark does not bring along of it: Spark's Ivy fetches these, and nothing that they name."""
+"""Delta, and the packages that it needs beside Spark's. Spark's Ivy fetches these, and not their own dependencies."""
 EXCLUDED_PACKAGES: Final = (
     "org.apache.*:*",
     "com.*:*",
@@ -51,11 +51,11 @@ def make_session(
 ) -> SparkSession:
     """The running session, else a new one.
 
-    Started by spark-submit, master and jars are what that was told. Else Spark runs in this process's own JVM, on as
-    many threads as there are processors, and fetches Delta's jars the first time.
+    With spark-submit, its arguments tell master and jars. Else Spark runs in this process's own JVM, with a thread for
+    each processor, and fetches Delta's jars the first time.
 
-    :param master: a Spark master in the place of this machine.
-    :param settings: Spark's, in addition to and before all others. With ``spark.jars`` nothing is fetched.
+    :param master: a Spark master instead of this machine.
+    :param settings: Spark's; they override all others. With ``spark.jars`` Spark fetches nothing.
     """
     chosen = {**_DELTA}
     master = settings.get("spark.master", master)
@@ -78,7 +78,7 @@ def _own_session(master: str | None) -> dict[str, str]:
         "spark.jars.excludes": ",".join(EXCLUDED_PACKAGES),
     }
     if _is_local(master):
-        # One task for each processor: with Spark's 200, and Delta's 50, small tables take half a minute to write.
+        # One task for each processor: with Spark's 200 and Delta's 50, writing a small table takes half a minute.
         tasks = str(os.cpu_count() or 1)
         chosen |= {
             "spark.sql.shuffle.partitions": tasks,
@@ -96,19 +96,19 @@ def _is_local(master: str | None) -> bool:
 
 
 def _choose_worker_python(*, is_local: bool) -> None:
-    """Else tasks run in whatever Python comes first in the path, which may know nothing of korvet."""
+    """Have tasks run in this Python. The first Python in the path may not have korvet."""
     given = os.environ.get("PYSPARK_PYTHON")
-    # One that was chosen here before, or by a process that this one was started by, is nobody's wish.
+    # This function may have set it before, here or in a parent process. Else a user set it.
     if given is not None and Path(given).name != _WORKER_PYTHON.name:
         return
     if not is_local:
-        # It is on no other machine.
+        # No other machine has the script.
         os.environ.pop("PYSPARK_PYTHON", None)
         return
-    # A JVM that runs already does not tell it where Python is, unless it was started with that.
+    # A running JVM passes the script's variables on only if it was started with them.
     is_told = SparkContext._gateway is None or given == str(_WORKER_PYTHON)
     os.environ |= {
-        # Where it was installed as a file that cannot be run, tasks merely start later.
+        # If the installed script is not executable, tasks only start later.
         "PYSPARK_PYTHON": str(_WORKER_PYTHON) if is_told and os.access(_WORKER_PYTHON, os.X_OK) else sys.executable,
         "KORVET_WORKER_PYTHON": sys.executable,
         "KORVET_WORKER_PATH": os.environ.get("PYTHONPATH", ""),

@@ -1,1 +1,1 @@
-"""Processes, sockets, connections, and the embedded server."""
+"""The front-end's processes, sockets and connections, and the embedded server."""

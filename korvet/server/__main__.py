@@ -1,4 +1,4 @@
-"""``python -m korvet.server SETTINGS``: serve with settings given as JSON, for tests of the server alone."""
+"""``python -m korvet.server SETTINGS``: a broker whose settings are a JSON argument, for tests without the CLI."""
 
 from __future__ import annotations
 

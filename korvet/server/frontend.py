@@ -11,51 +11,62 @@ from typing import NamedTuple
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 
-from korvet.api.context import Frontend, Listener
-from korvet.api.nodes import LeasedNodes, Nodes, virtual_nodes
-from korvet.errors import StoreUnavailable
+from korvet.api.shared.context import Frontend, Listener
+from korvet.api.shared.nodes import LeasedNodes, Nodes, virtual_nodes
+from korvet.errors import StoreFull, StoreUnavailable
+from korvet.redis.address import Address
+from korvet.redis.client import Store
+from korvet.redis.lone_node import refuse_lone_node
+from korvet.redis.wakeup import Wakeups
+from korvet.server.live import Live
+from korvet.server.machine import give_back_freed, raise_descriptor_limit
 from korvet.server.server import Door, Server
 from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
-from korvet.store import functions, rights, transaction_sweep
-from korvet.store.address import Address
-from korvet.store.archive_follower import ArchiveFollower
-from korvet.store.catalog import Catalog
-from korvet.store.client import Store, open_store
-from korvet.store.group_sweep import keep_swept
-from korvet.store.groups import Groups
+from korvet.store import library, rights
+from korvet.store.activity import Activity
+from korvet.store.background import transaction_sweep
+from korvet.store.background.archive_follower import ArchiveFollower
+from korvet.store.background.group_sweep import keep_swept
+from korvet.store.background.maintenance import maintain
+from korvet.store.background.record_inlets import RecordInlets
+from korvet.store.capacity import largest_topics
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.groups.archived import ARCHIVE_GROUP
+from korvet.store.groups.groups import Groups
 from korvet.store.keys import Namespace
-from korvet.store.log import Log
-from korvet.store.log.archived import ARCHIVE_GROUP
-from korvet.store.maintenance import maintain
+from korvet.store.library import open_store
+from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.log import Log
 from korvet.store.outages import Outages
-from korvet.store.record_inlets import RecordInlets
-from korvet.store.registry import Registry
-from korvet.store.transactions import Transactions
-from korvet.store.wakeup import Wakeups
+from korvet.store.registry import Registry, Turn
+from korvet.store.transactions.transactions import Transactions
 
 log = structlog.get_logger()
 
 _PATIENCE_S = 30.0
 _RETRY_S = 0.5
+_WITHOUT_FIGURES = str.maketrans("", "", "0123456789")
 
 
 class Opened(NamedTuple):
-    """A store, and the front-ends on it by their namespaces."""
+    """A store, its front-ends by their namespaces, and the tasks that run as long as these are open."""
 
     store: Store
     frontends: Mapping[str, Frontend]
+    tasks: TaskGroup
 
 
 @asynccontextmanager
 async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterator[Opened]:
-    """A front-end for each namespace, with the library checked and the catalogs read, for the time of the block.
+    """Open a front-end for each namespace, for the time of the block: the library is checked, the catalogs are read.
 
-    :raises KorvetError: when Redis cannot be reached, or holds a newer library.
+    :raises KorvetError: if Redis cannot be reached, or holds a newer library.
     """
     async with open_store(redis_url) as store:
-        outages, wakeups = Outages(store), Wakeups(store)
+        outages, wakeups = Outages(store, Namespace(settings.listeners[0].namespace)), Wakeups(store)
         frontends: dict[str, Frontend] = {}
         for listener in settings.listeners:
             beside = next(iter(frontends.values()), None)
@@ -64,42 +75,41 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
         await _once_redis_serves(partial(_open_catalogs, store, frontends.values()))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outages.watch)
-            tasks.start_soon(next(iter(frontends.values())).log.reserve.watch)
-            tasks.start_soon(functions.keep, store)
+            reserve = next(iter(frontends.values())).log.reserve
+            reserve.largest = partial(largest_topics, [(one.catalog, one.log) for one in frontends.values()])
+            tasks.start_soon(reserve.watch)
+            tasks.start_soon(library.keep, store)
             for frontend in frontends.values():
                 tasks.start_soon(frontend.catalog.follow)
-                tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log)
                 tasks.start_soon(RecordInlets(frontend.namespace, frontend.catalog, frontend.log).tend)
-                tasks.start_soon(keep_swept, frontend.groups)
-                tasks.start_soon(transaction_sweep.keep_swept, frontend.transactions)
-                tasks.start_soon(transaction_sweep.keep_closed, frontend.transactions)
-                tasks.start_soon(frontend.groups.redis_groups.follow)
+                tasks.start_soon(frontend.groups.mirror.run)
                 tasks.start_soon(_archive_follower(frontend).follow)
-            yield Opened(store, frontends)
+            yield Opened(store, frontends, tasks)
             async with anyio.create_task_group() as draining:
                 for frontend in frontends.values():
-                    draining.start_soon(frontend.groups.redis_groups.drain)
+                    draining.start_soon(frontend.groups.mirror.drain)
             tasks.cancel_scope.cancel()
 
 
 def _archive_follower(frontend: Frontend) -> ArchiveFollower:
     follower = ArchiveFollower(frontend.namespace, frontend.catalog, frontend.log)
-    frontend.groups.on_commit(ARCHIVE_GROUP, follower.committed)
+    frontend.groups.offsets.on_commit(ARCHIVE_GROUP, follower.committed)
     return follower
 
 
 async def _open_catalogs(store: Store, frontends: Iterable[Frontend]) -> None:
+    await refuse_lone_node(store)
     for frontend in frontends:
         await rights.require(store, frontend.namespace)
-    await functions.ensure(store)
+    await library.ensure(store)
     for frontend in frontends:
         await frontend.catalog.open()
 
 
 async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
-    """Do it as soon as Redis can (it may be loading, or a replica about to lead).
+    """Call ``opening`` until it succeeds: Redis may still load its data, or be a replica about to lead.
 
-    :raises StoreUnavailable: where it cannot for half a minute.
+    :raises StoreUnavailable, StoreFull: if it fails for half a minute.
     """
     deadline = anyio.current_time() + _PATIENCE_S
     told = ""
@@ -107,22 +117,31 @@ async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
         try:
             await opening()
             return
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreFull) as error:
             if anyio.current_time() > deadline:
                 raise
-            if told != str(error):
-                told = str(error)
-                log.warning("redis does not serve yet", reason=told)
+            if told != (kind := str(error).translate(_WITHOUT_FIGURES)):
+                told = kind
+                log.warning("redis does not serve yet; waiting for it", reason=str(error))
         await anyio.sleep(_RETRY_S)
 
 
 def _build(
     settings: ServeSettings, name: str, store: Store, outages: Outages, wakeups: Wakeups, beside: Frontend | None
 ) -> Frontend:
-    """A namespace's front-end; ``beside`` is another one of this process."""
-    namespace = Namespace(name)
-    catalog = Catalog(namespace, store, wakeups, _broker_settings(settings))
-    partitions = Log(namespace, store, catalog, wakeups, beside=beside.log if beside else None)
+    """A namespace's front-end; ``beside`` is another front-end of this process, which shares its memory bounds."""
+    namespace, activity = Namespace(name), Activity()
+    catalog = Catalog(namespace, store, wakeups, _broker_settings(settings), activity)
+    limits = limits_of(settings.broker)
+    partitions = Log(
+        namespace,
+        store,
+        catalog,
+        wakeups,
+        beside=beside.log if beside else None,
+        answers=None if beside else AnswerBudget(limits.answer_bytes),
+        cache_bytes=limits.cache_bytes,
+    )
     groups = Groups(namespace, store, catalog, wakeups, outages)
     return Frontend(
         namespace=namespace,
@@ -133,56 +152,84 @@ def _build(
         groups=groups,
         transactions=Transactions(namespace, store, catalog, partitions, groups),
         wakeups=wakeups,
+        activity=activity,
     )
 
 
 def _broker_settings(settings: ServeSettings) -> Mapping[str, str]:
-    """The config file's. With the embedded server, on a machine of its own user, a new group waits for nobody."""
+    """The config file's settings. With the embedded server, a new group waits for no further members by default."""
     defaults = {"group.initial.rebalance.delay.ms": "0"} if settings.redis_url is None else {}
     return {**defaults, **settings.broker}
 
 
 async def serve_listeners(
-    settings: ServeSettings,
+    live: Live,
     redis_url: str,
     bound: Sequence[socket.socket],
     stop: anyio.Event,
     ready: Callable[[Store], None],
 ) -> None:
-    """Serve until ``stop`` is set, then drain. ``ready`` is called once connections are accepted.
+    """Serve until ``stop`` is set, then drain. ``ready`` is called once the server accepts connections.
 
     :param bound: a socket for each of the settings' listeners.
-    :raises KorvetError: as `open_frontends`, in an exception group.
+    :raises KorvetError: as `open_frontends` does, in an exception group.
     """
+    settings = live.settings
+    raise_descriptor_limit()
     async with open_frontends(settings, redis_url) as opened, anyio.create_task_group() as tasks:
-        server = Server(limits_of(settings.broker))
+        answers = next(iter(opened.frontends.values())).log.answers
+        server = Server(limits_of(settings.broker), answers)
         registries: dict[str, Registry] = {}
         for name, frontend in opened.frontends.items():
             registries[name] = _registry(settings, bound, frontend)
             await _once_redis_serves(partial(registries[name].open, frontend.outages))
             tasks.start_soon(registries[name].keep, frontend.draining)
+            _start_sweeps(opened.tasks, frontend, registries[name])
         doors = [
             Door(door, _listener(listener, registries[listener.namespace], door), opened.frontends[listener.namespace])
             for door, listener in zip(bound, settings.listeners, strict=True)
         ]
         _spare_the_collector()
+
+        async def take(new: ServeSettings) -> None:
+            for frontend in opened.frontends.values():
+                frontend.catalog.take_static(_broker_settings(new))
+
+        live.on_change(take)
+        tasks.start_soon(give_back_freed, partial(_memory_in_use, server, opened.frontends), stop)
         await tasks.start(server.serve, doors, stop)
         ready(opened.store)
 
 
+def _start_sweeps(tasks: TaskGroup, frontend: Frontend, turn: Turn) -> None:
+    activity = frontend.activity
+    tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log, turn, activity)
+    tasks.start_soon(keep_swept, frontend.groups, turn)
+    tasks.start_soon(transaction_sweep.keep_swept, frontend.transactions, turn, activity)
+    tasks.start_soon(transaction_sweep.keep_closed, frontend.transactions, turn, activity)
+
+
+def _memory_in_use(server: Server, frontends: Mapping[str, Frontend]) -> int:
+    log = next(iter(frontends.values())).log
+    return server.memory_in_use + log.recent.size_bytes + log.placed.size_bytes
+
+
 def _spare_the_collector() -> None:
-    """Collect cycles seldom: what a request allocates is freed by its reference counts, and many are in flight."""
+    """Collect cycles seldom: reference counts free a request's objects, and many requests are in flight."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
 def _registry(settings: ServeSettings, bound: Sequence[socket.socket], frontend: Frontend) -> Registry:
-    """A namespace's registry, with a lease for the listener that is not behind an advertised address, if one is."""
+    """A namespace's registry, with a lease for its listener without an advertised address, if it has one."""
     for listener, door in zip(settings.listeners, bound, strict=True):
         if listener.namespace == frontend.namespace.name and listener.advertised_host is None:
-            return Registry(frontend.namespace, frontend.store, Address(*listener.advertised(port_of(door))))
-    return Registry(frontend.namespace, frontend.store, None)
+            address = Address(*listener.advertised(port_of(door)))
+            break
+    else:
+        address = None
+    return Registry(frontend.namespace, frontend.store, frontend.wakeups, address, frontend.activity)
 
 
 def _listener(settings: ListenerSettings, registry: Registry, bound: socket.socket) -> Listener:

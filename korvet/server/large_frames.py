@@ -1,18 +1,23 @@
-"""Who may receive a large frame now, for what has arrived of unfinished ones is memory of the process.
+"""Turns for connections that receive large frames, because unfinished frames take the process's memory.
 
-Small frames pass through a buffer of each connection. Large ones are let in by their announced sizes, first come first
-served; a connection whose turn has not come reads nothing. One that has its turn and hardly sends, while others
-wait, loses it with its connection: or some bytes a minute would keep everybody's large frames out.
+Small frames pass through a buffer that all connections share. Large frames get turns by their announced sizes. Turns
+go alternately to the frame that has waited longest and to the newest one, so a crowd keeps no newcomer out. A
+connection reads nothing until its turn comes. While others wait, a connection is closed if it has a turn and stands
+still, the longest still first. A connection that hardly sends is closed too: some bytes a minute would keep all large
+frames out.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
+_STEP_BYTES = 4 << 10
+"""The progress below which a connection counts as standing still."""
 _LEAST_PROGRESS_BYTES = 32 << 10
-"""What one whose turn it is sends at least between two looks at it, where others wait."""
+"""The least that a connection with a turn has to send between two calls of `LargeFrames.find_stalled`."""
 _MOST_LOOKS = 60
-"""And at least so great a part of its frame, or the largest frames would be in the way of others for hours."""
+"""The most such calls for one frame; otherwise the largest frames would keep others out for hours."""
 
 
 class Receiving(Protocol):
@@ -20,61 +25,98 @@ class Receiving(Protocol):
 
     @property
     def missing_bytes(self) -> int:
-        """How much of the frame is to come."""
+        """The bytes of the frame that have not arrived."""
 
     @property
     def is_reading(self) -> bool:
-        """Whether it takes what its client sends."""
+        """Whether it reads from its client."""
 
     def read_on(self) -> None:
-        """Read, for the turn has come."""
+        """Read again, for the turn has come."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A frame with a turn: its size, and its missing bytes when it was last seen to move."""
+
+    size_bytes: int
+    missing_bytes: int
+    moved_at: float
 
 
 class LargeFrames:
-    """The turns. One frame may always be received, however large."""
+    """The turns of large frames. One frame always has a turn, however large it is."""
 
     def __init__(self, bound_bytes: int) -> None:
         self._bound_bytes = bound_bytes
         self._taken_bytes = 0
-        self._turns: dict[Receiving, int] = {}
+        self._turns: dict[Receiving, _Turn] = {}
         self._missing: dict[Receiving, int] = {}
         self._waiting: dict[Receiving, int] = {}
+        self._is_newest_next = False
+
+    @property
+    def taken_bytes(self) -> int:
+        """The bytes of all frames with a turn."""
+        return self._taken_bytes
 
     def enter(self, connection: Receiving, size_bytes: int) -> bool:
-        """Begin a frame; False where the connection has to wait until `Receiving.read_on` is called."""
+        """Begin a frame; false if the connection has to wait until `Receiving.read_on` is called."""
         self._waiting[connection] = size_bytes
         self._admit(call=False)
         return connection in self._turns
 
     def holds(self, connection: Receiving) -> bool:
-        """Whether the connection's turn has not come."""
+        """Whether the connection waits for its turn."""
         return connection in self._waiting
 
     def leave(self, connection: Receiving) -> None:
-        """End a frame, or give it up; nothing happens where none was begun."""
+        """End a connection's frame, or give it up; nothing happens if it has none."""
         self._waiting.pop(connection, None)
         self._missing.pop(connection, None)
-        self._taken_bytes -= self._turns.pop(connection, 0)
+        if (turn := self._turns.pop(connection, None)) is not None:
+            self._taken_bytes -= turn.size_bytes
         self._admit(call=True)
 
     def _admit(self, *, call: bool) -> None:
         while self._waiting:
-            connection, size_bytes = next(iter(self._waiting.items()))
+            connection = next(reversed(self._waiting) if self._is_newest_next else iter(self._waiting))
+            size_bytes = self._waiting[connection]
             if self._turns and self._taken_bytes + size_bytes > self._bound_bytes:
                 return
             del self._waiting[connection]
-            self._turns[connection] = size_bytes
+            self._turns[connection] = _Turn(size_bytes, size_bytes, float("inf"))
+            self._is_newest_next = not self._is_newest_next
             self._taken_bytes += size_bytes
             if call:
                 connection.read_on()
 
+    def find_still(self, now: float, still_s: float) -> list[Receiving]:
+        """Connections that stand still for ``still_s``, the longest first, until all that wait have room."""
+        still = []
+        for connection, turn in self._turns.items():
+            missing_bytes = connection.missing_bytes
+            if turn.moved_at > now or turn.missing_bytes - missing_bytes >= _STEP_BYTES or not connection.is_reading:
+                turn.missing_bytes, turn.moved_at = missing_bytes, now
+            elif now - turn.moved_at >= still_s:
+                still.append((turn.moved_at, turn.size_bytes, connection))
+        wanted_bytes = self._taken_bytes + sum(self._waiting.values()) - self._bound_bytes if self._waiting else 0
+        found = []
+        for _, size_bytes, connection in sorted(still, key=lambda one: one[0]):
+            if wanted_bytes <= 0:
+                break
+            found.append(connection)
+            wanted_bytes -= size_bytes
+        return found
+
     def find_stalled(self) -> list[Receiving]:
-        """Those that are in the way of others and hardly sent since they were last looked at."""
+        """Connections that hardly sent since the last call; none while no connection waits."""
         before, self._missing = self._missing, {one: one.missing_bytes for one in self._turns if one.is_reading}
         if not self._waiting:
             return []
         return [
             one
             for one, missing in self._missing.items()
-            if before.get(one, 1 << 62) - missing < max(_LEAST_PROGRESS_BYTES, self._turns[one] // _MOST_LOOKS)
+            if before.get(one, 1 << 62) - missing
+            < max(_LEAST_PROGRESS_BYTES, self._turns[one].size_bytes // _MOST_LOOKS)
         ]

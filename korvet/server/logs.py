@@ -1,4 +1,4 @@
-"""The log goes to stderr, one line an event; lines that a client can provoke are written only so often."""
+"""The log: one line an event, to stderr. Lines that a client can provoke are bounded in number."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ log = structlog.get_logger()
 
 _PERIOD_S = 10.0
 _PER_PERIOD = 5
+_STDERR = 2
 
 
 class _Lossy:
-    """A stream that drops what cannot be written: neither a full disk nor a reader that left ends a broker.
+    """A stream that drops text which cannot be written: neither a full disk nor a reader that left ends a broker.
 
-    Nothing is buffered, for Python writes what a buffer kept at exit, and exits with 120 where that fails.
+    It has no buffer: Python writes buffers at exit, and exits with 120 if that fails.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -31,16 +32,17 @@ class _Lossy:
             os.write(self._descriptor, text.encode(errors="backslashreplace"))
 
     def flush(self) -> None:
-        """What is written is out."""
+        """Do nothing: `write` has no buffer."""
 
 
 def configure_logging(level: str = "info", form: str = "text") -> None:
-    """Send everything from ``level`` up to stderr, for stdout is for the one line that says when the broker is ready.
+    """Send all events from ``level`` up to stderr. Stdout is for the line that says when the broker is ready.
 
     :param form: ``text``, or ``json`` for one object a line.
     """
     render: list[structlog.types.Processor] = [
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        _escaped,
+        structlog.dev.ConsoleRenderer(colors=_has_colours(), exception_formatter=structlog.dev.plain_traceback),
     ]
     if form == "json":
         render = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
@@ -52,12 +54,36 @@ def configure_logging(level: str = "info", form: str = "text") -> None:
             *render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(sys.stderr.fileno()))),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _Lossy(_STDERR))),
     )
 
 
+class _Quoted:
+    """A text that the log shows as Python writes it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
+def _escaped(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Quote text that a terminal would obey, for clients choose some of the values. JSON has its own escapes."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = _Quoted(value)
+    return event
+
+
+def _has_colours() -> bool:
+    """Whether stderr is a terminal with colours, and the user wants them (https://no-color.org)."""
+    is_plain = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown") or bool(os.environ.get("NO_COLOR"))
+    return sys.stderr.isatty() and not is_plain
+
+
 class LimitedLog:
-    """At most five lines of one event in ten seconds; the next line that is written says how many were not."""
+    """A log of at most five lines of one event in ten seconds; the next line says how many were left out."""
 
     def __init__(self) -> None:
         self._events: dict[str, tuple[float, int]] = {}

@@ -1,7 +1,8 @@
-"""The broker: `run` is what ``korvet serve`` calls."""
+"""The broker. ``korvet serve`` calls `run`."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -11,46 +12,57 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import structlog
 
 import korvet
 from korvet.errors import KorvetError
+from korvet.redis.address import parse_redis_url
+from korvet.redis.client import Store
 from korvet.server.embedded import embedded_server
 from korvet.server.frontend import open_frontends, serve_listeners, server_name
+from korvet.server.live import Live, Read
 from korvet.server.logs import configure_logging
 from korvet.server.settings import ServeSettings, limits_of, shown_address
 from korvet.server.sockets import bind, ports_of, reserve
 from korvet.server.stopping import first_korvet_error, stop_on_signals
 from korvet.server.supervisor import supervise
-from korvet.store.address import parse_redis_url
-from korvet.store.client import Store
+
+log = structlog.get_logger()
 
 
-def run(settings: ServeSettings) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. What keeps it from serving is one line on stderr and code 1."""
+def run(settings: ServeSettings, read_again: Read | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. A KorvetError is one line on stderr and code 1.
+
+    :param read_again: reads the settings again, for SIGHUP.
+    """
     configure_logging(settings.log_level, settings.log_format)
     try:
         limits_of(settings.broker)
-        anyio.run(_serve, settings, backend_options={"use_uvloop": True})
+        anyio.run(_serve, Live(settings, read_again), backend_options={"use_uvloop": True})
     except BaseExceptionGroup as group:
         error = first_korvet_error(group)
         if error is None:
             raise
-        return _refuse(error)
+        return _refuse(settings, error)
     except KorvetError as error:
-        return _refuse(error)
+        return _refuse(settings, error)
     except KeyboardInterrupt:
         return 130
+    log.info("stopped")
     return 0
 
 
-def _refuse(error: KorvetError) -> int:
-    sys.stderr.write(f"korvet: {error}\n")
+def _refuse(settings: ServeSettings, error: KorvetError) -> int:
+    if settings.log_format == "json":
+        log.error("cannot serve", reason=str(error))
+    else:
+        sys.stderr.write(f"korvet: {error}\n")
     return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Redis:
-    """The Redis that is used: its URL, and where it is in words (``embedded Valkey 9.1.2, data in ./data``)."""
+    """The Redis of this broker: its URL, and the data directory of an embedded one."""
 
     url: str
     data_dir: Path | None
@@ -61,38 +73,39 @@ class _Redis:
         return f"{server_name(store)} at {store.url}"
 
 
-async def _serve(settings: ServeSettings) -> None:
+async def _serve(live: Live) -> None:
+    settings = live.settings
     stop, serving = anyio.Event(), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope)
+        tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope, live.read_again)
         open_socket = bind if settings.workers == 1 else reserve
         with ExitStack() as stack:
             bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
             async with _redis(settings) as redis:
                 serve = _serve_here if settings.workers == 1 else _serve_with_workers
-                await serve(settings, redis, bound, stop, serving)
+                await serve(live, redis, bound, stop, serving)
         tasks.cancel_scope.cancel()
 
 
 async def _serve_here(
-    settings: ServeSettings, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event
+    live: Live, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event
 ) -> None:
     def ready(store: Store) -> None:
         serving.set()
-        _say_ready(settings, ports_of(bound), redis.described(store))
+        _say_ready(live.settings, ports_of(bound), redis.described(store))
 
-    await serve_listeners(settings, redis.url, bound, stop, ready)
+    await serve_listeners(live, redis.url, bound, stop, ready)
 
 
 async def _serve_with_workers(
-    settings: ServeSettings, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event
+    live: Live, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event
 ) -> None:
-    # Checks the library before there are several who would load it.
-    async with open_frontends(settings, redis.url) as opened:
+    # The supervisor checks the library first, so that workers need not all load it at once.
+    async with open_frontends(live.settings, redis.url) as opened:
         where = redis.described(opened.store)
     serving.set()
     ports = ports_of(bound)
-    await supervise(settings, redis.url, ports, stop, lambda: _say_ready(settings, ports, where))
+    await supervise(live, redis.url, ports, stop, lambda: _say_ready(live.settings, ports, where))
 
 
 @asynccontextmanager
@@ -107,8 +120,11 @@ async def _redis(settings: ServeSettings) -> AsyncIterator[_Redis]:
 
 def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str) -> None:
     doors = zip(settings.listeners, ports, strict=True)
-    where = ", ".join(shown_address(listener.host, port) for listener, port in doors)
-    sys.stdout.write(f"korvet {korvet.__version__} ready on {where} ({redis})\n")
+    where = [shown_address(listener.host, port) for listener, port in doors]
+    line = f"korvet {korvet.__version__} ready on {', '.join(where)} ({redis})"
+    if settings.log_format == "json":
+        line = json.dumps({"event": "ready", "version": korvet.__version__, "listeners": where, "redis": redis})
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 

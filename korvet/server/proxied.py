@@ -1,22 +1,21 @@
 """A connection on a listener behind a load balancer, until its PROXY protocol header is read.
 
-Nothing of it is a client's yet: no task, no frame buffer. When the header is whole the transport goes over to a
-`Connection` that knows the client's own address, with the bytes that came behind the header. A health check, which
-connects and leaves, with a header or without, is not worth a line.
+It has no task and no frame buffer. When the header is whole, the transport goes over to a `Connection`, which knows the
+client's own address and gets the bytes behind the header. A health check connects and leaves, with or without a header;
+the log has no line for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from korvet.errors import MalformedRequest
-from korvet.server.connection import Connection, peer_of
+from korvet.server.connection import Connection
+from korvet.server.crowd import Crowd
+from korvet.server.sockets import peer_of
 from korvet.wire.proxy_header import ProxyHeader, parse_proxy_header
-
-if TYPE_CHECKING:
-    from korvet.server.server import Server
 
 _READ_BYTES = 4096
 
@@ -24,11 +23,11 @@ _READ_BYTES = 4096
 class Proxied(asyncio.BufferedProtocol):
     """A connection from accept to the end of its header.
 
-    :param make: makes the connection of a client of whom the header tells.
+    :param make: makes the connection of the client that the header names.
     """
 
-    def __init__(self, server: Server, make: Callable[[ProxyHeader], Connection]) -> None:
-        self._server = server
+    def __init__(self, crowd: Crowd, make: Callable[[ProxyHeader], Connection]) -> None:
+        self._crowd = crowd
         self._make = make
         self._buffer = bytearray(_READ_BYTES)
         self._seen = bytearray()
@@ -38,11 +37,12 @@ class Proxied(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        self._timeout = asyncio.get_running_loop().call_later(self._server.limits.proxy_header_s, self._overdue)
-        self._server.strangers.add(self)
+        self._timeout = asyncio.get_running_loop().call_later(self._crowd.limits.proxy_header_s, self._overdue)
+        self._crowd.strangers.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
+        self._crowd.left()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._buffer)
@@ -73,7 +73,7 @@ class Proxied(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _leave(self) -> None:
-        self._server.strangers.discard(self)
+        self._crowd.strangers.discard(self)
         self._transport = None
         if self._timeout is not None:
             self._timeout.cancel()
@@ -86,14 +86,12 @@ class Proxied(asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str) -> None:
         assert self._transport is not None
-        self._server.lines.write(
-            "warning", "malformed request; closing", client=peer_of(self._transport), reason=reason
-        )
+        self._crowd.lines.write("warning", "malformed request; closing", client=peer_of(self._transport), reason=reason)
         self.abort()
 
 
 def _feed(connection: Connection, data: memoryview) -> None:
-    """Hand over what was read too much, as a transport would."""
+    """Hand over the bytes behind the header, as a transport would."""
     while data:
         buffer = connection.get_buffer(-1)
         size = min(len(buffer), len(data))

@@ -1,10 +1,10 @@
-"""The connections of one front-end process: what they share, accepting them, and draining them."""
+"""The server of one front-end process: it accepts connections, cuts off the ones that block others, and drains all."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,44 +12,32 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from korvet.api import registry
-from korvet.api.context import Frontend, Listener
-from korvet.errors import ConfigError, KorvetError
+from korvet.api.shared.context import Frontend, Listener
+from korvet.errors import ConfigError
+from korvet.server.accepting import Accepting
 from korvet.server.connection import Connection
-from korvet.server.large_frames import LargeFrames
-from korvet.server.logs import LimitedLog
+from korvet.server.crowd import Crowd, Member
 from korvet.server.proxied import Proxied
-from korvet.server.settings import Limits, shown_address
+from korvet.server.settings import shown_address
 
 log = structlog.get_logger()
 
 _BACKLOG = 1024
+_LOOK_S = 0.25
+_STILL_PART = 0.2
+"""The part of ``stall_s`` after which a connection that does not move at all is cut off."""
 
 
 class Door(NamedTuple):
-    """A bound socket, closed when the server ends, with its listener and what is behind it."""
+    """A bound socket, which is closed when the server ends, with its listener and its front-end."""
 
     bound: socket.socket
     listener: Listener
     frontend: Frontend
 
 
-class Server:
-    """Connections and their bounds. `serve` owns the tasks."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.apis = registry()
-        self.lines = LimitedLog()
-        self.charged_bytes = 0
-        self.connections: set[Connection] = set()
-        self.paused: set[Connection] = set()
-        self.large_frames = LargeFrames(limits.large_frames_bytes)
-        self._unsent: dict[Connection, int] = {}
-        self.strangers: set[Proxied] = set()
-        self._draining = False
-        self._empty = anyio.Event()
-        self._tasks: TaskGroup | None = None
+class Server(Crowd):
+    """The server of a process's connections. `serve` owns their tasks."""
 
     async def serve(
         self,
@@ -58,31 +46,33 @@ class Server:
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Accept and serve until ``stop`` is set, then drain: what is in flight is answered, for a few seconds.
+        """Accept and serve until ``stop`` is set, then drain: requests in flight get ``drain_s`` for their answers.
 
-        :raises ConfigError: where another socket listens at a door's address.
+        :raises ConfigError: if another socket listens at a door's address.
         """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            accepting: list[asyncio.Server] = []
             try:
-                accepting += [await _accept(self, door) for door in doors]
+                for door in doors:
+                    self._accept_at(door, tasks)
                 tasks.start_soon(self._expire_idle)
                 tasks.start_soon(self._relieve)
                 task_status.started()
                 await stop.wait()
             finally:
-                for listening in accepting:
-                    listening.close()
+                for accepting in self._accepting:
+                    accepting.close()
                 with anyio.CancelScope(shield=True):
                     await self._drain([door.frontend for door in doors])
                 tasks.cancel_scope.cancel()
 
-    async def _drain(self, frontends: Iterable[Frontend]) -> None:
+    async def _drain(self, frontends: Sequence[Frontend]) -> None:
         self._draining = True
+        wakeups = {frontend.wakeups for frontend in frontends}
         for frontend in frontends:
             frontend.draining.set()
-            frontend.wakeups.wake_all()
+        for one in wakeups:
+            one.wake_all()
         for stranger in list(self.strangers):
             stranger.abort()
         for connection in list(self.connections):
@@ -106,71 +96,33 @@ class Server:
                     connection.abort()
 
     async def _relieve(self) -> None:
-        """Now and then cut off who holds memory that others need, and makes no progress."""
+        """Cut off, again and again, connections that hold memory for which others wait, and make no progress."""
+        stall_s, looked_at = self.limits.stall_s, 0.0
         while True:
-            await anyio.sleep(self.limits.stall_s)
-            stalled = self.large_frames.find_stalled()
-            for connection in [one for one in self.connections if one in stalled]:
+            await anyio.sleep(min(_LOOK_S, stall_s * _STILL_PART))
+            for connection in self.unread.find_in_the_way(self.answers.missing_bytes, stall_s):
+                self._cut_off(connection, "it does not read its answers, and others wait for the memory")
+            for connection in self.held_up.find_in_the_way(self.connections, self._excess_bytes, stall_s):
+                self._cut_off(connection, "its requests pile up behind one that waits, and others are not read")
+            now = anyio.current_time()
+            stalled = self.large_frames.find_still(now, stall_s * _STILL_PART)
+            if now - looked_at >= stall_s:
+                looked_at = now
+                stalled += self.large_frames.find_stalled()
+            for connection in self.connections.intersection(stalled):
                 self._cut_off(connection, "it sends a large request too slowly, and others wait")
-            for connection in self._find_not_reading():
-                self._cut_off(connection, "it does not read its answers, and too much is unread in all")
 
-    def _find_not_reading(self) -> list[Connection]:
-        """Where too much is unsent in all: those that took nothing since the last look, until it would be less."""
-        before, self._unsent = self._unsent, {one: one.unsent_bytes for one in self.connections if one.unsent_bytes}
-        too_much = sum(self._unsent.values()) - self.limits.unsent_bytes
-        found = []
-        for connection, unsent_bytes in sorted(self._unsent.items(), key=lambda pair: -pair[1]):
-            if too_much > 0 and unsent_bytes >= before.get(connection, 1 << 62):
-                found.append(connection)
-                too_much -= unsent_bytes
-        return found
-
-    def _cut_off(self, connection: Connection, reason: str) -> None:
+    def _cut_off(self, connection: Member, reason: str) -> None:
         self.lines.write("warning", "connection cut off for want of memory", client=connection.client, reason=reason)
         connection.abort()
 
-    # ------------------------------------------------------------------ what connections report
-
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether requests in flight are over the process's bound."""
-        return self.charged_bytes > self.limits.process_bytes
-
-    def opened(self, connection: Connection) -> None:
-        assert self._tasks is not None
-        self.connections.add(connection)
-        self._tasks.start_soon(connection.serve)
-
-    def closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        self.paused.discard(connection)
-        self.large_frames.leave(connection)
-        if not self.connections and self._draining:
-            self._empty.set()
-
-    def let_read(self) -> None:
-        """Let connections that had to pause for the process read on, once it is below its bound."""
-        if self.paused and not self.is_overloaded:
-            waiting, self.paused = self.paused, set()
-            for connection in waiting:
-                connection.read_on()
-
-    def report(self, error: Exception, api: str, client: str) -> None:
-        """One line for an exception that a handler let out; a traceback where it is not one of ours."""
-        if isinstance(error, KorvetError):
-            self.lines.write("warning", f"{api} failed", client=client, reason=str(error))
-        else:
-            self.lines.write("error", f"{api} failed unexpectedly", client=client, exc_info=error)
-
-
-async def _accept(server: Server, door: Door) -> asyncio.Server:
-    make = partial(Connection, server, door.listener, door.frontend)
-    factory = partial(Proxied, server, make) if door.listener.proxy_protocol else make
-    try:
-        # uvloop would not say that somebody else listens there.
-        door.bound.listen(_BACKLOG)
-        return await asyncio.get_running_loop().create_server(factory, sock=door.bound, backlog=_BACKLOG)
-    except OSError as error:
-        where = shown_address(door.listener.host, door.listener.port)
-        raise ConfigError(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}") from None
+    def _accept_at(self, door: Door, tasks: TaskGroup) -> None:
+        make = partial(Connection, self, door.listener, door.frontend)
+        factory = partial(Proxied, self, make) if door.listener.proxy_protocol else make
+        accepting = Accepting(self, tasks, door.bound, factory)
+        try:
+            accepting.begin(_BACKLOG)
+        except OSError as error:
+            where = shown_address(door.listener.host, door.listener.port)
+            raise ConfigError(f"cannot listen on {where}: {(error.strerror or str(error)).lower()}") from None
+        self._accepting.append(accepting)

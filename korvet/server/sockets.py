@@ -1,7 +1,8 @@
-"""Listening sockets: one for a process, or one for each of several workers on the same port."""
+"""Listening sockets: one for a process, or one for each worker on the same port; and the address of a client."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from korvet.server.settings import shown_address
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A bound socket that does not listen yet; ``shared`` lets other sockets take the same port (SO_REUSEPORT).
 
-    :raises ConfigError: when the address is in use or is none of this machine's.
+    :raises ConfigError: if the address is in use, or is not one of this machine.
     """
     family, kind, protocol, _, address = _resolve(host, port)
     bound = socket.socket(family, kind, protocol)
@@ -31,9 +32,9 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def reserve(host: str, port: int) -> socket.socket:
-    """Hold a port for workers to share; connections never come to this socket, for it does not listen.
+    """Hold a port for workers to share. This socket does not listen, so it gets no connections.
 
-    :raises ConfigError: when somebody else listens there, which sharing alone would not notice.
+    :raises ConfigError: if another process listens there, which SO_REUSEPORT alone would not notice.
     """
     with bind(host, port) as probe:
         if port:
@@ -52,12 +53,12 @@ def _check_free(probe: socket.socket, host: str, port: int) -> None:
 
 
 def port_of(bound: socket.socket) -> int:
-    """The port a socket is bound to."""
+    """The port of a bound socket."""
     return int(bound.getsockname()[1])
 
 
 def ports_of(bound: Sequence[socket.socket]) -> list[int]:
-    """The ports that sockets are bound to."""
+    """The ports of bound sockets."""
     return [port_of(one) for one in bound]
 
 
@@ -67,3 +68,13 @@ def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int] 
     except socket.gaierror as error:
         raise ConfigError(f"cannot listen on {shown_address(host, port)}: {error.strerror}") from None
     return found[0]  # type: ignore[return-value]
+
+
+def peer_of(transport: asyncio.Transport) -> str:
+    """The address of a connection's client; empty if the client has gone already.
+
+    An IPv4 address stays one, also on a listener for both IPv4 and IPv6.
+    """
+    peer = transport.get_extra_info("peername")
+    host = str(peer[0]) if peer else ""
+    return host.removeprefix("::ffff:") if "." in host else host

@@ -1,28 +1,52 @@
-"""How a process is asked to stop, and how it says why it could not start."""
+"""Signals that stop a process or have it read its settings again, and the error that kept it from starting."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Awaitable, Callable
 
 import anyio
+import structlog
 
 from korvet.errors import KorvetError
 
+log = structlog.get_logger()
 
-async def stop_on_signals(stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope) -> None:
-    """The first SIGTERM or SIGINT sets ``stop``, so that what is in flight is answered.
 
-    Before ``serving`` is set there is nothing to answer, and a second signal is impatient: then the scope is cancelled.
+async def stop_on_signals(
+    stop: anyio.Event,
+    serving: anyio.Event,
+    scope: anyio.CancelScope,
+    hangup: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Set ``stop`` at the first SIGTERM or SIGINT, so that requests in flight are answered.
+
+    A second signal cancels the scope. So does the first one before ``serving`` is set, for nothing has to be answered.
+
+    :param hangup: called at SIGHUP. Without it, the process ignores SIGHUP and logs no signals.
     """
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            if stop.is_set() or not serving.is_set():
-                scope.cancel()
-            stop.set()
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number != signal.SIGHUP:
+                _stop(number, stop, serving, scope, is_told=hangup is not None)
+            elif hangup is not None and serving.is_set() and not stop.is_set():
+                await hangup()
+            elif hangup is not None:
+                log.info("signal ignored: korvet is not serving", signal="SIGHUP")
+
+
+def _stop(number: int, stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope, *, is_told: bool) -> None:
+    at_once = stop.is_set() or not serving.is_set()
+    if is_told:
+        event = "stopping at once" if at_once else "stopping; a second signal ends at once"
+        log.info(event, signal=signal.Signals(number).name)
+    if at_once:
+        scope.cancel()
+    stop.set()
 
 
 def first_korvet_error(group: BaseExceptionGroup[BaseException]) -> KorvetError | None:
-    """The error to show to the user, where a group holds nothing but korvet's own."""
+    """The first error of a group, to show to the user; None if the group holds others than KorvetErrors."""
     ours, others = group.split(KorvetError)
     if others is not None or ours is None:
         return None

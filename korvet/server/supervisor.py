@@ -1,4 +1,4 @@
-"""``--workers N``: N front-end processes on the same ports, restarted when they die and stopped by their own pid."""
+"""The supervisor of ``--workers N``: N front-end processes on the same ports, each restarted when it dies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import anyio
 import structlog
 from anyio.abc import Process
 
+from korvet.server.live import Live
 from korvet.server.settings import ServeSettings
 from korvet.server.worker import orders
 
@@ -23,31 +25,50 @@ _STEADY_S = 10.0
 
 
 async def supervise(
-    settings: ServeSettings, redis_url: str, ports: Sequence[int], stop: anyio.Event, ready: Callable[[], None]
+    live: Live, redis_url: str, ports: Sequence[int], stop: anyio.Event, ready: Callable[[], None]
 ) -> None:
-    """Keep the workers up until ``stop`` is set, then let them drain. ``ready`` is called once all accept.
+    """Keep the workers up until ``stop`` is set, then let them drain. ``ready`` is called once all accept connections.
 
-    :param ports: of the listeners, in their order.
+    Running workers hear of new settings, and later ones start with them.
+
+    :param ports: the ports of the listeners, in their order.
     """
-    awaited = set(range(1, settings.workers + 1))
+    workers = range(1, live.settings.workers + 1)
+    awaited, running = set(workers), set[Process]()
 
     def accepts(number: int) -> None:
-        # One that was restarted is not awaited any more.
+        # A restarted worker says again that it is ready.
         if number in awaited:
             awaited.remove(number)
             if not awaited:
                 ready()
 
+    async def take(settings: ServeSettings) -> None:
+        for process in list(running):
+            await _tell(process, settings.to_json() + "\n")
+
+    live.on_change(take)
     async with anyio.create_task_group() as tasks:
-        for number in range(1, settings.workers + 1):
-            tasks.start_soon(_keep_up, number, orders(settings, redis_url, ports, number), stop, accepts)
+        for number in workers:
+            order = partial(orders, redis_url=redis_url, ports=ports, number=number)
+            tasks.start_soon(_keep_up, number, live, order, stop, accepts, running)
 
 
-async def _keep_up(number: int, order: str, stop: anyio.Event, accepts: Callable[[int], None]) -> None:
+async def _keep_up(
+    number: int,
+    live: Live,
+    order: Callable[[ServeSettings], str],
+    stop: anyio.Event,
+    accepts: Callable[[int], None],
+    running: set[Process],
+) -> None:
     backoff_s = _BACKOFF_S[0]
     while not stop.is_set():
-        began = anyio.current_time()
-        process = await _spawn(order)
+        began, settings = anyio.current_time(), live.settings
+        process = await _spawn(order(settings))
+        running.add(process)
+        if live.settings is not settings:
+            await _tell(process, live.settings.to_json() + "\n")
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stop_when, stop, process)
@@ -55,6 +76,7 @@ async def _keep_up(number: int, order: str, stop: anyio.Event, accepts: Callable
                 await process.wait()
                 tasks.cancel_scope.cancel()
         finally:
+            running.discard(process)
             with anyio.CancelScope(shield=True):
                 await _end(process)
         if stop.is_set():
@@ -71,13 +93,18 @@ async def _spawn(order: str) -> Process:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=None,
-        # Ctrl-C is for the supervisor, which stops the workers in good order; one that still starts would complain.
+        # Ctrl-C then reaches the supervisor alone, which lets the workers drain.
         start_new_session=True,
     )
+    await _tell(process, order)
+    return process
+
+
+async def _tell(process: Process, line: str) -> None:
+    """Write a line to a worker, if it still reads."""
     assert process.stdin is not None
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await process.stdin.send(order.encode())
-    return process
+        await process.stdin.send(line.encode())
 
 
 async def _listen(process: Process, number: int, accepts: Callable[[int], None]) -> None:

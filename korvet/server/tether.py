@@ -1,7 +1,7 @@
-"""Run a program that gets SIGTERM when this process's parent dies: ``python -I -S tether.py PARENT_PID PROGRAM ARGS…``
+"""The tether of a child: ``python -I -S tether.py PARENT_PID PROGRAM ARGS…`` runs a program that dies with its parent.
 
-Linux only (PR_SET_PDEATHSIG survives exec); elsewhere the program is run as it is. Run as a file, so that it starts in
-milliseconds and imports nothing of korvet.
+The program gets SIGTERM when the parent dies. That works on Linux, where PR_SET_PDEATHSIG survives exec; elsewhere the
+program runs without it. This file imports nothing of korvet, so it starts in milliseconds.
 """
 
 import os
@@ -18,7 +18,7 @@ def _tie_to_parent(parent_pid: int) -> None:
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent_pid:
-        # The parent died before the kernel was told.
+        # The parent died before the kernel knew of the tether.
         sys.exit(1)
 
 

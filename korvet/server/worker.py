@@ -1,7 +1,8 @@
-"""A worker process of ``korvet serve --workers N``: ``python -m korvet.server.worker``, started by the supervisor.
+"""A worker process of ``korvet serve --workers N``: the supervisor starts ``python -m korvet.server.worker``.
 
-The first line of stdin is its orders as JSON. It writes ``ready`` to stdout when it accepts connections. It drains and
-ends on SIGTERM, and when stdin is closed, which is how it learns that its supervisor is gone.
+The first line of its stdin is its orders as JSON, and each later line is new settings. The worker writes ``ready`` to
+stdout when it accepts connections. It drains and ends on SIGTERM. It does the same when stdin is closed, for then its
+supervisor is gone.
 """
 
 from __future__ import annotations
@@ -18,24 +19,26 @@ import anyio
 import structlog
 
 from korvet.errors import KorvetError
+from korvet.redis.client import Store
 from korvet.server.frontend import serve_listeners
+from korvet.server.live import Live
 from korvet.server.logs import configure_logging
 from korvet.server.settings import ServeSettings
 from korvet.server.sockets import bind
 from korvet.server.stopping import first_korvet_error, stop_on_signals
-from korvet.store.client import Store
 
 log = structlog.get_logger()
 
 
 def orders(settings: ServeSettings, redis_url: str, ports: Sequence[int], number: int) -> str:
-    """The line that a worker is started with; ``ports`` are those of the listeners, in their order."""
+    """The first line of a worker's stdin; ``ports`` are those of the listeners, in their order."""
     order = {"settings": settings.to_json(), "redis_url": redis_url, "ports": list(ports), "worker": number}
     return json.dumps(order) + "\n"
 
 
 async def _work(order: dict[str, Any]) -> None:
     settings = ServeSettings.from_json(order["settings"])
+    live = Live(settings)
     stop, serving = anyio.Event(), anyio.Event()
 
     def ready(_store: Store) -> None:
@@ -50,14 +53,22 @@ async def _work(order: dict[str, Any]) -> None:
         ]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope)
-            tasks.start_soon(_stop_with_supervisor, stop, serving, tasks.cancel_scope)
-            await serve_listeners(settings, order["redis_url"], bound, stop, ready)
+            tasks.start_soon(_obey_supervisor, live, stop, serving, tasks.cancel_scope)
+            await serve_listeners(live, order["redis_url"], bound, stop, ready)
             tasks.cancel_scope.cancel()
 
 
-async def _stop_with_supervisor(stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Set ``stop`` when stdin ends; end at once where nobody is served yet."""
-    await anyio.wait_readable(sys.stdin.fileno())
+async def _obey_supervisor(live: Live, stop: anyio.Event, serving: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Take the settings of each line of stdin. At its end set ``stop``, or end at once if no client is served yet."""
+    rest, descriptor = b"", sys.stdin.fileno()
+    while True:
+        await anyio.wait_readable(descriptor)
+        data = os.read(descriptor, 65536)
+        if not data:
+            break
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            await live.take(ServeSettings.from_json(line.decode()))
     if not serving.is_set():
         scope.cancel()
     stop.set()
@@ -85,7 +96,7 @@ def main() -> int:
 
 
 def _first_line() -> bytes:
-    """Read the first line of stdin byte by byte, so that nothing behind it is buffered."""
+    """The first line of stdin, read byte by byte: nothing behind it stays in a buffer."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(sys.stdin.fileno(), 1)

@@ -12,14 +12,20 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.topics import TOPIC_CONFIGS
+from korvet.configs.types import consumer_limits_problem, problem
 from korvet.errors import ConfigError
 from korvet.settings.pipeline import PATHS, SETTINGS_TABLES
 from korvet.settings.schema import LISTENER_NAMES, config_schema
-from korvet.store.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
-from korvet.store.configs import consumer_limits_problem, problem
 
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
 _WORDS |= {"object": "a table"}
+_KAFKAS_LISTENER = {"host-name", "port", "advertised-host", "advertised-host-name", "advertised-port"}
+_LISTENERS = (
+    "'listen' is the address to which clients connect, and 'advertised' the address that they are told. The only "
+    "listener has them in [serve]; several have them each in a table [[listener]]"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,21 @@ class ConfigFile:
 def read_config(path: Path) -> ConfigFile:
     """Read and check a config file. Relative paths in it are taken from the file's own directory.
 
-    :raises ConfigError: with file, table and key, what is wrong there, what is allowed and the nearest name.
+    :raises ConfigError: with file, table and key, what is wrong there, what is allowed and the nearest name. Where more
+        is wrong, it says how to see all of it.
+    """
+    content = load_config(path)
+    wrong = problems(content)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more: korvet config check {path})" if len(wrong) > 1 else ""
+        raise ConfigError(f"{path}: {wrong[0]}{more}")
+    return as_config(content, path)
+
+
+def load_config(path: Path) -> Mapping[str, Any]:
+    """What a config file says, with Kafka's dotted names as they are.
+
+    :raises ConfigError: when it cannot be read or is not TOML.
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
@@ -47,42 +67,56 @@ def read_config(path: Path) -> ConfigFile:
         raise ConfigError(f"cannot read config file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
-    return check_config(content, path)
-
-
-def check_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
-    """Check what was read from ``path``; see `read_config`."""
-    content = dict(content)
     if isinstance(content.get("broker"), dict):
         content["broker"] = dict(_dotted(content["broker"]))
     if isinstance(content.get("pipeline"), dict):
         content["pipeline"] = _undotted_tables(content["pipeline"])
+    return content
+
+
+def problems(content: Mapping[str, Any]) -> list[str]:
+    """A sentence for everything that is wrong in what `load_config` read, in the order of the tables."""
     errors = sorted(Draft202012Validator(config_schema()).iter_errors(content), key=lambda error: list(error.path))
-    if errors:
-        raise ConfigError(f"{path}: {_sentence(errors[0])}")
-    broker = _broker(content.get("broker", {}), path)
+    found = [sentence for error in errors for sentence in _sentences(error)]
+    refused = {error.path[1] for error in errors if len(error.path) > 1 and error.path[0] == "broker"}
+    broker = content.get("broker", {})
+    if isinstance(broker, dict):
+        found += _broker_problems({name: _text(value) for name, value in broker.items() if name not in refused})
+    serve, listeners = content.get("serve"), content.get("listener")
+    if isinstance(serve, dict) and isinstance(listeners, list) and listeners:
+        found += [
+            f"serve.{name}: give it in each [[listener]] table of the file instead"
+            for name in LISTENER_NAMES
+            if name in serve
+        ]
+    return found
+
+
+def _broker_problems(values: Mapping[str, str]) -> list[str]:
+    """What is wrong with each of the broker's settings, else with all of them together."""
+    known = {name: value for name, value in values.items() if name in BROKER_CONFIGS and not _is_fixed(name)}
+    wrong = [f"broker.{name}: {why}" for name, value in known.items() if (why := problem(BROKER_CONFIGS[name], value))]
+    if not wrong:
+        why = consumer_limits_problem(lambda name: known.get(name) or BROKER_CONFIGS[name].default or "")
+        wrong = [f"broker.{why}"] if why else []
+    return wrong
+
+
+def _is_fixed(name: str) -> bool:
+    return BROKER_CONFIGS[name].is_fixed
+
+
+def as_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
+    """What was read from ``path``, when nothing is wrong with it."""
     serve = dict(content.get("serve", {}))
     if "data-dir" in serve:
         serve["data-dir"] = str(path.parent / Path(serve["data-dir"]).expanduser())
-    listeners = tuple(content.get("listener", ()))
-    described = [name for name in LISTENER_NAMES if name in serve]
-    if listeners and described:
-        raise ConfigError(f"{path}: serve.{described[0]}: give it in each [[listener]] instead, as there are some")
-    pipeline = _placed(content.get("pipeline", {}), path.parent)
-    return ConfigFile(serve=serve, listeners=listeners, broker=broker, pipeline=pipeline)
-
-
-def _broker(values: Mapping[str, Any], path: Path) -> Mapping[str, str]:
-    """The broker's settings as text, when each of them and all together can be."""
-    broker = {name: _text(value) for name, value in values.items()}
-    for name, value in broker.items():
-        wrong = problem(BROKER_CONFIGS[name], value)
-        if wrong is not None:
-            raise ConfigError(f"{path}: broker.{name}: {wrong}")
-    wrong = consumer_limits_problem(lambda name: broker.get(name) or BROKER_CONFIGS[name].default or "")
-    if wrong is not None:
-        raise ConfigError(f"{path}: broker.{wrong}")
-    return broker
+    return ConfigFile(
+        serve=serve,
+        listeners=tuple(content.get("listener", ())),
+        broker={name: _text(value) for name, value in content.get("broker", {}).items()},
+        pipeline=_placed(content.get("pipeline", {}), path.parent),
+    )
 
 
 def _undotted_tables(pipeline: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,13 +158,20 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _sentences(error: ValidationError) -> list[str]:
+    schema: Any = error.schema
+    instance: Any = error.instance
+    if error.validator == "additionalProperties":
+        allowed = schema["properties"]
+        return [_unknown_name(_place(error.path), name, allowed) for name in sorted(instance) if name not in allowed]
+    return [_sentence(error)]
+
+
 def _sentence(error: ValidationError) -> str:
     place = _place(error.path)
     schema: Any = error.schema
     instance: Any = error.instance
     match error.validator:
-        case "additionalProperties":
-            return _unknown_name(place, instance, schema["properties"])
         case "enum":
             return f"{place}: {instance!r} is not allowed{_nearest(str(instance), schema['enum'])}"
         case "required":
@@ -150,15 +191,22 @@ def _place(path: Iterable[str | int]) -> str:
     return "".join(f" #{part + 1}" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
-def _unknown_name(place: str, instance: Mapping[str, Any], allowed: Mapping[str, Any]) -> str:
-    name = min(name for name in instance if name not in allowed)
+def _unknown_name(place: str, name: str, allowed: Mapping[str, Any]) -> str:
     config = BROKER_CONFIGS.get(name)
     if place == "broker" and config is not None:
         return f"broker.{name}: cannot be set; it is always {config.default}"
     if place == "broker" and name in TOPIC_CONFIGS:
         return f"broker.{name}: a setting of topics{_for_all_topics(TOPIC_CONFIGS[name].synonym)}"
     what = f"setting {name!r} in [{place}]" if place else f"table [{name}]"
+    if (place in ("", "serve", "broker")) and _is_like_a_listener(name):
+        return f"there is no {what}; {_LISTENERS}"
     return f"there is no {what}{_nearest(name, allowed)}"
+
+
+def _is_like_a_listener(name: str) -> bool:
+    """Whether it is what Kafka calls a listener's settings, or nearly what they are called here."""
+    plain = name.lower().replace("_", "-").replace(".", "-")
+    return "listener" in plain or plain in _KAFKAS_LISTENER or bool(get_close_matches(plain, ("listener",), 1, 0.75))
 
 
 def _for_all_topics(name: str | None) -> str:

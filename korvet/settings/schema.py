@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.types import Config, Kind
 from korvet.settings.pipeline import PIPELINE
-from korvet.store.config_tables import BROKER_CONFIGS
-from korvet.store.configs import Config, Kind
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")

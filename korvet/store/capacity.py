@@ -1,21 +1,26 @@
-"""How much room there is: what Redis may use, and what partitions take of it."""
+"""The room in Redis: the memory that it may use, and the bytes that partitions take of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from korvet.store.client import Purpose, Store
-from korvet.store.log import Partition
+from korvet.errors import StoreError
+from korvet.redis.client import Purpose, Store
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.log.partition import Partition
+from korvet.store.log.partitions import Partitions
 from korvet.store.memory import UNLIMITED, Room, ask_memory, read_room
 
 _PIPELINED = 500
+_MOST_LOOKED_AT = 2000
+_SHOWN = 3
 
 
 async def room(store: Store) -> Room:
-    """The sums over all primaries.
+    """The room of all primaries together.
 
-    :raises StoreUnavailable, StoreError: when one cannot be asked.
+    :raises StoreUnavailable, StoreError: if one cannot be asked.
     """
     rooms = [read_room(await answer) for answer in [ask_memory(link) for link in store.primaries]]
     if any(one.total_bytes == UNLIMITED for one in rooms):
@@ -32,17 +37,39 @@ async def room_at(store: Store, key: str) -> Room:
 
 
 async def log_bytes(store: Store, partitions: Sequence[Partition]) -> list[int]:
-    """The bytes of the batches in each partition's log; 0 where its keys are not there, or are another topic's.
+    """The bytes of the batches in each partition's log; 0 if its keys are missing, or are another topic's.
 
     :raises StoreUnavailable, StoreError:
     """
     found: list[int] = []
     for start in range(0, len(partitions), _PIPELINED):
         some = partitions[start : start + _PIPELINED]
-        asked = [store.fcall(Purpose.READ, "korvet_log_describe", (one.keys.log, one.keys.meta)) for one in some]
+        asked = [
+            store.call_function(Purpose.READ, "korvet_log_describe", (one.keys.log, one.keys.meta), without_groups=1)
+            for one in some
+        ]
         for partition, answer in zip(some, asked, strict=True):
-            found.append(_bytes_of(await answer, partition.topic_id))
+            try:
+                found.append(_bytes_of(await answer, partition.topic_id))
+            except StoreError:
+                found.append(0)
     return found
+
+
+async def largest_topics(logs: Iterable[tuple[Catalog, Partitions]]) -> str:
+    """The largest topics with the bytes of their batches, in words; looks at a part of very many partitions.
+
+    :raises StoreUnavailable, StoreError:
+    """
+    sizes: list[tuple[int, str]] = []
+    for catalog, log in logs:
+        partitions = [log.partition(topic, index) for topic in catalog.topics() for index in range(topic.partitions)]
+        partitions = partitions[:_MOST_LOOKED_AT]
+        by_topic: dict[str, int] = {}
+        for partition, size_bytes in zip(partitions, await log_bytes(log.store, partitions), strict=True):
+            by_topic[partition.topic.name] = by_topic.get(partition.topic.name, 0) + size_bytes
+        sizes += [(size_bytes, name) for name, size_bytes in by_topic.items()]
+    return ", ".join(f"{name} {size_bytes >> 20} MiB" for size_bytes, name in sorted(sizes, reverse=True)[:_SHOWN])
 
 
 def _bytes_of(reply: Sequence[Any], topic_id: str) -> int:

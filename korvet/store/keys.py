@@ -1,7 +1,8 @@
-"""Every Redis key name is made here, and nowhere else.
+"""The names of all Redis keys are made here, and nowhere else.
 
-Keys of one atomic unit share a hash tag, so that one function may touch them all on Redis Cluster. Ids are
-percent-encoded, so that a brace or a colon in a group id cannot break the tag.
+Keys of one unit share a hash tag, so one function may touch them all on Redis Cluster. Ids are percent-encoded, so a
+brace or a colon in a group id cannot break the tag. Behind the namespace stands a topic, or another kind of unit that
+begins with an ``@``. No topic's name can hold that, so rights to the keys of one topic open nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class PartitionKeys(NamedTuple):
 
 
 class TransactionLogKeys(NamedTuple):
-    """Keys of one partition with those of its transactions, for the functions that append to these, trim and delete."""
+    """Keys of one partition with those of its transactions, for functions that write transactions, trim and delete."""
 
     log: str
     meta: str
@@ -36,7 +37,7 @@ class TransactionLogKeys(NamedTuple):
 
 
 class InletKeys(NamedTuple):
-    """Keys of one partition with those of what Redis users add to it."""
+    """Keys of one partition with those of its inlet."""
 
     log: str
     meta: str
@@ -46,28 +47,7 @@ class InletKeys(NamedTuple):
 
 
 class GroupKeys(NamedTuple):
-    """Keys of one group, in the order of every group function's KEYS."""
-
-    group: str
-    members: str
-    sessions: str
-    static: str
-    offsets: str
-
-
-class AttachedGroupKeys(NamedTuple):
-    """Keys of one group with that of its Redis groups, for the functions that attach, tell of them and delete."""
-
-    group: str
-    members: str
-    sessions: str
-    static: str
-    offsets: str
-    attached: str
-
-
-class TransactionGroupKeys(NamedTuple):
-    """Keys of one group with all that are beside it, for the functions of transactions and for its deletion."""
+    """Keys of one group. A group function gets those that its header names, in this order."""
 
     group: str
     members: str
@@ -86,17 +66,17 @@ class TransactionKeys(NamedTuple):
 
 
 def placed_batch(log: str, place: int | str) -> str:
-    """Where a batch lies that its entry does not carry: at the offset just past it, or where compaction put it."""
+    """The key of a placed batch; ``place`` is the offset just past it, or the name that compaction gave it."""
     return f"{log}:{place}"
 
 
 def spare_stream(log: str) -> str:
-    """Where compaction builds a partition's next stream."""
+    """The key of the stream that compaction builds beside the log."""
     return f"{log}:spare"
 
 
 def temporary_batch(log: str, token: str) -> str:
-    """Where a batch waits for its append; ``token`` is unique among all front-ends and does not look like an offset."""
+    """A temporary key; ``token`` is unique among all front-ends and does not look like an offset."""
     return f"{log}:t{token}"
 
 
@@ -118,19 +98,24 @@ class Namespace:
 
     name: str = "default"
 
+    @property
+    def former_catalog(self) -> str:
+        """A key that a namespace has only if korvet 0.6 or older named its keys."""
+        return f"korvet:{{{_encoded(self.name)}:catalog}}:meta"
+
     @cached_property
     def catalog(self) -> CatalogKeys:
-        unit = f"korvet:{{{_encoded(self.name)}:catalog}}"
+        unit = f"korvet:{{{_encoded(self.name)}:@catalog}}"
         return CatalogKeys(f"{unit}:meta", f"{unit}:topics", f"{unit}:configs")
 
     @cached_property
     def frontends(self) -> str:
-        """The hash of the front-ends that stand under addresses of their own."""
-        return f"korvet:{{{_encoded(self.name)}:catalog}}:frontends"
+        """The hash of the registry of front-ends."""
+        return f"korvet:{{{_encoded(self.name)}:@catalog}}:frontends"
 
     def group_index(self, shard: int) -> str:
         """The set of group ids of one index shard."""
-        return f"korvet:{{{_encoded(self.name)}:catalog}}:groups:{shard:02d}"
+        return f"korvet:{{{_encoded(self.name)}:@catalog}}:groups:{shard:02d}"
 
     def group_index_of(self, group_id: str) -> str:
         """The index shard that lists this group."""
@@ -141,33 +126,23 @@ class Namespace:
         return PartitionKeys(f"{unit}:log", f"{unit}:meta", f"{unit}:producers")
 
     def transaction_log(self, topic: str, partition: int) -> TransactionLogKeys:
-        """The keys of `partition`, and those beside them that know its transactions."""
+        """The keys of `partition`, and those of its transactions."""
         keys = self.partition(topic, partition)
         unit = keys.log.removesuffix(":log")
         return TransactionLogKeys(*keys, f"{unit}:open", f"{unit}:aborted", f"{unit}:transactions")
 
     def inlet(self, topic: str, partition: int) -> InletKeys:
-        """The keys of `partition`, and of the streams in which Redis users put records, and find those not taken."""
+        """The keys of `partition`, its inlet, and the stream of refused entries."""
         keys = self.partition(topic, partition)
         inlet = f"{keys.log.removesuffix(':log')}:in"
         return InletKeys(*keys, inlet, f"{inlet}:refused")
 
     def group(self, group_id: str) -> GroupKeys:
-        unit = f"korvet:{{{_encoded(self.name)}:group:{_encoded(group_id)}}}"
-        return GroupKeys(f"{unit}:group", f"{unit}:members", f"{unit}:sessions", f"{unit}:static", f"{unit}:offsets")
-
-    def attached_group(self, group_id: str) -> AttachedGroupKeys:
-        """The keys of `group`, and the one beside them that knows its Redis groups."""
-        keys = self.group(group_id)
-        return AttachedGroupKeys(*keys, f"{keys.group.removesuffix(':group')}:attached")
-
-    def transaction_group(self, group_id: str) -> TransactionGroupKeys:
-        """The keys of `attached_group`, and the one beside them that holds the offsets of open transactions."""
-        keys = self.attached_group(group_id)
-        return TransactionGroupKeys(*keys, f"{keys.group.removesuffix(':group')}:pending")
+        unit = f"korvet:{{{_encoded(self.name)}:@group:{_encoded(group_id)}}}"
+        return GroupKeys._make(f"{unit}:{name}" for name in GroupKeys._fields)
 
     def _transaction_shard(self, shard: int) -> str:
-        return f"korvet:{{{_encoded(self.name)}:txn:{shard:02d}}}"
+        return f"korvet:{{{_encoded(self.name)}:@txn:{shard:02d}}}"
 
     def transaction(self, transactional_id: str) -> TransactionKeys:
         """The keys of a transactional id, which lie in its shard."""
@@ -176,9 +151,13 @@ class Namespace:
         return TransactionKeys(f"{unit}:id:{_encoded(transactional_id)}", self.transaction_deadlines(shard))
 
     def transaction_deadlines(self, shard: int) -> str:
-        """The zset of all transactional ids of a shard by the time at which something of them is due."""
+        """The zset of a shard's transactional ids by their deadlines."""
         return f"{self._transaction_shard(shard)}:deadlines"
 
+    def probe(self, number: int) -> str:
+        """A key that is never made, one of many in any slot."""
+        return f"korvet:{{{_encoded(self.name)}:@probe:{number}}}"
+
     def reader(self, client_id: str, client_host: str) -> str:
-        """The groups for which a client at a host reads."""
-        return f"korvet:{{{_encoded(self.name)}:reader:{_encoded(client_id)}@{_encoded(client_host)}}}:groups"
+        """The key of a reader: the groups for which a client at a host reads."""
+        return f"korvet:{{{_encoded(self.name)}:@reader:{_encoded(client_id)}@{_encoded(client_host)}}}:groups"

@@ -1,99 +1,143 @@
-"""The memory of Redis's servers, and the share of it that is kept from producers.
+"""The memory of Redis's servers, and the reserve that producers do not get.
 
-A server that is full to the last byte could not make room again: compaction builds a stream before it drops one, and
-what groups and transactions do takes memory too. So producers have to wait from the moment on at which less than
-`RESERVED` of maxmemory is left. Redis itself refuses them, and all else that adds data, when nothing is left.
+A server that is full to the last byte could not make room again. Compaction builds a stream before it drops one, and
+groups and transactions take memory too. So producers wait as soon as less than `RESERVED` of maxmemory is left. When
+nothing is left, Redis itself refuses all calls that add data.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 import anyio
 import structlog
 
-from korvet.store.client import Purpose, Store
-from korvet.store.link import Link
-from korvet.store.resp import pack_command
+from korvet.errors import KorvetError
+from korvet.redis.client import Purpose, Store
+from korvet.redis.link import Link
+from korvet.redis.resp import pack_command
 
 logger = structlog.get_logger()
 
 UNLIMITED = -1
 RESERVED = 1 / 16
-"""Of maxmemory."""
+"""The part of maxmemory that producers do not get."""
 _INTERVAL_S = 0.25
-_TOLD_EVERY_S = 10.0
+_QUIET_S = 2.0
+"""The interval of the questions while no producer writes here. The first write asks the servers at once."""
+_CALM_S = 3.0
+"""Refusals within this time count as one shortage."""
 _MEMORY = pack_command(("INFO", "memory"))
 
 
 class Room(NamedTuple):
-    """Bytes of memory that the servers may use in all, and what they may still take; -1 where one has no maxmemory."""
+    """Bytes of memory that servers may use in all, and may still take; -1 if one has no maxmemory."""
 
     total_bytes: int
     usable_bytes: int
 
     @property
     def for_producers(self) -> float:
-        """Bytes that producers may take; below zero where they have to wait."""
+        """Bytes that producers may take; below zero if they have to wait."""
         return math.inf if self.total_bytes == UNLIMITED else self.usable_bytes - self.total_bytes * RESERVED
 
 
 def read_room(info: bytes) -> Room:
-    """The answer to INFO memory."""
+    """The room in an answer to INFO memory."""
     memory = {name: value for name, found, value in (line.partition(":") for line in info.decode().split()) if found}
     limit = int(memory.get("maxmemory", 0))
     if limit == 0:
         return Room(UNLIMITED, UNLIMITED)
-    # What is buffered for replicas and the AOF is in use, but does not count against the limit.
+    # Buffers for replicas and the AOF are in use, but do not count against the limit.
     used = int(memory["used_memory"]) - int(memory.get("mem_not_counted_for_evict", 0))
     return Room(limit, max(0, limit - used))
 
 
 def ask_memory(link: Link) -> asyncio.Future[bytes]:
-    """Ask a server for what `read_room` reads."""
+    """Ask a server for the answer that `read_room` reads."""
     asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     link.send(asked, _MEMORY)
     return asked
 
 
-class Reserve:
-    """How much producers may write before each of a store's servers is asked again. `watch` is to run with the store.
+async def _nothing() -> str:
+    return ""
 
-    Half of what is left beyond the reserve: other front-ends write, too.
+
+class Reserve:
+    """The bytes that producers may write before each server of a store is asked again. `watch` runs with the store.
+
+    It is half of the memory that is left beyond the reserve, because other front-ends write as well.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._left: dict[Link | None, float] = {}
-        """Bytes; of servers with a maxmemory."""
+        """The bytes that producers may write here before the next answer, for each server with a maxmemory."""
+        self._short: set[Link] = set()
+        self._shortage = anyio.Event()
         self._asked: dict[Link, asyncio.Future[bytes]] = {}
         self._now = asyncio.get_running_loop().time
-        self._is_told = False
-        self._told_at = -math.inf
+        self._rooms: dict[Link, Room] = {}
+        """The servers' last answers."""
+        self._is_used = False
+        self._use = anyio.Event()
+        self._refused_at = -math.inf
+        self._is_to_tell = False
         self.is_full = False
-        """Whether the last append was refused for want of memory."""
+        """Whether Redis refused an append for want of memory a moment ago."""
+        self.largest: Callable[[], Awaitable[str]] = _nothing
+        """Tells the largest topics, in words."""
 
     def note_full(self, is_full: bool) -> None:
-        """Say in the log that producers must wait, and that they need no longer; seldom where that changes often."""
-        if is_full == self.is_full:
-            return
-        self.is_full = is_full
-        if is_full and self._now() - self._told_at > _TOLD_EVERY_S:
-            self._is_told, self._told_at = True, self._now()
-            logger.warning("redis is nearly at maxmemory; producers must wait")
-        elif not is_full and self._is_told:
-            self._is_told = False
+        """Note that Redis refused an append for want of memory, or took one. The log tells of each shortage once."""
+        if is_full:
+            self._refused_at = self._now()
+            self._is_to_tell = self._is_to_tell or not self.is_full
+            self.is_full = True
+        elif self.is_full and self._now() - self._refused_at > _CALM_S:
+            self.is_full = False
             logger.warning("redis takes appends again")
 
+    async def _tell(self) -> None:
+        # The server's last answer may be from before it had a maxmemory.
+        for link in self._store.primaries:
+            with suppress(KorvetError):
+                await asyncio.shield(self._ask(link))
+        rooms = [room for room in self._rooms.values() if room.for_producers <= 0] or list(self._rooms.values())
+        used = ", ".join(
+            f"{room.total_bytes - room.usable_bytes >> 20} of {room.total_bytes >> 20} MiB" for room in rooms
+        )
+        largest = ""
+        with suppress(KorvetError):
+            largest = await self.largest()
+        logger.warning(
+            "redis is nearly at maxmemory; producers must wait",
+            used=used, largest_topics=largest, remedy="korvet topics trim, or a higher maxmemory",
+        )  # fmt: skip
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a server had nothing left for producers when it was last asked."""
+        return bool(self._short)
+
+    async def shortage(self) -> None:
+        """Wait until `is_short`."""
+        await self._shortage.wait()
+
     def is_used_up(self, key: str) -> bool:
-        """Whether producers must wait at the server of a key, as far as is known; where they must, `ask` first."""
+        """Whether producers must wait at a key's server, by its last answer. The caller then calls `ask` first."""
+        self._note_use()
         return bool(self._left) and self._left.get(self._store.link(Purpose.COORDINATE, key), 1) <= 0
 
     def take(self, key: str, size_bytes: int) -> bool:
-        """Note what is written to the server of a key; false, and nothing is noted, where that must wait."""
+        """Note bytes that a producer writes to a key's server. False if it must wait; then this notes nothing."""
+        self._note_use()
         if not self._left:
             return True
         link = self._store.link(Purpose.COORDINATE, key)
@@ -105,8 +149,13 @@ class Reserve:
         self._left[link] = left - size_bytes
         return True
 
+    def _note_use(self) -> None:
+        if not self._is_used:
+            self._is_used = True
+            self._use.set()
+
     async def ask(self, key: str) -> None:
-        """Find out how much room the server of a key has.
+        """Ask the server of a key for its room.
 
         :raises StoreUnavailable, StoreError:
         """
@@ -116,10 +165,17 @@ class Reserve:
 
     async def watch(self) -> None:
         """Ask every server again and again, until cancelled."""
-        while True:
-            for link in self._store.primaries:
-                self._ask(link)
-            await anyio.sleep(_INTERVAL_S)
+        async with anyio.create_task_group() as telling:
+            while True:
+                self._is_used, self._use = False, anyio.Event()
+                for link in self._store.primaries:
+                    self._ask(link)
+                await anyio.sleep(_INTERVAL_S)
+                with anyio.move_on_after(_QUIET_S - _INTERVAL_S):
+                    await self._use.wait()
+                if self._is_to_tell:
+                    self._is_to_tell = False
+                    telling.start_soon(self._tell)
 
     def _ask(self, link: Link) -> asyncio.Future[bytes]:
         asked = self._asked.get(link)
@@ -130,10 +186,21 @@ class Reserve:
 
     def _answered(self, link: Link, asked: asyncio.Future[bytes]) -> None:
         is_answered = not asked.cancelled() and asked.exception() is None
-        left = read_room(asked.result()).for_producers / 2 if is_answered else math.inf
+        room = read_room(asked.result()) if is_answered else Room(UNLIMITED, UNLIMITED)
+        left = room.for_producers / 2
+        if room.total_bytes == UNLIMITED:
+            self._rooms.pop(link, None)
+        else:
+            self._rooms[link] = room
+        if left <= 0:
+            self._short.add(link)
+            self._shortage.set()
+        elif link in self._short:
+            self._short.discard(link)
+            self._shortage = self._shortage if self._short else anyio.Event()
         if left < math.inf:
             self._left[link] = left
         else:
-            # A server that does not answer does not take appends either; one that left a cluster is forgotten.
+            # A server that does not answer takes no appends either. This forgets a server that left a cluster.
             self._left.pop(link, None)
             self._asked.pop(link, None)

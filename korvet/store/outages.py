@@ -1,37 +1,42 @@
-"""When Redis could not be called, so that no group takes that time for its members' silence.
+"""Times in which Redis could not be written to, so that no group takes them for its members' silence.
 
-Every second a TIME is sent on each node's coordination link. Two answers that are more than `LIMIT_MS` apart, by the
-server's clock, are an outage of that node: it was frozen, away, or its successor was not there yet. Group functions are
-told by `Outages.known_at`; what lies between the last answer and the call they work out themselves, so nothing has to
-be known in time here.
+Every second each server's coordination link calls `korvet_probe`. A server refuses it as it refuses a write, and it
+notes the time. Two answers to any front-ends that are more than `LIMIT_MS` apart, by the server's clock, are an outage
+of that server. It was frozen or away, it refused writes, or its successor was not there yet. If one front-end hangs,
+the others' answers go on, so that is no outage. `Outages.known_at` tells group functions of outages. They compute the
+time between the last answer and their call themselves. A front-end without a recent answer asks for one before it
+calls.
 
-To claim an outage that was none costs little (a member who died is given up a session later), to miss one ends members
-who live. So where it is not certain which node's time counts (slots move, a replica leads), all that is known counts.
+An outage that is claimed wrongly costs little: a member that died expires a session later. An outage that is missed
+expires members that live. So all known outages count if it is not certain which server's time counts: slots move, or a
+replica leads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 
-from korvet.errors import KorvetError
-from korvet.store.client import Store
-from korvet.store.link import Link
-from korvet.store.resp import pack_command
+from korvet.errors import KorvetError, StoreRefusing
+from korvet.redis.client import Store
+from korvet.redis.link import Link
+from korvet.redis.resp import pack_command
+from korvet.store.keys import Namespace
 
 LIMIT_MS = 2500
 """Answers that are further apart are an outage; the group functions have the same number."""
 TAKEN_BACK_MS = 10_000
-"""What another server may have lost (by replication, by its append-only file): the deadlines that it knows of are so
-much older than those that were there when the former one was last heard of."""
+"""The time whose writes another server may have lost, by replication or by its append-only file. Its deadlines are so
+much older than the deadlines at the former server's last answer."""
 _INTERVAL_S = 1.0
 _KEPT = 8
 _KEPT_MS = 3_600_000
-_TIME = pack_command(("TIME",))
+_PROBE = "korvet_probe"
+_MOST_KEYS = 10_000
 
 
 class Outage(NamedTuple):
@@ -41,13 +46,32 @@ class Outage(NamedTuple):
     end_ms: int
 
 
-class _Node:
-    """What is known of one server, or of the place of one behind Sentinel."""
+class _Probe:
+    """A probe that a front-end sent at a time of the loop's clock."""
 
-    __slots__ = ("outages", "run_id", "served_until_ms", "text")
+    __slots__ = ("asked_s", "reply")
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.asked_s = loop.time()
+        self.reply: asyncio.Future[Any] = loop.create_future()
+
+    @property
+    def is_done(self) -> bool:
+        return self.reply.done()
+
+    def age_s(self) -> float:
+        return asyncio.get_running_loop().time() - self.asked_s
+
+
+class _Server:
+    """One server, or the primary behind Sentinel, as its answers tell; ``asked_s`` is of the last answered probe."""
+
+    __slots__ = ("asked_s", "history", "outages", "served_until_ms", "text")
 
     def __init__(self, served_until_ms: int, outages: Iterable[Outage]) -> None:
-        self.run_id = ""
+        self.asked_s = asyncio.get_running_loop().time()
+        self.history = ""
         self.served_until_ms = served_until_ms
         self.outages = tuple(outages)
         self.text = self.tell(served_until_ms)
@@ -55,129 +79,189 @@ class _Node:
     def tell(self, served_until_ms: int) -> str:
         return " ".join([str(served_until_ms), *(f"{outage.start_ms}-{outage.end_ms}" for outage in self.outages)])
 
+    def told_of(self, history: str) -> str:
+        """The outages for the server with a history; if that is another one, some time is taken back."""
+        if self.history in ("", history):
+            return self.text
+        return self.tell(self.served_until_ms - TAKEN_BACK_MS)
+
     def add(self, outages: Iterable[Outage]) -> None:
         self.outages = _merged([*self.outages, *outages])
         self.text = self.tell(self.served_until_ms)
 
-    def served(self, now_ms: int, run_id: str) -> None:
-        """The server answered, and it was this time there."""
-        if self.run_id not in ("", run_id):
+    def served(self, now_ms: int, history: str, others: str) -> None:
+        """Note an answer and its time by the server's clock.
+
+        :param others: ``served_until from-to …``: the last time that any front-end was served before, and its outages;
+            or empty.
+        """
+        told, *spans = others.split() or ["0"]
+        served_until_ms = max(self.served_until_ms, int(told) if int(told) <= now_ms else 0)
+        if self.history not in ("", history):
             self.add([_outage(self.served_until_ms - TAKEN_BACK_MS, now_ms)])
-        elif now_ms - self.served_until_ms > LIMIT_MS:
-            self.add([Outage(self.served_until_ms, now_ms)])
-        self.run_id = run_id
+        elif now_ms - served_until_ms > LIMIT_MS:
+            self.add([Outage(served_until_ms, now_ms)])
+        if spans:
+            self.add(_spans(spans))
+        self.history = history
         self.served_until_ms = now_ms
         self.text = self.tell(now_ms)
 
 
 class Outages:
-    """All outages of a store's nodes that one front-end knows of. One for each `Store`; `watch` is to run with it."""
+    """The outages of a store's servers that one front-end knows. Each `Store` has one, and runs its `watch`.
 
-    def __init__(self, store: Store) -> None:
+    :param namespace: a namespace whose keys the Redis user may name.
+    """
+
+    def __init__(self, store: Store, namespace: Namespace | None = None) -> None:
         self._store = store
-        self._nodes: dict[str, _Node] = {}
-        self._asked: dict[str, asyncio.Future[list[bytes]]] = {}
+        self._now = asyncio.get_running_loop().time
+        self._namespace = namespace or Namespace()
+        self._probe_keys: dict[str, str] = {}
+        """By link: the key that its probes name."""
+        self._servers: dict[str, _Server] = {}
+        self._asked: dict[str, _Probe] = {}
         self._before: tuple[Outage, ...] = ()
         store.on_history_change(self._share)
 
     def known_at(self, key: str) -> str:
-        """The group functions' argument for the node that holds a key: ``served_until from-to from-to …``.
+        """The group functions' argument for the server that holds a key: ``served_until from-to from-to …``.
 
-        Redis times in ms, the oldest outage first, `_KEPT` at most; empty before the node's first answer.
+        Redis times in ms, the oldest outage first, `_KEPT` at most; empty before the server's first answer.
         """
         link = self._store.coordination(key)
-        node = None if link is None else self._nodes.get(link.name)
-        if link is None or node is None:
+        server = None if link is None else self._servers.get(link.name)
+        return "" if link is None or server is None else server.told_of(link.history)
+
+    def known_recently(self, key: str) -> str | None:
+        """As `known_at`; None if that `is_stale`. Heartbeats ask this, so both look for the server once."""
+        link = self._store.coordination(key)
+        server = None if link is None else self._servers.get(link.name)
+        if link is None or server is None:
             return ""
-        if node.run_id == link.run_id:
-            return node.text
-        return node.tell(node.served_until_ms - TAKEN_BACK_MS) if node.run_id else node.text
+        return None if self._is_old(server) else server.told_of(link.history)
 
     def began(self, text: str) -> None:
-        """Note when no front-end of a namespace was served before this one began: outages of all nodes.
+        """Note when a namespace had no front-end, before this one's start: outages of all servers.
 
         :param text: ``from-to from-to …``, Redis times in ms.
         """
-        spans = [Outage(*map(int, span.split("-"))) for span in text.split()]
-        # A broken one, which somebody wrote there, would be an error of every group function.
-        self._before = _merged([*self._before, *(span for span in spans if span.start_ms <= span.end_ms < 1 << 53)])
-        for node in self._nodes.values():
-            node.add(self._before)
+        self._before = _merged([*self._before, *_spans(text.split())])
+        for server in self._servers.values():
+            server.add(self._before)
 
     async def catch_up(self, key: str) -> None:
-        """Ask the node of a key for its time, so that `known_at` tells of now.
+        """Ask the server of a key for its time, so that `known_at` is up to date.
 
-        :raises KorvetError: when it does not answer.
+        :raises KorvetError: the server does not answer.
         """
         link = self._store.coordination(key)
         if link is not None:
-            await self._ask(link)
+            asked = self._asked.get(link.name)
+            recent = asked is not None and not asked.is_done and asked.age_s() < _INTERVAL_S
+            await asyncio.shield(asked.reply if asked is not None and recent else self._ask(link).reply)
+
+    def is_stale(self, key: str) -> bool:
+        """Whether `known_at` tells of a time long past, because this front-end hung or could not reach Redis.
+
+        A function would take that for an outage, although others may have been served. So callers `catch_up` first.
+        """
+        link = self._store.coordination(key)
+        server = None if link is None else self._servers.get(link.name)
+        return server is not None and self._is_old(server)
+
+    def _is_old(self, server: _Server) -> bool:
+        return self._now() - server.asked_s > LIMIT_MS / 1000
 
     async def watch(self) -> None:
-        """Ask every node for its time each second, until cancelled."""
+        """Probe every server each second, until cancelled."""
         while True:
             for link in self._store.primaries:
                 asked = self._asked.get(link.name)
-                if link.is_up and (asked is None or asked.done()):
+                if link.is_up and (asked is None or asked.is_done):
                     self._ask(link)
             await anyio.sleep(_INTERVAL_S)
 
-    def _ask(self, link: Link) -> asyncio.Future[list[bytes]]:
-        asked: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
-        self._asked[link.name] = asked
-        asked.add_done_callback(partial(self._answered, link))
-        link.send(asked, _TIME)
+    def _ask(self, link: Link) -> _Probe:
+        asked = self._asked[link.name] = _Probe()
+        asked.reply.add_done_callback(partial(self._answered, link, asked))
+        keys = self._keys_of(link)
+        link.send(asked.reply, pack_command(("FCALL", _PROBE, len(keys), *keys)))
         return asked
 
-    def _answered(self, link: Link, asked: asyncio.Future[list[bytes]]) -> None:
-        if asked.cancelled() or isinstance(asked.exception(), KorvetError):
+    def _keys_of(self, link: Link) -> Sequence[str]:
+        """A key on the server of a link, because a cluster refuses writes by slots; none if it has hardly any slots."""
+        known = self._probe_keys.get(link.name)
+        if known is None or (known and self._store.coordination(known) is not link):
+            keys = map(self._namespace.probe, range(_MOST_KEYS))
+            known = next((key for key in keys if self._store.coordination(key) is link), "")
+            self._probe_keys[link.name] = known
+        return (known,) if known else ()
+
+    def _answered(self, link: Link, asked: _Probe, reply: asyncio.Future[Any]) -> None:
+        if reply.cancelled():
             return
-        seconds, microseconds = asked.result()
-        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-        node = self._nodes.get(link.name)
-        if node is None:
-            node = self._nodes[link.name] = _Node(now_ms, _merged([*self._before, *self._past(link, now_ms)]))
-        node.served(now_ms, link.run_id)
+        if isinstance(error := reply.exception(), KorvetError):
+            if isinstance(error, StoreRefusing):
+                link.lines.refuses_writes(str(error))
+            return
+        link.lines.takes_writes()
+        now_ms, replid, others = reply.result()
+        self._store.note_replid(link, replid.decode())
+        server = self._servers.get(link.name)
+        if server is None:
+            server = self._servers[link.name] = _Server(now_ms, _merged([*self._before, *self._past(link, now_ms)]))
+        server.served(now_ms, link.history, others.decode())
+        server.asked_s = max(server.asked_s, asked.asked_s)
 
     def _past(self, link: Link, now_ms: int) -> Iterable[Outage]:
-        """What is to be taken for an outage of a node before its first answer here, beside what registries tell.
+        """The outages of a server that are assumed before its first answer here, beside those of the registries.
 
-        They lie on one node of a cluster, so they know nothing of another one's restart, nor how long it was away.
+        Registries lie on one server of a cluster. So they do not know of another server's restart, nor how long it was
+        away.
         """
         uptime_s = int(link.server.get("uptime_in_seconds", 0))
         if self._store.url.kind == "cluster" and uptime_s * 1000 < _KEPT_MS:
             yield Outage(0, now_ms)
 
     def _share(self) -> None:
-        """Slots have moved, or another server answers: tell every node's outages to all, with those of nodes that left.
+        """Count each server's outages, and those of servers that left, for all: slots moved, or a server changed.
 
-        A group may have come from any of them, and a new node's past is that of the node whose place it takes.
+        A group may have come from any server. A new server's past is that of the server that it replaces.
         """
+        self._probe_keys.clear()
         links = {link.name: link for link in self._store.primaries}
-        if not self._nodes:
+        if not self._servers:
             return
-        latest_ms = max(node.served_until_ms for node in self._nodes.values())
-        known = [outage for node in self._nodes.values() for outage in node.outages]
-        away = [node for name, node in self._nodes.items() if name not in links or not links[name].is_up]
+        latest_ms = max(server.served_until_ms for server in self._servers.values())
+        known = [outage for server in self._servers.values() for outage in server.outages]
+        away = [server for name, server in self._servers.items() if name not in links or not links[name].is_up]
         known += [Outage(n.served_until_ms, latest_ms) for n in away if latest_ms - n.served_until_ms > LIMIT_MS]
-        for name in links.keys() - self._nodes.keys():
-            self._nodes[name] = _Node(min((node.served_until_ms for node in away), default=latest_ms), ())
-        for node in self._nodes.values():
-            node.add(known)
-        for name in [name for name in self._nodes if name not in links]:
-            if latest_ms - self._nodes[name].served_until_ms > _KEPT_MS:
-                del self._nodes[name]
+        for name in links.keys() - self._servers.keys():
+            self._servers[name] = _Server(min((server.served_until_ms for server in away), default=latest_ms), ())
+        for server in self._servers.values():
+            server.add(known)
+        for name in [name for name in self._servers if name not in links]:
+            if latest_ms - self._servers[name].served_until_ms > _KEPT_MS:
+                del self._servers[name]
+
+
+def _spans(texts: Iterable[str]) -> list[Outage]:
+    """Outages from ``from-to``. A broken one, which somebody else wrote, is left out: it would fail group functions."""
+    spans = [Outage(*map(int, text.split("-"))) for text in texts]
+    return [span for span in spans if span.start_ms <= span.end_ms < 1 << 53]
 
 
 def _outage(start_ms: int, end_ms: int) -> Outage:
-    """An outage from one server's clock to another's, which may be behind."""
+    """An outage from one server's clock to another server's clock, which may be behind."""
     return Outage(min(start_ms, end_ms), end_ms)
 
 
 def _merged(outages: list[Outage]) -> tuple[Outage, ...]:
-    """Those of the last hour, oldest first, no more than `_KEPT`; those that overlap are one.
+    """The outages of the last hour, the oldest first, at most `_KEPT`; outages that overlap become one.
 
-    Where they are more, the closest become one, for in between nobody may have been served in time.
+    If there are more, the closest two become one: between them nobody may have been served in time.
     """
     merged: list[Outage] = []
     for outage in sorted(outages):

@@ -1,51 +1,104 @@
-"""Which front-ends of a namespace live, for those that stand under addresses of their own, and their node ids.
+"""The registry of a namespace's live front-ends: node ids for front-ends with own addresses, and the turn to sweep.
 
-A lease in Redis says so, renewed every second. While Redis is away the last known ones are kept. Where the registry
-cannot be used (somebody wrote something else there, a right is missing), the front-end knows of itself alone.
+A lease in Redis says that a front-end lives. The front-end renews it every second, and in an idle namespace
+(`korvet.store.activity`) every two minutes. While Redis is away the front-end keeps the live front-ends that it knew
+last. If it could not renew for as long as its lease, it sweeps, because it does not know any more whose turn it is. If
+the registry cannot be used (somebody wrote something else there, or a right is missing), the front-end knows of itself
+alone, and sweeps.
+
+If the front-end with the turn cannot reach each node of a cluster, it passes the turn on, because another front-end may
+reach that node. It does so for a few seconds, and at most once a minute.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import ceil, inf
+from typing import Final, Protocol
 from zlib import crc32
 
 import anyio
 import structlog
+from ulid import ULID
 
-from korvet.errors import KorvetError, StoreError
-from korvet.store.address import Address
-from korvet.store.client import Purpose, Store
+from korvet.errors import KorvetError, StoreError, StoreUnavailable
+from korvet.redis.address import Address
+from korvet.redis.client import Purpose, Store
+from korvet.redis.wakeup import Wakeups
+from korvet.store.activity import Activity
 from korvet.store.keys import Namespace
 from korvet.store.outages import Outages
 
 log = structlog.get_logger()
 
 LEASE_MS: Final = 3000
+"""In an active namespace."""
 _RENEW_S: Final = 1.0
+_IDLE_RENEW_S: Final = (90.0, 120.0)
+_TICK_S: Final = 1.0
+"""Renewals of idle namespaces are due at multiples of it, so those of several namespaces are one write to Redis."""
 _LEAVE_S: Final = 1.0
+_PASS_S: Final = 5.0
+_PASSES_EVERY_S: Final = 60.0
 _STAND_IN_IDS: Final = range(10**9, 2 * 10**9)
 _PORTS: Final = range(1, 65536)
 
 
-class Registry:
-    """What one front-end knows of its namespace's registry, and its own lease in it.
+class Turn(Protocol):
+    """The turn to sweep, as background work sees it."""
 
-    :param address: where clients reach this front-end alone; without one it only tells that somebody is there.
+    async def turn(self) -> None:
+        """Return when it is this front-end's turn."""
+
+    def pass_turn(self) -> None:
+        """Let another front-end have the turn, because this one cannot reach a node of a cluster."""
+
+
+@asynccontextmanager
+async def taking(turn: Turn) -> AsyncIterator[None]:
+    """The block of a sweep that begins when it is this front-end's turn.
+
+    :raises StoreUnavailable: a node was away for the sweep; the turn passes on.
+    """
+    await turn.turn()
+    try:
+        yield
+    except StoreUnavailable:
+        turn.pass_turn()
+        raise
+
+
+class Registry:
+    """A namespace's registry as one front-end knows it, and the front-end's own lease in it.
+
+    :param address: the address of this front-end alone; without one, its renewals only tell that a front-end is there.
     """
 
-    def __init__(self, namespace: Namespace, store: Store, address: Address | None) -> None:
+    def __init__(
+        self, namespace: Namespace, store: Store, wakeups: Wakeups, address: Address | None, activity: Activity
+    ) -> None:
         self._key = namespace.frontends
         self._store = store
+        self._wakeups = wakeups
         self._address = address
+        self._activity = activity
         self._is_usable = True
+        self._token = str(ULID())
+        self._turn = anyio.Event()
+        self._renewed_at = -inf
+        self._lease_s = LEASE_MS / 1000
+        self._passed_at = -inf
         self.own_id = -1
         self.live: tuple[tuple[int, Address], ...] = ()
-        """Node ids and addresses, by id; another tuple where something changed. Its own is always there."""
+        """Node ids and addresses, by id, this front-end's own included; another tuple after each change."""
 
     async def open(self, outages: Outages) -> None:
-        """Renew for the first time, and tell when any front-end was served before: to be done before anybody is served.
+        """Renew for the first time, before any client is served, and tell ``outages`` when no front-end was there.
 
-        :raises StoreUnavailable: when Redis cannot be asked.
+        :raises StoreUnavailable: Redis cannot be asked.
         """
         try:
             outages.began(await self._renew())
@@ -53,14 +106,33 @@ class Registry:
             self._go_alone(error)
 
     async def keep(self, draining: anyio.Event) -> None:
-        """Renew every second until ``draining`` is set, and end the lease then, so that no client is sent here."""
-        while not draining.is_set():
-            with anyio.move_on_after(LEASE_MS / 1000):
-                await self._renew_or_stay()
-            with anyio.move_on_after(_RENEW_S):
-                await draining.wait()
+        """Renew until ``draining`` is set, and end the lease then, so that no client is sent here.
+
+        The task that sets ``draining`` also wakes all tasks that wait for `Wakeups`.
+        """
+        with self._wakeups.listen([self._key]) as listening:
+            self._activity.on_client = listening.wake
+            while not draining.is_set():
+                if self._activity.is_idle:
+                    # It listens before the renewal that may find the namespace idle, so it hears of later clients.
+                    await listening.ready()
+                with anyio.move_on_after(LEASE_MS / 1000):
+                    await self._renew_or_stay()
+                if anyio.current_time() - self._renewed_at >= self._lease_s:
+                    # The front-end that had the turn may have died since.
+                    self._take_turn(has_turn=True)
+                # While Redis is away `ready` takes a second, and it forgets the wake-ups that came meanwhile.
+                if not draining.is_set():
+                    await listening.wait(self._pause_s())
         with anyio.move_on_after(_LEAVE_S):
             await self._leave()
+
+    def _pause_s(self) -> float:
+        if self._activity.has_clients or not self._activity.is_idle:
+            # A client may have come while a renewal without clients was on its way, or while Redis was away.
+            return _RENEW_S
+        now = anyio.current_time()
+        return ceil((now + random.uniform(*_IDLE_RENEW_S)) / _TICK_S) * _TICK_S - now
 
     async def _renew_or_stay(self) -> None:
         try:
@@ -71,17 +143,68 @@ class Registry:
             return
 
     async def _renew(self) -> str:
-        """Renew the lease; when nobody did for long, as the registry tells it."""
+        """Renew the lease. Returns the times in which nobody renewed: ``from-to …``, in ms."""
         own = "" if self._address is None else str(self._address)
-        reply = await self._store.fcall(Purpose.COORDINATE, "korvet_frontend_renew", [self._key], own, LEASE_MS)
-        _, own_id, outages, live = reply
+        passes = self._passes
+        reply = await self._store.call_function(
+            Purpose.COORDINATE,
+            "korvet_frontend_renew",
+            [self._key],
+            address=own,
+            lease=LEASE_MS,
+            sweeper="" if passes else self._token,
+            clients="some" if self._activity.has_clients else "none",
+        )
+        _, own_id, outages, live, *more = reply
+        # A server may have an older library for some seconds, which knows of no turn and of no idle namespace.
+        has_turn, lease_ms = more if len(more) == 2 else (not passes, LEASE_MS)
         self._is_usable = True
+        self._renewed_at = anyio.current_time()
+        self._lease_s = lease_ms / 1000
+        self._activity.note(is_idle=lease_ms > LEASE_MS)
+        if not self._passes:
+            self._take_turn(has_turn=bool(has_turn))
         if self._address is not None:
             self._know(own_id, self._address, live)
         return str(outages.decode())
 
+    @property
+    def has_turn(self) -> bool:
+        """Whether this front-end has the turn to sweep, as far as it knows."""
+        return self._turn.is_set()
+
+    async def turn(self) -> None:
+        """Return when `has_turn`."""
+        await self._turn.wait()
+
+    def pass_turn(self) -> None:
+        """Let another front-end of a cluster have the turn for a few seconds; once a minute, else nothing happens.
+
+        In an idle namespace the others come seldom, so the turn is free for longer.
+        """
+        now = anyio.current_time()
+        if self._store.url.kind == "cluster" and self.has_turn and now - self._passed_at >= _PASSES_EVERY_S:
+            self._passed_at = now
+            self._take_turn(has_turn=False)
+            leaving = self._store.call_function(
+                Purpose.COORDINATE, "korvet_frontend_leave", [self._key], address="", sweeper=self._token
+            )
+            leaving.add_done_callback(_ignored)
+
+    @property
+    def _passes(self) -> bool:
+        """Whether another front-end may have the turn now. A client ends the longer time of an idle namespace."""
+        is_idle = self._activity.is_idle and not self._activity.has_clients
+        return anyio.current_time() - self._passed_at < _PASS_S + (_IDLE_RENEW_S[1] if is_idle else 0)
+
+    def _take_turn(self, *, has_turn: bool) -> None:
+        if has_turn:
+            self._turn.set()
+        elif self._turn.is_set():
+            self._turn = anyio.Event()
+
     def _know(self, own_id: int, own: Address, flat: list[int | bytes]) -> None:
-        """Take over who lives. Nobody is told of a loopback address but by one that has such an address too."""
+        """Take over the live front-ends. Only a front-end at a loopback address tells clients of loopback addresses."""
         found = {own_id: own}
         for node_id, text in zip(flat[::2], flat[1::2], strict=True):
             address = _parsed(text)
@@ -93,29 +216,39 @@ class Registry:
             self.live = live
 
     def _go_alone(self, error: StoreError) -> None:
+        self._activity.note(is_idle=False)
         if self._is_usable:
             self._is_usable = False
             log.error("the registry of front-ends cannot be used: clients see only this one", reason=str(error))
+        self._take_turn(has_turn=True)
         if self._address is not None:
             own_id = self.own_id if self.own_id >= 0 else _stand_in(self._address)
             self._know(own_id, self._address, [])
 
     async def _leave(self) -> None:
-        if self._address is None:
-            return
+        own = "" if self._address is None else str(self._address)
+        self._take_turn(has_turn=False)
         try:
-            await self._store.fcall(Purpose.COORDINATE, "korvet_frontend_leave", [self._key], str(self._address))
+            await self._store.call_function(
+                Purpose.COORDINATE, "korvet_frontend_leave", [self._key], address=own, sweeper=self._token
+            )
         except KorvetError as error:
             log.warning("the lease was not ended", reason=str(error))
 
 
+def _ignored(done: asyncio.Future[object]) -> None:
+    """A turn that could not be given up ends with its lease."""
+    if not done.cancelled():
+        done.exception()
+
+
 def _stand_in(address: Address) -> int:
-    """A node id where none was ever given out: the same in all processes of an address, and seldom another's."""
+    """A node id for a front-end that never got one: the same for each process of an address, and seldom another's."""
     return _STAND_IN_IDS[crc32(str(address).encode()) % len(_STAND_IN_IDS)]
 
 
 def _parsed(text: int | bytes) -> Address | None:
-    """``host:port`` or ``[host]:port``; None where it is neither."""
+    """``host:port`` or ``[host]:port``; None if it is neither."""
     try:
         host, _, port = bytes(text).decode().rpartition(":")
         host = host.removeprefix("[").removesuffix("]")

@@ -1,4 +1,4 @@
-"""What a Redis user must be allowed for korvet, and whether one is: each right is tried before anything depends on it.
+"""The rights that korvet needs of a Redis user. Each is tried before anything depends on it.
 
 Functions run with the rights of who calls them, so what the Lua library calls counts too: a right that is missing would
 otherwise be found half-way through an append. A server judges rights before it looks at keys, so every command is tried
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from korvet.errors import KorvetError, StoreUnavailable
-from korvet.store.client import Purpose, Store
+from korvet.redis.client import Purpose, Store
+from korvet.redis.link import Link
+from korvet.redis.resp import Argument, pack_command
 from korvet.store.keys import Namespace
-from korvet.store.link import Link
-from korvet.store.resp import Argument, pack_command
 
 _NEVER_AGAIN = 1_000
 """As the number of attempts: an absent library is no reason to load it."""
@@ -66,6 +66,7 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
         ("SET", key, "", "PX", _EXPIRY_MS),
         ("GET", key),
         ("EXISTS", key),
+        ("TYPE", key),
         ("STRLEN", key),
         ("PTTL", key),
         ("PERSIST", other),
@@ -80,7 +81,12 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
         ("XGROUP", "CREATE", key, "group", "$"),
         ("XGROUP", "SETID", key, "group", "$"),
         ("XGROUP", "DESTROY", key, "group"),
+        ("XGROUP", "CREATECONSUMER", key, "group", "consumer"),
+        ("XCLAIM", key, "group", "consumer", 0, "1-0", "JUSTID"),
+        ("XPENDING", key, "group"),
         ("XINFO", "GROUPS", key),
+        ("XINFO", "CONSUMERS", key, "group"),
+        ("XINFO", "STREAM", key),
         ("HSET", key, "field", "1"),
         ("HSETNX", key, "field", "1"),
         ("HGET", key, "field"),
@@ -92,12 +98,16 @@ def commands(key: str, *, is_cluster: bool) -> list[Command]:
         ("HDEL", key, "field"),
         ("ZADD", key, 1, "member"),
         ("ZSCORE", key, "member"),
+        ("ZMSCORE", key, "member"),
         ("ZRANGE", key, 0, 0),
         ("ZRANGEBYSCORE", key, 0, 1),
         ("ZCARD", key),
+        ("ZCOUNT", key, 0, 1),
         ("ZREM", key, "member"),
         ("ZREMRANGEBYSCORE", key, 0, 1),
         ("SADD", key, "member"),
+        ("SCARD", key),
+        ("SISMEMBER", key, "member"),
         ("SMEMBERS", key),
         ("SREM", key, "member"),
         # Where it may not be set, one of the others may have made it.

@@ -1,13 +1,14 @@
 """A topic's life, as sequences of idempotent steps over the catalog and the partitions.
 
-The catalog's entry comes before the partitions' keys and goes after them. Whoever dies in between leaves a topic whose
-keys are made on first use, or one marked as deleting, which any front-end's `finish_deletions` brings to its end.
+The catalog's entry comes before the partitions' keys and goes after them. A front-end that dies in between leaves a
+topic whose keys are made on first use, or one that is marked as deleting. Any front-end's `finish_deletions` finishes
+that.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 from uuid import uuid4
@@ -15,9 +16,10 @@ from uuid import uuid4
 import structlog
 from kio.schema.errors import ErrorCode
 
-from korvet.errors import StoreError, StoreFull, StoreUnavailable
-from korvet.store.catalog import Catalog, Topic
-from korvet.store.log import Log
+from korvet.errors import KorvetError, StoreError, StoreFull, StoreUnavailable
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.log.log import Log
 
 logger = structlog.get_logger()
 
@@ -48,12 +50,12 @@ def _name_problem(name: str) -> str | None:
     return None
 
 
-def colliding_topics(name: str, topics: Collection[Topic]) -> list[str]:
-    """Existing topics whose names differ from this one in '.' and '_' only, which metrics cannot tell apart."""
-    unified = name.replace(".", "_")
-    if unified == name and "_" not in name:
-        return []
-    return sorted(topic.name for topic in topics if topic.name != name and topic.name.replace(".", "_") == unified)
+def colliding_topics(name: str, unified: Mapping[str, Sequence[str]]) -> list[str]:
+    """Existing topics whose names differ from this one in '.' and '_' only, which metrics cannot tell apart.
+
+    :param unified: `unified_names` of the existing topics.
+    """
+    return sorted(other for other in unified.get(name.replace(".", "_"), ()) if other != name)
 
 
 async def create_topic(
@@ -61,7 +63,7 @@ async def create_topic(
 ) -> tuple[ErrorCode, Topic | None]:
     """Create a topic and its partitions' keys. TOPIC_ALREADY_EXISTS, and no topic with it.
 
-    :raises StoreUnavailable, StoreFull, StoreError: when it is not in the catalog, or that is not known.
+    :raises StoreUnavailable, StoreFull, StoreError: if the catalog does not have it, or may not.
     """
     code, topic = await catalog.create(name, uuid4(), partitions, configs)
     if topic is not None:
@@ -81,7 +83,7 @@ async def grow_topic(catalog: Catalog, log: Log, topic: Topic, partitions: int) 
 
 
 async def _make_partitions(log: Log, topic: Topic) -> None:
-    # The topic exists from its entry on; where this does not succeed, its keys are made on first use.
+    # The topic exists from its entry on. If this fails, its keys are made on first use.
     with suppress(StoreUnavailable, StoreFull):
         await log.create_partitions(topic)
 
@@ -89,12 +91,12 @@ async def _make_partitions(log: Log, topic: Topic) -> None:
 async def delete_topic(catalog: Catalog, log: Log, topic: Topic) -> ErrorCode:
     """Delete a topic and all its data. UNKNOWN_TOPIC_OR_PARTITION.
 
-    :raises StoreUnavailable, StoreError: when it is not marked, or that is not known.
+    :raises StoreUnavailable, StoreError: if it is not marked, or may not be.
     """
     code = await catalog.begin_delete(topic)
     if code == ErrorCode.none:
-        # It is gone for clients; what cannot be removed now is removed by `finish_deletions`. The topic may have grown
-        # since the caller saw it: as it was marked it stays.
+        # It is gone for clients, and `finish_deletions` removes what this cannot. The topic may have grown since the
+        # caller saw it. A marked topic does not change.
         marked = next((one for one in catalog.deleting() if one.id == topic.id), None)
         if marked is not None:
             with suppress(StoreUnavailable):
@@ -103,18 +105,24 @@ async def delete_topic(catalog: Catalog, log: Log, topic: Topic) -> ErrorCode:
 
 
 async def finish_deletions(catalog: Catalog, log: Log) -> None:
-    """Bring deletions to their end that somebody began and did not finish. Anyone may, at any time.
+    """Finish the deletions that a front-end began and left. Any front-end may, at any time.
 
-    A topic that cannot be removed is told of in the log, and does not keep the others.
+    A topic that cannot be removed keeps no other one; nor does a cluster's node that is away keep the data of others.
 
-    :raises StoreUnavailable, StoreError: where the catalog cannot be read, or Redis is lost.
+    :raises StoreUnavailable: at the end, if a server cannot be asked, or at once if it is the catalog's.
+    :raises StoreError: the catalog cannot be read.
     """
     await catalog.refresh()
+    failure: KorvetError | None = None
     for topic in tuple(catalog.deleting()):
         try:
             await _remove(catalog, log, topic)
         except StoreError as error:
             logger.error("a topic's data cannot be removed", topic=topic.name, reason=str(error))
+        except KorvetError as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 async def _remove(catalog: Catalog, log: Log, topic: Topic) -> None:

@@ -1,6 +1,6 @@
-"""The assignment that a consumer group's leader made for a member, as clients encode it.
+"""The assignment that a classic group's leader made for a member, as clients encode it.
 
-Source: ConsumerProtocolAssignment.json; versions 0 to 3 are the same but for what comes behind.
+Source: ConsumerProtocolAssignment.json; versions 0 to 3 differ only behind the partitions.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import struct
 _COUNT = struct.Struct(">i")
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
+MOST_PARTITIONS = 10_000
 
 
-def assigned_places(data: bytes) -> list[tuple[str, int]]:
-    """The topics and partitions of a ConsumerProtocolAssignment; none where the bytes are not one.
+def assigned_partitions(data: bytes) -> list[tuple[str, int]]:
+    """The topics and partitions of a ConsumerProtocolAssignment; none if the bytes are not one.
 
-    What it takes is bounded by the length of the data, whatever the counts in it say.
+    The length of the data bounds the work, whatever counts the data holds. Of a larger assignment only the first
+    `MOST_PARTITIONS` partitions are read.
     """
-    places: list[tuple[str, int]] = []
+    partitions: list[tuple[str, int]] = []
     try:
         version, topics = _HEAD.unpack_from(data)
         at = _HEAD.size
-        for _ in range(topics if version >= 0 else 0):
+        for _ in range(min(topics, MOST_PARTITIONS) if version >= 0 else 0):
             (length,) = _LENGTH.unpack_from(data, at)
             at += _LENGTH.size
             name = data[at : at + max(length, 0)].decode()
@@ -30,8 +32,11 @@ def assigned_places(data: bytes) -> list[tuple[str, int]]:
             at += _COUNT.size
             if not 0 <= count <= (len(data) - at) // _COUNT.size:
                 return []
-            places += ((name, partition) for partition in struct.unpack_from(f">{count}i", data, at))
+            count = min(count, MOST_PARTITIONS - len(partitions))
+            partitions += ((name, partition) for partition in struct.unpack_from(f">{count}i", data, at))
+            if len(partitions) >= MOST_PARTITIONS:
+                break
             at += count * _COUNT.size
     except (struct.error, UnicodeDecodeError):
         return []
-    return places
+    return partitions

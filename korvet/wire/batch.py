@@ -1,14 +1,14 @@
-"""Record batches of magic 2: their header is read and judged, their records are not decoded.
+"""Record batches of magic 2: their headers, and the checks of these. This module decodes no records.
 
-What a producer sends for a partition must be exactly one batch. The checks and their order are those of Kafka 4.1, in
-two steps, because Kafka judges them at different times: `read_batch` is what a request must have at all
-(ByteBufferLogInputStream.nextBatchSize and ProduceRequest.validateRecords), `refusal` is what the log demands of it
+A producer sends exactly one batch for a partition. The checks and their order are those of Kafka 4.1, in two steps,
+because Kafka makes them at different times. `read_batch` makes the checks of a request
+(ByteBufferLogInputStream.nextBatchSize and ProduceRequest.validateRecords). `refusal` makes those of the log
 (UnifiedLog.analyzeAndValidateRecords, then LogValidator.validateBatch).
 
-Layout (https://kafka.apache.org/documentation/#recordbatch): base offset int64, length int32 (of what follows it),
-partition leader epoch int32, magic int8, CRC-32C uint32 of all that follows it, attributes int16, last offset delta
-int32, base timestamp int64, max timestamp int64, producer id int64, producer epoch int16, base sequence int32, number
-of records int32, records.
+Layout (https://kafka.apache.org/documentation/#recordbatch): base offset int64, length int32 (of the bytes behind),
+partition leader epoch int32, magic int8, CRC-32C uint32 of all bytes behind, attributes int16, last offset delta int32,
+base timestamp int64, max timestamp int64, producer id int64, producer epoch int16, base sequence int32, number of
+records int32, records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import struct
 from typing import NamedTuple
 
 from crc32c import crc32c
-from kio.schema.errors import ErrorCode
+
+from korvet.codes import (
+    CORRUPT_MESSAGE,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_RECORD,
+    MESSAGE_TOO_LARGE,
+    UNKNOWN_SERVER_ERROR,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -31,21 +39,14 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-"""Set by compaction: the base timestamp is the time from which tombstones and markers may go (KIP-534)."""
+"""Compaction sets it: the base timestamp is then the time from which tombstones and markers may go (KIP-534)."""
 
 ZSTD_SINCE_PRODUCE = 7  # KIP-110
 _SMALLEST_LENGTH = 14  # LegacyRecord.RECORD_OVERHEAD_V0, the only lower bound Kafka knows before it knows the magic
 _LENGTH = struct.Struct(">i")
 _MAGIC_AT = 16
-_OUTER = struct.Struct(">qii")  # what is written anew on the way out: base offset, length, partition leader epoch
+_OUTER = struct.Struct(">qii")  # the fields that consumers get from korvet: base offset, length, leader epoch
 _OUTER_BYTES = _OUTER.size
-
-INVALID_PRODUCER_EPOCH = int(ErrorCode.invalid_producer_epoch)
-INVALID_RECORD = int(ErrorCode.invalid_record)
-CORRUPT_MESSAGE = int(ErrorCode.corrupt_message)
-MESSAGE_TOO_LARGE = int(ErrorCode.message_too_large)
-UNSUPPORTED_COMPRESSION_TYPE = int(ErrorCode.unsupported_compression_type)
-UNKNOWN_SERVER_ERROR = int(ErrorCode.unknown_server_error)
 
 
 class Batch(NamedTuple):
@@ -67,7 +68,7 @@ class Batch(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole batch."""
+        """The size of the whole batch."""
         return self.length + LENGTH_FROM
 
     @property
@@ -76,11 +77,11 @@ class Batch(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a batch is not taken: a Kafka error code, and the message that Kafka sends with it if it sends one.
+    """The refusal of a batch: Kafka's error code, and the message that Kafka sends with it, if any.
 
-    ``fails_request``: Kafka stumbles over it before it looks at partitions, so that all of them get this error.
-    ``tells_log_start``: the log itself judged it, so that the answer carries its start offset.
-    ``record_errors``: the records that are to blame, by their place in the batch, and why.
+    ``fails_request``: Kafka finds the error before it looks at partitions, so all of them get it.
+    ``tells_log_start``: the log itself refused the batch, so the answer has the log's start offset.
+    ``record_errors``: the refused records by their index in the batch, each with a reason.
     """
 
     code: int
@@ -104,9 +105,9 @@ _UNKNOWN_CODEC_EARLY = Refusal(UNKNOWN_SERVER_ERROR)
 
 
 def read_batch(data: bytes | memoryview | None, produce_version: int) -> Batch | Refusal:
-    """The header of the one batch in ``data``, as far as a Produce request of this version may carry it.
+    """The header of the one batch in ``data``, or the refusal for a Produce request of this version.
 
-    Bytes behind the batch that do not make up another one are ignored, as Kafka ignores them: take
+    Kafka ignores bytes behind the batch that are less than another batch. So does this; the batch itself is
     ``data[: batch.size_bytes]``.
     """
     have = 0 if data is None else len(data)
@@ -126,7 +127,7 @@ def read_batch(data: bytes | memoryview | None, produce_version: int) -> Batch |
 
 
 def _judge_short(data: bytes | memoryview | None) -> Refusal:
-    """What is wrong with bytes that do not begin with a whole batch of magic 2."""
+    """The refusal of bytes that do not begin with a whole batch of magic 2."""
     if data is None:
         return _NO_BATCH
     size = _next_size(data)
@@ -145,7 +146,7 @@ def _judge_trailer(trailer: memoryview) -> Refusal | None:
 
 
 def _next_size(data: bytes | memoryview) -> int | Refusal | None:
-    """Bytes of the batch that ``data`` begins with; None when there are too few to tell."""
+    """The size in bytes of the batch with which ``data`` begins; None if ``data`` is too short to tell."""
     if len(data) < LENGTH_FROM:
         return None
     length: int = _LENGTH.unpack_from(data, 8)[0]
@@ -161,9 +162,9 @@ def _next_size(data: bytes | memoryview) -> int | Refusal | None:
 
 
 def refusal(batch: Batch, data: bytes | memoryview, max_message_bytes: int) -> Refusal | None:
-    """Why the log does not take this batch, or None when it does. ``data`` is the batch and nothing behind it.
+    """The log's refusal of a batch; None if the log takes it. ``data`` is the batch and nothing behind it.
 
-    Records are not looked at, so a header that lies about them is believed as long as its checksum is right.
+    The records themselves are not checked: the log believes a header whose checksum is right.
     """
     if batch.base_offset != 0:
         return _INVALID
@@ -173,17 +174,17 @@ def refusal(batch: Batch, data: bytes | memoryview, max_message_bytes: int) -> R
         return _CORRUPT
     if batch.attributes & CODEC_MASK > ZSTD:
         return _UNKNOWN_CODEC
-    # A record takes 7 bytes at least where it is not compressed, so a count without any bytes is a lie.
+    # An uncompressed record takes at least 7 bytes, so a count without any bytes is wrong.
     if batch.records <= 0 or batch.last_offset_delta != batch.records - 1 or len(data) == HEADER_BYTES:
         return _INVALID
     if batch.attributes & CONTROL or (batch.producer_id >= 0 and batch.base_sequence < 0):
         return _INVALID
-    # Kafka takes an epoch of -1 and keeps it; there is no producer that sends it.
+    # Kafka takes an epoch of -1 and keeps it; no known producer sends one.
     return _INVALID_EPOCH if batch.producer_id >= 0 > batch.producer_epoch else None
 
 
 def stamped(batch: Batch, data: bytes | memoryview, attributes: int, max_timestamp: int) -> tuple[Batch, bytes]:
-    """The batch with other attributes and another largest timestamp, and a checksum that fits."""
+    """The batch with other attributes and another largest timestamp (ms), and its new checksum."""
     changed = batch._replace(attributes=attributes, max_timestamp=max_timestamp)
     whole = bytearray(data)
     HEADER.pack_into(whole, 0, *changed)
@@ -192,6 +193,15 @@ def stamped(batch: Batch, data: bytes | memoryview, attributes: int, max_timesta
     return changed, bytes(whole)
 
 
+def sealed(batch: Batch, body: bytes) -> tuple[Batch, bytes]:
+    """The header with the length and checksum of its records, and the whole batch as bytes."""
+    batch = batch._replace(length=HEADER_BYTES - LENGTH_FROM + len(body))
+    whole = bytearray(HEADER.pack(*batch) + body)
+    batch = batch._replace(crc=crc32c(memoryview(whole)[CRC_FROM:]))
+    HEADER.pack_into(whole, 0, *batch)
+    return batch, bytes(whole)
+
+
 def placed_in_log(data: bytes | memoryview, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
-    """A stored batch as consumers see it, in two parts; the checksum covers neither of the changed fields."""
+    """A stored batch as consumers see it, in two parts. Its checksum covers none of the changed fields."""
     return _OUTER.pack(base_offset, len(data) - LENGTH_FROM, leader_epoch), memoryview(data)[_OUTER_BYTES:]

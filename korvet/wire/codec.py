@@ -1,9 +1,9 @@
 """Requests and responses between bytes and Python, by kio's schemas.
 
-A handler reads a request as kio's entity of the request's own version (fields that a version lacks do not exist:
-``getattr(request, "topic_id", None)``) and answers with `Fields`, a mapping by the field names of the newest version.
-`encode_response` drops what the answered version does not have and fills in Kafka's defaults for what the handler left
-out, so a handler is written once for all versions.
+A handler reads a request as kio's entity of the request's own version. It lacks the fields of other versions:
+``getattr(request, "topic_id", None)``. The handler answers with `Fields`, a mapping by the field names of the newest
+version. `encode_response` drops the fields that the answered version lacks, and fills in Kafka's defaults for missing
+ones. So one handler serves all versions.
 """
 
 from __future__ import annotations
@@ -25,15 +25,26 @@ from kio.static.primitive import i16
 
 from korvet.errors import MalformedRequest
 from korvet.wire import produce_request
-from korvet.wire.shape import check_shape
+from korvet.wire.shape import (
+    LONGEST_ID_BYTES,
+    MOST_ELEMENTS,
+    MOST_OF_RECORDS,
+    bound_tagged_fields,
+    check_shape,
+    refuse_id,
+)
 
 Fields = Mapping[str, Any]
 """A response by field names; errors are `ErrorCode` or int, times and durations are milliseconds as int."""
 Buffers = list[bytes | memoryview]
-"""A response body as parts, written as they are: for answers packed by hand."""
+"""The parts of a response body that was packed by hand; they are written as they are."""
 
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
+FETCH_KEY = 1
+MOST_TAG_BYTES = 4096
+"""The bound on a header's tagged fields: a connection keeps the header, to compare it with the next one. Real clients
+send none there."""
 _FIXED_HEADER = struct.Struct(">hhih")
 _CORRELATION_ID = struct.Struct(">i")
 _HEAD = struct.Struct(">ii")
@@ -42,7 +53,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class RequestHeader(NamedTuple):
-    """The header of a request (RequestHeader v1 and v2); ``body_at`` is where the body starts in the frame."""
+    """The header of a request (RequestHeader v1 and v2); the body starts at ``body_at`` in the frame."""
 
     api_key: int
     version: int
@@ -52,7 +63,7 @@ class RequestHeader(NamedTuple):
 
 
 def is_known(api_key: int, version: int) -> bool:
-    """Whether there is a schema for this request, so that it can be read and answered."""
+    """Whether kio has a schema for this request, so that korvet can read and answer it."""
     try:
         _request_schema(api_key, version)
     except (UnknownEntity, KeyError, RuntimeError):
@@ -66,7 +77,8 @@ def _request_schema(api_key: int, version: int) -> Any:
 
 
 @cache
-def _response_schema(api_key: int, version: int) -> Any:
+def response_schema(api_key: int, version: int) -> Any:
+    """kio's entity class of a response."""
     return load_response_schema(api_key, version)
 
 
@@ -85,9 +97,10 @@ def is_flexible(api_key: int, version: int) -> bool:
 def decode_header(frame: memoryview) -> RequestHeader:
     """Read the header of a frame (without its size prefix).
 
-    The body of a version without a schema is not looked for: ``body_at`` is then just past the client id.
+    If the version has no schema, ``body_at`` is just past the client id.
 
-    :raises MalformedRequest: when the frame is shorter than the header it announces.
+    :raises MalformedRequest: if the frame is shorter than its header, an id is too long, or there are too many tagged
+        fields.
     """
     try:
         api_key, version, correlation_id, length = _FIXED_HEADER.unpack_from(frame)
@@ -96,6 +109,8 @@ def decode_header(frame: memoryview) -> RequestHeader:
     at = 10 + max(length, 0)
     if length < -1 or at > len(frame):
         raise MalformedRequest(f"client id of {length} bytes in a frame of {len(frame)}")
+    if length > LONGEST_ID_BYTES:
+        refuse_id("client_id", length)
     try:
         client_id = None if length < 0 else str(frame[10:at], "utf-8")
     except UnicodeDecodeError:
@@ -113,13 +128,17 @@ def _has_tagged_header(api_key: int, version: int) -> bool:
 def _skip_tagged_fields(frame: memoryview, at: int) -> int:
     if at < len(frame) and frame[at] == 0:
         return at + 1
+    start = at
     count, at = _unsigned_varint(frame, at)
+    bound_tagged_fields(count)
     for _ in range(count):
         _, at = _unsigned_varint(frame, at)
         size, at = _unsigned_varint(frame, at)
         at += size
         if at > len(frame):
             raise MalformedRequest("tagged field runs past the end of the frame")
+    if at - start > MOST_TAG_BYTES:
+        raise MalformedRequest(f"tagged fields of {at - start} bytes in a header; up to {MOST_TAG_BYTES} are taken")
     return at
 
 
@@ -148,7 +167,8 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     if header.api_key == PRODUCE_KEY and len(frame) >= produce_request.LARGE_BYTES:
         return produce_request.decode(header.version, frame[header.body_at :])
     schema, reader = _request_reader(header.api_key, header.version)
-    check_shape(schema, frame, header.body_at)
+    most = MOST_OF_RECORDS if header.api_key in (PRODUCE_KEY, FETCH_KEY) else MOST_ELEMENTS
+    check_shape(schema, frame, header.body_at, most)
     try:
         request, _ = reader(frame[header.body_at :], 0)
     except (DecodeError, ValueError, OverflowError, TypeError) as error:
@@ -169,13 +189,15 @@ def encode_response(api_key: int, version: int, correlation_id: int, answer: Fie
 
 
 def encode_error(api_key: int, version: int, correlation_id: int, code: ErrorCode) -> bytes:
-    """A whole response frame that says nothing but an error; numbers without a default are zero, as in Kafka."""
+    """A whole response frame with an error and nothing else. As in Kafka, numbers without a default are zero, and
+    arrays are empty."""
     return encode_response(api_key, version, correlation_id, {**_zeros(api_key, version), "error_code": code})
 
 
 @cache
 def _zeros(api_key: int, version: int) -> Fields:
-    return {field.name: 0 for field in fields(_response_schema(api_key, version)) if _default(field) is MISSING}
+    without_default = (field for field in fields(response_schema(api_key, version)) if default_of(field) is MISSING)
+    return {field.name: () if is_tuple(field.type) else 0 for field in without_default}
 
 
 def frame_response(api_key: int, version: int, correlation_id: int, body: Buffers) -> Buffers:
@@ -187,7 +209,7 @@ def frame_response(api_key: int, version: int, correlation_id: int, body: Buffer
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """ResponseHeader v0, or v1 for flexible versions, except ApiVersions which always has v0 (KIP-511)."""
+    """The header of a response: v1 for flexible versions, else v0. ApiVersions always has v0 (KIP-511)."""
     packed = _CORRELATION_ID.pack(correlation_id)
     return packed + b"\x00" if _has_tagged_response_header(api_key, version) else packed
 
@@ -199,25 +221,25 @@ def _has_tagged_response_header(api_key: int, version: int) -> bool:
 
 @cache
 def _response_encoder(api_key: int, version: int) -> Callable[[io.BytesIO, Fields], None]:
-    schema = _response_schema(api_key, version)
-    build, write = _builder(schema), entity_writer(schema)
+    schema = response_schema(api_key, version)
+    build, write = builder(schema), entity_writer(schema)
     return lambda buffer, answer: write(buffer, build(answer))
 
 
 @cache
 def has_top_level_error(api_key: int, version: int) -> bool:
-    """Whether the response of this version can say an error for the request as a whole."""
-    return any(field.name == "error_code" for field in fields(_response_schema(api_key, version)))
+    """Whether the response of this version has an error code for the whole request."""
+    return any(field.name == "error_code" for field in fields(response_schema(api_key, version)))
 
 
 Convert = Callable[[Any], Any]
 
 
 @cache
-def _builder(schema: type[Any]) -> Callable[[Fields], Any]:
+def builder(schema: type[Any]) -> Callable[[Fields], Any]:
     """A function that makes an entity of ``schema`` from `Fields`."""
     converters: list[tuple[str, Convert | None, Any]] = [
-        (field.name, _converter(field), _default(field)) for field in fields(schema)
+        (field.name, converter(field), default_of(field)) for field in fields(schema)
     ]
 
     def build(values: Fields) -> Any:
@@ -232,7 +254,8 @@ def _builder(schema: type[Any]) -> Callable[[Fields], Any]:
     return build
 
 
-def _default(field: Field[Any]) -> Any:
+def default_of(field: Field[Any]) -> Any:
+    """The value of a field that the handler left out; MISSING if the handler has to give it."""
     if field.default is not MISSING:
         return field.default
     if get_origin(field.type) is tuple:
@@ -240,15 +263,16 @@ def _default(field: Field[Any]) -> Any:
     return _DEFAULTS.get(str(field.metadata.get("kafka_type")), MISSING)
 
 
-def _converter(field: Field[Any]) -> Convert | None:
-    nested = _nested_schema(field.type)
+def converter(field: Field[Any]) -> Convert | None:
+    """The function that turns a handler's value into kio's; None if both are the same."""
+    nested = nested_schema(field.type)
     if nested is not None:
-        build = _builder(nested)  # type: ignore[arg-type]
-        if _is_tuple(field.type):
+        build = builder(nested)  # type: ignore[arg-type]
+        if is_tuple(field.type):
             return lambda items: None if items is None else tuple(map(build, items))
         return lambda value: None if value is None else build(value)
     kafka_type = str(field.metadata.get("kafka_type", ""))
-    if _is_tuple(field.type):
+    if is_tuple(field.type):
         return _as_tuple
     return _CONVERTERS.get(kafka_type)
 
@@ -266,7 +290,7 @@ def _timedelta(milliseconds: int) -> datetime.timedelta:
 
 
 def _datetime(milliseconds: int) -> datetime.datetime:
-    # A time that is not known is -1, which not every schema's field may have as None.
+    # An unknown time is -1, for not every schema's field may be None.
     return _EPOCH + datetime.timedelta(milliseconds=milliseconds)
 
 
@@ -288,11 +312,13 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _is_tuple(kind: Any) -> bool:
+def is_tuple(kind: Any) -> bool:
+    """Whether a field's type is an array, nullable or not."""
     return any(get_origin(option) is tuple for option in _options(kind))
 
 
-def _nested_schema(kind: Any) -> type[Any] | None:
+def nested_schema(kind: Any) -> type[Any] | None:
+    """The entity class of a field's type, or of its elements; None if it has none."""
     for option in _options(kind):
         inner = get_args(option)[0] if get_origin(option) is tuple else option
         if is_dataclass(inner) and isinstance(inner, type):

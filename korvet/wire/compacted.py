@@ -1,7 +1,7 @@
-"""Batches taken apart and put together again with fewer records, as compaction does.
+"""Compacted batches: compaction takes a batch apart, and rebuilds it with fewer records.
 
-What stays keeps its offset, time, key, value and headers, byte for byte. The batch keeps its first and last offset,
-its producer and its codec; its count, size, greatest timestamp and checksum are of what is left.
+A kept record keeps its offset, time, key, value and headers, byte for byte. The batch keeps its first and last offset,
+its producer and its codec. Its count, size, greatest timestamp and checksum are those of the kept records.
 
 Source: MemoryRecords.filterTo, MemoryRecordsBuilder
 """
@@ -14,29 +14,19 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import cramjam
-from crc32c import crc32c
 
-from korvet.wire.batch import (
-    CODEC_MASK,
-    CRC_FROM,
-    DELETE_HORIZON,
-    HEADER,
-    HEADER_BYTES,
-    LENGTH_FROM,
-    LOG_APPEND_TIME,
-    Batch,
-)
+from korvet.wire.batch import CODEC_MASK, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, Batch, sealed
 from korvet.wire.compress import compressed
 from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
 
 MOST_RECORDS = 500_000
-"""Of one batch: what is known of each while it is open takes some 300 bytes, and a few kilobytes may hold millions."""
+"""The bound on a batch's records: an opened record takes some 300 bytes, and a few kilobytes may hold millions."""
 _UNDECODABLE = (IndexError, ValueError, struct.error, zlib.error, cramjam.DecompressionError)
 
 
 class Record(NamedTuple):
-    """A record of a batch. It lies from ``start`` to ``end`` of the decompressed records, and so does its part behind
-    the timestamp from ``rest`` on."""
+    """A record of a batch: it lies from ``start`` to ``end`` in the decompressed records. Its part behind the timestamp
+    begins at ``rest``."""
 
     offset_delta: int
     timestamp_delta: int
@@ -49,9 +39,9 @@ class Record(NamedTuple):
 
 
 def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
-    """The decompressed records of a stored batch, and what they are.
+    """The decompressed records of a stored batch, and a `Record` for each of them.
 
-    :raises UndecodableRecords: also where the batch holds something else than its header says, or too many.
+    :raises UndecodableRecords: if the batch holds other records than its header says, or too many.
     """
     _check_count(batch)
     try:
@@ -60,7 +50,7 @@ def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
         for _ in range(batch.records):
             record = _record(plain, at)
             if not last < record.offset_delta <= batch.last_offset_delta:
-                raise ValueError(f"offset delta {record.offset_delta} behind {last}")
+                raise ValueError(f"offset delta {record.offset_delta} after {last}")
             records.append(record)
             at, last = record.end, record.offset_delta
         if at != len(plain):
@@ -72,9 +62,7 @@ def opened(batch: Batch, data: bytes) -> tuple[bytes, list[Record]]:
 
 def _check_count(batch: Batch) -> None:
     if batch.records > MOST_RECORDS:
-        raise UndecodableRecords(
-            f"a batch of {batch.records} records, which are at most {MOST_RECORDS} where one compacts"
-        )
+        raise UndecodableRecords(f"a batch of {batch.records} records; compaction takes at most {MOST_RECORDS}")
 
 
 def _record(plain: bytes, start: int) -> Record:
@@ -90,14 +78,14 @@ def _record(plain: bytes, start: int) -> Record:
         at += key_length
     value_length, at = read_varint(plain, at)
     if at + max(0, value_length) > end or end > len(plain):
-        raise ValueError(f"a record of {length} bytes holds more")
+        raise ValueError(f"a record of {length} bytes holds a longer key or value")
     return Record(offset_delta, timestamp_delta, key, value_length >= 0, attributes, start, rest, end)
 
 
 def keyless(batch: Batch, data: bytes | memoryview) -> Iterator[int]:
-    """The places in a batch of the records without keys; what is held is the decompressed batch alone.
+    """The indexes of a batch's records without keys. It holds no more memory than the decompressed batch.
 
-    :raises UndecodableRecords: while they are gone through; also where `opened` would not open the batch.
+    :raises UndecodableRecords: during the iteration, if `opened` would not open the batch.
     """
     _check_count(batch)
     try:
@@ -117,14 +105,15 @@ def keyless(batch: Batch, data: bytes | memoryview) -> Iterator[int]:
 
 
 def delete_horizon_ms(batch: Batch) -> int | None:
-    """When the tombstones of a batch, or a marker, may go; None where compaction has not seen it yet."""
+    """The time from which a batch's tombstones, or a marker, may go; None before compaction has set it."""
     return batch.base_timestamp if batch.attributes & DELETE_HORIZON else None
 
 
 def rebuilt(batch: Batch, plain: bytes, kept: Sequence[Record], horizon_ms: int | None) -> tuple[Batch, bytes]:
-    """The batch with some of its records, at least one; ``horizon_ms`` is its delete horizon where it shall have one.
+    """The batch with some of its records, at least one.
 
-    Without a new horizon the records' bytes are those of before.
+    :param horizon_ms: the batch's new delete horizon; None keeps the present one. A horizon that stays keeps the
+        records' bytes as they are.
     """
     attributes, base = batch.attributes, batch.base_timestamp
     if horizon_ms is not None and horizon_ms != delete_horizon_ms(batch):
@@ -138,16 +127,12 @@ def rebuilt(batch: Batch, plain: bytes, kept: Sequence[Record], horizon_ms: int 
         newest = max(batch.base_timestamp + record.timestamp_delta for record in kept)
     body = compressed(attributes & CODEC_MASK, b"".join(parts))
     changed = batch._replace(
-        length=HEADER_BYTES - LENGTH_FROM + len(body),
         attributes=attributes,
         base_timestamp=base,
         max_timestamp=newest,
         records=len(kept),
     )
-    whole = bytearray(HEADER.pack(*changed) + body)
-    changed = changed._replace(crc=crc32c(memoryview(whole)[CRC_FROM:]))
-    HEADER.pack_into(whole, 0, *changed)
-    return changed, bytes(whole)
+    return sealed(changed, body)
 
 
 def _moved(plain: bytes, record: Record, timestamp_delta: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Records as the codecs of a batch's attributes compress them, in the forms that every Kafka client reads.
+"""Compressed records, by the codecs of a batch's attributes, in the forms that every Kafka client reads.
 
-Kafka reads LZ4 frames only where their blocks do not depend on each other, and writes Snappy in the chunks of
-xerial's snappy-java. Source: Lz4Compression, Lz4BlockOutputStream, SnappyOutputStream
+Kafka reads LZ4 frames only if their blocks do not depend on each other. It writes Snappy in the chunks of xerial's
+snappy-java. Source: Lz4Compression, Lz4BlockOutputStream, SnappyOutputStream
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from korvet.wire.batch import GZIP, LZ4, SNAPPY, ZSTD
 
 _BLOCK_BYTES = 64 << 10
 _LZ4_HEADER = bytes.fromhex("04224d18604082")
-"""Version 1, independent blocks of at most 64 KiB, no checksums but the header's own."""
+"""The head of an LZ4 frame: version 1, independent blocks of at most 64 KiB, no checksum except the header's."""
 _LZ4_PLAIN = 1 << 31
 _LZ4_SIZE = struct.Struct("<I")
 LZ4_FAST_LEVEL = 9
-"""Kafka's default, by which it means the fast way; all other levels are of the thorough one (LZ4 HC)."""
+"""Kafka's default level, which selects the fast compressor. All other levels select the thorough one (LZ4 HC)."""
 _LZ4_LEAST_LEVEL, _LZ4_MOST_LEVEL = 3, 12
-"""Of the thorough way as the library has it; what is beyond compresses no better in Kafka either."""
+"""The library's range of levels for LZ4 HC. Levels beyond it compress no better in Kafka either."""
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_CHUNK_BYTES = 32 << 10
 _SIZE = struct.Struct(">I")
@@ -32,7 +32,7 @@ _GZIP_WINDOW = 31
 def compressed(codec: int, data: bytes, level: int | None = None) -> bytes:
     """The records of a batch in the codec of its attributes; codec 0 is none.
 
-    :param level: of gzip, lz4 or zstd, as Kafka knows them; None is the codec's own.
+    :param level: Kafka's level of gzip, lz4 or zstd; None is the codec's default.
     """
     if codec == GZIP:
         packer = zlib.compressobj(-1 if level is None else level, wbits=_GZIP_WINDOW)

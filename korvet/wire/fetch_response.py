@@ -1,6 +1,6 @@
-"""Fetch answers packed by hand, versions 4 to 18: stored batches go out as they lie in memory, never copied.
+"""Fetch answers packed by hand, versions 4 to 18: stored batches leave as they lie in memory, without a copy.
 
-Held against kio at every version by tests/wire/test_fetch_response.py.
+tests/wire/test_fetch_response.py compares them with kio's at every version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TAGGED_ABORTED = struct.Struct(">qqx").pack
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ends: what a fetcher must truncate to (KIP-595)."""
+    """The end of a leader epoch, to which a fetcher has to truncate (KIP-595)."""
 
     epoch: int
     end_offset: int
@@ -37,11 +37,12 @@ class EpochEnd(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionRead:
-    """What a Fetch found in one partition; offsets are -1 where the partition could not be read.
+    """The outcome of a Fetch in one partition; offsets are -1 if the partition could not be read.
 
-    ``records`` are buffers of whole batches, ``size_bytes`` their sum. ``diverging`` is told from version 12 on.
-    ``aborted`` are aborted transactions as producer id and first offset; None is no list: Kafka gives one, though it
-    may be empty, to who reads committed records, and for partitions that it did not come to read.
+    ``records`` are buffers of whole batches, and ``size_bytes`` is their sum. Clients hear ``diverging`` from version
+    12 on. ``aborted`` holds aborted transactions as producer id and first offset; None is a null list. Kafka sends a
+    list, perhaps an empty one, to readers of committed records, and for partitions that it did not read. ``is_cut``
+    says that the partition has more, within the reader's own limits.
     """
 
     partition: int
@@ -53,10 +54,11 @@ class PartitionRead:
     size_bytes: int = 0
     diverging: EpochEnd | None = None
     aborted: Sequence[tuple[int, int]] | None = None
+    is_cut: bool = False
 
 
 def pack(version: int, topics: Sequence[tuple[str | UUID, Sequence[PartitionRead]]], code: int = 0) -> Buffers:
-    """The body of an answer without a session. Topics are named as the version names them: by id from 13 on."""
+    """The body of an answer without a session. Topics have ids from version 13 on, and names before."""
     flexible = version >= FLEXIBLE_SINCE
     head = bytes(4)  # no throttling
     if version >= SESSIONS_SINCE:
@@ -86,7 +88,7 @@ def _count(items: int, flexible: bool) -> bytes:
 
 
 def _partition(version: int, read: PartitionRead) -> bytes:
-    """All fields in front of the records, the size of these included."""
+    """The fields in front of the records, with the records' size."""
     end, stable = read.high_watermark, read.last_stable
     if version >= LOG_START_SINCE:
         fixed = _V5.pack(read.partition, read.code, end, stable, read.log_start)

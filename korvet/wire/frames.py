@@ -1,12 +1,16 @@
-"""Kafka's frames out of a byte stream, without I/O: a size as int32, then that many bytes.
+"""Kafka's frames in a byte stream, without I/O: a size as int32, then that many bytes.
 
-Made for ``asyncio.BufferedProtocol``: the transport writes into what `get_buffer` returns, `received` is told how much.
-Small frames pass through a scratch buffer that is reused, and are copied out of it as bytes. A frame that is larger
-than half of it gets a buffer of its own as soon as its size is known, and the transport receives straight into that;
-its bytes are never copied again. A size that is refused is refused before anything is allocated for it. What is
-announced is not believed: beyond `TRUSTED_BYTES` a buffer grows, by doubling, only as the bytes arrive. Who has sent a
-large frame is believed that much at the next one, up to `MOST_TRUSTED_BYTES`, so that steady producers pay for no
-growth.
+The splitter serves an ``asyncio.BufferedProtocol``: the transport writes into `get_buffer`, and `received` hears how
+many bytes came.
+
+- Small frames pass through a scratch buffer, which all connections of a loop may share. They are copied out of it as
+  bytes; the splitter keeps only the beginning of an unfinished frame.
+- A frame larger than half of the scratch buffer gets its own buffer as soon as its size is known. The transport
+  receives straight into that, and its bytes are never copied again.
+- A size that is too large is refused before memory is allocated for it.
+- An announced size is not trusted: beyond `TRUSTED_BYTES` a buffer grows, by doubling, only as the bytes arrive. After
+  a large frame, its size is trusted for the next one, up to `MOST_TRUSTED_BYTES`. So steady producers pay for no
+  growth.
 """
 
 from __future__ import annotations
@@ -32,29 +36,34 @@ _OTHER_PROTOCOLS = {
     b"GET ": "HTTP",
     b"POST": "HTTP",
 }
-"""What else a connection may begin with, by its first bytes."""
+"""Other protocols, by the first bytes of a connection."""
 
 
 def _nobody(_frame: bytes | memoryview) -> None:
-    """Take a frame for a connection that is gone."""
+    """Drop a frame of a connection that has ended."""
 
 
 class FrameSplitter:
-    """Splits one connection's bytes; whole frames (without their size) go to ``deliver``: small ones as bytes, large
-    ones as read-only views."""
+    """The splitter of one connection's bytes. Whole frames, without their size, go to ``deliver``: small ones as bytes,
+    large ones as read-only views."""
 
     __slots__ = (
-        "_deliver", "_got", "_have", "_large", "_large_bytes", "_max_frame_bytes", "_scratch", "_trusted_bytes", "_view"
+        "_begun", "_deliver", "_got", "_large", "_large_bytes", "_max_frame_bytes", "_trusted_bytes", "_view", "is_held"
     )  # fmt: skip
 
     def __init__(
-        self, deliver: Callable[[bytes | memoryview], None], *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+        self,
+        deliver: Callable[[bytes | memoryview], None],
+        *,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        scratch: memoryview | None = None,
     ) -> None:
         self._deliver = deliver
         self._max_frame_bytes = max_frame_bytes
-        self._scratch = bytearray(SCRATCH_BYTES)
-        self._view = memoryview(self._scratch)
-        self._have = 0
+        self._view = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
+        self._begun = b""
+        self.is_held = False
+        """``deliver`` sets it to get no more frames before `go_on`; until then no bytes may be received."""
         self._trusted_bytes = TRUSTED_BYTES
         self._large: bytearray | None = None
         self._large_bytes = 0
@@ -62,50 +71,47 @@ class FrameSplitter:
 
     @property
     def is_inside_large_frame(self) -> bool:
-        """Whether the rest of a large frame is awaited."""
+        """Whether a large frame has begun and not ended."""
         return self._large is not None
 
     @property
     def missing_bytes(self) -> int:
-        """How much of a large frame is awaited; 0 outside of one."""
+        """The bytes of a large frame that have not arrived; 0 outside of one."""
         return 0 if self._large is None else self._large_bytes - self._got
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether a frame has begun and not ended: a connection that closes now was cut off."""
-        return self._large is not None or self._have > 0
+        """Whether a frame has begun and not ended; a connection that closes then was cut off."""
+        return self._large is not None or bool(self._begun)
 
     def discard(self) -> None:
-        """Let go of all buffers and of ``deliver``; nothing may be received any more.
+        """Let go of all buffers and of ``deliver``. No bytes may be received later.
 
         A connection and its splitter hold each other, so without this the memory would wait for a collection of cycles.
         """
         self._deliver = _nobody
         self._large = None
-        self._view, self._scratch = memoryview(b""), bytearray()
+        self._view, self._begun = memoryview(bytearray(1)), b""
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """The memory for the next bytes, never empty. It is valid until another connection asks for the same buffer."""
         if self._large is None:
-            return self._view[self._have :]
+            if not self._begun:
+                return self._view
+            self._view[: len(self._begun)] = self._begun
+            return self._view[len(self._begun) :]
         if self._got == len(self._large):
             self._grow(self._large)
         return memoryview(self._large)[self._got :]
 
     def received(self, size_bytes: int) -> None:
-        """Take note of bytes written into `get_buffer`; delivers every frame that is complete.
+        """Take bytes that were written into `get_buffer`, and deliver every complete frame.
 
-        :raises MalformedRequest: for a negative or too large frame size; frames before it have been delivered, and
-            nothing more may be received.
+        :raises MalformedRequest: if a frame's size is negative or too large. Earlier frames have been delivered, and no
+            more bytes may be received.
         """
         if self._large is None:
-            self._have += size_bytes
-            try:
-                self._split()
-            except BaseException:
-                # What still comes on a refused connection needs room.
-                self._have = 0
-                raise
+            self._split(len(self._begun) + size_bytes)
             return
         self._got += size_bytes
         if self._got == self._large_bytes:
@@ -113,9 +119,19 @@ class FrameSplitter:
             self._trusted_bytes = min(max(self._trusted_bytes, self._large_bytes), MOST_TRUSTED_BYTES)
             self._deliver(memoryview(frame).toreadonly())
 
-    def _split(self) -> None:
-        view, have, at = self._view, self._have, 0
-        while have - at >= 4:
+    def go_on(self) -> None:
+        """Deliver the frames that were held back.
+
+        :raises MalformedRequest: as `received` does.
+        """
+        self.is_held = False
+        have = len(self._begun)
+        self._view[:have] = self._begun
+        self._split(have)
+
+    def _split(self, have: int) -> None:
+        view, at, self._begun = self._view, 0, b""
+        while have - at >= 4 and not self.is_held:
             size: int = _read_size(view, at)[0]
             if not 0 <= size <= self._max_frame_bytes:
                 raise MalformedRequest(self._refusal(view[at : at + 4].tobytes(), size))
@@ -127,9 +143,8 @@ class FrameSplitter:
                 break
             self._deliver(bytes(view[at + 4 : end]))
             at = end
-        if at:
-            view[: have - at] = view[at:have]
-            self._have = have - at
+        if at < have:
+            self._begun = bytes(view[at:have])
 
     def _refusal(self, begun: bytes, size_bytes: int) -> str:
         other = _OTHER_PROTOCOLS.get(begun) or _OTHER_PROTOCOLS.get(begun[:3])
@@ -141,7 +156,6 @@ class FrameSplitter:
         self._large_bytes = size_bytes
         self._got = len(begun)
         self._large[: self._got] = begun
-        self._have = 0
 
     def _grow(self, full: bytearray) -> None:
         self._large = bytearray(min(self._large_bytes, 2 * len(full)))

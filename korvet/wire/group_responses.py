@@ -1,7 +1,7 @@
-"""Answers to Heartbeat (0 to 4), ConsumerGroupHeartbeat (0 and 1) and OffsetCommit (2 to 9) packed by hand: members
-send these all the time.
+"""Answers packed by hand for requests that members send all the time. Their throttle time is always zero.
 
-Held against kio at every version by tests/wire/test_group_responses.py. There is never a throttle time.
+These are Heartbeat (0 to 4), ConsumerGroupHeartbeat (0 and 1) and OffsetCommit (2 to 9).
+tests/wire/test_group_responses.py compares them with kio's at every version.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _COMMIT_THROTTLE_SINCE = 3
 _COMMIT_FLEXIBLE_SINCE = 8
 _NO_THROTTLE = bytes(4)
 _NOTHING_WRONG = _NO_THROTTLE + b"\x00\x00" + b"\x00"
-"""Behind the throttle time the code, and that there is no message."""
+"""No throttle time, no error and no message."""
 _EPOCH_AND_INTERVAL = struct.Struct(">iibx").pack
-"""With -1 behind them: there is no assignment."""
+"""The member epoch and the interval, and behind them -1 for no assignment."""
 _PARTITION = struct.Struct(">ih").pack
 _TAGGED_PARTITION = struct.Struct(">ihx").pack
 
@@ -30,7 +30,7 @@ TopicAnswer = tuple[str, Sequence[tuple[int, int]]]
 
 @cache
 def heartbeat(version: int, code: int) -> bytes:
-    """A body that is but a code."""
+    """A body with an error code and nothing else."""
     throttle = _NO_THROTTLE if version >= _HEARTBEAT_THROTTLE_SINCE else b""
     tags = b"\x00" if version >= _HEARTBEAT_FLEXIBLE_SINCE else b""
     return throttle + code.to_bytes(2, "big", signed=True) + tags

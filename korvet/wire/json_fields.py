@@ -1,10 +1,10 @@
-"""JSON objects as fields of a stream entry, for who reads a topic from Redis.
+"""JSON objects as fields of a stream entry, for Redis clients that read a topic.
 
-An object lies in fields ``value.<name>``, one for each member: text as it is, everything else as JSON. Clients must get
-the very bytes that were produced, so this is done only where the fields give these back: an object without names that
-come twice, written in one of the usual ways (`_WAYS`). Any other value stays as it is.
+An object lies in fields ``value.<name>``, one for each property: text as it is, all else as JSON. Kafka clients get the
+very bytes that were produced. So only objects whose fields give these bytes back are laid out so. They have no repeated
+name, and are written in one of the usual ways (`_WAYS`). Any other value stays as it is.
 
-The layout says how to put it together: the number of its way, and for each member ``s`` for a text or ``j``.
+The layout says how to rebuild the object: the number of its way, and for each property ``s`` (text) or ``j`` (JSON).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_MEMBERS: Final = 500
 
 
 class _Way(NamedTuple):
-    """How an object is written: what is behind a member, what behind a name, and whether all but ASCII is escaped."""
+    """A way of writing JSON: the text behind a property, the text behind a name, and whether non-ASCII is escaped."""
 
     comma: str
     colon: str
@@ -36,14 +36,14 @@ _WAYS: Final = tuple(_Way(*marks, is_ascii) for marks in ((",", ":"), (", ", ": 
 
 
 class Members(NamedTuple):
-    """An object's layout and its fields, with their values."""
+    """An object's layout, and its fields with their values."""
 
     layout: bytes
     fields: list[bytes]
 
 
 def flattened(value: bytes) -> Members | None:
-    """The members of a value; None where it must stay as it is."""
+    """The layout and fields of a value; None if it has to stay as it is."""
     if not value.startswith(b"{"):
         return None
     try:
@@ -54,7 +54,7 @@ def flattened(value: bytes) -> Members | None:
             if way.dump(parsed).encode() == value:
                 return _members(number, way, parsed)
     except (ValueError, RecursionError):
-        # Not JSON, or not UTF-8: with half of a surrogate pair, for one.
+        # The value is not JSON, or not UTF-8: it has half of a surrogate pair, for example.
         pass
     return None
 
@@ -74,7 +74,7 @@ def _members(number: int, way: _Way, parsed: dict[str, Any]) -> Members | None:
 
 
 def joined(layout: bytes, fields: Sequence[bytes]) -> tuple[bytes, int]:
-    """The value of which the layout tells, and of how many fields and values at the beginning it was made."""
+    """The value that a layout and fields make, and the number of elements of ``fields`` that it took."""
     way, kinds = _WAYS[int(layout[:1])], layout[1:].decode()
     members = []
     for at, kind in enumerate(kinds):

@@ -1,4 +1,4 @@
-"""Control batches: how a log says that a producer's transaction was committed or aborted there.
+"""Markers: control batches which say that a producer's transaction was committed or aborted in a log.
 
 A control batch is a batch of magic 2 with the attributes control and transactional, a base sequence of -1, and one
 record. The record's key is version int16 and type int16 (0 abort, 1 commit), its value version int16 and the epoch of
@@ -12,12 +12,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
-from korvet.wire.batch import CONTROL, CRC_FROM, HEADER, HEADER_BYTES, LENGTH_FROM, MAGIC, TRANSACTIONAL, Batch
+from korvet.wire.batch import CONTROL, MAGIC, TRANSACTIONAL, Batch, sealed
 
 COORDINATOR_EPOCH: Final = 0
-"""Coordinators have no epochs here: a transaction's ordinal keeps late ones out."""
+"""The epoch of every coordinator, for korvet's have none: a transaction's ordinal keeps late markers out."""
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION = 0
@@ -30,7 +28,7 @@ def marker(producer_id: int, producer_epoch: int, *, is_commit: bool, timestamp_
     record = _record(_COMMIT if is_commit else _ABORT)
     batch = Batch(
         base_offset=0,
-        length=HEADER_BYTES - LENGTH_FROM + len(record),
+        length=0,
         leader_epoch=-1,
         magic=MAGIC,
         crc=0,
@@ -43,13 +41,11 @@ def marker(producer_id: int, producer_epoch: int, *, is_commit: bool, timestamp_
         base_sequence=_NO_SEQUENCE,
         records=1,
     )
-    data = HEADER.pack(*batch) + record
-    batch = batch._replace(crc=crc32c(memoryview(data)[CRC_FROM:]))
-    return batch, HEADER.pack(*batch) + record
+    return sealed(batch, record)
 
 
 def _record(kind: int) -> bytes:
-    """Length, attributes, both deltas 0, key, value, no headers. All lengths are varints of one byte, zig-zag."""
+    """A marker's record: length, attributes, deltas of 0, key, value, no headers. Each length is a one-byte varint."""
     key, value = _KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, COORDINATOR_EPOCH)
     body = bytes((0, 0, 0, 2 * len(key))) + key + bytes((2 * len(value),)) + value + b"\x00"
     return bytes((2 * len(body),)) + body

@@ -1,4 +1,4 @@
-"""Kafka's primitive types as bytes, for answers that are packed by hand."""
+"""Kafka's primitive types as bytes, for answers packed by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 
 def unsigned_varint(value: int) -> bytes:
-    """Seven bits a byte, lowest first (KIP-482)."""
+    """An UNSIGNED_VARINT: seven bits a byte, the lowest first (KIP-482)."""
     if value < 0x80:
         return value.to_bytes(1, "big")
     out = bytearray()
@@ -17,11 +17,11 @@ def unsigned_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_LONGEST_NAME = 249  # of a topic; a client may send anything
+_LONGEST_NAME = 249  # a topic's longest name; clients may send longer ones
 
 
 def string(value: str) -> bytes:
-    """A STRING; kept, because topic names come again and again."""
+    """A STRING. Short ones are cached, for topic names come again and again."""
     return _short_string(value) if len(value) <= _LONGEST_NAME else _string(value)
 
 
@@ -39,7 +39,7 @@ def nullable_string(value: str | None) -> bytes:
 
 
 def compact_string(value: str) -> bytes:
-    """A COMPACT_STRING; kept, as `string` is."""
+    """A COMPACT_STRING. Short ones are cached."""
     return _short_compact_string(value) if len(value) <= _LONGEST_NAME else _compact_string(value)
 
 

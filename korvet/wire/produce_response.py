@@ -1,6 +1,6 @@
-"""Produce answers packed by hand, versions 3 to 13: one is written for every batch, so kio's 20 µs would show.
+"""Produce answers packed by hand, versions 3 to 13: a front-end writes one for each request, and kio takes 20 µs.
 
-Held against kio at every version by tests/wire/test_produce_response.py. Leaders are never told, because every
+tests/wire/test_produce_response.py compares them with kio's at every version. They name no leaders, because every
 front-end serves every partition.
 """
 
@@ -22,9 +22,9 @@ _NO_THROTTLE = bytes(4)
 
 
 class PartitionAnswer(NamedTuple):
-    """The outcome for one partition; offsets and the append time (milliseconds) are -1 where there are none.
+    """The outcome for one partition; offsets and the append time (milliseconds) are -1 if there are none.
 
-    ``record_errors`` are records by their place in the batch, and why they were refused.
+    ``record_errors`` are the refused records by their index in the batch, each with a reason.
     """
 
     partition: int
@@ -43,7 +43,7 @@ def _partition_struct(version: int) -> struct.Struct:
 
 @cache
 def _without_message(version: int) -> bytes:
-    """No record errors, no message, and where versions are flexible no tagged fields."""
+    """No record errors, no message, and in flexible versions no tagged fields."""
     if version < MESSAGES_SINCE:
         return b""
     return b"\x01\x00\x00" if version >= FLEXIBLE_SINCE else b"\x00\x00\x00\x00\xff\xff"
@@ -77,7 +77,7 @@ def _topic(version: int, topic: str | UUID) -> bytes:
 
 
 def pack(version: int, topics: Sequence[tuple[str | UUID, Sequence[PartitionAnswer]]]) -> bytes:
-    """The body of an answer. Topics are named as the version names them: by id from 13 on, else by name."""
+    """The body of an answer. Topics have ids from version 13 on, and names before."""
     flexible = version >= FLEXIBLE_SINCE
     parts = [_count(len(topics), flexible)]
     for topic, partitions in topics:

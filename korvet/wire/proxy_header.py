@@ -1,8 +1,8 @@
-"""The PROXY protocol's header, without I/O: what a load balancer says of a client before the client's own bytes.
+"""The PROXY protocol's header, without I/O. A load balancer sends it before a client's bytes, to name the client.
 
-Versions 1 (a line of text) and 2 (binary), as HAProxy's doc/proxy-protocol.txt defines them. A header that names no TCP
-address (UNKNOWN, LOCAL, UNSPEC, unix sockets, datagrams) leaves the connection its own; what follows the addresses of
-version 2 (TLVs) is skipped.
+HAProxy's doc/proxy-protocol.txt defines versions 1 (a line of text) and 2 (binary). A header without a TCP address
+(UNKNOWN, LOCAL, UNSPEC, unix sockets, datagrams) leaves the connection its own address. The fields behind the addresses
+of version 2 (TLVs) are skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ V1_BEGIN = b"PROXY "
 V2_BEGIN = b"\r\n\r\n\x00\r\nQUIT\n"
 MAX_V1_BYTES = 107
 MAX_HEADER_BYTES = 16 << 10
-"""As long as a header may be: HAProxy's own buffer, and more than any TLVs it sends."""
+"""The longest header that is taken: HAProxy's own buffer has this size, and its TLVs are far shorter."""
 
 _read_v2 = struct.Struct(">BBH").unpack_from
 _V2_FIXED_BYTES = 16
@@ -27,9 +27,9 @@ _TCP4, _TCP6 = 0x11, 0x21
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyHeader:
-    """A whole header: its length, who connected to the balancer, and to which of its ports.
+    """A whole header: its length, the client's address, and the balancer's port to which the client connected.
 
-    Both are None where the header tells no addresses, and the connection's own are to be taken.
+    Address and port are None if the header names none; then the connection's own count.
     """
 
     size_bytes: int
@@ -38,9 +38,9 @@ class ProxyHeader:
 
 
 def parse_proxy_header(data: bytes | bytearray) -> ProxyHeader | None:
-    """The header that ``data`` begins with; None while more is needed.
+    """The header with which ``data`` begins; None while it is not whole.
 
-    :raises MalformedRequest: where no header can come of it, with the reason, as soon as that is certain.
+    :raises MalformedRequest: as soon as ``data`` cannot begin with a header; the text has the reason.
     """
     if data.startswith(V1_BEGIN):
         return _parse_v1(bytes(data[:MAX_V1_BYTES]))
@@ -86,7 +86,7 @@ def _host(family: bytes, text: bytes) -> str | None:
 
 
 def _shown(address: IPv6Address) -> str:
-    """An IPv4 client stays one on its way through a socket that takes both."""
+    """The address as text; an IPv4 client of an IPv6 socket is shown as IPv4."""
     return str(address.ipv4_mapped or address)
 
 
@@ -109,7 +109,7 @@ def _parse_v2(data: bytes | bytearray) -> ProxyHeader | None:
 
 
 def _v2_addresses(family: int, addresses: bytes) -> tuple[str, int]:
-    """The source's host and the target's port: hosts come first, then the ports in the same order."""
+    """The source's host and the target's port. The header has both hosts first, and then both ports."""
     width = 4 if family == _TCP4 else 16
     if len(addresses) < 2 * (width + 2):
         raise MalformedRequest(f"a PROXY protocol header whose addresses end after {len(addresses)} bytes")

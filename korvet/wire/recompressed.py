@@ -1,7 +1,7 @@
-"""Batches compressed anew, where a topic says by what and the producer took something else.
+"""Batches compressed anew, because the topic's codec is not the producer's.
 
-Records stay as they are, byte for byte: their offsets and times are told by differences to the header's. The header
-keeps all but its length, its codec and its checksum.
+Records stay as they are, byte for byte, for their offsets and times are relative to the header's. In the header only
+the length, the codec and the checksum change.
 
 Source: LogValidator.validateMessagesAndAssignOffsetsCompressed
 """
@@ -12,9 +12,8 @@ import struct
 import zlib
 
 import cramjam
-from crc32c import crc32c
 
-from korvet.wire.batch import CODEC_MASK, CRC_FROM, HEADER, HEADER_BYTES, LENGTH_FROM, Batch
+from korvet.wire.batch import CODEC_MASK, HEADER_BYTES, Batch, sealed
 from korvet.wire.compress import compressed
 from korvet.wire.records import UndecodableRecords, decompressed
 
@@ -22,8 +21,8 @@ from korvet.wire.records import UndecodableRecords, decompressed
 def recompressed(batch: Batch, data: bytes | memoryview, codec: int, level: int | None) -> tuple[Batch, bytes]:
     """The batch in another codec.
 
-    :param level: of gzip, lz4 or zstd; None is the codec's own.
-    :raises UndecodableRecords:
+    :param level: Kafka's level of gzip, lz4 or zstd; None is the codec's default.
+    :raises UndecodableRecords: if the batch's records cannot be decompressed.
     """
     try:
         plain = decompressed(batch.attributes & CODEC_MASK, bytes(data[HEADER_BYTES:]))
@@ -31,8 +30,4 @@ def recompressed(batch: Batch, data: bytes | memoryview, codec: int, level: int 
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
     body = compressed(codec, plain, level)
     attributes = batch.attributes & ~CODEC_MASK | codec
-    changed = batch._replace(length=HEADER_BYTES - LENGTH_FROM + len(body), attributes=attributes)
-    whole = bytearray(HEADER.pack(*changed) + body)
-    changed = changed._replace(crc=crc32c(memoryview(whole)[CRC_FROM:]))
-    HEADER.pack_into(whole, 0, *changed)
-    return changed, bytes(whole)
+    return sealed(batch._replace(attributes=attributes), body)

@@ -1,18 +1,19 @@
-"""Records as entries of a stream, and batches made of such entries again.
+"""Records as entries of a stream, and batches made from such entries.
 
-A topic of records has an entry for each record, with these fields in this order (`lua/2a_log_records.lua`):
+A topic with ``korvet.storage=record`` has an entry for each record, with these fields in this order
+(`lua/2-log/3-records.lua`):
 
-- ``r``, a text ``attributes producer_id producer_epoch sequence``: what the header of its batch said, and of sequences
-  its own. Behind it, where there is need: ``n0,2`` names the headers whose values are null, ``j…`` says that the value
-  lies in members (`korvet.wire.json_fields`);
-- ``key`` and ``value``, absent where they are null, or ``value.<name>`` for each member;
-- ``header.<name>`` for each header, in their order, which may come again.
+- ``r``, the text ``attributes producer_id producer_epoch sequence``: the first three from the batch's header, and the
+  record's own sequence. Notes may follow: ``n0,2`` names the headers with null values, and ``j…`` is the layout of a
+  JSON object in fields (`korvet.wire.json_fields`);
+- ``key`` and ``value``, absent if they are null; or ``value.<name>`` for each property of a JSON object;
+- ``header.<name>`` for each header, in their order; names may repeat.
 
-Korvet's own names have no dot, so no header's and no member's field can be taken for one of them, or for each other's.
-The time is in the entry's index. A record's own attributes are unused, and written as 0, as Kafka does.
+Korvet's own field names have no dot, so the names of headers and properties never meet them, nor each other. The
+entry's index holds the time. Kafka does not use a record's own attributes; they are written as 0.
 
-Batches that are made of entries are not compressed. Entries of one producer whose sequences go on as their offsets do
-come in one batch. Source: DefaultRecord, MemoryRecordsBuilder
+A batch made from entries is not compressed. It holds entries of one producer whose sequences grow as their offsets do.
+Source: DefaultRecord, MemoryRecordsBuilder
 """
 
 from __future__ import annotations
@@ -23,28 +24,18 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import cramjam
-from crc32c import crc32c
 
-from korvet.wire.batch import (
-    CODEC_MASK,
-    CRC_FROM,
-    HEADER,
-    HEADER_BYTES,
-    LENGTH_FROM,
-    LOG_APPEND_TIME,
-    MAGIC,
-    Batch,
-)
+from korvet.wire.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch, sealed
 from korvet.wire.json_fields import flattened, joined
 from korvet.wire.records import UndecodableRecords, decompressed, read_varint, varint
 
 SEQUENCES: Final = 1 << 31
 MOST_RECORDS: Final = 10_000
-"""Of a batch, for Redis does nothing else while they are stored."""
+"""The bound on a batch's records, for Redis does nothing else while it stores them."""
 MOST_ARGUMENTS: Final = 120_000
-"""Of a batch, likewise."""
+"""The bound on a batch's arguments, for the same reason."""
 MOST_HEADERS: Final = 1000
-"""Of a record, for the arguments of one command are bounded in Lua."""
+"""The bound on a record's headers, for Lua bounds the arguments of one command."""
 _HEADER: Final = b"header."
 _LONGS: Final = 1 << 64
 _NULL: Final = varint(-1)
@@ -53,10 +44,10 @@ _MEMBERS: Final = b"j"
 
 
 class SplitRecord(NamedTuple):
-    """A record as it is to be stored.
+    """A record in the form in which Redis stores it.
 
-    ``size_bytes`` is that of a batch with nothing but this record. ``notes`` is what is behind the numbers in the field
-    ``r``. ``fields`` are all others, with their values.
+    ``size_bytes`` is the size of a batch with this record alone. ``notes`` is the text behind the numbers in the field
+    ``r``. ``fields`` are all other fields, with their values.
     """
 
     size_bytes: int
@@ -70,10 +61,10 @@ class TooManyRecords(UndecodableRecords):
 
 
 def split(batch: Batch, data: bytes | memoryview, *, is_json: bool) -> list[SplitRecord]:
-    """The records of a batch; with ``is_json`` values are laid out in members where the very same bytes come of them.
+    """The records of a batch. With ``is_json`` a JSON object becomes fields, if they give back the same bytes.
 
-    :raises TooManyRecords:
-    :raises UndecodableRecords: where the batch does not hold the records that its header promises, and nothing else.
+    :raises TooManyRecords: if the batch has too many records, headers or fields.
+    :raises UndecodableRecords: if the batch does not hold exactly the records that its header promises.
     """
     if batch.records > MOST_RECORDS:
         raise TooManyRecords(f"{batch.records} records in a batch, and at most {MOST_RECORDS} can be stored one by one")
@@ -94,9 +85,10 @@ def split(batch: Batch, data: bytes | memoryview, *, is_json: bool) -> list[Spli
 
 
 def _split(plain: bytes, start: int, index: int, base_timestamp: int, *, is_json: bool) -> tuple[SplitRecord, int]:
-    """The record that starts here, and where the next one does.
+    """The record at ``start``, and the position of the next one.
 
-    :raises ValueError, IndexError, TooManyRecords:
+    :raises ValueError, IndexError: if the bytes are not a record.
+    :raises TooManyRecords: if the record has too many headers.
     """
     length, at = read_varint(plain, start)
     end = at + length
@@ -125,20 +117,20 @@ def _split(plain: bytes, start: int, index: int, base_timestamp: int, *, is_json
         if nulls:
             notes = b" " + _NULLS + b",".join(b"%d" % place for place in nulls) + notes
     if at != end:
-        raise ValueError(f"record {index} has {length} bytes and holds others")
+        raise ValueError(f"record {index} does not end after its {length} bytes")
     size_bytes = HEADER_BYTES + _varint_bytes(inner) + inner
     return SplitRecord(size_bytes, _long(base_timestamp + timestamp_delta), notes, fields), end
 
 
 def _long(value: int) -> int:
-    """An int64, as Java's arithmetic makes it."""
+    """The int64 to which Java's arithmetic wraps a value."""
     return (value + _LONGS // 2) % _LONGS - _LONGS // 2
 
 
 def _text(plain: bytes, at: int) -> tuple[bytes | None, int]:
-    """A text behind its length, None where it is null, and where it ends.
+    """A text behind its length (None if it is null), and the position of its end.
 
-    :raises ValueError, IndexError:
+    :raises ValueError, IndexError: if the bytes end before the text.
     """
     length, at = read_varint(plain, at)
     if length < 0:
@@ -153,14 +145,15 @@ def _varint_bytes(length: int) -> int:
 
 
 def _text_bytes(text: bytes | None) -> int:
-    """What a text takes with its length as readers get it: a producer may write the length in more bytes than that."""
+    """The bytes of a text and its length, as readers get them. A producer may write the length in more bytes."""
     return 1 if text is None else _varint_bytes(len(text)) + len(text)
 
 
 def _headers(plain: bytes, at: int, count: int, fields: list[bytes | memoryview]) -> tuple[int, list[int], int]:
-    """Add headers to fields. Returns where they end, the places of those without a value, and the bytes they take.
+    """Add headers to fields. Returns the position of their end, the indexes of null values, and their size in bytes.
 
-    :raises ValueError, IndexError, TooManyRecords:
+    :raises ValueError, IndexError: if the bytes are not headers.
+    :raises TooManyRecords: if there are more than `MOST_HEADERS`.
     """
     if count < 0:
         raise ValueError(f"{count} headers")
@@ -180,8 +173,10 @@ def _headers(plain: bytes, at: int, count: int, fields: list[bytes | memoryview]
 
 
 def arguments(batch: Batch, records: Sequence[SplitRecord]) -> list[bytes | memoryview | int]:
-    """What `korvet_log_append_records` is told of records that were split from a batch; ``batch`` is what the log says
-    of it, that is with its own time where that counts."""
+    """The arguments of `korvet_log_append_records` for records that were split from a batch.
+
+    :param batch: the header as the log keeps it: with the append time, if the topic has LogAppendTime.
+    """
     stamp = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else None
     attributes = batch.attributes & ~CODEC_MASK
     producer_id, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence
@@ -201,7 +196,7 @@ def arguments(batch: Batch, records: Sequence[SplitRecord]) -> list[bytes | memo
 
 
 class StoredRecord(NamedTuple):
-    """An entry that is a record. ``rest`` is the record behind its offset delta."""
+    """A record that an entry holds. ``rest`` is the part behind its offset delta."""
 
     offset: int
     timestamp: int
@@ -213,7 +208,7 @@ class StoredRecord(NamedTuple):
     rest: bytes
 
     def goes_on(self, first: StoredRecord) -> bool:
-        """Whether it may be in one batch with another one before it."""
+        """Whether it may follow ``first``, an earlier record, in one batch."""
         if self[2:6] != first[2:6]:
             return False
         ahead = self.offset - first.offset
@@ -225,7 +220,7 @@ class StoredRecord(NamedTuple):
 
 
 def stored_record(offset: int, timestamp: int, leader_epoch: int, fields: Sequence[bytes]) -> StoredRecord:
-    """An entry's record; ``fields`` are those behind the index, with their values."""
+    """The record of an entry; ``fields`` are the entry's fields behind the index, with their values."""
     attributes, producer_id, epoch, sequence, *notes = fields[1].split(b" ")
     nulls: frozenset[int] = frozenset()
     layout = None
@@ -261,9 +256,9 @@ def _with_length(text: bytes | None) -> bytes:
 
 
 def batches(records: Sequence[StoredRecord]) -> Iterator[tuple[int, bytes]]:
-    """Batches of records that follow each other in a log, each with the number of its records; as few as there may be.
+    """Batches of consecutive records of a log, each with the number of its records; as few batches as possible.
 
-    Its base offset is that of its first record, and not in it, as in batches that producers send.
+    Each batch has a base offset of 0, as producers send it. Its true base offset is that of its first record.
     """
     at = 0
     while at < len(records):
@@ -285,7 +280,7 @@ def _batch(records: Sequence[StoredRecord]) -> bytes:
     body = b"".join(parts)
     batch = Batch(
         base_offset=0,
-        length=HEADER_BYTES - LENGTH_FROM + len(body),
+        length=0,
         leader_epoch=-1,
         magic=MAGIC,
         crc=0,
@@ -298,7 +293,4 @@ def _batch(records: Sequence[StoredRecord]) -> bytes:
         base_sequence=first.sequence,
         records=len(records),
     )
-    whole = bytearray(HEADER.pack(*batch) + body)
-    batch = batch._replace(crc=crc32c(memoryview(whole)[CRC_FROM:]))
-    HEADER.pack_into(whole, 0, *batch)
-    return bytes(whole)
+    return sealed(batch, body)[1]

@@ -1,8 +1,8 @@
-"""Timestamps of the records in a batch: the only thing inside that korvet ever looks at, to answer offsets by time.
+"""A batch's records: their decompression, and their timestamps, which answer lookups of offsets by time.
 
 A record (varints are zig-zag): length varint, attributes int8, timestamp delta varint, offset delta varint, then key,
-value and headers, which are skipped. Compressed batches hold their records as gzip, as zstd, as an LZ4 frame, or as
-Snappy either raw or in the chunks of xerial's snappy-java, which Java clients write.
+value and headers, which are skipped. A compressed batch holds its records as gzip, as zstd, as an LZ4 frame, or as
+Snappy. Snappy is raw, or in the chunks of xerial's snappy-java, which Java clients write.
 
 Source: DefaultRecord, org.apache.kafka.common.compress
 """
@@ -23,10 +23,10 @@ _XERIAL_HEADER_BYTES = 16
 _SIZE = struct.Struct(">I")
 _GZIP_WINDOW = 31  # the largest one, with gzip's header and trailer
 MOST_BYTES = 64 << 20
-"""Of one batch's records: a few kilobytes can be made to hold gigabytes."""
+"""The bound on a batch's decompressed records, for a few kilobytes can hold gigabytes."""
 _GUESSED_RATIO = 16
 _NO_ROOM = "failed to write whole buffer"
-"""What a decompressor says where more comes out than there is room for; all else is wrong with what goes in."""
+"""A decompressor's error if its output does not fit the buffer. Any other error means a wrong input."""
 _Into = Callable[[bytes, bytearray], int]
 
 
@@ -37,11 +37,11 @@ class UndecodableRecords(KorvetError):
 def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int = 0) -> tuple[int, int] | None:
     """The offset delta and the timestamp (ms) of the first record that is not older than ``timestamp``.
 
-    None when there is none. ``data`` is the whole batch; records below ``from_delta`` do not count.
+    None if there is none. ``data`` is the whole batch; records below ``from_delta`` do not count.
 
-    :raises UndecodableRecords:
+    :raises UndecodableRecords: if the records cannot be decoded.
     """
-    # Compaction leaves gaps, and may put another time in the place of the first record's.
+    # Compaction leaves gaps, and may replace the base timestamp by the delete horizon.
     is_whole = batch.records == batch.last_offset_delta + 1 and not batch.attributes & DELETE_HORIZON
     if batch.attributes & LOG_APPEND_TIME:
         if batch.max_timestamp < timestamp:
@@ -58,7 +58,7 @@ def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int
 
 
 def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
-    """Offset delta and timestamp delta of each record."""
+    """The offset delta and timestamp delta of each record."""
     try:
         records = decompressed(batch.attributes & CODEC_MASK, data[HEADER_BYTES:])
         at = 0
@@ -75,9 +75,9 @@ def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zig-zag integer and where it ends.
+    """A zig-zag integer, and the position of its end.
 
-    :raises ValueError, IndexError:
+    :raises ValueError, IndexError: if the bytes are not a varint.
     """
     value = 0
     for shift in range(0, 70, 7):
@@ -103,9 +103,9 @@ def varint(value: int) -> bytes:
 
 
 def decompressed(codec: int, data: bytes) -> bytes:
-    """What a codec of a batch's attributes made of its records.
+    """The records of a batch, decompressed by the codec of its attributes.
 
-    :raises ValueError, zlib.error, struct.error, cramjam.DecompressionError:
+    :raises ValueError, zlib.error, struct.error, cramjam.DecompressionError: if the data is damaged, or too much.
     """
     if codec == GZIP:
         return zlib.decompressobj(_GZIP_WINDOW).decompress(data, MOST_BYTES)

@@ -1,24 +1,34 @@
-"""Whether a request's lengths fit its bytes, found out before kio reads it.
+"""The check that a request's lengths fit its bytes, before kio reads it.
 
-kio's decoder makes room for as many elements as an array says it has, and the process ends where there is not that much
-memory: thirty bytes from anybody would do. So each request is walked first, by the same schemas. As in Kafka, no
-collection may have more elements than there are bytes left for them ("Tried to allocate a collection of size …",
-org.apache.kafka.message.MessageDataGenerator), no string may have more than 32,767 bytes ("string field … had invalid
-length"), and only those may be null that the schema says so of ("non-nullable field … was serialized as null"), which
-kio tells of strings and bytes alone.
+kio's decoder allocates as many elements as an array claims. Thirty bytes from any client could so end the process. So a
+walk over each request comes first, by the same schemas. It refuses the same as Kafka:
 
-This is on the way of every request, so a schema is made into the source of one function that has its loops
-and nothing else: for a Produce of one record it takes a third of what steps that call each other took. Metadata v1,
-whose only field is an array of names, becomes::
+- a collection with more elements than bytes are left ("Tried to allocate a collection of size …",
+  org.apache.kafka.message.MessageDataGenerator);
+- a string of more than 32,767 bytes ("string field … had invalid length");
+- a null that the schema does not allow ("non-nullable field … was serialized as null"), which kio notices for strings
+  and bytes alone.
 
-    def walk(frame, at):
+A correct request may still be too large. Three million partitions fit into 12 MB, and all clients of the process wait
+while it reads and answers them. So a request has at most `MOST_ELEMENTS` elements in all its collections together, and
+each of its entities at most `MOST_TAGGED_FIELDS`. Kafka has no such bounds. No client library comes near them, for it
+names a partition once.
+
+Every request takes this walk, so each schema becomes the source of one function with plain loops. For a Produce of one
+record that takes a third of the time of functions that call each other. Metadata v1, whose only field is an array of
+names, becomes::
+
+    def walk(frame, at, left):
         end = len(frame)
         count = int32(frame, at)[0]; at += 4
         if count * 2 > end - at: refuse(count, end - at)
+        if count > 0:
+            left -= count
+            if left < 0: refuse_elements()
         for _ in range(count):
             size = int16(frame, at)[0]; at += 2
             if size > 0: at += size
-        return at
+        return at, left
 """
 
 from __future__ import annotations
@@ -32,7 +42,8 @@ from typing import Any, NoReturn, get_args, get_origin
 
 from korvet.errors import MalformedRequest
 
-Walk = Callable[[memoryview, int], int]
+Walk = Callable[[memoryview, int, int], tuple[int, int]]
+"""A step over a part of a frame, from a position: the position of its end, and the number of elements left to come."""
 
 _FIXED_BYTES = {
     "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4, "timedelta_i32": 4,
@@ -40,16 +51,38 @@ _FIXED_BYTES = {
 }  # fmt: skip
 _INDENT = "    "
 LONGEST_STRING_BYTES = 32_767
-"""Which two bytes say in versions without compact lengths."""
+"""The longest string that a length of two bytes allows, in versions without compact lengths."""
+LONGEST_ID_BYTES = 1024
+"""The bound on ids of clients, groups and members; Kafka takes them as long as any string. Ids lie in keys of Redis,
+several times and percent-encoded, and stay in a front-end's memory after the request."""
+_IDS = frozenset(
+    {
+        "group_id", "groups", "groups_names", "group_ids", "key", "coordinator_keys", "resource_name",
+        "member_id", "group_instance_id", "instance_id", "rack_id", "protocol_type", "protocol_name", "server_assignor",
+        "transactional_id", "v3_and_below_transactional_id", "transactional_ids", "transactional_id_pattern",
+        "client_software_name", "client_software_version", "cluster_id", "states_filter", "types_filter",
+        "state_filters",
+    }
+)  # fmt: skip
+MOST_ELEMENTS = 30_000
+"""The bound on the elements of a request's collections together; kio reads so many entities in 18 ms."""
+MOST_OF_RECORDS = 10_000
+"""The same bound for Produce and Fetch, whose partitions cost more than those of other requests."""
+MOST_TAGGED_FIELDS = 64
+"""The bound on tagged fields of an entity or a header. Clients send those of the schema, at most four."""
 
 
-def check_shape(schema: Any, frame: memoryview, at: int) -> int:
-    """Walk a body from ``at``; where it ends. What lies behind it does not matter.
+def check_shape(schema: Any, frame: memoryview, at: int, most: int = MOST_ELEMENTS) -> int:
+    """Walk a body from ``at``; the position of its end. Bytes behind it do not matter.
 
-    :raises MalformedRequest: when a length does not fit the bytes, or a tagged field is unknown.
+    :param most: the most elements that the body may have.
+    :raises MalformedRequest: if a length does not fit the bytes, a tagged field is unknown, or there are too many
+        elements.
     """
     try:
-        at = walker(schema)(frame, at)
+        at, _ = walker(schema)(frame, at, most)
+    except TooManyElements:
+        raise too_many(most) from None
     except (struct.error, IndexError):
         at = len(frame) + 1
     if at > len(frame):
@@ -59,14 +92,14 @@ def check_shape(schema: Any, frame: memoryview, at: int) -> int:
 
 @cache
 def walker(schema: Any) -> Walk:
-    """The function that steps over an entity; it may step past the end, and raises IndexError or struct.error there."""
+    """The function that steps over an entity. Past the end it may go on, or raise IndexError or struct.error."""
     source = _Source()
     source.entity(schema)
     return source.compiled()
 
 
 class _Source:
-    """The lines of one function, and the names they use."""
+    """The source lines of one function, and the names that they use."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -78,12 +111,15 @@ class _Source:
             "varint": _unsigned_varint,
             "string_varint": _string_varint,
             "refuse": _refuse,
+            "refuse_elements": _refuse_elements,
+            "refuse_id": refuse_id,
         }
 
     def compiled(self) -> Walk:
         self._take_skipped()
-        source = "\n".join(("def walk(frame, at):", f"{_INDENT}end = len(frame)", *self._lines, f"{_INDENT}return at"))
-        exec(source, self._names)  # of our own making: no word of it comes from a client
+        head = ("def walk(frame, at, left):", f"{_INDENT}end = len(frame)")
+        source = "\n".join((*head, *self._lines, f"{_INDENT}return at, left"))
+        exec(source, self._names)  # the source comes from schemas: no word of it is a client's
         walk: Walk = self._names["walk"]
         return walk
 
@@ -92,7 +128,7 @@ class _Source:
         self._lines += [_INDENT * self._depth + line for line in lines]
 
     def _take_skipped(self) -> None:
-        """Fields of a fixed size are stepped over together, before what has a length."""
+        """Step over the fields of fixed size together, before the next field with a length."""
         if self._skipped:
             skipped, self._skipped = self._skipped, 0
             self._lines.append(f"{_INDENT * self._depth}at += {skipped}")
@@ -115,31 +151,37 @@ class _Source:
         if flexible:
             name = f"tags_{len(self._names)}"
             self._names[name] = _tags(tagged)
-            self._add(f"at = {name}(frame, at) if frame[at] else at + 1")
+            self._block("if frame[at]:", lambda: self._add(f"at, left = {name}(frame, at, left)"))
+            self._add("else: at += 1")
 
     def field(self, field: Field[Any], flexible: bool) -> None:
         kind, nullable = _without_none(field.type)
         kafka_type = str(field.metadata.get("kafka_type", ""))
         if get_origin(kind) is tuple:
             element, _ = _without_none(get_args(kind)[0])
-            self._array(element, kafka_type, flexible, nullable)
+            self._array(field.name, element, kafka_type, flexible, nullable)
         elif nullable and _is_entity(kind):
             self._add("at += 1")
             self._block("if frame[at - 1] < 128:", lambda: self.entity(kind))
         else:
-            self._single(kind, kafka_type, flexible)
+            self._single(field.name, kind, kafka_type, flexible)
 
-    def _array(self, element: Any, kafka_type: str, flexible: bool, nullable: bool) -> None:
+    def _array(self, name: str, element: Any, kafka_type: str, flexible: bool, nullable: bool) -> None:
         self._length("count", "int32", 4, flexible)
         least = _least_bytes(element, kafka_type, flexible)
         too_large = f"count * {least} > end - at" if nullable else f"not 0 <= count * {least} <= end - at"
-        self._add(f"if {too_large}: refuse(count, end - at)")
+        self._add(
+            f"if {too_large}: refuse(count, end - at)",
+            "if count > 0:",
+            f"{_INDENT}left -= count",
+            f"{_INDENT}if left < 0: refuse_elements()",
+        )
         if kafka_type in _FIXED_BYTES:
             self._add(f"if count > 0: at += count * {_FIXED_BYTES[kafka_type]}")
         else:
-            self._block("for _ in range(count):", lambda: self._single(element, kafka_type, flexible))
+            self._block("for _ in range(count):", lambda: self._single(name, element, kafka_type, flexible))
 
-    def _single(self, kind: Any, kafka_type: str, flexible: bool) -> None:
+    def _single(self, name: str, kind: Any, kafka_type: str, flexible: bool) -> None:
         if _is_entity(kind):
             self.entity(kind)
         elif kafka_type in _FIXED_BYTES:
@@ -147,12 +189,14 @@ class _Source:
         else:
             if kafka_type == "string":
                 self._length("size", "int16", 2, flexible, "string_varint")
+                if name in _IDS:
+                    self._add(f"if size > {LONGEST_ID_BYTES}: refuse_id({name!r}, size)")
             else:
                 self._length("size", "int32", 4, flexible)
             self._add("if size > 0: at += size")
 
     def _length(self, name: str, read: str, size_bytes: int, flexible: bool, varint: str = "varint") -> None:
-        """A length; a compact one is one more than what it says, and mostly a single byte."""
+        """Add the lines that read a length. A compact one is stored plus 1, mostly in a single byte."""
         if flexible:
             self._add(
                 f"{name} = frame[at] - 1; at += 1",
@@ -165,7 +209,7 @@ class _Source:
 
 
 def _least_bytes(element: Any, kafka_type: str, flexible: bool) -> int:
-    """The least that an element takes, and at least 1."""
+    """The fewest bytes that an element takes, at least 1."""
     if not _is_entity(element):
         return _FIXED_BYTES.get(kafka_type, 1 if flexible else 2 if kafka_type == "string" else 4)
     least = 1 if element.__flexible__ else 0
@@ -189,20 +233,22 @@ def _tag_walker(field: Field[Any]) -> Walk:
 
 
 def _tags(tagged: Mapping[int, Walk]) -> Walk:
-    """A step over tagged fields, where there are some."""
+    """A step over the tagged fields of an entity that has some."""
 
-    def step(frame: memoryview, at: int) -> int:
+    def step(frame: memoryview, at: int, left: int) -> tuple[int, int]:
         count, at = _unsigned_varint(frame, at)
+        bound_tagged_fields(count)
         for _ in range(count):
             tag, at = _unsigned_varint(frame, at)
             size, at = _unsigned_varint(frame, at)
             if tag not in tagged:
-                # Kafka would skip it. kio cannot, and no client sends any.
+                # Kafka would skip it. kio cannot, and no client sends one.
                 raise MalformedRequest(f"unknown tagged field {tag}")
-            if tagged[tag](frame, at) != at + size:
+            end, left = tagged[tag](frame, at, left)
+            if end != at + size:
                 raise MalformedRequest(f"tagged field {tag} of {size} bytes does not fit them")
-            at += size
-        return at
+            at = end
+        return at, left
 
     return step
 
@@ -219,7 +265,7 @@ def _unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def _string_varint(frame: memoryview, at: int) -> tuple[int, int]:
-    """A string's compact length, of three bytes and more."""
+    """A string's compact length that takes three or more bytes."""
     value, at = _unsigned_varint(frame, at)
     if value - 1 > LONGEST_STRING_BYTES:
         raise MalformedRequest(f"a string of {value - 1} bytes")
@@ -228,9 +274,39 @@ def _string_varint(frame: memoryview, at: int) -> tuple[int, int]:
 
 def _refuse(count: int, left_bytes: int) -> NoReturn:
     if count < 0:
-        # kio would take it for null.
-        raise MalformedRequest("null in the place of a collection that cannot be null")
+        # kio would read a null.
+        raise MalformedRequest("null instead of a collection that cannot be null")
     raise MalformedRequest(f"a collection of {count} elements in {max(0, left_bytes)} bytes")
+
+
+class TooManyElements(Exception):
+    """A request has more elements than its bound."""
+
+
+def too_many(most: int) -> MalformedRequest:
+    """The error for a request with too many elements."""
+    return MalformedRequest(f"more than {most} elements in one request")
+
+
+def _refuse_elements() -> NoReturn:
+    raise TooManyElements
+
+
+def refuse_id(name: str, size_bytes: int) -> NoReturn:
+    """Refuse a request whose id is too long.
+
+    :raises MalformedRequest: always.
+    """
+    raise MalformedRequest(f"{name} of {size_bytes} bytes; up to {LONGEST_ID_BYTES} are taken")
+
+
+def bound_tagged_fields(count: int) -> None:
+    """Refuse an entity with too many tagged fields.
+
+    :raises MalformedRequest: if there are more than `MOST_TAGGED_FIELDS`.
+    """
+    if count > MOST_TAGGED_FIELDS:
+        raise MalformedRequest(f"{count} tagged fields in one entity; up to {MOST_TAGGED_FIELDS} are taken")
 
 
 def _is_entity(kind: Any) -> bool:

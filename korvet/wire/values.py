@@ -1,4 +1,4 @@
-"""The values of a batch's records, for who must know them before the batch is stored.
+"""The values of a batch's records, for topics whose values korvet checks before it stores the batch.
 
 A record (varints are zig-zag): length varint, attributes int8, timestamp delta varint, offset delta varint, key length
 varint, key, value length varint, value, headers; a length of -1 is null.
@@ -19,9 +19,9 @@ from korvet.wire.records import UndecodableRecords, decompressed, read_varint
 
 
 def values(batch: Batch, data: bytes | memoryview) -> Iterator[memoryview | None]:
-    """Each record's value, None where it is null. ``data`` is the whole batch.
+    """Each record's value, None if it is null. ``data`` is the whole batch.
 
-    :raises UndecodableRecords: where the batch does not hold the records that its header promises, and nothing else.
+    :raises UndecodableRecords: if the batch does not hold exactly the records that its header promises.
     """
     try:
         plain = decompressed(batch.attributes & CODEC_MASK, bytes(data[HEADER_BYTES:]))
@@ -37,9 +37,9 @@ def values(batch: Batch, data: bytes | memoryview) -> Iterator[memoryview | None
 
 
 def _value(plain: bytes, view: memoryview, start: int, index: int) -> tuple[memoryview | None, int]:
-    """The value of the record that starts here, and where the next one does.
+    """The value of the record at ``start``, and the position of the next record.
 
-    :raises ValueError, IndexError:
+    :raises ValueError, IndexError: if the bytes are not a record.
     """
     length, at = read_varint(plain, start)
     end = at + length

@@ -1,7 +1,7 @@
-"""Groups of the consumer protocol: how long they take to settle as members come, and what a heartbeat costs then.
+"""Groups of the consumer protocol: the time to settle as members come, and the cost of a heartbeat then.
 
-Members are raw connections that do what a consumer does: they join, say every so often what they own, and at once when
-they were told to give something up or got something.
+Members are raw connections that act as a consumer: they join, and send heartbeats at intervals, and at once when an
+answer changes their partitions.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Consumer:
         self._told: frozenset[int] | None = None
 
     def heartbeat(self) -> bytes:
-        """The frame of a heartbeat, which says what is owned where that was not told yet; the first one joins."""
+        """The frame of a heartbeat, which names the owned partitions if that is new; the first one joins."""
         rows = [{"topic_id": self._topic_id, "partitions": sorted(self.owned)}] if self.owned else []
         values: dict[str, Any] = {
             "group_id": self._group, "member_id": self._id, "member_epoch": self.epoch,
@@ -49,7 +49,7 @@ class Consumer:
         return messages.request_frame("consumer_group_heartbeat", HEARTBEAT, values, 1)
 
     async def beat(self) -> bool:
-        """One heartbeat: whether the partitions are others now, which the next one tells."""
+        """One heartbeat; returns whether it changed the partitions, which the next one tells."""
         answer = messages.parse_answer(
             "consumer_group_heartbeat", HEARTBEAT, await self._wire.send(self.heartbeat()), 1
         )
@@ -66,7 +66,7 @@ class Consumer:
 
 
 class Group:
-    """The members that came so far, and whether they are done with one another."""
+    """The members that came so far, and whether the group is settled."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -74,14 +74,14 @@ class Group:
         self.settled = asyncio.Event()
 
     def look(self, expected: int) -> None:
-        """Settled: all members are of one epoch and own every partition once."""
+        """Whether the group is settled: all members have one epoch and own every partition once."""
         if len(self.members) == expected and len({member.epoch for member in self.members}) == 1:
             owned = [partition for member in self.members for partition in member.owned]
             if sorted(owned) == list(range(self._partitions)):
                 self.settled.set()
 
     async def stay(self, member: Consumer, expected: int) -> None:
-        """Be a member until the group is settled with as many as are expected."""
+        """Be a member until the group is settled with all expected members."""
         while not self.settled.is_set():
             has_changed = await member.beat()
             self.look(expected)

@@ -19,7 +19,7 @@ VERSIONS: Final = {"heartbeat": 4, "offset_commit": 9}
 
 
 class Asker(asyncio.Protocol):
-    """One connection that asks the same thing again as soon as it is answered, until the deadline."""
+    """One connection that sends the same request again as soon as it is answered, until the deadline."""
 
     def __init__(self, api: str, frame: bytes, deadline: float) -> None:
         self._api, self._frame, self._deadline = api, frame, deadline
@@ -74,7 +74,7 @@ def _frames(api: str, groups: list[Transcript]) -> list[bytes]:
     return frames
 
 
-async def _ask(address: str, api: str, frames: list[bytes], seconds: float) -> float:
+async def _ask(address: str, api: str, frames: list[bytes], seconds: float) -> tuple[int, float]:
     host, port = address.rsplit(":", 1)
     loop = asyncio.get_running_loop()
     started = time.perf_counter()
@@ -88,11 +88,11 @@ async def _ask(address: str, api: str, frames: list[bytes], seconds: float) -> f
         askers.append(asker)
     await asyncio.wait_for(asyncio.gather(*(asker.done for asker in askers)), seconds + 30)
     elapsed = time.perf_counter() - started
-    return sum(asker.answered for asker in askers) / elapsed
+    return sum(asker.answered for asker in askers), elapsed
 
 
-def requests_per_second(address: str, api: str, seconds: float) -> float:
-    """Answers a second to `api` over 50 connections, each with a group of one member of its own."""
+def answers(address: str, api: str, seconds: float) -> tuple[int, float]:
+    """The answers to `api` over 50 connections, each with a group of one member of its own, and the seconds taken."""
     topic = play(Script(name="topic", api="metadata", steps=new_topic()), 12, address, new_variables())
     member = Script(name="member", api="join_group", steps=joined())
     shared = {"t": topic.variables["t"]}

@@ -1,9 +1,9 @@
-"""A day in the life of an archived topic, in minutes: does memory stay flat while nothing is lost?
+"""A day in the life of an archived topic, in minutes: memory must stay flat, and no record may be lost.
 
-A producer sends 20,000 records of 200 B a second to a topic with korvet.retention=archived, while `korvet pipeline
-archive --every 10s` runs beside it as a process of its own. Every ten seconds a line tells what Redis holds, how far
-the archive is behind, and how many records are in the lake. At the end the archive catches up and is stopped, and every
-record must be in the lake once.
+A producer sends 20,000 records of 200 B a second to a topic with korvet.retention=archived. `korvet pipeline archive
+--every 10s` runs beside it as a process of its own. Every ten seconds a line tells the bytes in Redis, the archive's
+lag, and the number of records in the lake. At the end the archive catches up and is stopped, and every record must be
+in the lake once.
 """
 
 import json
@@ -33,7 +33,7 @@ from scripts.benchmark.targets import ROOT
 RATE: Final = 20_000
 VALUE_BYTES: Final = 200
 TOPIC: Final = "day"
-# What is archived goes after half a minute; a partition is looked at as soon as the archive tells how far it is.
+# Archived records go after half a minute; retention looks at a partition as soon as the archive commits.
 SETTINGS: Final = {"korvet.retention": "archived", "retention.ms": "30000"}
 EVERY_S: Final = 10.0
 PIECE_S: Final = 0.05
@@ -42,7 +42,7 @@ CAUGHT_UP_WITHIN_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What was seen at a time: bytes that Redis holds, records sent, not yet archived, and in the lake."""
+    """The figures of a moment: bytes in Redis, records sent, not yet archived, and in the lake."""
 
     seconds: float
     used_bytes: int
@@ -52,11 +52,11 @@ class Moment:
 
     @staticmethod
     def heading() -> str:
-        """What the columns of `line` are."""
+        """The heads of the columns of `line`."""
         return f"{'s':>5} {'Redis MB':>9} {'sent':>12} {'not archived':>13} {'in the lake':>12}"
 
     def line(self) -> str:
-        """It in one line."""
+        """The moment as one line."""
         megabytes = self.used_bytes / 1e6
         return f"{self.seconds:5.0f} {megabytes:9.1f} {self.sent:12,} {self.behind:13,} {self.in_lake:12,}"
 
@@ -73,11 +73,13 @@ def records_in(path: Path) -> int:
 
 
 def _behind(broker: Broker) -> int:
-    """Records between what the archive has told the broker and the topic's ends."""
-    places = [(TOPIC, number) for number in range(PARTITIONS)]
-    ends = broker.latest(places, committed_only=False)
+    """The number of records between the archive's committed offsets and the topic's ends."""
+    partitions = [(TOPIC, number) for number in range(PARTITIONS)]
+    ends = broker.latest(partitions, committed_only=False)
     told = broker.committed(ARCHIVE_GROUP)
-    return sum(ends[place].offset - (told[place].offset if place in told else 0) for place in places)
+    return sum(
+        ends[partition].offset - (told[partition].offset if partition in told else 0) for partition in partitions
+    )
 
 
 @contextmanager
@@ -128,7 +130,7 @@ class _Day:
         self._started = time.monotonic()
 
     def moment(self) -> Moment:
-        """What is seen now."""
+        """The figures of now."""
         used: int = self._client.info("memory")["used_memory"]
         return Moment(
             seconds=time.monotonic() - self._started,
@@ -139,7 +141,7 @@ class _Day:
         )
 
     def wait_until_archived(self, archive: subprocess.Popen[bytes]) -> None:
-        """Until the archive has told the broker of every record. Raises PipelineFailed."""
+        """Wait until the archive has committed past every record. Raises PipelineFailed."""
         deadline = time.monotonic() + CAUGHT_UP_WITHIN_S
         while behind := _behind(self._broker):
             if archive.poll() is not None or time.monotonic() > deadline:
@@ -148,32 +150,32 @@ class _Day:
 
 
 def _stop(archive: subprocess.Popen[bytes]) -> None:
-    """Ctrl-C, as an operator does: it finishes its batch and ends with 0. Raises PipelineFailed."""
+    """Press Ctrl-C, as an operator does: the archive finishes its batch and ends with 0. Raises PipelineFailed."""
     archive.send_signal(signal.SIGINT)
     if (code := archive.wait(120)) != 0:
         raise PipelineFailed(f"the archive ended with {code}")
 
 
 def table(directory: Path) -> str:
-    """Where the day's records are archived."""
+    """The directory of the day's raw table."""
     return Lake(str(directory / "lake")).raw(TOPIC)
 
 
 def check_once(spark: SparkSession, path: str, sent: int) -> None:
-    """Every record that was sent is in the table once, and every offset. Raises PipelineFailed."""
+    """Check that the table has every sent record once, and every offset. Raises PipelineFailed."""
     rows = spark.read.format("delta").load(path)
     number = F.conv(F.hex(F.substring("value", 1, 8)), 16, 10).cast("long")
     whole = rows.select(F.count("*"), F.count_distinct(number), F.min(number), F.max(number)).first()
     if whole is None or tuple(whole) != (sent, sent, 0, sent - 1):
         raise PipelineFailed(f"{sent} records were sent; the lake has (records, numbers, first, last) = {whole}")
-    places = rows.groupBy("partition").agg(F.count("*"), F.count_distinct("offset"), F.max("offset") + 1)
-    for partition, records, offsets, end in places.collect():
+    partitions = rows.groupBy("partition").agg(F.count("*"), F.count_distinct("offset"), F.max("offset") + 1)
+    for partition, records, offsets, end in partitions.collect():
         if not records == offsets == end:
             raise PipelineFailed(f"partition {partition}: {records} records at {offsets} offsets below {end}")
 
 
 def summary(moments: Sequence[Moment]) -> str:
-    """How memory went, by the medians of the second and the last fifth of the day: the first one fills it."""
+    """The course of memory, by the medians of the second and the last fifth of the day: the first one fills it."""
     running = [moment.used_bytes / 1e6 for moment in moments[:-1]]
     fifth = max(1, len(running) // 5)
     early, late = median(running[fifth : 2 * fifth] or running), median(running[-fifth:])
@@ -184,9 +186,9 @@ def summary(moments: Sequence[Moment]) -> str:
 
 
 def run(directory: Path, minutes: float, tell: Callable[[Moment], None]) -> list[Moment]:
-    """Live such a day; every ten seconds `tell` is called, and the last moment is after the archive has caught up.
+    """Run such a day; it calls `tell` every ten seconds, and at last after the archive has caught up.
 
-    :raises PipelineFailed: where the archive does not keep up or does not end well.
+    :raises PipelineFailed: if the archive does not keep up or does not end well.
     """
     with ExitStack() as stack:
         target = stack.enter_context(targets.korvet(directory))

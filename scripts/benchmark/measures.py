@@ -1,4 +1,4 @@
-"""What is measured: each measure is a job for the worker, and lines that say what of its result is shown."""
+"""The measures: each is a job for the worker, and lines for the parts of its result that are shown."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,7 +11,7 @@ RAW: Final = "raw, 50 connections"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of the table: a key of the job's result, how it is called, and whether less is better."""
+    """A line of the table: a key of the job's result, its title, and whether less is better."""
 
     key: str
     label: str
@@ -21,7 +21,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A job. `group` is what --only names; `preload` records are appended once, before the rounds; value_bytes each."""
+    """A job. --only names its `group`; `preload` records are appended once, before the rounds; value_bytes each."""
 
     name: str
     group: str
@@ -54,8 +54,8 @@ def _produce(name: str, label: str, value_bytes: int, seconds: float, **settings
     return Measure(name=name, group="produce", generator=LIBRDKAFKA, job=job, lines=lines, value_bytes=value_bytes)
 
 
-def _consume(name: str, label: str, value_bytes: int, records: int) -> Measure:
-    job = {"job": "consume", "value_bytes": value_bytes}
+def _consume(name: str, label: str, value_bytes: int, records: int, consumers: int = 1) -> Measure:
+    job = {"job": "consume", "value_bytes": value_bytes, "consumers": consumers}
     return Measure(
         name=name, group="consume", generator=LIBRDKAFKA, job=job, lines=_rates(label), preload=records,
         value_bytes=value_bytes,
@@ -121,7 +121,7 @@ CONSUMER_COSTS: Final = Measure(
 
 
 def measures(seconds: float) -> tuple[Measure, ...]:
-    """Every measure, each taking about `seconds`; what is consumed grows with them."""
+    """Every measure, each taking about `seconds`; the number of consumed records grows with them."""
     return (
         _produce("produce-single", "produce, 100 B, one record a request", 100, seconds,
                  linger_ms="0", batch_num_messages="1"),
@@ -129,6 +129,7 @@ def measures(seconds: float) -> tuple[Measure, ...]:
         _produce("produce-1000", "produce, 1 kB, batched", 1000, seconds),
         _consume("consume-100", "consume, 100 B", 100, int(1_500_000 * seconds)),
         _consume("consume-1000", "consume, 1 kB", 1000, int(400_000 * seconds)),
+        _consume("consume-8", "8 consumers of one partition, 1 kB", 1000, int(100_000 * seconds), consumers=8),
         Measure(
             name="latency",
             group="latency",

@@ -1,7 +1,7 @@
 """Rows a second between topics and a lake: korvet's source, archive and replay against Spark's stock Kafka connector.
 
 Both run in one Spark on this machine, with a thread for each processor, against one korvet broker on the same machine.
-A topic has four partitions. What is compared:
+A topic has four partitions. The steps are:
 
 - read: every column of the whole topic, thrown away.
 - archive: `korvet pipeline archive` into an empty lake, its source once format("korvet") and once format("kafka").
@@ -30,13 +30,13 @@ from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, replay
 from korvet.pipeline.session import make_session
 from scripts.benchmark.measures import PIPELINE_WAYS, Measure
+from scripts.benchmark.rounds import Values
 from scripts.benchmark.targets import Target
 from tests.pipeline.conftest import JARS, POM
 from tests.support.kafka import fetch_dependencies
 
 PARTITIONS: Final = 4
 SOURCES: Final[Mapping[str, Literal["korvet", "kafka"]]] = {"korvet": "korvet", "stock": "kafka"}
-Results = dict[tuple[str, str], dict[str, list[float]]]
 
 
 class PipelineFailed(RuntimeError):
@@ -80,7 +80,7 @@ class Sender:
         self._producer.poll(0)
 
     def flush(self) -> None:
-        """Wait until all that were sent are acknowledged. Raises PipelineFailed."""
+        """Wait until all sent records are acknowledged. Raises PipelineFailed."""
         if left := self._producer.flush(120):
             raise PipelineFailed(f"{left} of {self.sent} records were not acknowledged")
 
@@ -95,7 +95,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """One topic of `records` records of `value_bytes` at a broker, and a place for lakes."""
+    """One topic of `records` records of `value_bytes` at a broker, and a directory for lakes."""
 
     spark: SparkSession
     target: Target
@@ -104,7 +104,7 @@ class Bench:
     directory: Path
 
     def steps(self) -> dict[str, Callable[[str], float]]:
-        """What is measured, by name; each needs what came before it."""
+        """The steps, by name; each needs the one before it."""
         return {"read": self.read, "archive": self.archive, "replay": self.replay}
 
     def read(self, way: str) -> float:
@@ -171,12 +171,12 @@ def run(
     records: int,
     rounds: int,
     tell: Callable[[str], None],
-) -> Results:
+) -> Values:
     """Measure every step with every source at a broker; round 0 warms up and is not counted.
 
-    :raises PipelineFailed: where not all records came through.
+    :raises PipelineFailed: if not all records came through.
     """
-    results: Results = defaultdict(lambda: defaultdict(list))
+    results: Values = defaultdict(lambda: defaultdict(list))
     with Broker({"bootstrap.servers": target.address}) as broker:
         for measure in measures:
             broker.create_topic(measure.name, PARTITIONS, {})

@@ -1,8 +1,8 @@
 """librdkafka at its own speed: the few C functions that a load generator needs, from the library in confluent-kafka.
 
-A Python loop over records is several times slower than the brokers measured here, so records go in by
-rd_kafka_produce_batch from one array made once, and come out by rd_kafka_consume_callback_queue with a C function of
-librdkafka itself as the callback. Both are what a C program would call.
+A Python loop over records is several times slower than the brokers measured here. So records go in by
+rd_kafka_produce_batch from one array made once. They come out by rd_kafka_consume_callback_queue, whose callback is a C
+function of librdkafka itself. A C program would call both.
 """
 
 import ctypes
@@ -101,12 +101,12 @@ class Producer(Client):
         super().__init__(PRODUCER, topic, settings)
 
     def send(self, messages: "ctypes.Array[Message]", flags: int = BLOCK) -> int:
-        """Queue an array of messages; returns how many were taken."""
+        """Queue an array of messages; returns the number that was taken."""
         taken: int = _library.rd_kafka_produce_batch(self._topic, c_int32(0), c_int(flags), messages, len(messages))
         return taken
 
     def flush(self, timeout_ms: int = 60_000) -> None:
-        """Wait until all is delivered or has failed."""
+        """Wait until every message is delivered or has failed."""
         if _library.rd_kafka_flush(self._client, c_int(timeout_ms)) != 0:
             raise RdKafkaError("not delivered in time")
 
@@ -129,7 +129,7 @@ class Consumer(Client):
         self._touch = ctypes.cast(_library.rd_kafka_message_leader_epoch, c_void_p)
 
     def count(self, timeout_ms: int) -> int:
-        """Consume what is there, waiting for the first message; returns the number. For `counted` consumers."""
+        """Wait for the first message, and consume all that are there; returns the number. For `counted` consumers."""
         done: int = _library.rd_kafka_consume_callback_queue(self._queue, c_int(timeout_ms), self._touch, None)
         if done < 0:
             raise RdKafkaError("consuming failed")

@@ -1,7 +1,7 @@
-"""How groups grow: the time until all members of a group have their assignment, and what groups cost Redis.
+"""The growth of groups: the time until all members of a group have their assignment, and Redis's costs.
 
-Members are raw connections that do what a consumer does: join, sync, heartbeat, and join again where a heartbeat says
-so. Costs are read from the server's own counters: its memory, and the time it spent in a function.
+Members are raw connections that act as a consumer: they join, sync, heartbeat, and join again if a heartbeat says so.
+Costs are read from the server's own counters: its memory, and the time it spent in a function.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final
 import redis
 import uvloop
 
-from scripts.benchmark.coordinator import requests_per_second
+from scripts.benchmark.coordinator import answers
 from tests.oracle import messages
 from tests.oracle.script import error_codes
 
@@ -56,7 +56,7 @@ class Wire:
 
 
 class Member:
-    """A member from its first join; ``generation`` is the one it has an assignment of."""
+    """A member from its first join; ``generation`` is its assignment's."""
 
     def __init__(self, wire: Wire, group: str) -> None:
         self._wire = wire
@@ -78,7 +78,7 @@ class Member:
     async def enter(self) -> int:
         """Join and sync until there is an assignment.
 
-        :returns: how many members the leader counts where this is the leader, else 0.
+        :returns: the number of members in the leader's list if this is the leader, else 0.
         """
         while True:
             joined = await self._join()
@@ -108,7 +108,7 @@ class Member:
                 return
 
     async def stay(self, complete: asyncio.Event, expected: int) -> None:
-        """Be a member until a generation has as many as are expected."""
+        """Be a member until a generation has all expected members."""
         while True:
             if await self.enter() == expected:
                 complete.set()
@@ -130,7 +130,8 @@ async def _timed(work: Sequence[Coroutine[Any, Any, object]]) -> float:
 
 
 async def _after(told: Coroutine[Any, Any, object], members: Sequence[Member]) -> None:
-    """Join again once it is told: a follower that is earlier keeps its assignment, and the group waits for it."""
+    """Join again once a heartbeat says so: an earlier follower would keep its assignment, and the group would wait for
+    it."""
     await told
     await asyncio.gather(*(member.enter() for member in members))
 
@@ -157,7 +158,7 @@ def joining(address: str, sizes: Sequence[int]) -> dict[str, float]:
     return results
 
 
-# ---------------------------------------------------------------------- what Redis pays
+# ---------------------------------------------------------------------- Redis's costs
 
 
 def _commit(group: str, partitions: int) -> bytes:
@@ -170,7 +171,7 @@ def _commit(group: str, partitions: int) -> bytes:
 
 
 async def _over_connections(address: str, frames: Sequence[bytes]) -> None:
-    """Send commits, none of which may be refused."""
+    """Send commits, and check that none is refused."""
 
     async def work(some: Sequence[bytes]) -> None:
         async with Wire(address) as wire:
@@ -201,7 +202,7 @@ def _bytes_used(server: "redis.Redis") -> int:
 def _heartbeat_us(server: "redis.Redis", address: str) -> float:
     """Microseconds of the server's for a heartbeat of a settled member."""
     server.config_resetstat()
-    requests_per_second(address, "heartbeat", 1.0)
+    answers(address, "heartbeat", 1.0)
     # The members' joins and leaves are a hundredth of the calls.
     return float(server.info("commandstats")["cmdstat_fcall"]["usec_per_call"])
 
@@ -239,7 +240,7 @@ async def _members(server: "redis.Redis", address: str, size: int) -> dict[str, 
 
 
 def group_costs(address: str, redis_url: str, sizes: Sequence[int], counts: Sequence[int]) -> dict[str, float]:
-    """What groups, members and offsets take of Redis, and whether a heartbeat's cost grows with them."""
+    """The bytes of groups, members and offsets in Redis, and a heartbeat's cost beside them."""
     uvloop.run(_ask(address, "create_topics", CREATE_TOPICS, topics=[
         {"name": TOPIC, "num_partitions": 1 + 2 * OFFSETS, "replication_factor": 1}
     ], timeout=10_000))  # fmt: skip

@@ -23,10 +23,10 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 READY_WITHIN_S: Final = 60.0
 STOP_WITHIN_S: Final = 20.0
 
-# What kafka-server-start.sh and kafka-run-class.sh give it.
+# The options of kafka-server-start.sh and kafka-run-class.sh.
 KAFKA_JVM: Final = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
                     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")  # fmt: skip
-# Kafka's own defaults again where the tests use less; deleted topics free the disk before the next measurement.
+# Kafka's own defaults, because the tests use less; deleted topics free the disk before the next measurement.
 KAFKA_SETTINGS: Final = {"offsets.topic.num.partitions": "50", "log.segment.delete.delay.ms": "1000"}
 
 # The prototype's docstring: page faults of fresh memory are most of the cost of large batches.
@@ -87,7 +87,7 @@ def _wait(is_ready: Callable[[], bool], what: str, output: Path) -> None:
 
 
 def admin_topics(address: str) -> tuple[Callable[[str], None], Callable[[str], None]]:
-    """What makes a topic of one partition, and what deletes one."""
+    """A function that makes a topic of one partition, and one that deletes it."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})  # quiet when the broker is stopped under it
 
     def create(topic: str) -> None:
@@ -168,21 +168,3 @@ def prototype(directory: Path, source: Path) -> Iterator[Target]:
             ready_s=time.monotonic() - started,
             create_topic=lambda _: None, delete_topic=lambda topic: _drop(client, topic), has_groups=False,
         )  # fmt: skip
-
-
-def resident_mb(pids: Sequence[int]) -> float:
-    """Resident memory of processes and all below them, in 10^6 bytes. Linux only; elsewhere NaN."""
-    if not Path("/proc/self/status").exists():
-        return float("nan")
-    parents, sizes = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)], sizes[int(entry.name)] = int(stat[1]), int(stat[21])
-    wanted = set(pids)
-    while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
-        wanted |= more
-    return sum(sizes.get(pid, 0) for pid in wanted) * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,7 +1,7 @@
 """A load generator: `python -m scripts.benchmark.worker JOB`, a process per measurement, its result as JSON on stdout.
 
 It runs apart from the process that measures and starts the brokers, so that neither steals the other's time. A job is
-{"job": name, "address": host:port, …}; the functions in JOBS say what each takes and returns.
+{"job": name, "address": host:port, …}; the functions in JOBS document their keys and results.
 """
 
 import json
@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from scripts.benchmark import consumers, coordinator, rdkafka, scale
@@ -48,11 +49,15 @@ def produce(
     producer.close()
     if appended != sent:
         raise RuntimeError(f"{sent} records were sent and {appended} appended")
-    return {"records_per_s": sent / elapsed, "mb_per_s": sent * value_bytes / elapsed / 1e6}
+    return _rates(sent, sent / elapsed, value_bytes)
 
 
-def consume(address: str, topic: str, value_bytes: int) -> dict[str, float]:
-    """Read the whole log once; time counts from the first records that arrived."""
+def _rates(records: int, records_per_s: float, value_bytes: int) -> dict[str, float]:
+    return {"count": records, "records_per_s": records_per_s, "mb_per_s": records_per_s * value_bytes / 1e6}
+
+
+def _read_all(address: str, topic: str) -> tuple[int, int, float, float]:
+    """The number of records, and of records behind the first ones; when those came, and when the last record did."""
     consumer = rdkafka.Consumer(topic, _settings(address), 0, counted=True)
     total = consumer.watermarks()[1]
     first = read = consumer.count(RECEIVED_WITHIN_MS)
@@ -62,9 +67,17 @@ def consume(address: str, topic: str, value_bytes: int) -> dict[str, float]:
         if got == 0:
             raise RuntimeError(f"{read} of {total} records arrived")
         read += got
-    elapsed = time.perf_counter() - started
+    ended = time.perf_counter()
     consumer.close()
-    return {"records_per_s": (read - first) / elapsed, "mb_per_s": (read - first) * value_bytes / elapsed / 1e6}
+    return read, read - first, started, ended
+
+
+def consume(address: str, topic: str, value_bytes: int, consumers: int = 1) -> dict[str, float]:
+    """Each consumer reads the whole log once, all at the same time; time counts from the first records that arrived."""
+    with ThreadPoolExecutor(consumers) as threads:
+        found = list(threads.map(_read_all, [address] * consumers, [topic] * consumers))
+    read, timed, starts, ends = zip(*found, strict=True)
+    return _rates(sum(read), sum(timed) / (max(ends) - min(starts)), value_bytes)
 
 
 def _send_paced(producer: rdkafka.Producer, rate: int, seconds: float, stopped: threading.Event) -> None:
@@ -103,12 +116,17 @@ def latency(address: str, topic: str, seconds: float, rate: int) -> dict[str, fl
     producer.close()
     consumer.close()
     settled = sorted(taken[int(rate * SETTLE_S) :])
-    return {"p50_ms": settled[len(settled) // 2] / 1e6, "p99_ms": settled[len(settled) * 99 // 100] / 1e6}
+    return {
+        "count": len(taken),
+        "p50_ms": settled[len(settled) // 2] / 1e6,
+        "p99_ms": settled[len(settled) * 99 // 100] / 1e6,
+    }
 
 
 def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:
     """Requests a second of a group API over 50 raw connections."""
-    return {"requests_per_s": coordinator.requests_per_second(address, api, seconds)}
+    answers, elapsed = coordinator.answers(address, api, seconds)
+    return {"count": answers, "requests_per_s": answers / elapsed}
 
 
 JOBS: Final[dict[str, Any]] = {
@@ -118,10 +136,13 @@ JOBS: Final[dict[str, Any]] = {
 
 
 def main() -> None:
-    """Do the job of the first argument."""
+    """Do the job of the first argument. The result has the processor time that it took."""
     job = json.loads(sys.argv[1])
+    before = os.times()
     result = JOBS[job.pop("job")](**job)
-    sys.stdout.write(json.dumps(result) + "\n")
+    after = os.times()
+    spent = {"user_s": after.user - before.user, "kernel_s": after.system - before.system}
+    sys.stdout.write(json.dumps({"result": result, "spent": spent}) + "\n")
 
 
 if __name__ == "__main__":

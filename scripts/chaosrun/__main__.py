@@ -1,10 +1,10 @@
-"""Break a running korvet in every way that can be thought of, and show that its clients lose nothing by it.
+"""Break a running korvet in every known way, and show that its clients lose nothing.
 
 Three front-ends behind HAProxy over one Redis; 36 consumers in 9 groups (librdkafka: eager, cooperative, static;
 aiokafka; the Java client; librdkafka and Java by the consumer protocol, and a group of both protocols) and two
-idempotent producers. Each fault acts while all of them work. From what the clients wrote down, and from Redis itself,
-is judged: no acknowledged commit is lost, no partition has two owners at once, every acknowledged record reaches every
-group in order, and groups rebalance only where they may. Exit code 1 where anything of this does not hold.
+idempotent producers. Each fault acts while all of them work. The run judges the clients' journals and the state in
+Redis: no acknowledged commit is lost, no partition has two owners at once, every acknowledged record reaches every
+group in order, and groups rebalance only if they may. The exit code is 1 if a check fails.
 """
 
 import re
@@ -55,7 +55,7 @@ def table(shown: Sequence[Shown]) -> Table:
 
 
 def bank_table(kept: Kept) -> Table:
-    """What happened in the bank, a row for each."""
+    """The events in the bank, a row for each."""
     found = Table(title="The bank", title_justify="left", show_header=False)
     found.add_column()
     found.add_column(justify="right")
@@ -71,12 +71,13 @@ def bank_table(kept: Kept) -> Table:
     return found
 
 
-def _keep_bank(console: Console, seconds: float, seed: int, kind: Kind, directory: Path | None) -> bool:
+def _keep_bank(console: Console, seconds: float, seed: int, kind: Kind, directory: Path | None, *, cuts: bool) -> bool:
     if directory is not None:
         directory.mkdir(parents=True)
     kept = keep(
-        seconds=seconds, seed=seed, kind=kind, directory=directory, tell=lambda text: click.echo(text, err=True)
-    )
+        seconds=seconds, seed=seed, kind=kind, directory=directory, cuts=cuts,
+        tell=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
     console.print(bank_table(kept))
     for claim, violations in kept.violations.items():
         for violation in violations:
@@ -136,10 +137,10 @@ def _play(
         faults = [fault for fault in chosen if fault.topology == topology]
         if not faults:
             continue
-        place = directory / topology if directory else None
-        if place is not None:
-            place.mkdir(parents=True)
-        with staged(topology, kind=kind, seed=seed, session_timeout_ms=session_ms, keep=place) as play:
+        kept = directory / topology if directory else None
+        if kept is not None:
+            kept.mkdir(parents=True)
+        with staged(topology, kind=kind, seed=seed, session_timeout_ms=session_ms, keep=kept) as play:
             for fault in faults:
                 click.echo(f"{fault.name}: {(fault.act.__doc__ or '').strip()}", err=True)
                 shown.append(play(fault, seconds))
@@ -167,6 +168,7 @@ def _play(
 )
 @click.option("--replay", is_flag=True, help="A replay of a topic from a lake under kill -9, and no other fault.")
 @click.option("--bank", is_flag=True, help="Transactions under kill -9, and no other fault.")
+@click.option("--cut", is_flag=True, help="With --bank: Redis loses its last writes each time it is killed.")
 @click.option(
     "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long a fault, or the bank, lasts."
 )
@@ -185,6 +187,7 @@ def main(
     records: int,
     replay: bool,
     bank: bool,
+    cut: bool,
     seconds: float,
     seed: int,
     kind: Kind,
@@ -197,7 +200,7 @@ def main(
     if replay:
         raise SystemExit(not _keep_replays(console, records, seed))
     if bank:
-        raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory))
+        raise SystemExit(not _keep_bank(console, seconds, seed, kind, directory, cuts=cut))
     faults = _chosen(names)
     raise SystemExit(not _play(console, faults, seconds, seed, kind, session_ms, directory))
 

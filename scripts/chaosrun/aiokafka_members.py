@@ -10,7 +10,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import KafkaError
 
 from scripts.chaosrun.jobs import Job, stopped
-from scripts.chaosrun.journal import Assigned, Committed, Consumed, Journal, Place, Revoked, Troubled, now_us
+from scripts.chaosrun.journal import Assigned, Committed, Consumed, Journal, Partition, Revoked, Troubled, now_us
 
 COMMIT_EVERY_S: Final = 0.5
 ASSIGNORS: Final = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
@@ -22,7 +22,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, job: Job, name: str, journal: Journal) -> None:
         self._job, self._name, self._journal = job, name, journal
         self._member_id, self._generation = "", -1
-        self._uncommitted: dict[Place, int] = {}
+        self._uncommitted: dict[Partition, int] = {}
         self._commit_at = 0.0
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=job.bootstrap,
@@ -51,18 +51,18 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
             await self._consumer.stop()
 
     def _take(self, message: Any) -> None:
-        place = (message.topic, message.partition)
-        self._uncommitted[place] = message.offset + 1
+        partition = (message.topic, message.partition)
+        self._uncommitted[partition] = message.offset + 1
         self._journal.add(Consumed(
             at_us=now_us(), client=self._name, group=self._job.group, member_id=self._member_id,
-            generation=self._generation, place=place, offset=message.offset, value=message.value.decode(),
+            generation=self._generation, partition=partition, offset=message.offset, value=message.value.decode(),
         ))  # fmt: skip
 
     async def _commit(self) -> None:
         self._commit_at = time.monotonic() + COMMIT_EVERY_S
         offsets, self._uncommitted = self._uncommitted, {}
         try:
-            await self._consumer.commit({TopicPartition(*place): offset for place, offset in offsets.items()})
+            await self._consumer.commit({TopicPartition(*partition): offset for partition, offset in offsets.items()})
         except KafkaError as error:
             self._journal.add(Troubled(at_us=now_us(), client=self._name, text=repr(error), fatal=False))
         else:
@@ -74,16 +74,18 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
         if self._uncommitted:
             await self._commit()
         self._uncommitted.clear()
-        places = sorted((entry.topic, entry.partition) for entry in revoked)
-        self._journal.add(Revoked(at_us=now_us(), client=self._name, group=self._job.group, places=places, lost=False))
+        partitions = sorted((entry.topic, entry.partition) for entry in revoked)
+        self._journal.add(
+            Revoked(at_us=now_us(), client=self._name, group=self._job.group, partitions=partitions, lost=False)
+        )
 
     async def on_partitions_assigned(self, assigned: set[Any]) -> None:
         coordinator = self._consumer._coordinator  # the public API tells neither member id nor generation
         self._member_id, self._generation = coordinator.member_id, coordinator.generation
-        places = sorted((entry.topic, entry.partition) for entry in assigned)
+        partitions = sorted((entry.topic, entry.partition) for entry in assigned)
         self._journal.add(Assigned(
             at_us=now_us(), client=self._name, group=self._job.group, member_id=self._member_id,
-            generation=self._generation, added=places, owned=places,
+            generation=self._generation, added=partitions, owned=partitions,
         ))  # fmt: skip
 
 

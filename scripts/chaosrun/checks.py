@@ -1,7 +1,6 @@
-"""What has to hold whatever fails, judged from what clients wrote down. Each function returns the violations it found.
+"""The checks that must hold after every fault, on the clients' journals. Each function returns the violations it found.
 
-`Forgiven` are the times whose acknowledgements a Redis may lose that was never asked to keep them: a failover to a
-replica that follows asynchronously. Everything else is owed.
+`Forgiven` are the times whose acknowledged writes a failover to an asynchronous replica may lose. All others are owed.
 """
 
 import re
@@ -19,16 +18,16 @@ from scripts.chaosrun.journal import (
     Consumed,
     Event,
     Logged,
-    Place,
+    Partition,
     Revoked,
     Troubled,
 )
 
 Forgiven = Sequence[tuple[int, int]]  # from and to, in µs since 1970
 SHOWN: Final = 5
-# What librdkafka logs when it was not answered for a session: it revokes all, and joins as a new member.
+# librdkafka logs this when it got no answer for a session: it revokes all, and joins as a new member.
 SESSION_ENDED: Final = "SESSTMOUT"
-# What the Java client logs when it reaches no broker (KIP-899), and its group's leader when that made it forget topics.
+# The Java client logs this when it reaches no broker (KIP-899), and its group's leader when it then forgot topics.
 _REBOOTSTRAPPED: Final = "Rebootstrapping with "
 _FORGOT: Final = re.compile(
     r"Request joining group due to: cached metadata has changed from .* at the beginning of the rebalance "
@@ -46,7 +45,7 @@ class GroupState:
     state: str
     generation: int
     members: Mapping[str, str]
-    committed: Mapping[Place, int]
+    committed: Mapping[Partition, int]
     type: str = "classic"
 
 
@@ -62,73 +61,75 @@ def few(found: Iterable[str]) -> list[str]:
 
 def lost_commits(events: Iterable[Event], states: Mapping[str, GroupState], forgiven: Forgiven = ()) -> list[str]:
     """Committed offsets at the end that are below one whose commit was acknowledged."""
-    highest: dict[tuple[str, Place], tuple[int, str]] = {}
+    highest: dict[tuple[str, Partition], tuple[int, str]] = {}
     for event in events:
         if isinstance(event, Committed) and _is_owed(event, forgiven):
-            for place, offset in event.offsets:
-                highest[event.group, place] = max(highest.get((event.group, place), (-1, "")), (offset, event.client))
+            for partition, offset in event.offsets:
+                highest[event.group, partition] = max(
+                    highest.get((event.group, partition), (-1, "")), (offset, event.client)
+                )
     return few(
-        f"{group} {topic}:{partition}: {client}'s commit of {offset} was acknowledged, the broker has {found}"
-        for (group, (topic, partition)), (offset, client) in sorted(highest.items())
-        if (found := states[group].committed.get((topic, partition), -1)) < offset
+        f"{group} {topic}:{index}: {client}'s commit of {offset} was acknowledged, the broker has {found}"
+        for (group, (topic, index)), (offset, client) in sorted(highest.items())
+        if (found := states[group].committed.get((topic, index), -1)) < offset
     )
 
 
 def forgotten_positions(events: Iterable[Event], forgiven: Forgiven = ()) -> list[str]:
-    """Owners that began below an offset whose commit had been acknowledged before they were assigned the partition."""
+    """Owners that began below an offset whose commit was acknowledged before their assignment."""
     found = []
-    committed: dict[tuple[str, Place], int] = defaultdict(int)
-    owed: dict[tuple[str, str, Place], int] = {}
+    committed: dict[tuple[str, Partition], int] = defaultdict(int)
+    owed: dict[tuple[str, str, Partition], int] = {}
     for event in sorted(events, key=lambda event: event.at_us):
         if isinstance(event, Committed) and _is_owed(event, forgiven):
-            for place, offset in event.offsets:
-                committed[event.group, place] = max(committed[event.group, place], offset)
+            for partition, offset in event.offsets:
+                committed[event.group, partition] = max(committed[event.group, partition], offset)
         elif isinstance(event, Assigned):
-            for place in event.added:
-                owed[event.client, event.group, place] = committed[event.group, place]
+            for partition in event.added:
+                owed[event.client, event.group, partition] = committed[event.group, partition]
         elif isinstance(event, Consumed):
-            least = owed.pop((event.client, event.group, event.place), 0)
+            least = owed.pop((event.client, event.group, event.partition), 0)
             if event.offset < least:
-                found.append(f"{event.client} began {event.place} at {event.offset}, {least} had been committed")
+                found.append(f"{event.client} began {event.partition} at {event.offset}, {least} had been committed")
     return few(found)
 
 
 def went_back(samples: Iterable[tuple[int, Mapping[str, GroupState]]], forgiven: Forgiven = ()) -> list[str]:
     """Committed offsets that were lower than in an earlier sample: (µs since 1970, groups)."""
     found = []
-    highest: dict[tuple[str, Place], int] = {}
+    highest: dict[tuple[str, Partition], int] = {}
     for at_us, groups in samples:
         for group, state in groups.items():
-            for place, offset in state.committed.items():
-                before = highest.get((group, place), offset)
+            for partition, offset in state.committed.items():
+                before = highest.get((group, partition), offset)
                 if offset < before and not any(since <= at_us <= until for since, until in forgiven):
-                    found.append(f"{group}: {place} went back from {before} to {offset}")
-                highest[group, place] = offset
+                    found.append(f"{group}: {partition} went back from {before} to {offset}")
+                highest[group, partition] = offset
     return few(found)
 
 
 def shared_partitions(events: Iterable[Event]) -> list[str]:
-    """Partitions that two clients owned in one generation, by what they were told and by what they consumed.
+    """Partitions that two clients owned in one generation, by their assignments and by their records.
 
-    A static member that comes back gets another member id, and what it had, in the same generation.
+    A static member that comes back gets another member id, and its partitions, in the same generation.
     """
-    owners: dict[tuple[str, int, Place], set[str]] = defaultdict(set)
+    owners: dict[tuple[str, int, Partition], set[str]] = defaultdict(set)
     for event in events:
         if isinstance(event, Assigned):
-            for place in event.owned:
-                owners[event.group, event.generation, place].add(event.client)
+            for partition in event.owned:
+                owners[event.group, event.generation, partition].add(event.client)
         elif isinstance(event, Consumed) and event.generation >= 0:
-            owners[event.group, event.generation, event.place].add(event.client)
+            owners[event.group, event.generation, event.partition].add(event.client)
     return few(
-        f"{group}, generation {generation}: {place} belongs to {' and '.join(sorted(clients))}"
-        for (group, generation, place), clients in sorted(owners.items())
+        f"{group}, generation {generation}: {partition} belongs to {' and '.join(sorted(clients))}"
+        for (group, generation, partition), clients in sorted(owners.items())
         if len(clients) > 1
     )
 
 
 @dataclass(slots=True)
 class _Span:
-    """A time in which a client owned a place, as far as it is known: until it gave it up, or to its last record."""
+    """A time in which a client owned a partition, as far as known: until it gave it up, or to its last record."""
 
     client: str
     since_us: int
@@ -137,79 +138,77 @@ class _Span:
 
 
 def overlapping_owners(events: Iterable[Event], consumer_clients: Collection[str] = ()) -> list[str]:
-    """Partitions that a client was assigned before another one had given them up, by the times of their callbacks.
+    """Partitions that were assigned to a client before another one gave them up, by the times of their callbacks.
 
-    Who was told that it lost its partitions did not know when, so such times count for nothing. Neither do those in
-    which a client of the consumer protocol read nothing of the partition: a heartbeat may say what is owned between
-    the answer that assigned a partition and the callback that takes it (librdkafka's do so until it has its first
-    partitions, its and Java's when the one before failed). If the target has changed by then, that is a partition
-    given up, for Kafka as well, and the client holds it until it has read the next answer.
+    A client that lost its partitions does not know since when, so such times do not count. Neither do times in which a
+    client of the consumer protocol read no record of the partition. docs/chaos.md tells why such a client may hold a
+    partition that it has given up.
 
     Source: CurrentAssignmentBuilder.ownsRevokedPartitions; rd_kafka_cgrp_consumer_serve, F_SEND_FULL_REQUEST;
     AbstractHeartbeatRequestManager.onErrorResponse
     """
-    spans: dict[tuple[str, Place], list[_Span]] = defaultdict(list)
-    current: dict[tuple[str, str, Place], _Span] = {}
+    spans: dict[tuple[str, Partition], list[_Span]] = defaultdict(list)
+    current: dict[tuple[str, str, Partition], _Span] = {}
     for event in sorted(events, key=lambda event: event.at_us):
         if isinstance(event, Assigned):
-            for place in event.added:
+            for partition in event.added:
                 span = _Span(event.client, event.at_us, event.at_us)
-                current[event.client, event.group, place] = span
-                spans[event.group, place].append(span)
+                current[event.client, event.group, partition] = span
+                spans[event.group, partition].append(span)
         elif isinstance(event, Revoked):
-            for place in event.places:
-                if (ended := current.pop((event.client, event.group, place), None)) is not None:
+            for partition in event.partitions:
+                if (ended := current.pop((event.client, event.group, partition), None)) is not None:
                     ended.until_us = ended.since_us if event.lost else event.at_us
-        elif isinstance(event, Consumed) and (event.client, event.group, event.place) in current:
-            span = current[event.client, event.group, event.place]
+        elif isinstance(event, Consumed) and (event.client, event.group, event.partition) in current:
+            span = current[event.client, event.group, event.partition]
             span.until_us, span.has_read = event.at_us, True
     return few(
-        f"{group}: {later.client} got {place} {(earlier.until_us - later.since_us) / 1e3:.0f} ms before "
+        f"{group}: {later.client} got {partition} {(earlier.until_us - later.since_us) / 1e3:.0f} ms before "
         f"{earlier.client} gave it up"
-        for (group, place), owned in sorted(spans.items())
+        for (group, partition), owned in sorted(spans.items())
         for earlier, later in pairwise(span for span in owned if span.has_read or span.client not in consumer_clients)
         if earlier.client != later.client and later.since_us < earlier.until_us
     )
 
 
 def undelivered(events: Iterable[Event], groups: Iterable[str], forgiven: Forgiven = ()) -> dict[str, int]:
-    """How many acknowledged records each group has not seen; groups that have seen all are left out."""
-    owed: set[tuple[Place, int, str]] = set()
-    seen: dict[str, set[tuple[Place, int, str]]] = {group: set() for group in groups}
+    """The number of acknowledged records that each group has not seen, without groups that have seen all."""
+    owed: set[tuple[Partition, int, str]] = set()
+    seen: dict[str, set[tuple[Partition, int, str]]] = {group: set() for group in groups}
     for event in events:
         if isinstance(event, Acknowledged) and _is_owed(event, forgiven):
-            owed.add((event.place, event.offset, event.value))
+            owed.add((event.partition, event.offset, event.value))
         elif isinstance(event, Consumed) and event.group in seen:
-            seen[event.group].add((event.place, event.offset, event.value))
+            seen[event.group].add((event.partition, event.offset, event.value))
     return {group: missing for group, had in seen.items() if (missing := len(owed - had))}
 
 
 def disordered(events: Iterable[Event], forgiven: Forgiven = ()) -> list[str]:
     """Records out of order, twice or left out while one member owned the partition.
 
-    Where history may be lost a log may begin again at a lower offset: only within what is not forgiven is order owed.
+    If history may be lost, a log may begin again at a lower offset: order is owed only for times that are not forgiven.
     """
     found = []
-    last: dict[tuple[str, str, Place], int] = {}
+    last: dict[tuple[str, str, Partition], int] = {}
     for event in sorted(events, key=lambda event: event.at_us):
         if isinstance(event, Assigned | Revoked):
-            for place in event.added if isinstance(event, Assigned) else event.places:
-                last.pop((event.client, event.group, place), None)
+            for partition in event.added if isinstance(event, Assigned) else event.partitions:
+                last.pop((event.client, event.group, partition), None)
         elif isinstance(event, Consumed):
-            key = (event.client, event.group, event.place)
+            key = (event.client, event.group, event.partition)
             if key in last and event.offset != last[key] + 1 and not forgiven:
-                found.append(f"{event.client} got {event.place} {event.offset} after {last[key]}")
+                found.append(f"{event.client} got {event.partition} {event.offset} after {last[key]}")
             last[key] = event.offset
     return few(found)
 
 
 def repeated(events: Iterable[Event]) -> list[str]:
     """Records of an idempotent producer that lie at two offsets."""
-    places: dict[str, set[tuple[Place, int]]] = defaultdict(set)
+    positions: dict[str, set[tuple[Partition, int]]] = defaultdict(set)
     for event in events:
         if isinstance(event, Acknowledged | Consumed):
-            places[event.value].add((event.place, event.offset))
-    return few(f"{value} lies at {sorted(where)}" for value, where in sorted(places.items()) if len(where) > 1)
+            positions[event.value].add((event.partition, event.offset))
+    return few(f"{value} lies at {sorted(where)}" for value, where in sorted(positions.items()) if len(where) > 1)
 
 
 def gave_up(events: Iterable[Event]) -> list[str]:
@@ -218,14 +217,14 @@ def gave_up(events: Iterable[Event]) -> list[str]:
 
 
 def ended_sessions(events: Iterable[Event]) -> set[str]:
-    """Clients that say that they ended their session themselves, and so come back as new members."""
+    """Clients whose log says that they ended their session themselves, and so came back as new members."""
     return {event.client for event in events if isinstance(event, Logged) and SESSION_ENDED in event.text}
 
 
 def forgot_topics(events: Iterable[Event]) -> Counter[str]:
-    """How often clients say that they join again for they know no partition any more, having reached no broker before.
+    """The number of times that clients join again without partitions, after they had reached no broker.
 
-    Where they lost partitions otherwise, it is the broker that did not tell of them.
+    If they lost partitions otherwise, the broker did not tell of them.
     """
     unreachable: set[str] = set()
     times: Counter[str] = Counter()
@@ -243,7 +242,7 @@ def forgot_topics(events: Iterable[Event]) -> Counter[str]:
 def rebalanced(
     before: Mapping[str, GroupState], after: Mapping[str, GroupState], most: Mapping[str, int] = MappingProxyType({})
 ) -> list[str]:
-    """Groups that had more generations in between than `most` says; none where it does not."""
+    """Groups that had more generations in between than `most` allows, which is none for a group without an entry."""
     return [
         f"{group} went from generation {was.generation} to {after[group].generation}"
         for group, was in before.items()
@@ -254,7 +253,7 @@ def rebalanced(
 def replaced(
     before: Mapping[str, GroupState], after: Mapping[str, GroupState], ended: Collection[str] = ()
 ) -> list[str]:
-    """Groups whose members have other ids, but for the clients that ended their sessions themselves."""
+    """Groups whose members have other ids, except for clients that ended their sessions themselves."""
     return [
         f"{group} lost {', '.join(sorted(gone))}"
         for group, was in before.items()
@@ -263,7 +262,7 @@ def replaced(
 
 
 def signs_of_life(events: Iterable[Event]) -> dict[str, list[int]]:
-    """When each client was answered, in µs since 1970."""
+    """The times of each client's answers, in µs since 1970."""
     signs: dict[str, list[int]] = defaultdict(list)
     for event in events:
         if isinstance(event, Assigned | Consumed | Committed | Acknowledged):
@@ -272,19 +271,19 @@ def signs_of_life(events: Iterable[Event]) -> dict[str, list[int]]:
 
 
 def unanswered(events: Iterable[Event], clients: Iterable[str], since_us: int) -> set[str]:
-    """Those of the clients that were not answered since."""
+    """The clients that got no answer since."""
     signs = signs_of_life(event for event in events if event.at_us > since_us)
     return {client for client in clients if client not in signs}
 
 
 def answered_after(events: Iterable[Event], clients: Iterable[str], since_us: int) -> float:
-    """How long after that time, in s, the last of the clients was answered; each of them was."""
+    """The time in s until the last of the clients was answered; each of them was."""
     signs = signs_of_life(event for event in events if event.at_us > since_us)
     return max(min(signs[client]) - since_us for client in clients) / 1e6
 
 
 def longest_silence(events: Iterable[Event], clients: Iterable[str], since_us: int, until_us: int) -> tuple[float, str]:
-    """The longest time in s that a client was not answered, and which one it was."""
+    """The longest time in s that a client got no answer, and the client."""
     signs = signs_of_life(event for event in events if since_us < event.at_us < until_us)
     longest = (0.0, "")
     for client in clients:

@@ -1,6 +1,6 @@
 """Members of a group through confluent-kafka, a thread for each: `python -m scripts.chaosrun.confluent_members JOB`.
 
-They do what a careful application does: commit what was processed now and then, and before a partition is given up.
+They act as a careful application: they commit now and then, and before they give up a partition.
 """
 
 import logging
@@ -12,14 +12,24 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from scripts.chaosrun.checks import SESSION_ENDED
 from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
-from scripts.chaosrun.journal import Assigned, Committed, Consumed, Journal, Logged, Place, Revoked, Troubled, now_us
+from scripts.chaosrun.journal import (
+    Assigned,
+    Committed,
+    Consumed,
+    Journal,
+    Logged,
+    Partition,
+    Revoked,
+    Troubled,
+    now_us,
+)
 
 COMMIT_EVERY_S: Final = 0.5
 _METADATA: Final = b"CGMDv2:"
 
 
 def _identity(consumer: Any) -> tuple[str, int]:
-    """Member id and generation, out of what librdkafka packs for producers of transactions."""
+    """Member id and generation, from the metadata that librdkafka packs for transactional producers."""
     packed: bytes = consumer.consumer_group_metadata()
     if not packed.startswith(_METADATA):
         raise RuntimeError(f"librdkafka's group metadata begins with {packed[:8]!r}")
@@ -28,17 +38,17 @@ def _identity(consumer: Any) -> tuple[str, int]:
     return member_id.decode(), int.from_bytes(numbered[:4], "little", signed=True)
 
 
-def _places(partitions: list[TopicPartition]) -> list[Place]:
+def _named(partitions: list[TopicPartition]) -> list[Partition]:
     return [(entry.topic, entry.partition) for entry in partitions]
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Whether the client does nothing more; what `poll` and `commit` tell of that has the code alone."""
+    """Whether the client has ended for good; `poll` and `commit` tell that by the code alone."""
     return bool(error.fatal() or error.code() == KafkaError._FATAL)
 
 
 class _Log(logging.Handler):
-    """Writes down that the member ended its session."""
+    """Write down that the member ended its session."""
 
     def __init__(self, name: str, journal: Journal) -> None:
         super().__init__()
@@ -56,9 +66,9 @@ class Member:
         self._job, self._name, self._journal = job, name, journal
         self._is_cooperative = job.protocol == "consumer" or job.strategy == "cooperative-sticky"
         self._member_id, self._generation = "", -1
-        self._owned: set[Place] = set()
-        self._positions: dict[Place, int] = {}
-        self._uncommitted: set[Place] = set()
+        self._owned: set[Partition] = set()
+        self._positions: dict[Partition, int] = {}
+        self._uncommitted: set[Partition] = set()
         self._commit_at = 0.0
         self._consumer = Consumer(self._settings(), logger=self._logger())
 
@@ -90,7 +100,7 @@ class Member:
         }
 
     def run(self, stopped: threading.Event) -> None:
-        """Consume until told to stop, then leave the group. What ends it earlier is written down."""
+        """Consume until told to stop, then leave the group; an earlier end is written down."""
         try:
             self._consume(stopped)
         except Exception as error:
@@ -114,19 +124,19 @@ class Member:
         if message.error() is not None:
             self._on_error(message.error())
             return
-        place = (message.topic(), message.partition())
-        self._positions[place] = message.offset() + 1
-        self._uncommitted.add(place)
+        partition = (message.topic(), message.partition())
+        self._positions[partition] = message.offset() + 1
+        self._uncommitted.add(partition)
         self._journal.add(Consumed(
             at_us=now_us(), client=self._name, group=self._job.group, member_id=self._member_id,
-            generation=self._generation, place=place, offset=message.offset(), value=message.value().decode(),
+            generation=self._generation, partition=partition, offset=message.offset(), value=message.value().decode(),
         ))  # fmt: skip
 
-    def _commit(self, places: set[Place]) -> None:
+    def _commit(self, partitions: set[Partition]) -> None:
         """Commit, and wait for the answer: librdkafka would send one that failed again after later ones."""
         self._commit_at = time.monotonic() + COMMIT_EVERY_S
-        offsets = [TopicPartition(*place, self._positions[place]) for place in places]
-        self._uncommitted -= places
+        offsets = [TopicPartition(*partition, self._positions[partition]) for partition in partitions]
+        self._uncommitted -= partitions
         try:
             committed = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
@@ -138,7 +148,7 @@ class Member:
         )  # fmt: skip
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        added = _places(partitions)
+        added = _named(partitions)
         self._owned.update(added)
         self._member_id, self._generation = _identity(consumer)
         self._journal.add(Assigned(
@@ -151,19 +161,19 @@ class Member:
             consumer.assign(partitions)
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        if places := self._uncommitted & set(_places(partitions)):
-            self._commit(places)
+        if uncommitted := self._uncommitted & set(_named(partitions)):
+            self._commit(uncommitted)
         self._give_up(consumer, partitions, lost=False)
 
     def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         self._give_up(consumer, partitions, lost=True)
 
     def _give_up(self, consumer: Any, partitions: list[TopicPartition], *, lost: bool) -> None:
-        places = _places(partitions)
-        self._owned.difference_update(places)
-        self._uncommitted.difference_update(places)
+        given_up = _named(partitions)
+        self._owned.difference_update(given_up)
+        self._uncommitted.difference_update(given_up)
         self._journal.add(
-            Revoked(at_us=now_us(), client=self._name, group=self._job.group, places=places, lost=lost)
+            Revoked(at_us=now_us(), client=self._name, group=self._job.group, partitions=given_up, lost=lost)
         )  # fmt: skip
         if self._is_cooperative:
             consumer.incremental_unassign(partitions)

@@ -1,4 +1,4 @@
-"""The faults: what each does to the stage while the load runs, and which groups may not notice."""
+"""The faults: the harm of each to the stage while the load runs, and the groups that may not notice."""
 
 import os
 import random
@@ -17,11 +17,12 @@ from scripts.chaosrun.stage import Stage, Topology, kill_and_start
 SHORT_FREEZE_S: Final = 3.0
 STALL_S: Final = 4.0
 REDIS_DOWN_S: Final = 1.0
+FAILED_OVER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a fault works on. `seconds` is about how long it lasts."""
+    """The stage and the load of a fault, which lasts about `seconds`."""
 
     stage: Stage
     load: Load
@@ -34,7 +35,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a fault did, and what it found that may not be."""
+    """A fault's events, and the violations that it found."""
 
     did: str
     violations: list[str] = field(default_factory=list)
@@ -59,11 +60,15 @@ def _those_without_guests(load: Load) -> list[str]:
 
 
 def kill_frontends(scene: Scene) -> Outcome:
-    """A random one every second, but never the last one that serves; it is started again at once."""
+    """Kill a random front-end every second, but never the last one that serves, and start it again at once.
+
+    It waits while a client has had no answer for a quarter of a session. On a busy machine a start takes seconds, so
+    kills in a row would end sessions, and rightly so.
+    """
     killed, began = 0, time.monotonic()
     while not scene.is_over(began):
         due = time.monotonic() + 1
-        if len(up := scene.stage.up()) > 1:
+        if len(up := scene.stage.up()) > 1 and scene.load.is_answered(within_ms=scene.load.session_timeout_ms // 4):
             kill_and_start(scene.chance.choice(up))
             killed += 1
         time.sleep(max(0.0, due - time.monotonic()))
@@ -72,7 +77,7 @@ def kill_frontends(scene: Scene) -> Outcome:
 
 
 def stall_frontends(scene: Scene) -> Outcome:
-    """A random one hangs until the balancer has given it up, and wakes up with what it had been asked before."""
+    """Let a random front-end hang until the balancer has given it up, and go on with its former requests."""
     stalled, began = 0, time.monotonic()
     while not scene.is_over(began):
         victim = scene.chance.choice(scene.stage.frontends)
@@ -88,7 +93,7 @@ def stall_frontends(scene: Scene) -> Outcome:
 
 
 def freeze_and_kill(scene: Scene) -> Outcome:
-    """Redis hangs, and front-ends die whose calls it has yet to read."""
+    """Let Redis hang, and kill front-ends whose calls it has yet to read."""
     frozen, began = 0, time.monotonic()
     while not scene.is_over(began):
         assert scene.stage.server is not None
@@ -151,7 +156,7 @@ def kill_while_rebalancing(scene: Scene) -> Outcome:
 
 
 def drop_subscribers(scene: Scene) -> Outcome:
-    """All subscriptions of front-ends, five times a second, while members come and go."""
+    """Cut all subscriptions of front-ends five times a second, while members come and go."""
     dropped = moved = 0
     guests = [Guest(scene.load, name) for name in GUESTS]
     began = time.monotonic()
@@ -172,7 +177,7 @@ def drop_subscribers(scene: Scene) -> Outcome:
 
 
 def freeze_redis(scene: Scene) -> Outcome:
-    """Again and again, for less than a session."""
+    """Let Redis hang repeatedly, for less than a session."""
     frozen, began = 0, time.monotonic()
     while not scene.is_over(began):
         assert scene.stage.server is not None
@@ -184,7 +189,7 @@ def freeze_redis(scene: Scene) -> Outcome:
 
 
 def outlast_sessions(scene: Scene) -> Outcome:
-    """Once, for one and a half sessions."""
+    """Let Redis hang once, for one and a half sessions."""
     assert scene.stage.server is not None
     frozen_s = scene.load.session_timeout_ms * 1.5 / 1000
     with scene.stage.server.paused():
@@ -193,7 +198,7 @@ def outlast_sessions(scene: Scene) -> Outcome:
 
 
 def kill_redis(scene: Scene) -> Outcome:
-    """Again and again; it comes back with its append-only file."""
+    """Kill Redis repeatedly; it comes back with its append-only file."""
     killed, began = 0, time.monotonic()
     while not scene.is_over(began):
         assert scene.stage.server is not None
@@ -206,7 +211,7 @@ def kill_redis(scene: Scene) -> Outcome:
 
 
 def die_silently(scene: Scene) -> Outcome:
-    """Half of two groups and all of another one die; what is left behind has to go without them."""
+    """Kill half of two groups and all of another one; their members must expire without their help."""
     load = scene.load
     halved, emptied = ("eager", "uniform"), "aio"
     gone = [(name, load.processes(name)[0]) for name in halved]
@@ -226,7 +231,7 @@ def die_silently(scene: Scene) -> Outcome:
 
 
 def change_protocols(scene: Scene) -> Outcome:
-    """The members of a group change to the other protocol one by one, until nobody speaks the first, and back."""
+    """Change the members of a group to the other protocol one by one, until none speaks the first, and back."""
     load, name = scene.load, "mixed"
     chosen = load.groups[name]
     violations: list[str] = []
@@ -251,9 +256,34 @@ def fail_over(scene: Scene) -> Outcome:
     began = now_us()
     scene.stage.sentinel.fail_over()
     took_s = (now_us() - began) / 1e6
-    # What the replica had not seen yet is lost by the promise of asynchronous replication.
+    # Asynchronous replication may lose the writes that the replica has not seen.
     scene.load.forgiven.append((began - 1_000_000, now_us()))
     return Outcome(did=f"the primary killed, the replica named after {took_s:.1f} s")
+
+
+def fail_back(scene: Scene) -> Outcome:
+    """The replica leads for a while, and then the former primary again, the same process with other data."""
+    sentinel = scene.stage.sentinel
+    assert sentinel is not None
+    began = now_us()
+    for _ in range(2):
+        sentinel.hand_over()
+        time.sleep(FAILED_OVER_S)
+    # Neither server hands on its very last writes.
+    scene.load.forgiven.append((began - 1_000_000, now_us()))
+    return Outcome(did=f"the replica led for {FAILED_OVER_S:.0f} s, then the former primary again")
+
+
+def refuse_writes(scene: Scene) -> Outcome:
+    """Redis answers, and takes no writes for one and a half sessions."""
+    refused_s = scene.load.session_timeout_ms * 1.5 / 1000
+    with scene.stage.redis() as client:
+        client.config_set("min-replicas-to-write", 1)
+        try:
+            time.sleep(refused_s)
+        finally:
+            client.config_set("min-replicas-to-write", 0)
+    return Outcome(did=f"no writes for {refused_s:.0f} s, a session is {scene.load.session_timeout_ms / 1000:.0f} s")
 
 
 def move_slots(scene: Scene) -> Outcome:
@@ -275,6 +305,7 @@ FAULTS: Final = (
     Fault(name="stall", topology="single", act=stall_frontends, keeps=_every_group),
     Fault(name="freeze", topology="single", act=freeze_redis, keeps=_every_group),
     Fault(name="outage", topology="single", act=outlast_sessions, keeps=_every_group),
+    Fault(name="refused", topology="single", act=refuse_writes, keeps=_every_group),
     Fault(name="both", topology="single", act=freeze_and_kill, keeps=_every_group),
     Fault(name="blackout", topology="single", act=black_out, keeps=_every_group),
     Fault(name="redis", topology="single", act=kill_redis, keeps=_every_group),
@@ -287,5 +318,6 @@ FAULTS: Final = (
         keeps=lambda load: [name for name in load.groups if name != "mixed"],
     ),
     Fault(name="sentinel", topology="sentinel", act=fail_over, keeps=_every_group),
+    Fault(name="failback", topology="sentinel", act=fail_back, keeps=_every_group),
     Fault(name="slots", topology="cluster", act=move_slots, keeps=_every_group),
 )  # fmt: skip

@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from korvet.store.groups.call import keys_of
 from korvet.store.keys import Namespace
 from scripts.chaosrun.checks import GroupState
-
-# group, members, sessions, static, offsets
-GROUP_KEYS = 5
 
 
 def _named(values: list[Any]) -> dict[str, Any]:
@@ -16,16 +14,16 @@ def _named(values: list[Any]) -> dict[str, Any]:
 
 
 def described(redis: Any, group: str) -> GroupState:
-    """The group as it is by now; one that is not there is Dead, without members, in generation -1."""
-    keys = Namespace("default").group(group)[:GROUP_KEYS]
+    """The group as it is now; a missing one is Dead, without members, in generation -1."""
+    keys = keys_of("korvet_group_describe", Namespace("default").group(group))
     reply = redis.execute_command("FCALL_RO", "korvet_group_describe", len(keys), *keys)
     if reply[0] != 0:
         return GroupState(state="Dead", generation=-1, members={}, committed={})
     fields = _named(reply[1:])
     members = [_named(member) for member in fields["members"]]
     committed = {}
-    for place, position in _named(fields["offsets"]).items():
-        topic, _, partition = place.rpartition(":")
+    for name, position in _named(fields["offsets"]).items():
+        topic, _, partition = name.rpartition(":")
         committed[topic, int(partition)] = int(position.split()[0])
     return GroupState(
         state=fields["state"].decode(),
@@ -37,5 +35,5 @@ def described(redis: Any, group: str) -> GroupState:
 
 
 def all_described(redis: Any, groups: Iterable[str]) -> dict[str, GroupState]:
-    """Each group as it is by now."""
+    """Each group as it is now."""
     return {group: described(redis, group) for group in groups}

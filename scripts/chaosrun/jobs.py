@@ -1,4 +1,4 @@
-"""What a process of clients is told, as JSON in its first argument."""
+"""The job of a process of clients, as JSON in its first argument."""
 
 import json
 import sys
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Final, Self
 
 # The Java client's default. librdkafka waits longer with each connection that it loses within ten seconds, up to ten
-# seconds, however well the last one worked; by then its member's session is over.
+# seconds, however well the last one worked. By then its member's session is over.
 RECONNECT_MAX_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Members of a group, or producers where there is no group. `names` are their client ids, one client for each.
+    """Members of a group, or producers without a group. `names` are their client ids, one client for each.
 
-    `strategy` is the broker's assignor where the protocol is `consumer`: there the broker gives the timeouts, too.
-    `incarnation` counts the processes that had the names; `timeout_ms` is that of their transactions.
+    If the protocol is `consumer`, `strategy` is the broker's assignor, and the broker gives the timeouts, too.
+    `incarnation` counts the processes that had the names; `timeout_ms` is their transactions'.
     """
 
     bootstrap: str
@@ -51,7 +51,7 @@ class Job:
 
 
 def stopped() -> threading.Event:
-    """An event that is set when stdin ends: the clients are to leave, or whoever started them is gone."""
+    """An event that is set when stdin ends: the clients must leave, or the process that started them is gone."""
     event = threading.Event()
 
     def watch() -> None:

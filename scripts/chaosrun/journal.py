@@ -1,4 +1,4 @@
-"""What clients saw, as JSON lines: each process of clients appends to a journal of its own, the checks read them all.
+"""Journals of clients, as JSON lines: each process of clients appends to its own, and the checks read them all.
 
 Times are µs since 1970, so that Java's and Python's compare. A line is one write: a process that is killed leaves whole
 lines, but for the last one at most.
@@ -13,43 +13,43 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-Place = tuple[str, int]  # topic, partition
+Partition = tuple[str, int]  # topic, index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """A member was told what it owns: `added` is new, `owned` is all of it, in this generation."""
+    """A member got its partitions in this generation: `added` are the new ones, `owned` are all."""
 
     at_us: int
     client: str
     group: str
     member_id: str
     generation: int
-    added: list[Place]
-    owned: list[Place]
+    added: list[Partition]
+    owned: list[Partition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """A member gave these places up; `lost` where it was too late to commit."""
+    """A member gave up these partitions; `lost` if it was too late to commit."""
 
     at_us: int
     client: str
     group: str
-    places: list[Place]
+    partitions: list[Partition]
     lost: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumed:
-    """A record came, to a member that last was told this generation."""
+    """A record came to a member whose last generation was this."""
 
     at_us: int
     client: str
     group: str
     member_id: str
     generation: int
-    place: Place
+    partition: Partition
     offset: int
     value: str
 
@@ -61,7 +61,7 @@ class Committed:
     at_us: int
     client: str
     group: str
-    offsets: list[tuple[Place, int]]
+    offsets: list[tuple[Partition, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,14 @@ class Acknowledged:
 
     at_us: int
     client: str
-    place: Place
+    partition: Partition
     offset: int
     value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Troubled:
-    """An error that the client's library told of; `fatal` where it does not go on after it."""
+    """An error that the client's library reported; `fatal` if the client does not go on after it."""
 
     at_us: int
     client: str
@@ -87,7 +87,7 @@ class Troubled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """What a client's library logs when it may join its group again of its own accord."""
+    """A line that a client's library logs when it may join its group again by itself."""
 
     at_us: int
     client: str
@@ -96,7 +96,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transacted:
-    """A transaction whose end the broker acknowledged. Of one that nothing is written down of the end is not known."""
+    """A transaction whose end the broker acknowledged. Without this event the end is not known."""
 
     at_us: int
     client: str
@@ -115,22 +115,22 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _place(value: Any) -> Place:
-    topic, partition = value
-    return str(topic), int(partition)
+def _partition(value: Any) -> Partition:
+    topic, index = value
+    return str(topic), int(index)
 
 
 def parse(line: str | bytes) -> Event:
-    """The event of a line. Raises KeyError, TypeError or ValueError for what is none."""
+    """The event of a line. Raises KeyError, TypeError or ValueError if it is none."""
     fields = json.loads(line)
     kind = _KINDS[fields.pop("event")]
-    for name in ("added", "owned", "places"):
+    for name in ("added", "owned", "partitions"):
         if name in fields:
-            fields[name] = [_place(value) for value in fields[name]]
-    if "place" in fields:
-        fields["place"] = _place(fields["place"])
+            fields[name] = [_partition(value) for value in fields[name]]
+    if "partition" in fields:
+        fields["partition"] = _partition(fields["partition"])
     if "offsets" in fields:
-        fields["offsets"] = [(_place(place), int(offset)) for place, offset in fields["offsets"]]
+        fields["offsets"] = [(_partition(partition), int(offset)) for partition, offset in fields["offsets"]]
     event: Event = kind(**fields)
     return event
 
@@ -163,7 +163,7 @@ class Journals:
         self.events: list[Event] = []
 
     def read(self) -> list[Event]:
-        """Take in what was added since, and return only that; `events` has everything."""
+        """Read the new events, and return only these; `events` has all."""
         found = [event for path in sorted(self._directory.glob("*.jsonl")) for event in self._more(path)]
         self.events += found
         return found

@@ -29,12 +29,12 @@ POLL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group of four members, in so many processes. Its session timeout is that of the load times `sessions`.
+    """A group of four members, in so many processes. Its session timeout is the load's times `sessions`.
 
-    `protocols`: of its processes, in turn; by the consumer protocol (KIP-848) its members ask for the `assignor`.
-    librdkafka ends its session by itself when no heartbeat was answered for long, and joins as a new member; a static
-    one may even find itself fenced by what it sent before, for good. So static ones have sessions that outlast every
-    outage here, on a busy machine too.
+    `protocols`: of its processes, in turn. By the consumer protocol (KIP-848) its members ask for the `assignor`. If no
+    heartbeat was answered for long, librdkafka ends its session by itself and joins as a new member. Its own earlier
+    requests may even fence a static member, for good. So static members have sessions that outlast every outage here,
+    on a busy machine too.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Group:
         return [f"{self.name}-{number}" for number in range(process * each, (process + 1) * each)]
 
     def protocol(self, process: int) -> Protocol:
-        """What the members in one of the processes speak."""
+        """The protocol of the members in one of the processes."""
         return self.protocols[process % len(self.protocols)]
 
 
@@ -71,11 +71,11 @@ GROUPS: Final = (
 
 
 class LoadError(RuntimeError):
-    """What was to happen among the clients did not, in time, or a process of them ended by itself."""
+    """The clients did not come to an expected state in time, or one of their processes ended by itself."""
 
 
 class Load:
-    """The clients that run, and what they wrote down."""
+    """The running clients, and their journals."""
 
     def __init__(self, stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int) -> None:
         self.stage = stage
@@ -84,7 +84,7 @@ class Load:
         self.heartbeat_ms = session_timeout_ms // 8
         self.forgiven: list[tuple[int, int]] = []
         self.consumer_clients: set[str] = set()
-        """Client ids of those who ever spoke the consumer protocol."""
+        """Client ids of the members that ever spoke the consumer protocol."""
         self._directory = directory
         self._journals = Journals(directory)
         self._members: dict[str, list[Process]] = {group.name: [] for group in chosen}
@@ -93,13 +93,13 @@ class Load:
 
     @property
     def events(self) -> list[Event]:
-        """All that was written down so far."""
+        """All events so far."""
         self._journals.read()
         return self._journals.events
 
     @property
     def clients(self) -> list[str]:
-        """Client ids of all who should be answered."""
+        """Client ids of all clients that should get answers."""
         running = [process for processes in (*self._members.values(), self._producers) for process in processes]
         return [name for process in running for name in process.names]
 
@@ -117,7 +117,7 @@ class Load:
         self.await_answered(now_us())
 
     def _configure_groups(self, admin: AdminClient) -> None:
-        """Give the groups of the consumer protocol their timeouts, which are the broker's to say."""
+        """Set the timeouts of the groups of the consumer protocol, which the broker tells to members."""
         resources = []
         for group in self.groups.values():
             if "consumer" not in group.protocols:
@@ -162,7 +162,7 @@ class Load:
         return process
 
     def take_away(self, group: str, process: Process, *, crash: bool) -> None:
-        """End a process of members: they leave, or die without a word."""
+        """End a process of members: they leave, or die without leaving."""
         self._members[group].remove(process)
         if crash:
             process.kill()
@@ -179,7 +179,7 @@ class Load:
             return groups.all_described(client, self.groups)
 
     def await_settled(self) -> dict[str, GroupState]:
-        """Wait until each group is Stable with exactly the members that run, and return how it is then."""
+        """Wait until each group is Stable with exactly the members that run, and return the groups then."""
         states: dict[str, GroupState] = {}
 
         def settled() -> bool:
@@ -208,8 +208,12 @@ class Load:
         """Client ids of the members that run."""
         return sorted(name for process in self._members[group] for name in process.names)
 
+    def is_answered(self, within_ms: int) -> bool:
+        """Whether every client was answered in the last so many milliseconds."""
+        return not checks.unanswered(self.events, self.clients, now_us() - within_ms * 1000)
+
     def await_answered(self, since_us: int) -> float:
-        """Wait until every client was answered after that time; in s, how long after it the last one was."""
+        """Wait until every client was answered after that time; returns the seconds until the last one was."""
         waiting: set[str] = set()
 
         def answered() -> bool:
@@ -221,7 +225,8 @@ class Load:
         return checks.answered_after(self.events, self.clients, since_us)
 
     def await_delivered(self) -> dict[str, int]:
-        """Wait until each group has seen every record acknowledged so far; how many each has not, where that fails."""
+        """Wait until each group has seen every record acknowledged so far; returns the numbers of unseen ones if that
+        fails."""
         owed = [event for event in self.events if isinstance(event, Acknowledged)]
         missing: dict[str, int] = {}
 
@@ -238,7 +243,7 @@ class Load:
         return {}
 
     def until(self, condition: Callable[[], bool], what: Callable[[], str], poll_s: float = POLL_S) -> None:
-        """Poll a condition. Raises LoadError: with `what` where it takes too long, or where a process ended."""
+        """Poll a condition. Raises LoadError if it takes too long (with `what`), or if a process ended."""
         deadline = time.monotonic() + WITHIN_S
         while not holds(condition):
             self._expect_running()
@@ -252,7 +257,7 @@ class Load:
                 raise LoadError(f"{process.names} ended by itself:\n{process.last_words()}")
 
     def stop(self) -> None:
-        """Let the producers finish, and then everybody leave."""
+        """Let the producers finish, and then all members leave."""
         for processes in (self._producers, [process for every in self._members.values() for process in every]):
             for process in processes:
                 process.ask_to_leave()
@@ -264,13 +269,13 @@ class Load:
             every.clear()
 
     def kill(self) -> None:
-        """End what still runs."""
+        """End all processes that still run."""
         for process in (*self._producers, *(each for every in self._members.values() for each in every)):
             process.kill()
 
 
 def holds(condition: Callable[[], bool]) -> bool:
-    """Whether a condition holds; while Redis does not answer none does."""
+    """Whether a condition holds; none does while Redis does not answer."""
     try:
         return condition()
     except redis.RedisError:
@@ -279,7 +284,7 @@ def holds(condition: Callable[[], bool]) -> bool:
 
 @contextmanager
 def running_load(stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int) -> Iterator[Load]:
-    """The load, Stable and producing; killed afterwards where it was not stopped."""
+    """The load, Stable and producing; killed afterwards unless it was stopped."""
     load = Load(stage, directory, chosen, session_timeout_ms)
     try:
         load.start()

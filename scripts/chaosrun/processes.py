@@ -35,14 +35,15 @@ _CLASSES: Final = {"java": "korvet.driver.Chaos", "bank-java": "korvet.driver.Cl
 
 
 def command(program: Program) -> list[str]:
-    """What runs the program, but for its job. The first use of Java compiles it, which may take a minute."""
+    """The command that runs the program, without its job. The first use of Java compiles it, which may take a
+    minute."""
     if program in _CLASSES:
         return java_command(_CLASSES[program])
     return [sys.executable, "-m", f"scripts.chaosrun.{_MODULES[program]}"]
 
 
 class Process:
-    """Clients named by the job. What they write to stdout and stderr is in `output`."""
+    """A process of the job's clients. Its stdout and stderr are in `output`."""
 
     def __init__(self, program: Program, job: Job, output: Path) -> None:
         self.names = job.names
@@ -62,30 +63,30 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """The exit code; None while it runs."""
         return self._process.poll()
 
     def pause(self) -> None:
-        """It does nothing until it is told to go on."""
+        """Stop it (SIGSTOP) until it is told to go on."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def ask_to_leave(self) -> None:
-        """The clients close, as at the end of an application."""
+        """Let the clients close, as at the end of an application."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def await_end(self) -> int:
-        """The exit code. One that does not end is killed, and gives -9."""
+        """The exit code. A process that does not end is killed, which gives -9."""
         try:
             return self._process.wait(LEAVE_WITHIN_S)
         except subprocess.TimeoutExpired:
             return self.kill()
 
     def kill(self) -> int:
-        """End it as a crash would: the members leave nobody a word."""
+        """End it as a crash would: the members do not leave their groups."""
         assert self._process.stdin is not None
         self._process.kill()
         self._process.stdin.close()

@@ -1,7 +1,7 @@
 """Idempotent producers through confluent-kafka: `python -m scripts.chaosrun.producers JOB`.
 
 Each sends records of its own, numbered, to one partition after the other at a steady rate, and writes down where each
-one was acknowledged. When stdin ends they wait for what is still on its way.
+one was acknowledged. When stdin ends they wait for records that are still on their way.
 """
 
 import itertools
@@ -27,10 +27,10 @@ class Sender:
         })  # fmt: skip
 
     def run(self, stopped: threading.Event) -> None:
-        """Send until told to stop, then wait until all is acknowledged."""
-        places = itertools.cycle((topic, p) for p in range(self._job.partitions) for topic in self._job.topics)
+        """Send until told to stop, then wait until all records are acknowledged."""
+        partitions = itertools.cycle((topic, p) for p in range(self._job.partitions) for topic in self._job.topics)
         started = time.monotonic()
-        for number, (topic, partition) in enumerate(places):
+        for number, (topic, partition) in enumerate(partitions):
             due = started + number / self._job.records_per_s
             while (wait_s := due - time.monotonic()) > 0 and not stopped.is_set():
                 self._producer.poll(min(wait_s, 0.1))
@@ -45,9 +45,10 @@ class Sender:
             text = f"{message.value().decode()} was not delivered: {error}"
             self._journal.add(Troubled(at_us=now_us(), client=self._name, text=text, fatal=True))
             return
-        place = (message.topic(), message.partition())
+        partition = (message.topic(), message.partition())
         self._journal.add(Acknowledged(
-            at_us=now_us(), client=self._name, place=place, offset=message.offset(), value=message.value().decode(),
+            at_us=now_us(), client=self._name, partition=partition, offset=message.offset(),
+            value=message.value().decode(),
         ))  # fmt: skip
 
     def _on_error(self, error: KafkaError) -> None:

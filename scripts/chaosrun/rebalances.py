@@ -16,20 +16,20 @@ class Guest:
         self._process: Process | None = None
 
     def toggle(self) -> None:
-        """Come, or go."""
+        """Let the member come, or go."""
         if self._process is None:
             self._process = self._load.add_members(self._group, [f"{self._group}-guest"])
         else:
             self.go()
 
     def go(self) -> None:
-        """Leave where it is there."""
+        """Let the member leave if it is there."""
         if self._process is not None:
             self._load.take_away(self._group, self._process, crash=False)
             self._process = None
 
     def has_settled(self) -> bool:
-        """Whether the group is Stable with the members it has by now."""
+        """Whether the group is Stable with its current members."""
         return self._load.is_settled(self._group)
 
 

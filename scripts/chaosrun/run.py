@@ -1,4 +1,4 @@
-"""Faults one after the other under one load, and what was shown during each."""
+"""Faults one after the other under one load, and the results of each."""
 
 import math
 import random
@@ -19,11 +19,11 @@ from tests.support.redis import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What one fault did and what was seen meanwhile. `violations`: claim -> what contradicts it.
+    """One fault's events and results. `violations`: claim -> the facts that contradict it.
 
-    `generations` counts those that the groups went through; `rejoined` are groups some of whose members say that they
-    joined again of their own accord; `answered_s` is the time from the end of the fault until every client was answered
-    again, `silence_s` the longest time that the client `silent` was not answered.
+    `generations` counts the generations of all groups; `rejoined` are groups some of whose members say that they joined
+    again of their own accord. `answered_s` is the time from the end of the fault until every client was answered again.
+    `silence_s` is the longest time that the client `silent` was not answered.
     """
 
     fault: str
@@ -122,9 +122,9 @@ def staged(
     groups: Sequence[Group] = GROUPS,
     keep: Path | None = None,
 ) -> Iterator[Callable[[Fault, float], Shown]]:
-    """A stage and a load of that topology; what comes back plays a fault of it for about so many seconds.
+    """A stage and a load of that topology; the function plays a fault of it for about so many seconds.
 
-    `keep`: where journals and logs stay, else they go.
+    `keep` keeps journals and logs; without it they are deleted.
     """
     with ExitStack() as stack:
         directory = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))

@@ -10,7 +10,7 @@ from tests.support.topologies import Cluster
 
 
 class Mover:
-    """Moves the slots of all that the load uses, and knows where each one is."""
+    """A mover of the slots that the load uses, which knows the node of each."""
 
     def __init__(self, cluster: Cluster, groups: list[str], chance: random.Random) -> None:
         self._cluster, self._chance = cluster, chance
@@ -31,7 +31,7 @@ class Mover:
         return next(node for node in self._cluster.nodes if node.port == port)
 
     def move_one(self) -> None:
-        """A random slot to a random other node, as `redis-cli --cluster reshard` does."""
+        """Move a random slot to a random other node, as `redis-cli --cluster reshard` does."""
         slot = self._chance.choice(self._slots)
         source = self._owners[slot]
         target = self._chance.choice([node for node in self._cluster.nodes if node is not source])

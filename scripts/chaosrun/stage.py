@@ -1,4 +1,4 @@
-"""What faults happen to: Redis in one of its topologies, three front-ends and a load balancer, all started here."""
+"""The stage of the faults: Redis in one of its topologies, three front-ends and a load balancer, all started here."""
 
 import socket
 import tempfile
@@ -18,8 +18,8 @@ from tests.support.topologies import Cluster, Sentinel, running_cluster, running
 Topology = Literal["single", "sentinel", "cluster"]
 TOPOLOGIES: Final[tuple[Topology, ...]] = ("single", "sentinel", "cluster")
 FRONTENDS: Final = 3
-# Nothing that was acknowledged may be lost when the server is killed. The file lies in memory where that is possible:
-# what a busy disk takes for a sync is no part of what is shown, and would be another outage.
+# Nothing that was acknowledged may be lost when the server is killed. The file lies in memory if that is possible: a
+# slow sync of a busy disk would be an outage of its own.
 DURABLE: Final = {"appendonly": "yes", "appendfsync": "always"}
 MEMORY: Final = Path("/dev/shm")
 # A group of several processes gathers at once; Kafka's tests set it to 0, its default is 3 s.
@@ -33,7 +33,7 @@ BROKER: Final = {
 
 @dataclass(kw_only=True)
 class Stage:
-    """What runs. Of `server`, `sentinel` and `cluster` there is the one that the topology names."""
+    """The running processes. Of `server`, `sentinel` and `cluster` only the topology's own is there."""
 
     topology: Topology
     balancer: HAProxy
@@ -60,7 +60,7 @@ class Stage:
         return self.balancer.bootstrap
 
     def up(self) -> list[KorvetServer]:
-        """The front-ends that serve, by what the balancer knows."""
+        """The front-ends that serve, as the balancer knows them."""
         seen = zip(self.frontends, self.balancer.backends(), strict=True)
         return [frontend for frontend, backend in seen if backend.is_up and _accepts(frontend.port)]
 
@@ -77,18 +77,20 @@ def _accepts(port: int) -> bool:
 
 
 @contextmanager
-def running_stage(topology: Topology, kind: Kind, directory: Path) -> Iterator[Stage]:
-    """Everything up; gone afterwards."""
+def running_stage(
+    topology: Topology, kind: Kind, directory: Path, options: Mapping[str, str] = DURABLE
+) -> Iterator[Stage]:
+    """Everything up; gone afterwards. ``options`` are a single server's."""
     with ExitStack() as stack:
-        parts, url = _start_redis(stack, topology, kind)
+        parts, url = _start_redis(stack, topology, kind, options)
         ports = [free_port() for _ in range(FRONTENDS)]
         balancer = stack.enter_context(running_haproxy(ports, directory=directory))
         frontends = []
         for number, port in enumerate(ports):
-            place = directory / f"frontend-{number}"
-            place.mkdir()
+            own = directory / f"frontend-{number}"
+            own.mkdir()
             frontend = KorvetServer(
-                place, redis_url=url, port=port, advertised=balancer.address, proxy_protocol=True, broker=BROKER
+                own, redis_url=url, port=port, advertised=balancer.address, proxy_protocol=True, broker=BROKER
             )
             stack.callback(frontend.kill)
             frontends.append(frontend.start(wait=False))
@@ -98,7 +100,9 @@ def running_stage(topology: Topology, kind: Kind, directory: Path) -> Iterator[S
         yield Stage(topology=topology, balancer=balancer, frontends=frontends, **parts)
 
 
-def _start_redis(stack: ExitStack, topology: Topology, kind: Kind) -> tuple[Mapping[str, Any], str]:
+def _start_redis(
+    stack: ExitStack, topology: Topology, kind: Kind, options: Mapping[str, str]
+) -> tuple[Mapping[str, Any], str]:
     if topology == "cluster":
         cluster = stack.enter_context(running_cluster(kind))
         return {"cluster": cluster}, cluster.url
@@ -106,5 +110,5 @@ def _start_redis(stack: ExitStack, topology: Topology, kind: Kind) -> tuple[Mapp
         sentinel = stack.enter_context(running_sentinel(kind))
         return {"sentinel": sentinel}, sentinel.url
     data = stack.enter_context(tempfile.TemporaryDirectory(prefix="kv", dir=MEMORY if MEMORY.is_dir() else None))
-    server = stack.enter_context(running_server(kind, options=DURABLE, directory=Path(data)))
+    server = stack.enter_context(running_server(kind, options=options, directory=Path(data)))
     return {"server": server}, server.url

@@ -1,4 +1,4 @@
-"""Groups as Redis shows them, looked at all the time while a fault acts."""
+"""Groups as Redis shows them, sampled all the time while a fault acts."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ Sample = tuple[int, Mapping[str, GroupState]]  # when, in µs since 1970, and ho
 
 @contextmanager
 def watched(look: Callable[[], Mapping[str, GroupState]]) -> Iterator[list[Sample]]:
-    """Samples of what `look` returns, while the context lasts; none where Redis does not answer."""
+    """Samples of `look`'s results, while the context lasts; none while Redis does not answer."""
     samples: list[Sample] = []
     stopped = threading.Event()
 

@@ -1,10 +1,12 @@
-"""Members of the consumer protocol as raw requests: what the tests of its APIs share."""
+"""Members of the consumer protocol as raw requests, for the tests of its APIs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID, uuid4
+
+import redis
 
 from tests.api.raw import ask
 
@@ -15,7 +17,7 @@ REBALANCE_TIMEOUT_MS = 60_000
 
 
 def beat(port: int, group: str, member: str, epoch: int, version: int = 1, **more: Any) -> Any:
-    """A heartbeat that says no more than it is told to."""
+    """A heartbeat with these fields only."""
     values = {"group_id": group, "member_id": member, "member_epoch": epoch, "rebalance_timeout": -1, **more}
     for name in ("subscribed_topic_names", "topic_partitions"):
         values.setdefault(name, None)
@@ -30,7 +32,7 @@ def topic_id(port: int, topic: str) -> UUID:
 
 
 class Member:
-    """A consumer as Java's: it gives up at once what it no longer has, and says what it owns when that changed."""
+    """A consumer like Java's: it gives up revoked partitions at once, and names its partitions when they changed."""
 
     def __init__(self, port: int, group: str, id: str | None = None, **subscription: Any) -> None:
         self.port = port
@@ -46,7 +48,7 @@ class Member:
         return self._beat(topic_partitions=[], **{**self.subscription, **more})
 
     def beat(self, **more: Any) -> Any:
-        """One heartbeat; what it owns is in the next one where this one's answer changed it."""
+        """One heartbeat; the next one names the member's partitions if this one's answer changed them."""
         says, self._says = self._says, {}
         return self._beat(**{**says, **more})
 
@@ -70,7 +72,7 @@ class Member:
 
 
 def settled(*members: Member, rounds: int = 20) -> None:
-    """Have members send heartbeats until the group is Stable."""
+    """Send members' heartbeats until the group is Stable."""
     port, group = members[0].port, members[0].group
     for _ in range(rounds):
         for member in members:
@@ -85,6 +87,22 @@ def described(port: int, group: str, version: int = 1) -> Any:
     return ask(port, "consumer_group_describe", version, group_ids=[group])["groups"][0]
 
 
-def places(assignment: Mapping[str, Any]) -> Partitions:
+def partitions_by_topic(assignment: Mapping[str, Any]) -> Partitions:
     """Topic -> partitions of an assignment of ConsumerGroupDescribe."""
     return {topic["topic_name"]: sorted(topic["partitions"]) for topic in assignment["topic_partitions"]}
+
+
+ROUNDS = 20
+"""Rounds of heartbeats in which a test's group is settled."""
+JOIN: dict[str, Any] = {"rebalance_timeout": 1000, "topic_partitions": [], "subscribed_topic_names": ["t"]}
+"""The fields of a member's first heartbeat."""
+
+
+def refusal(answer: Any) -> tuple[str, str | None]:
+    return answer["error_code"], answer["error_message"]
+
+
+def function_calls(server: redis.Redis) -> int:
+    """The number of function calls that the server has served."""
+    stats: Any = server.info("commandstats")
+    return sum(stats[name]["calls"] for name in ("cmdstat_fcall", "cmdstat_fcall_ro") if name in stats)

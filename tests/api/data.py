@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tests.api.raw import ANSWER_WITHIN_S, _receive
+from tests.api.raw import ANSWER_WITHIN_S, _receive, ask
 from tests.oracle.batches import Batch, describe, encode
 from tests.oracle.messages import parse_answer, request_frame
 
@@ -66,7 +66,7 @@ def records(count: int = 3, size: int = 10, **values: Any) -> bytes:
 
 
 def produce_request(topic: Any, data: bytes | None, *, partition: int = 0, acks: int = -1, **values: Any) -> Any:
-    """Fields of a Produce request for one partition; the topic by name, or by id where it is not text."""
+    """Fields of a Produce request for one partition; the topic by name, or by id if it is not text."""
     named = {"name": topic} if isinstance(topic, str) else {"topic_id": topic}
     part = {"index": partition, "records": data}
     return {"acks": acks, "timeout": 5000, "topic_data": [{**named, "partition_data": [part]}], **values}
@@ -80,7 +80,7 @@ def produce(port: int, topic: Any, data: bytes | None, version: int = 12, **valu
 
 
 def produced(port: int, topic: str, *batches: bytes, partition: int = 0) -> None:
-    """Append batches and insist on it."""
+    """Append batches, and assert that they are stored."""
     with connected(port) as connection:
         for data in batches:
             answer = connection.ask("produce", 12, **produce_request(topic, data, partition=partition))
@@ -108,7 +108,7 @@ def fetch_request(
     isolation_level: int = 0,
     session: tuple[int, int] = (0, -1),
 ) -> Any:
-    """Fields of a Fetch request of one topic, by name, or by id where it is not text."""
+    """Fields of a Fetch request of one topic, by name, or by id if it is not text."""
     named = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
     return {
         "max_wait": max_wait,
@@ -143,3 +143,20 @@ def batches_of(part: Any) -> Sequence[Any]:
 def offsets(part: Any) -> list[int]:
     """Base offsets of the batches in a partition's answer."""
     return [batch["base_offset"] for batch in batches_of(part)]
+
+
+def epoch_of(port: int, topic: str) -> int:
+    """The leader epoch of partition 0, as Metadata tells it."""
+    asked = {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False}
+    (found,) = ask(port, "metadata", 12, **asked)["topics"]
+    (partition,) = found["partitions"]
+    return int(partition["leader_epoch"]) if partition["error_code"] == "NONE" else -1
+
+
+def epoch_end(port: int, topic: str, epoch: int) -> tuple[int, int]:
+    """The last leader epoch up to one, and its end, as OffsetForLeaderEpoch tells them of partition 0."""
+    part = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
+    topics = [{"topic": topic, "partitions": [part]}]
+    answer = ask(port, "offset_for_leader_epoch", 4, replica_id=-1, topics=topics)
+    (found,) = answer["topics"][0]["partitions"]
+    return found["leader_epoch"], found["end_offset"]

@@ -1,4 +1,4 @@
-"""Members of groups as raw requests: what the tests of the group APIs share."""
+"""Members of groups as raw requests, for the tests of the group APIs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def join(port: int, group: str, member: str = "", version: int = 9, **more: Any)
 
 
 def entered(port: int, group: str, **more: Any) -> Any:
-    """A new dynamic member's join, by the id that it is given first."""
+    """A new dynamic member's join, with the id from its first request."""
     first = join(port, group, **more)
     assert first["error_code"] == "MEMBER_ID_REQUIRED", first
     return join(port, group, first["member_id"], **more)

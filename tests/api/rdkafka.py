@@ -15,7 +15,7 @@ WITHIN_S = 60.0
 
 @dataclass(slots=True)
 class Reader:
-    """A consumer of one partition from its start; every value that it was given, in order."""
+    """A consumer of one partition from its start; it keeps every value, in order."""
 
     bootstrap: str
     topic: str
@@ -46,7 +46,7 @@ class Reader:
 
 @dataclass(slots=True)
 class Writer:
-    """An idempotent producer to partition 0; ``errors`` and ``offsets`` are what its records came to."""
+    """An idempotent producer to partition 0; ``errors`` and ``offsets`` are its records' outcomes."""
 
     bootstrap: str
     topic: str
@@ -65,7 +65,7 @@ class Writer:
         self.producer.poll(0)
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged, and insist on it."""
+        """Wait until every record is acknowledged, and assert it."""
         assert self.producer.flush(WITHIN_S) == 0
         assert self.errors == []
 
@@ -83,7 +83,7 @@ class Writer:
 
 
 class Traffic:
-    """A writer in a thread of its own that sends numbered records until it is told to stop."""
+    """A writer in a thread of its own, which sends numbered records until it is stopped."""
 
     def __init__(self, writer: Writer, pause_s: float = 0.002) -> None:
         self.writer = writer
@@ -120,5 +120,5 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def numbered(name: str, count: int) -> list[bytes]:
-    """Values that tell where they belong."""
+    """Values that name their position."""
     return [b"%s-%d" % (name.encode(), number) for number in range(count)]

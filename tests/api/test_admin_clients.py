@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from confluent_kafka.admin import ResourceType as Resource
 
@@ -23,7 +23,7 @@ def confluent(broker: KorvetServer) -> AdminClient:
 
 @pytest.fixture
 def kafka_python() -> Iterator[Any]:
-    """The package `kafka`, which uses what Python's library calls deprecated, from its import on."""
+    """The package `kafka`, whose import uses deprecated parts of Python's library."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         importlib.import_module("kafka.admin")
@@ -60,6 +60,30 @@ def test_confluent_describes_the_cluster(confluent: AdminClient, broker: KorvetS
     assert [(node.id, node.port) for node in cluster.nodes] == [(1, broker.port)]
     configs = outcome(confluent.describe_configs([ConfigResource(Resource.BROKER, "1")]))
     assert configs["num.partitions"].value == "1"
+
+
+def test_confluent_finds_no_election_needed_and_no_passwords(confluent: AdminClient) -> None:
+    name = unique()
+    outcome(confluent.create_topics([NewTopic(name, 1, 1)]))
+    outcome(confluent.create_partitions([NewPartitions(name, 3, replica_assignment=[[1], [1]])]))
+    partitions = [TopicPartition(name, index) for index in (2, 9)]
+    elected = confluent.elect_leaders(ElectionType.PREFERRED, partitions).result(WITHIN_S)
+    assert {of.partition: error.name() for of, error in elected.items()} == {
+        2: "ELECTION_NOT_NEEDED",
+        9: "UNKNOWN_TOPIC_OR_PART",
+    }
+    found: Any = confluent.describe_user_scram_credentials()
+    assert found.result(WITHIN_S) == {}
+
+
+def test_kafka_python_finds_no_reassignments_and_the_quorum(kafka_python: Any, broker: KorvetServer) -> None:
+    client = kafka_python.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        assert client.list_partition_reassignments() == {}
+        (topic,) = client.describe_metadata_quorum()["topics"]
+        assert [voter["replica_id"] for voter in topic["partitions"][0]["current_voters"]] == [1]
+    finally:
+        client.close()
 
 
 def test_kafka_python_creates_and_deletes(kafka_python: Any, broker: KorvetServer) -> None:

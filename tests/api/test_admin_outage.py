@@ -1,4 +1,4 @@
-"""What the admin APIs say while Redis is away or full: something to try again, never a wrong fact."""
+"""The admin APIs while Redis is away or full: they answer with errors to try again on, never with a wrong fact."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.api.data import produce, produced, records
 from tests.api.raw import ask, create_topics, created
+from tests.oracle.script import error_codes
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server, running_server
 
@@ -34,14 +36,36 @@ def metadata(broker: KorvetServer, *names: str) -> Any:
     return ask(broker.port, "metadata", 12, topics=topics, allow_auto_topic_creation=False)
 
 
-def test_without_redis_answers_are_retriable_and_nothing_is_forgotten(pair: tuple[KorvetServer, Server]) -> None:
+def led_by(broker: KorvetServer, name: str) -> Any:
+    """The leader epoch of a topic's only partition."""
+    (partition,) = metadata(broker, name)["topics"][0]["partitions"]
+    return partition["leader_epoch"] if partition["error_code"] == "NONE" else None
+
+
+def outcomes(broker: KorvetServer, name: str) -> set[str]:
+    """The codes of requests about elections, reassignments, the quorum and log directories."""
+    moved = [{"name": name, "partitions": [{"partition_index": 0, "replicas": None}]}]
+    quorum = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    dirs = [{"path": "/redis/default", "topics": [{"name": name, "partitions": [0]}]}]
+    elected = [{"topic": name, "partitions": [0]}]
+    return set().union(
+        error_codes(ask(broker.port, "elect_leaders", 2, topic_partitions=elected)),
+        error_codes(ask(broker.port, "alter_partition_reassignments", 1, topics=moved)),
+        error_codes(ask(broker.port, "describe_quorum", 2, topics=quorum)),
+        error_codes(ask(broker.port, "alter_replica_log_dirs", 2, dirs=dirs)),
+    )
+
+
+def test_answers_without_redis_are_retriable_and_nothing_is_forgotten(pair: tuple[KorvetServer, Server]) -> None:
     broker, server = pair
     name = created(broker.port)
+    epoch = led_by(broker, name)
     server.stop()
     answer = metadata(broker, name, "nope")
     assert [topic["error_code"] for topic in answer["topics"]] == ["NONE", "LEADER_NOT_AVAILABLE"]
     (partition,) = answer["topics"][0]["partitions"]
     assert (partition["error_code"], partition["leader_id"]) == ("LEADER_NOT_AVAILABLE", -1)
+    assert partition["leader_epoch"] == epoch
     assert (len(answer["brokers"]), len(answer["cluster_id"])) == (1, 22)
     assert create_topics(broker.port, {"name": "new"})[0]["error_code"] == "NOT_CONTROLLER"
     deleted = ask(broker.port, "delete_topics", 6, topics=[{"name": name, "topic_id": None}], timeout=1000)
@@ -60,9 +84,66 @@ def test_without_redis_answers_are_retriable_and_nothing_is_forgotten(pair: tupl
         validate_only=False,
     )
     assert altered["responses"][0]["error_code"] == "NOT_CONTROLLER"
+    assert outcomes(broker, name) == {"REQUEST_TIMED_OUT", "KAFKA_STORAGE_ERROR"}
     server.start()
-    until(lambda: metadata(broker, name)["topics"][0]["partitions"][0]["error_code"] == "NONE")
+    until(lambda: led_by(broker, name) is not None)
     assert metadata(broker, "new")["topics"][0]["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_leader_epoch_never_goes_back_to_none_while_redis_restarts(pair: tuple[KorvetServer, Server]) -> None:
+    broker, server = pair
+    name = created(broker.port)
+    told = [led_by(broker, name)]
+    for _ in range(2):
+        server.kill()
+        (partition,) = metadata(broker, name)["topics"][0]["partitions"]
+        assert (partition["leader_id"], partition["leader_epoch"]) == (-1, told[-1])
+        paged = ask(broker.port, "describe_topic_partitions", 0, topics=[{"name": name}], response_partition_limit=9)
+        assert {topic["error_code"] for topic in paged["topics"]} == {"LEADER_NOT_AVAILABLE"}
+        server.start()
+        until(lambda: led_by(broker, name) is not None)
+        told.append(led_by(broker, name))
+    assert told == sorted(set(told))
+
+
+def test_front_end_that_heard_no_leader_epoch_takes_none_back(pair: tuple[KorvetServer, Server]) -> None:
+    """A client that knows a higher epoch passes 0 over; librdkafka and Java would take -1 for news."""
+    broker, server = pair
+    name = created(broker.port)
+    server.kill()
+    server.start()
+    # The kill began another epoch, which the second front-end is never asked for.
+    until(lambda: (led_by(broker, name) or 0) > 0)
+    with running_broker(redis_url=server.url) as unasked:
+        server.kill()
+        (partition,) = metadata(unasked, name)["topics"][0]["partitions"]
+        assert (partition["leader_id"], partition["error_code"]) == (-1, "LEADER_NOT_AVAILABLE")
+        assert partition["leader_epoch"] == 0
+        server.start()
+        until(lambda: (led_by(unasked, name) or 0) > 0)
+    until(lambda: led_by(broker, name) is not None)
+
+
+def test_change_that_redis_refuses_fails_at_once_with_the_reason(pair: tuple[KorvetServer, Server]) -> None:
+    """NOT_CONTROLLER, on which admin clients try again until their time is up, would hide it."""
+    broker, server = pair
+    name = created(broker.port)
+    produced(broker.port, name, records())
+    with server.client() as client:
+        client.config_set("min-replicas-to-write", 1)
+        try:
+            (refused,) = create_topics(broker.port, {"name": "refused"})
+            appended = produce(broker.port, name, records())
+            until(lambda: "redis refuses writes" in broker.log)
+        finally:
+            client.config_set("min-replicas-to-write", 0)
+    assert refused["error_code"] == "KAFKA_STORAGE_ERROR"
+    assert "fewer replicas than min-replicas-to-write asks for" in refused["error_message"]
+    # Producers try again on this code until it is over; 'korvet topics produce' shows the message when it gives up.
+    assert appended["error_code"] == "NOT_LEADER_OR_FOLLOWER"
+    assert "fewer replicas than min-replicas-to-write asks for" in appended["error_message"]
+    until(lambda: "redis takes writes again" in broker.log)
+    assert broker.log.count("redis refuses writes") == 1
 
 
 def test_a_full_redis_takes_deletions_but_no_new_topics(pair: tuple[KorvetServer, Server]) -> None:
@@ -71,7 +152,7 @@ def test_a_full_redis_takes_deletions_but_no_new_topics(pair: tuple[KorvetServer
     with server.client() as client:
         client.config_set("maxmemory", 1)
         try:
-            assert create_topics(broker.port, {"name": "full"})[0]["error_code"] == "NOT_CONTROLLER"
+            assert create_topics(broker.port, {"name": "full"})[0]["error_code"] == "KAFKA_STORAGE_ERROR"
             assert metadata(broker, name)["topics"][0]["error_code"] == "NONE"
             deleted = ask(broker.port, "delete_topics", 6, topics=[{"name": name, "topic_id": None}], timeout=1000)
             assert deleted["responses"][0]["error_code"] == "NONE"

@@ -1,4 +1,4 @@
-"""korvet.retention=archived as clients see it: memory goes as the archive comes, and records never before it."""
+"""korvet.retention=archived as clients see it: only archived records go."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start_of(port: int, topic: str) -> int:
 
 
 def commit(port: int, topic: str, offset: int, epoch: int = 0) -> str:
-    """Say that a topic is archived up to an offset; the code."""
+    """Commit an offset as the archive does; returns the code."""
     part = {
         "partition_index": 0,
         "committed_offset": offset,
@@ -43,7 +43,7 @@ def commit(port: int, topic: str, offset: int, epoch: int = 0) -> str:
 
 
 def deleted(port: int, topic: str, offset: int) -> tuple[str, int]:
-    """What a DeleteRecords comes to: its code and the log's start."""
+    """A DeleteRecords' code and low watermark."""
     topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}]
     answer = ask(port, "delete_records", 2, topics=topics, timeout=5000)
     (found,) = answer["topics"][0]["partitions"]
@@ -52,7 +52,7 @@ def deleted(port: int, topic: str, offset: int) -> tuple[str, int]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[KorvetServer, KorvetServer]]:
-    """Two front-ends of one server, whose sweep comes too late for any test."""
+    """Two front-ends of one server, whose sweeps come too late for any test."""
     with (
         running_server("valkey") as server,
         running_broker(redis_url=server.url, broker=SELDOM) as one,
@@ -61,8 +61,8 @@ def served() -> Iterator[tuple[KorvetServer, KorvetServer]]:
         yield one, other
 
 
-def test_memory_goes_as_the_archive_comes(served: tuple[KorvetServer, KorvetServer]) -> None:
-    """Whichever front-end is told, and though one of them dies with what it was told."""
+def test_retention_frees_memory_as_the_archive_grows(served: tuple[KorvetServer, KorvetServer]) -> None:
+    """The archive commits at either front-end, and one of them dies with a commit that it has just taken."""
     one, other = served
     topic = created(one.port, korvet_retention="archived", retention_bytes="0")
     produced(one.port, topic, records(3), records(3), records(3))
@@ -99,7 +99,7 @@ def test_records_are_deleted_up_to_the_archive_only(served: tuple[KorvetServer, 
     assert [result["error_code"] for result in results] == ["NONE"]
 
 
-def test_a_compacted_topic_cannot_be_one(served: tuple[KorvetServer, KorvetServer]) -> None:
+def test_compacted_topic_cannot_have_archived_retention(served: tuple[KorvetServer, KorvetServer]) -> None:
     one, _ = served
     both = [{"name": "korvet.retention", "value": "archived"}, {"name": "cleanup.policy", "value": "delete,compact"}]
     name = unique()
@@ -137,13 +137,13 @@ def test_kafkas_clients_make_and_see_the_setting(served: tuple[KorvetServer, Kor
     resource = ConfigResource(ResourceType.TOPIC, topic)
     shown = admin.describe_configs([resource])[resource].result(WITHIN_S)["korvet.retention"]
     assert (shown.value, shown.is_default) == ("archived", False)
-    place = confluent_kafka.TopicPartition(topic, 0, 3, leader_epoch=0)
-    offsets = confluent_kafka.ConsumerGroupTopicPartitions(GROUP, [place])
+    position = confluent_kafka.TopicPartition(topic, 0, 3, leader_epoch=0)
+    offsets = confluent_kafka.ConsumerGroupTopicPartitions(GROUP, [position])
     admin.alter_consumer_group_offsets([offsets])[GROUP].result(WITHIN_S)
     until(lambda: start_of(other.port, topic) == 3)
 
 
-def test_a_late_report_of_records_that_redis_lost_removes_none_that_took_their_offsets() -> None:
+def test_late_archive_report_after_a_loss_removes_no_newer_records() -> None:
     options = {"appendonly": "yes", "appendfsync": "always"}
     with running_server("valkey", options=options) as server, running_broker(redis_url=server.url) as broker:
         port = broker.port

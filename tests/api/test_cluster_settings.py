@@ -1,4 +1,4 @@
-"""Cluster-wide settings act on topics without their own, from the moment on at which they are changed."""
+"""Cluster-wide settings act on topics without their own as soon as they are changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from korvet.store.config_tables import TOPIC_CONFIGS
+from korvet.configs.topics import TOPIC_CONFIGS
 from tests.api.data import batches_of, fetch, now_ms, produce, produced, records, wanted
 from tests.api.raw import ask, created
 from tests.api.rdkafka import until
@@ -26,7 +26,7 @@ def broker() -> Iterator[KorvetServer]:
 
 
 def alter(port: int, configs: dict[str, str | None]) -> None:
-    """Set what has a value, and drop the others."""
+    """Set the configs that have a value, and delete the others."""
     changes = [
         {"name": name, "config_operation": int(value is None), "value": value} for name, value in configs.items()
     ]
@@ -71,7 +71,7 @@ def code(port: int, topic: str, **values: Any) -> str:
         ("log.cleanup.policy", "compact", {"cleanup_policy": "delete"}, 0, "INVALID_RECORD"),
     ],
 )
-def test_what_a_topic_takes(
+def test_cluster_wide_settings_decide_which_batches_a_topic_takes(
     broker: KorvetServer, name: str, value: str, own: dict[str, str], timestamp_ms: int, refused: str
 ) -> None:
     plain, other = created(broker.port), created(broker.port, None, 1, **own)
@@ -82,7 +82,7 @@ def test_what_a_topic_takes(
     assert code(broker.port, plain, **at) == "NONE"
 
 
-def test_what_a_batch_becomes(broker: KorvetServer) -> None:
+def test_cluster_wide_settings_decide_how_batches_are_stored(broker: KorvetServer) -> None:
     plain = created(broker.port)
     other = created(broker.port, message_timestamp_type="CreateTime", compression_type="producer")
     with everywhere(broker.port, log_message_timestamp_type="LogAppendTime", compression_type="gzip"):
@@ -101,13 +101,15 @@ def test_what_a_batch_becomes(broker: KorvetServer) -> None:
         ({"log_retention_bytes": "0"}, {"retention_bytes": "-1"}),
     ],
 )
-def test_what_a_topic_keeps(broker: KorvetServer, configs: dict[str, str], own: dict[str, str]) -> None:
+def test_cluster_wide_settings_decide_which_records_retention_keeps(
+    broker: KorvetServer, configs: dict[str, str], own: dict[str, str]
+) -> None:
     plain, other = created(broker.port), created(broker.port, None, 1, **own)
     for topic in (plain, other):
         produced(broker.port, topic, records(2, timestamp=now_ms() - HOUR_MS))
     with everywhere(broker.port, **configs):
         until(lambda: start_of(broker.port, plain) == 2)
-        # The sweep has passed the other one, too, or will: its own setting keeps it.
+        # The sweep passes the other topic too, whose own setting keeps its records.
         assert start_of(broker.port, other) == 0
 
 
@@ -115,7 +117,7 @@ def start_of(port: int, topic: str) -> int:
     return int(fetch(port, topic, wanted(2))[0]["log_start_offset"])
 
 
-def test_what_compaction_does(broker: KorvetServer) -> None:
+def test_cluster_wide_settings_decide_which_records_compaction_removes(broker: KorvetServer) -> None:
     def batches(topic: str) -> int:
         return len(batches_of(fetch(broker.port, topic, wanted(0))[0]))
 
@@ -128,7 +130,7 @@ def test_what_compaction_does(broker: KorvetServer) -> None:
         assert batches(late) == 5
 
 
-def test_every_setting_of_kafkas_that_acts_has_a_cluster_wide_one() -> None:
+def test_every_acting_setting_of_kafka_has_a_cluster_wide_one() -> None:
     assert {name for name, config in TOPIC_CONFIGS.items() if not config.synonym and "korvet" not in name} == {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",

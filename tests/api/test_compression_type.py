@@ -1,4 +1,4 @@
-"""Topics that say how batches are compressed: every codec into every other, and what stays as it was."""
+"""Topics with a compression.type of their own: every codec into every other, and batches that stay as they were."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ LEVELS = {"gzip": ("1", "9"), "lz4": ("9", "12"), "zstd": ("-50", "19")}
 
 @pytest.mark.parametrize("codec", LEVELS)
 def test_level_is_the_topics(broker: KorvetServer, codec: str) -> None:
-    """The better one takes less, and every client reads it: LZ4's thorough way makes another kind of frame."""
+    """The higher level takes fewer bytes, and every client reads it: LZ4's thorough mode makes another kind of
+    frame."""
     words = [b"%x" % (number * 2654435761 % 2**32) for number in range(300)]
     value = b" ".join(words[number * number % 300] for number in range(3000))
     sizes = []
@@ -95,7 +96,7 @@ def test_broker_sets_the_time_of_a_batch_that_it_compresses_anew(broker: KorvetS
     answer = produce(broker.port, topic, sent)
     assert (answer["error_code"], answer["base_offset"]) == ("NONE", 0)
     assert before <= answer["log_append_time"] <= int(time.time() * 1000)
-    # The producer is known by what it sent, also where that is not what is stored.
+    # The partition knows the producer by the batch that it sent, which is not the stored one.
     assert produce(broker.port, topic, sent)["base_offset"] == 0
     (batch,) = batches_of(fetch(broker.port, topic, wanted(0))[0])
     assert (batch["attributes"], batch["max_time"]) == (8 | CODECS[kept], answer["log_append_time"])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from korvet.store.keys import Namespace
 from tests.api.groups import stable
 from tests.api.raw import ask, created, unique
 from tests.support.broker import KorvetServer, running_broker
@@ -42,7 +43,7 @@ def shown(broker: KorvetServer, kind: int, name: str, config: str) -> tuple[Any,
 
 
 def own_configs(broker: KorvetServer, topic: str) -> dict[str, str]:
-    """What is set for a topic itself."""
+    """The configs of a topic's own."""
     (result,) = describe(broker, (TOPIC, topic, None))
     return {config["name"]: config["value"] for config in result["configs"] if config["config_source"] == 1}
 
@@ -112,7 +113,7 @@ def test_only_the_configs_asked_for_are_shown(broker: KorvetServer) -> None:
     assert [[config["name"] for config in one["configs"]] for one in results] == [["retention.ms"], ["segment.ms"]]
 
 
-def test_resources_that_are_not_there_are_named(broker: KorvetServer) -> None:
+def test_missing_resources_are_named(broker: KorvetServer) -> None:
     results = describe(
         broker,
         (TOPIC, "nope", None),
@@ -134,7 +135,7 @@ def test_resources_that_are_not_there_are_named(broker: KorvetServer) -> None:
     ]
 
 
-def test_a_group_shows_the_names_that_korvet_gave_it(broker: KorvetServer) -> None:
+def test_group_shows_its_own_id_and_locator(broker: KorvetServer) -> None:
     group = unique("group")
     (absent,) = describe(broker, (GROUP, group, None))
     assert (absent["error_code"], [config["name"] for config in absent["configs"]]) == (
@@ -154,7 +155,7 @@ def test_an_unknown_type_fails_the_request(broker: KorvetServer) -> None:
     assert results[0]["error_message"].startswith(MALFORMED)
 
 
-def test_a_broker_shows_what_the_config_file_and_the_defaults_say(own: KorvetServer) -> None:
+def test_broker_shows_the_config_file_and_the_defaults(own: KorvetServer) -> None:
     assert shown(own, BROKER, "1", "log.retention.bytes") == (
         "1000",
         4,
@@ -242,7 +243,7 @@ def test_each_resource_is_changed_alone_and_named_once(broker: KorvetServer) -> 
     assert (own_configs(broker, name), own_configs(broker, twice)) == ({"retention.ms": "5"}, {})
 
 
-def test_resources_that_cannot_be_changed_are_named(broker: KorvetServer) -> None:
+def test_unchangeable_resources_are_named(broker: KorvetServer) -> None:
     change: list[Alter] = [("retention.ms", SET, "5")]
     assert alter(
         broker,
@@ -261,7 +262,7 @@ def test_resources_that_cannot_be_changed_are_named(broker: KorvetServer) -> Non
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_old_way_replaces_everything(broker: KorvetServer, version: int) -> None:
+def test_alter_configs_replaces_everything(broker: KorvetServer, version: int) -> None:
     name = created(broker.port, retention_ms="5")
     assert replace(broker, (TOPIC, name, [("retention.bytes", "6")]), version=version, validate_only=True) == [OK]
     assert own_configs(broker, name) == {"retention.ms": "5"}
@@ -271,7 +272,7 @@ def test_the_old_way_replaces_everything(broker: KorvetServer, version: int) -> 
     assert own_configs(broker, name) == {}
 
 
-def test_the_old_way_refuses_what_the_new_way_does(broker: KorvetServer) -> None:
+def test_alter_configs_refuses_changes_as_incremental_alter_configs_does(broker: KorvetServer) -> None:
     name = created(broker.port, retention_ms="5")
     assert replace(broker, (TOPIC, name, [("retention.ms", None)]), (TOPIC, unique(), []))[0] == (
         "INVALID_REQUEST",
@@ -319,9 +320,7 @@ def test_the_clusters_configs_stand_in_for_topics(own: KorvetServer) -> None:
         ),
     ],
 )
-def test_what_cannot_be_set_for_brokers_is_refused(
-    own: KorvetServer, resource: str, change: Alter, message: str
-) -> None:
+def test_unchangeable_broker_configs_are_refused(own: KorvetServer, resource: str, change: Alter, message: str) -> None:
     assert alter(own, (BROKER, resource, [change])) == [("INVALID_REQUEST", message)]
 
 
@@ -332,6 +331,21 @@ def test_cluster_wide_configs_outlive_the_front_end(own: KorvetServer) -> None:
     assert shown(own, BROKER, "1", "num.partitions")[:2] == ("4", 3)
     assert own_configs(own, name) == {"segment.ms": "77"}
     assert alter(own, (BROKER, "", [("num.partitions", DELETE, None)])) == [OK]
+
+
+def test_number_of_groups_with_configs_of_their_own_is_bounded() -> None:
+    """Each change of a config reads and writes all groups' configs in one call, and every front-end keeps them."""
+    session, most = "consumer.session.timeout.ms", 1000
+    with running_broker() as own:
+        with own.redis() as client:
+            stored = {f"group:g{at}:{session}": "50000" for at in range(most - 1)}
+            client.hset(Namespace().catalog.configs, mapping=stored)
+        assert alter(own, (GROUP, f"g{most - 1}", [(session, SET, "50000")])) == [("NONE", None)]
+        full = "POLICY_VIOLATION", "1000 groups have configs of their own already."
+        assert alter(own, (GROUP, "other", [(session, SET, "50000")])) == [full]
+        assert alter(own, (GROUP, "g0", [(session, SET, "51000")])) == [("NONE", None)]
+        assert alter(own, (GROUP, "g0", [(session, DELETE, None)])) == [("NONE", None)]
+        assert alter(own, (GROUP, "other", [(session, SET, "50000")])) == [("NONE", None)]
 
 
 def test_a_group_that_does_not_exist_has_configs(broker: KorvetServer) -> None:
@@ -382,7 +396,7 @@ def test_a_group_that_does_not_exist_has_configs(broker: KorvetServer) -> None:
         ),
     ],
 )
-def test_a_group_config_that_cannot_be_is_refused(broker: KorvetServer, config: str, value: str, message: str) -> None:
+def test_impossible_group_config_is_refused(broker: KorvetServer, config: str, value: str, message: str) -> None:
     group = unique("g")
     assert alter(broker, (GROUP, group, [(config, SET, value)])) == [("INVALID_CONFIG", message)]
     assert [entry["config_source"] for entry in describe(broker, (GROUP, group, None))[0]["configs"]] == [5, 5]

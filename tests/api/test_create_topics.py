@@ -172,7 +172,7 @@ def test_kafkas_metadata_topic_cannot_be_created(broker: KorvetServer) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_created(
+def test_impossible_topic_is_refused_and_nothing_is_created(
     broker: KorvetServer, values: dict[str, Any], code: str, message: str
 ) -> None:
     name = unique()
@@ -251,7 +251,7 @@ def test_partitions_are_added(broker: KorvetServer, version: int) -> None:
         ({"count": 20_000}, "POLICY_VIOLATION", "Excessively large number of partitions per request."),
     ],
 )
-def test_partitions_are_not_added_where_that_cannot_be(
+def test_impossible_number_of_new_partitions_is_refused(
     broker: KorvetServer, values: dict[str, Any], code: str, message: str
 ) -> None:
     name = created(broker.port, partitions=2)

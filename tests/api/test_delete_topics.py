@@ -44,7 +44,7 @@ def test_topics_are_deleted_by_name_or_id(broker: KorvetServer) -> None:
     assert {code_of(broker, name) for name in (first, second)} == {"UNKNOWN_TOPIC_OR_PARTITION"}
 
 
-def test_nothing_is_left_and_the_name_is_free(broker: KorvetServer) -> None:
+def test_deletion_leaves_nothing_and_frees_the_name(broker: KorvetServer) -> None:
     name, _ = topic_with_id(broker)
     delete(broker, (name, None))
     with broker.redis() as client:
@@ -52,7 +52,7 @@ def test_nothing_is_left_and_the_name_is_free(broker: KorvetServer) -> None:
     assert created(broker.port, name) == name
 
 
-def test_what_cannot_be_deleted_is_refused(broker: KorvetServer) -> None:
+def test_impossible_deletions_are_refused(broker: KorvetServer) -> None:
     name, topic_id = topic_with_id(broker)
     unknown_id = uuid4()
     results = delete(broker, (None, None), (name, topic_id), (None, unknown_id), ("nope", None), ("a b", None))

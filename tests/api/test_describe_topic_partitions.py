@@ -63,7 +63,7 @@ def test_topics_come_by_name_with_everything_about_their_partitions(
     }
 
 
-def test_pages_end_at_the_limit_and_the_cursor_says_where_to_go_on(broker: KorvetServer, pair: tuple[str, str]) -> None:
+def test_pages_end_at_the_limit_and_the_cursor_names_the_next(broker: KorvetServer, pair: tuple[str, str]) -> None:
     a, b = pair
     expected = {
         -1: ([(a, [0])], (a, 1)),

@@ -1,4 +1,4 @@
-"""A server at maxmemory: producers are told to try again, everybody else goes on, and trimming makes room."""
+"""A server at maxmemory: producers get an error to try again on, all others go on, and a trim makes room."""
 
 from __future__ import annotations
 
@@ -77,7 +77,26 @@ def test_appends_are_refused_while_everything_else_goes_on(server: Server, broke
     assert trimmed["topics"][0]["partitions"][0]["low_watermark"] == 1
     limit(server, -1)
     assert produce(port, topic, records(1, size))["base_offset"] == 2
+    until(lambda: produce(port, topic, records(1, size))["error_code"] == "NONE" and ROOM in broker.log)
     assert (broker.log.count(FULL), broker.log.count(ROOM)) == (1, 1)
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)
+def test_full_memory_is_one_log_line_with_figures_and_the_largest_topics(server: Server, broker: KorvetServer) -> None:
+    """The log has one line for it, however often appends are refused and accepted again."""
+    small, large = created(broker.port), created(broker.port)
+    produced(broker.port, small, records(1, 10))
+    produced(broker.port, large, *[records(1, 750_000)] * 3)
+    for _ in range(3):
+        limit(server, 0)
+        until(lambda: produce(broker.port, small, records(1, 10))["error_code"] == "KAFKA_STORAGE_ERROR")
+        limit(server, 50 * MEGABYTE)
+        until(lambda: produce(broker.port, small, records(1, 10))["error_code"] == "NONE")
+    until(lambda: FULL in broker.log and broker.log.endswith("\n"))
+    (line,) = (line for line in broker.log.splitlines() if FULL in line)
+    assert f"{large} 2 MiB, {small} 0 MiB" in line
+    assert " MiB" in line.split("used=")[1]
+    assert "korvet topics trim" in line
 
 
 def test_trimming_makes_room(server: Server, broker: KorvetServer) -> None:
@@ -94,8 +113,8 @@ def test_trimming_makes_room(server: Server, broker: KorvetServer) -> None:
     until(lambda: bool(produce(port, topic, records(1, 10))["error_code"] == "NONE"))
 
 
-def test_retention_bounds_what_a_topic_takes(server: Server) -> None:
-    """Three times as much as there is room for goes through a topic, and the front-ends make the room."""
+def test_retention_bounds_the_memory_of_a_topic(server: Server) -> None:
+    """Three times the server's room goes through a topic, and the front-ends make room."""
     kept, size = 2 * MEGABYTE, MEGABYTE // 2
     with running_broker(redis_url=server.url, broker={"log.retention.check.interval.ms": "100"}) as broker:
         port = broker.port
@@ -134,7 +153,7 @@ def test_a_running_producer_waits_and_goes_on(server: Server, broker: KorvetServ
 
 @pytest.mark.parametrize("server, size", [("valkey", 300), ("redis", 1000)], indirect=["server"])
 def test_compaction_makes_room_for_the_producers_that_wait_for_it(server: Server, size: int) -> None:
-    """A topic that has filled the server is compacted, in the memory that is kept from its producers."""
+    """Compaction of a topic that has filled the server uses the reserve."""
     with (
         running_broker(redis_url=server.url, broker={"log.cleaner.backoff.ms": "50"}) as broker,
         connected(broker.port) as connection,
@@ -163,7 +182,7 @@ def ask_produce(connection: Connection, topic: str, batch: bytes) -> str:
 
 
 def test_groups_and_transactions_go_on_and_end(server: Server, broker: KorvetServer) -> None:
-    """A group forms, reads, commits and ends; open transactions are committed and aborted; settings can be changed."""
+    """A group reads, commits and ends; open transactions are committed and aborted; settings can be changed."""
     topic, spare = created(broker.port), created(broker.port)
     produced(broker.port, topic, records(5))
     producers = [transactional(broker, name) for name in ("commits", "aborts", "dies")]
@@ -171,26 +190,27 @@ def test_groups_and_transactions_go_on_and_end(server: Server, broker: KorvetSer
         producer.begin_transaction()
         producer.produce(topic, b"x", partition=0)
         assert producer.flush(WITHIN_S) == 0
-    limit(server, 0)
     consumer = member(broker, topic)
     try:
         read = [one.offset() for one in consumer.consume(5, WITHIN_S)]
         assert read == [0, 1, 2, 3, 4]
+        # From here on there is no room for a new group.
+        limit(server, 0)
         consumer.commit(asynchronous=False)
         producers[0].commit_transaction(WITHIN_S)
         producers[1].abort_transaction(WITHIN_S)
         (committed,) = consumer.consume(1, WITHIN_S)
         assert (committed.offset(), committed.value()) == (5, b"x")
         consumer.commit(asynchronous=False)
-        (place,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], WITHIN_S)
-        assert place.offset == 6
+        (position,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], WITHIN_S)
+        assert position.offset == 6
     finally:
         consumer.close()
     configure(broker, topic, ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for done in admin.delete_topics([spare]).values():
         done.result(WITHIN_S)
-    # What is kept from producers is there for those who coordinate.
+    # The reserve is there for groups and transactions.
     limit(server, 65_536)
     until(lambda: bool(produce(broker.port, topic, records(1))["error_code"] == "KAFKA_STORAGE_ERROR"))
     restarted = transactional(broker, "dies")
@@ -211,7 +231,7 @@ def transactional(broker: KorvetServer, name: str) -> confluent_kafka.Producer:
 
 
 def member(broker: KorvetServer, topic: str) -> confluent_kafka.Consumer:
-    """A member of a new group, which reads what is committed."""
+    """A member of a new group, which reads committed records."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

@@ -1,6 +1,6 @@
 """A server that comes back without its last writes, made so on purpose: its files are set back to an earlier copy.
 
-Clients that run meanwhile must notice by the leader epoch, and go on as they do on Kafka after a truncation. Nobody
+Clients that run meanwhile must notice by the leader epoch, and go on as they do on Kafka after a truncation. No client
 may read batches of the lost history out of a front-end's memory, and no producer id may be handed out twice.
 """
 
@@ -16,7 +16,18 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from tests.api.data import connected, fetch, fetch_request, offsets, partitions_of, produced, records, wanted
+from tests.api.data import (
+    connected,
+    epoch_end,
+    epoch_of,
+    fetch,
+    fetch_request,
+    offsets,
+    partitions_of,
+    produced,
+    records,
+    wanted,
+)
 from tests.api.raw import ask, created
 from tests.api.rdkafka import Reader, Writer, numbered, until
 from tests.support.broker import KorvetServer, running_broker
@@ -27,7 +38,7 @@ DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 @dataclass(slots=True)
 class Rewindable:
-    """A front-end over a server whose data can be set back to what they were at `remember`."""
+    """A front-end over a server whose data can be set back to their state at `remember`."""
 
     broker: KorvetServer
     server: Server
@@ -44,7 +55,7 @@ class Rewindable:
         shutil.copytree(*self._files)
 
     def rewind(self) -> None:
-        """Crash the server and start it on what was remembered."""
+        """Crash the server and start it on the remembered data."""
         self.server.kill()
         current, earlier = self._files
         shutil.rmtree(current)
@@ -63,28 +74,12 @@ def rewindable(request: pytest.FixtureRequest) -> Iterator[Rewindable]:
         yield Rewindable(stack.enter_context(running_broker(redis_url=server.url)), server)
 
 
-def epoch_of(port: int, topic: str) -> int:
-    """The leader epoch of partition 0, as Metadata tells it."""
-    asked = {"topics": [{"name": topic, "topic_id": None}], "allow_auto_topic_creation": False}
-    (found,) = ask(port, "metadata", 12, **asked)["topics"]
-    (partition,) = found["partitions"]
-    return int(partition["leader_epoch"]) if partition["error_code"] == "NONE" else -1
-
-
-def epoch_end(port: int, topic: str, epoch: int) -> tuple[int, int]:
-    part = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
-    topics = [{"topic": topic, "partitions": [part]}]
-    answer = ask(port, "offset_for_leader_epoch", 4, replica_id=-1, topics=topics)
-    (found,) = answer["topics"][0]["partitions"]
-    return found["leader_epoch"], found["end_offset"]
-
-
 def is_served(port: int, topic: str) -> bool:
     (read,) = fetch(port, topic, wanted(0))
     return bool(read["error_code"] == "NONE")
 
 
-def test_readers_of_the_lost_history_are_fenced_and_told_where_it_ended(rewindable: Rewindable) -> None:
+def test_readers_of_a_lost_history_are_fenced_and_learn_its_end(rewindable: Rewindable) -> None:
     port = rewindable.port
     topic = created(port)
     produced(port, topic, records(3), records(3))
@@ -109,7 +104,7 @@ def test_readers_of_the_lost_history_are_fenced_and_told_where_it_ended(rewindab
     assert epoch_of(port, topic) == epoch
 
 
-def test_a_second_rewind_to_the_same_place_gets_a_higher_epoch(rewindable: Rewindable) -> None:
+def test_second_rewind_to_the_same_offset_gets_a_higher_epoch(rewindable: Rewindable) -> None:
     port = rewindable.port
     topic = created(port)
     produced(port, topic, records(3))
@@ -125,7 +120,7 @@ def test_a_second_rewind_to_the_same_place_gets_a_higher_epoch(rewindable: Rewin
     assert epochs == sorted(set(epochs))
 
 
-def test_nobody_reads_the_lost_history_from_memory(rewindable: Rewindable) -> None:
+def test_front_end_never_serves_a_lost_history_from_memory(rewindable: Rewindable) -> None:
     port = rewindable.port
     topic = created(port)
     with connected(port) as consumer:
@@ -193,7 +188,7 @@ def test_running_librdkafka_clients_go_on(rewindable: Rewindable, regrown: bool)
             reader.consumer.resume([confluent_kafka.TopicPartition(topic, 0)])
         reader.read_until(new[-1])
         after = reader.values[len(kept + lost) :]
-        # Where a consumer begins anew after a truncation is its own affair; it must come to see all that is new.
+        # A consumer may begin anew anywhere after a truncation; it must see all new records.
         assert [value for value in after if value in new] == new
         assert not set(after) & set(lost)
     (read,) = fetch(rewindable.port, topic, wanted(0))

@@ -1,4 +1,4 @@
-"""The cases of Kafka's own tests of its group coordinator that lie in the front-end: by raw requests."""
+"""Cases of Kafka's own tests of its group coordinator whose behaviour the front-end has, by raw requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def aside() -> Iterator[ThreadPoolExecutor]:
 
 
 def states(port: int, states: list[str], types: list[str], *groups: str) -> set[str]:
-    """Those of some groups that ListGroups shows for states and types."""
+    """The groups among the given ones that ListGroups shows for states and types."""
     answer = ask(port, "list_groups", 5, states_filter=states, types_filter=types)
     assert answer["error_code"] == "NONE", answer
     return {one["group_id"] for one in answer["groups"]} & set(groups)
@@ -64,7 +64,7 @@ def test_refused_join_names_no_protocol_type(broker: KorvetServer) -> None:
 
 @kafka("GroupCoordinatorServiceTest.testJoinGroup")
 @kafka("GroupCoordinatorServiceTest.testHeartbeatCoordinatorException")
-def test_join_is_not_answered_while_others_are_to_rejoin(broker: KorvetServer, aside: ThreadPoolExecutor) -> None:
+def test_join_is_not_answered_before_the_others_rejoin(broker: KorvetServer, aside: ThreadPoolExecutor) -> None:
     group = unique("g")
     first = stable(broker.port, group)
     joining = aside.submit(entered, broker.port, group)
@@ -103,6 +103,8 @@ def test_corrupt_group_is_an_error_of_the_server(broker: KorvetServer) -> None:
         client.set(Namespace().group(group).group, "not a hash")
     assert join(broker.port, group)["error_code"] == "UNKNOWN_SERVER_ERROR"
     assert sync(broker.port, group, "member-id", 1)["error_code"] == "UNKNOWN_SERVER_ERROR"
+    with broker.redis() as client:
+        client.delete(Namespace().group(group).group)
 
 
 @kafka("GroupCoordinatorServiceTest.testLeaveGroup")
@@ -245,7 +247,7 @@ def test_group_of_the_empty_name_may_keep_offsets(broker: KorvetServer) -> None:
 
 
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetCommitWithOffsetMetadataTooLarge")
-def test_one_partitions_metadata_is_too_large_and_the_others_offset_is_committed(broker: KorvetServer) -> None:
+def test_offset_with_too_large_metadata_is_refused_alone(broker: KorvetServer) -> None:
     """Kafka has this case for its newer groups alone, and does the same for classic ones."""
     group, topic = unique("g"), created(broker.port, partitions=2)
     parts = [
@@ -262,7 +264,7 @@ def test_one_partitions_metadata_is_too_large_and_the_others_offset_is_committed
 @pytest.mark.parametrize("version", [2, 3, 4])
 @kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime")
 def test_commit_with_a_retention_time_is_taken(broker: KorvetServer, version: int) -> None:
-    """The time itself is not looked at; see docs/compatibility.md."""
+    """Korvet ignores the time itself; see docs/compatibility.md."""
     group, topic = unique("g"), created(broker.port)
     member = stable(broker.port, group)
     parts = [{"partition_index": 0, "committed_offset": 100, "committed_metadata": ""}]

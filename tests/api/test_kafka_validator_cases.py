@@ -1,4 +1,4 @@
-"""What Produce takes and how it is stored: cases of Kafka's LogValidatorTest, by raw requests of magic 2."""
+"""Cases of Kafka's LogValidatorTest, by raw requests of magic 2: the batches that Produce takes, and their storage."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sent(data: bytes) -> Mapping[str, Any]:
 
 
 def with_header(data: bytes, at: int, kind: str, value: int) -> bytes:
-    """A batch with another field in its header, and a checksum that is right."""
+    """A batch with another value in its header, and a right checksum."""
     changed = bytearray(data)
     struct.pack_into(kind, changed, at, value)
     struct.pack_into(">I", changed, 17, crc32c.crc32c(bytes(changed[21:])))
@@ -45,7 +45,7 @@ def with_header(data: bytes, at: int, kind: str, value: int) -> bytes:
 
 
 def refused(broker: KorvetServer, data: bytes, **configs: Any) -> str:
-    """The code for a batch of which nothing is stored."""
+    """The code for a batch, with a check that no record is stored."""
     topic = created(broker.port, **configs)
     answer = produce(broker.port, topic, data)
     (read,) = fetch(broker.port, topic, wanted(0))
@@ -70,7 +70,7 @@ def test_batch_is_stored_as_it_came(broker: KorvetServer, codec: int) -> None:
 @kafka("LogValidatorTest.testRelativeOffsetAssignmentNonCompressedV2")
 @kafka("LogValidatorTest.testRelativeOffsetAssignmentCompressedV2")
 @pytest.mark.parametrize("codec", [0, GZIP])
-def test_offsets_follow_those_before(broker: KorvetServer, codec: int) -> None:
+def test_offsets_follow_the_log_end(broker: KorvetServer, codec: int) -> None:
     topic = created(broker.port)
     for _ in range(3):
         produce(broker.port, topic, keyed(*THREE, timestamp=now_ms(), codec=codec))
@@ -117,7 +117,7 @@ def test_batch_in_another_level_stays_as_it_came(broker: KorvetServer, level: st
 @kafka("LogValidatorTest.checkLogAppendTimeWithoutRecompression")
 @kafka("LogValidatorTest.checkLogAppendTimeWithRecompression")
 @pytest.mark.parametrize(("codec", "kept"), [(0, "producer"), (GZIP, "producer"), (GZIP, "lz4")])
-def test_time_of_the_append_is_put_over_the_records_own(broker: KorvetServer, codec: int, kept: str) -> None:
+def test_append_time_replaces_the_records_times(broker: KorvetServer, codec: int, kept: str) -> None:
     topic = created(broker.port, message_timestamp_type="LogAppendTime", compression_type=kept)
     before = now_ms()
     data = keyed(*THREE, timestamp=1234, codec=codec)

@@ -30,7 +30,7 @@ def listed(broker: KorvetServer, topic: str, *asked: tuple[int, int], version: i
 
 @pytest.fixture(scope="module")
 def topic(broker: KorvetServer) -> str:
-    """Three batches in partition 0, of which the first is the newest; nothing in partition 1."""
+    """Three batches in partition 0, the first of them the newest; nothing in partition 1."""
     name = created(broker.port, partitions=2)
     for ahead in (0, -10_000, -5000):
         produced(broker.port, name, records(3, timestamp=TIME + ahead, step_ms=10))
@@ -38,7 +38,7 @@ def topic(broker: KorvetServer) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_special_timestamps(broker: KorvetServer, topic: str, version: int) -> None:
+def test_special_timestamps_give_starts_and_ends(broker: KorvetServer, topic: str, version: int) -> None:
     known = {
         LATEST: ("NONE", 9, -1, 0),
         EARLIEST: ("NONE", 0, -1, 0),
@@ -52,7 +52,7 @@ def test_special_timestamps(broker: KorvetServer, topic: str, version: int) -> N
         assert listed(broker, topic, (0, timestamp), version=version) == [expected], timestamp
 
 
-def test_an_empty_partition(broker: KorvetServer, topic: str) -> None:
+def test_empty_partition_starts_and_ends_at_0(broker: KorvetServer, topic: str) -> None:
     nothing = ("NONE", -1, -1, -1)
     begin = ("NONE", 0, -1, 0)
     answers = [listed(broker, topic, (1, timestamp))[0] for timestamp in (-1, -2, -3, -4, -5, 0)]
@@ -93,7 +93,7 @@ def test_leader_epochs_are_compared(broker: KorvetServer, topic: str) -> None:
     assert listed(broker, topic, (0, TIME), epoch=1) == [refused]
 
 
-def test_what_is_unknown_or_asked_for_twice(broker: KorvetServer, topic: str) -> None:
+def test_unknown_and_repeated_partitions_are_refused(broker: KorvetServer, topic: str) -> None:
     unknown, invalid = ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1), ("INVALID_REQUEST", -1, -1, -1)
     assert listed(broker, unique(), (0, LATEST)) == [unknown]
     assert listed(broker, topic, (7, LATEST), (-1, LATEST)) == [unknown] * 2
@@ -105,7 +105,7 @@ def test_what_is_unknown_or_asked_for_twice(broker: KorvetServer, topic: str) ->
 
 
 @pytest.mark.parametrize("version", range(2, 5))
-def test_where_leader_epochs_end(broker: KorvetServer, topic: str, version: int) -> None:
+def test_ends_of_leader_epochs_are_told(broker: KorvetServer, topic: str, version: int) -> None:
     def ends(name: str, epoch: int, partition: int = 0, current: int = -1) -> tuple[str, int, int]:
         part = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
         topics = [{"topic": name, "partitions": [part]}]
@@ -150,7 +150,7 @@ def test_records_are_deleted_up_to_an_offset(broker: KorvetServer, version: int)
     assert listed(broker, name, (0, LATEST)) == [("NONE", 12, -1, 0)]
 
 
-def test_records_that_cannot_be_deleted(broker: KorvetServer) -> None:
+def test_impossible_deletions_of_records_are_refused(broker: KorvetServer) -> None:
     name = created(broker.port)
     produced(broker.port, name, records())
     assert [deleted(broker, name, offset) for offset in (4, -2)] == [("OFFSET_OUT_OF_RANGE", -1)] * 2

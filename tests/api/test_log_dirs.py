@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the bytes of what is kept, the room that Redis has, and Kafka's own tool."""
+"""DescribeLogDirs: the bytes of kept batches, the room of Redis, and Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_bytes_are_those_of_the_batches_that_are_kept(server: Server) -> None:
         assert sizes(described(broker.port, topic, partitions=2)) == {(topic, 0): 0, (topic, 1): len(large)}
 
 
-def test_room_is_that_of_redis(server: Server) -> None:
+def test_total_and_usable_bytes_are_those_of_redis(server: Server) -> None:
     with running_broker(redis_url=server.url) as broker, server.client() as client:
         found = described(broker.port)
         assert (found["total_bytes"], found["usable_bytes"]) == (-1, -1)
@@ -96,7 +96,7 @@ def test_directory_is_offline_while_redis_is_away(server: Server) -> None:
         assert (found["error_code"], found["topics"]) == ("KAFKA_STORAGE_ERROR", [])
 
 
-def test_kafka_log_dirs_tool(broker: KorvetServer) -> None:
+def test_kafkas_log_dirs_tool_shows_the_bytes(broker: KorvetServer) -> None:
     try:
         jars = fetch_jars()
     except KafkaUnavailable as error:

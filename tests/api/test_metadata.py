@@ -43,7 +43,7 @@ def test_a_topic_has_one_replica_at_the_broker_that_answers(broker: KorvetServer
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_all_topics_are_asked_for_by_null_or_in_version_0_by_none(broker: KorvetServer, version: int) -> None:
+def test_null_or_an_empty_list_in_version_0_means_all_topics(broker: KorvetServer, version: int) -> None:
     name = created(broker.port)
     every = ask(broker.port, "metadata", version, topics=None if version else [])
     assert name in {topic["name"] for topic in every["topics"]}
@@ -51,7 +51,7 @@ def test_all_topics_are_asked_for_by_null_or_in_version_0_by_none(broker: Korvet
         assert metadata(broker, version)["topics"] == []
 
 
-def test_bytes_behind_the_body_do_not_matter(broker: KorvetServer) -> None:
+def test_bytes_after_the_body_do_not_matter(broker: KorvetServer) -> None:
     """librdkafka 2.16 writes four bytes for the null array of "all topics", so that three are left over."""
     name = created(broker.port)
     body = bytes.fromhex("00 00 00 00 01 00 00")
@@ -77,7 +77,7 @@ def test_ids_are_refused_before_version_12(broker: KorvetServer, version: int) -
     assert [topic["error_code"] for topic in answer["topics"]] == ["INVALID_REQUEST"]
 
 
-def test_names_are_passed_over_where_an_id_is_given(broker: KorvetServer) -> None:
+def test_names_are_left_out_if_an_id_is_given(broker: KorvetServer) -> None:
     name = created(broker.port)
     (result,) = create_topics(broker.port, {"name": unique()})
     answer = metadata(broker, 12, name, result["topic_id"])
@@ -96,7 +96,7 @@ def test_an_illegal_name_is_never_created(broker: KorvetServer, version: int) ->
 
 
 @pytest.mark.parametrize("version", [4, 13])
-def test_an_unknown_topic_is_created_only_where_the_client_allows_it(broker: KorvetServer, version: int) -> None:
+def test_unknown_topic_is_created_only_if_the_client_allows_it(broker: KorvetServer, version: int) -> None:
     name = unique()
     (topic,) = metadata(broker, version, name)["topics"]
     assert (topic["error_code"], topic["partitions"]) == ("UNKNOWN_TOPIC_OR_PARTITION", [])
@@ -107,6 +107,28 @@ def test_an_unknown_topic_is_created_only_where_the_client_allows_it(broker: Kor
 def test_before_version_4_an_unknown_topic_is_created(broker: KorvetServer) -> None:
     (topic,) = metadata(broker, 0, unique())["topics"]
     assert (topic["error_code"], len(topic["partitions"])) == ("NONE", 1)
+
+
+@pytest.mark.parametrize("version", [0, 6, 13])
+def test_client_that_deletes_a_topic_first_learns_that_it_is_gone(broker: KorvetServer, version: int) -> None:
+    """kafka-go's test of DeleteTopics needs this: its Metadata version creates the topics that it names."""
+    name, other = created(broker.port, partitions=2), created(broker.port)
+    deleted = ask(broker.port, "delete_topics", 5, topic_names=[name, other], timeout=10_000)["responses"]
+    assert [topic["error_code"] for topic in deleted] == ["NONE", "NONE"]
+    gone = metadata(broker, version, name, other, create=True)["topics"]
+    assert [(topic["error_code"], topic["partitions"]) for topic in gone] == [("UNKNOWN_TOPIC_OR_PARTITION", [])] * 2
+    (topic,) = metadata(broker, version, name, create=True)["topics"]
+    assert (topic["error_code"], len(topic["partitions"])) == ("NONE", 1)
+
+
+def test_another_front_end_too_first_tells_that_a_deleted_topic_is_gone(broker: KorvetServer) -> None:
+    # One with an advertised address takes no lease, so that other tests see one node.
+    with running_broker(redis_url=f"unix://{broker.embedded_socket}", advertised=("127.0.0.1", 9599)) as other:
+        name = created(broker.port)
+        assert metadata(other, 9, name)["topics"][0]["error_code"] == "NONE"
+        ask(broker.port, "delete_topics", 5, topic_names=[name], timeout=10_000)
+        for code in ("UNKNOWN_TOPIC_OR_PARTITION", "NONE"):
+            assert metadata(other, 9, name, create=True)["topics"][0]["error_code"] == code
 
 
 def test_a_name_that_collides_is_not_created(broker: KorvetServer) -> None:
@@ -120,7 +142,7 @@ def test_kafkas_internal_topics_are_internal_and_not_created(broker: KorvetServe
     assert (topic["error_code"], topic["is_internal"]) == ("UNKNOWN_TOPIC_OR_PARTITION", True)
 
 
-def test_authorized_operations_are_there_when_asked_for(broker: KorvetServer) -> None:
+def test_authorized_operations_are_shown_on_request(broker: KorvetServer) -> None:
     name = created(broker.port)
     asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     answer = metadata(broker, 10, name, **asked)

@@ -1,4 +1,5 @@
-"""Who leads and who coordinates, as clients are told: evenly, the same by everybody, and moved as little as can be."""
+"""The leaders and coordinators told to clients: evenly spread, the same by every process, and moved as little as
+possible."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from korvet.api.nodes import FixedNodes, LeasedNodes, Node, virtual_nodes
-from korvet.store.address import Address
+from korvet.api.shared.nodes import FixedNodes, LeasedNodes, Node, virtual_nodes
+from korvet.redis.address import Address
 from korvet.store.registry import Registry
 from tests.api.raw import ask, create_topics, created, unique
 from tests.support.broker import KorvetServer, running_broker
@@ -36,20 +37,20 @@ def test_partitions_and_groups_are_spread_evenly(topic: str, count: int) -> None
         assert all(0.7 * share < one < 1.3 * share for one in counted.values()), counted
 
 
-def test_with_a_node_only_its_own_share_moves() -> None:
+def test_node_that_goes_moves_only_its_own_share() -> None:
     before, after = leaders(nodes(1, 2, 3, 4), "orders"), leaders(nodes(1, 2, 4), "orders")
     assert all(new == old for old, new in zip(before, after, strict=True) if old != 3)
     assert {new for old, new in zip(before, after, strict=True) if old == 3} == {1, 2, 4}
 
 
-def test_every_process_tells_the_same() -> None:
-    """Front-ends of several versions stand side by side while they are upgraded, so these stay as they are."""
+def test_every_process_names_the_same_nodes() -> None:
+    """Front-ends of several versions run side by side during an upgrade, so these results never change."""
     three = nodes(1, 2, 3)
     assert [three.leader("orders", partition).id for partition in range(8)] == [3, 1, 1, 2, 3, 2, 2, 3]
     assert [three.coordinator(f"group-{n}").id for n in range(8)] == [2, 2, 2, 1, 1, 1, 1, 3]
 
 
-def test_ports_of_a_balancer_lead_in_their_first_half_and_coordinate_in_the_second() -> None:
+def test_first_half_of_a_balancers_ports_leads_and_the_second_coordinates() -> None:
     several = virtual_nodes("kafka.example", range(9092, 9098))
     assert [(node.id, node.port) for node in several.all()] == [(n, 9091 + n) for n in range(1, 7)]
     assert {several.leader("t", partition).id for partition in range(50)} == {1, 2, 3}
@@ -77,7 +78,7 @@ def test_group_and_partition_are_listed_at_the_port_that_they_belong_to() -> Non
 
 
 class _Known:
-    """What `LeasedNodes` reads of a registry."""
+    """The parts of a registry that `LeasedNodes` reads."""
 
     own_id = 2
     live: tuple[tuple[int, Address], ...] = ((1, Address("a", 1)), (2, Address("b", 2)))
@@ -142,7 +143,7 @@ def test_every_version_of_find_coordinator_names_the_same_node(balanced: KorvetS
         assert (alone["node_id"], alone["port"]) == (batch[0]["node_id"], batch[0]["port"])
 
 
-def test_configs_are_told_of_every_node_that_is_shown_and_of_no_other(balanced: KorvetServer) -> None:
+def test_configs_are_told_of_every_shown_node_and_no_other(balanced: KorvetServer) -> None:
     def of(name: str) -> tuple[str, str | None]:
         resource = {"resource_type": 4, "resource_name": name, "configuration_keys": ["num.partitions"]}
         (result,) = ask(balanced.port, "describe_configs", 4, resources=[resource])["results"]
@@ -159,7 +160,7 @@ def test_configs_are_told_of_every_node_that_is_shown_and_of_no_other(balanced: 
         assert altered["responses"][0]["error_code"] == code
 
 
-def test_replica_may_be_put_on_any_node_that_is_shown(balanced: KorvetServer) -> None:
+def test_replica_may_be_put_on_any_shown_node(balanced: KorvetServer) -> None:
     def put(*brokers: int) -> tuple[str, str | None]:
         assignment = {"partition_index": 0, "broker_ids": list(brokers)}
         asked = {"name": unique(), "num_partitions": -1, "replication_factor": -1, "assignments": [assignment]}

@@ -1,16 +1,19 @@
-"""Batches that a front-end opens before it stores them: it goes on with others meanwhile, and bounds what it opens."""
+"""Batches that a front-end opens before it stores them: it serves others meanwhile, and bounds the memory."""
 
 from __future__ import annotations
 
 import json
 import select
 import struct
+import threading
 from typing import Any
 
+import anyio
 import crc32c
 import pytest
 
-from korvet.api import record_values
+from korvet.store.log import opened
+from korvet.store.log.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.wire.batch import HEADER, ZSTD
 from korvet.wire.compacted import MOST_RECORDS
@@ -19,14 +22,14 @@ from tests.api.data import connected, fetch, fetch_request, offsets, produce, pr
 from tests.api.raw import created, unique
 from tests.oracle.batches import varint
 from tests.store.keyed import keyed
-from tests.store.logs import front, header
+from tests.store.logs import Front, front, header
 from tests.support.broker import KorvetServer
 from tests.support.redis import Server
 
 SCHEMA = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
 COUNT = 50_000
 ATTEMPTS = 5
-"""This process may be held up just then."""
+"""The time allows for a test process that is held up."""
 
 
 def batch(count: int, key: bytes | None, value: bytes, last_key: bytes | None = b"k") -> bytes:
@@ -50,7 +53,7 @@ def batch(count: int, key: bytes | None, value: bytes, last_key: bytes | None = 
     ],
     ids=["compacted", "schema", "gzip"],
 )
-def test_others_are_served_while_a_long_batch_is_opened(
+def test_other_clients_are_served_while_a_long_batch_is_opened(
     broker: KorvetServer, configs: dict[str, Any], count: int, value: bytes, last_key: bytes | None, code: str
 ) -> None:
     data = batch(count, b"k", value, last_key)
@@ -61,7 +64,7 @@ def test_others_are_served_while_a_long_batch_is_opened(
         quick.ask("fetch", 12, **request)
         for _ in range(ATTEMPTS):
             slow.send("produce", 12, **produce_request(topic, data))
-            # What comes behind it waits, and finds its place behind it.
+            # A later request waits, and is appended after it.
             slow.send("produce", 12, **produce_request(other, batch(1, b"k", b"{}")))
             for _ in range(3):
                 quick.ask("fetch", 12, **request)
@@ -75,7 +78,7 @@ def test_others_are_served_while_a_long_batch_is_opened(
     raise AssertionError("nobody else was served meanwhile")
 
 
-def test_errors_that_are_named_are_few(broker: KorvetServer) -> None:
+def test_only_a_few_record_errors_are_named(broker: KorvetServer) -> None:
     topic = created(broker.port, cleanup_policy="compact")
     answer = produce(broker.port, topic, batch(5000, None, b""))
     assert answer["error_code"] == "INVALID_RECORD"
@@ -94,23 +97,52 @@ def test_compacted_topic_takes_no_batch_of_too_many_records(broker: KorvetServer
     data = data[:17] + struct.pack(">I", crc32c.crc32c(data[21:])) + data[21:]
     answer = produce(broker.port, topic, data)
     assert answer["error_code"] == "INVALID_RECORD"
-    assert answer["error_message"].startswith(f"a batch of {MOST_RECORDS + 1} records, ")
+    assert answer["error_message"].startswith(f"a batch of {MOST_RECORDS + 1} records; ")
+
+
+async def endless(one: Front) -> Partition:
+    """A partition of a topic whose schema holds ten bytes against 2^60 of its parts."""
+    parts: dict[str, Any] = {f"p{turn}": {"allOf": [{"$ref": f"#/$defs/p{turn + 1}"}] * 2} for turn in range(60)}
+    schema = {"$defs": {**parts, "p60": {}}, "properties": {"x": {"$ref": "#/$defs/p0"}}}
+    _, topic = await create_topic(one.catalog, one.log, unique(), 1, {"korvet.value.schema": json.dumps(schema)})
+    assert topic is not None
+    return one.log.partition(topic, 0)
 
 
 @pytest.mark.anyio
-async def test_value_that_asks_for_too_much_goes_beside_the_loop_and_ends(
+async def test_judgement_ends_at_once_when_its_client_is_gone(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten bytes that a schema holds against 2^60 of its parts."""
-    monkeypatch.setattr(record_values, "MOST_CPU_S", 0.05)
-    parts: dict[str, Any] = {f"p{turn}": {"allOf": [{"$ref": f"#/$defs/p{turn + 1}"}] * 2} for turn in range(60)}
-    schema = {"$defs": {**parts, "p60": {}}, "properties": {"x": {"$ref": "#/$defs/p0"}}}
+    """A drain that is over would wait ten seconds for its thread, and a client that left would keep a core busy."""
+    judge, begun, ended = opened._refusal_in_time, threading.Event(), threading.Event()
+
+    def judging(*args: Any) -> Any:
+        begun.set()
+        try:
+            return judge(*args)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(opened, "MOST_CPU_S", 60.0)
+    monkeypatch.setattr(opened, "_refusal_in_time", judging)
     async with front(redis_server.url) as one:
-        configs = {"korvet.value.schema": json.dumps(schema)}
-        _, topic = await create_topic(one.catalog, one.log, unique(), 1, configs)
-        assert topic is not None
-        partition = one.log.partition(topic, 0)
+        partition, data = await endless(one), keyed((b"k", b'{"x": 1}'))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(opened.refused_for_values, one.log, partition, header(data), data)
+            while not begun.is_set():
+                await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+        assert ended.wait(10)
+
+
+@pytest.mark.anyio
+async def test_costly_value_is_judged_beside_the_loop_and_ends(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opened, "MOST_CPU_S", 0.05)
+    async with front(redis_server.url) as one:
+        partition = await endless(one)
         for value, is_too_much in ((b"{}", False), (b'{"x": 1}', True), (b"{}", False)):
             data = keyed((b"k", value))
-            refused = await record_values.refused_for_values(one.log, partition, header(data), data)
-            assert (refused is not None and "It takes more than 0 s" in (refused.message or "")) is is_too_much
+            refused = await opened.refused_for_values(one.log, partition, header(data), data)
+            assert (refused is not None and "schema takes more than 0 s" in (refused.message or "")) is is_too_much

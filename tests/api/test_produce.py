@@ -1,4 +1,4 @@
-"""Produce against a real front-end. Codes, messages and what comes with them were seen on Apache Kafka 4.1.2."""
+"""Produce against a real front-end. Codes, messages and the other fields were seen on Apache Kafka 4.1.2."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_batches_get_dense_offsets(broker: KorvetServer, version: int, size: int
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_unknown_topic_or_partition(broker: KorvetServer, version: int) -> None:
+def test_unknown_topic_or_partition_is_refused(broker: KorvetServer, version: int) -> None:
     by_id = version >= 13
     unknown = produce(broker.port, uuid4() if by_id else unique(), records(), version)
     assert unknown["error_code"] == ("UNKNOWN_TOPIC_ID" if by_id else "UNKNOWN_TOPIC_OR_PARTITION")
@@ -104,7 +104,7 @@ def both(
     return [(part["error_code"], part["error_message"]) for part in parts]
 
 
-def test_partitions_fail_alone_but_for_broken_framing_and_transactions(broker: KorvetServer) -> None:
+def test_partitions_fail_alone_except_for_broken_frames_and_transactions(broker: KorvetServer) -> None:
     topic = created(broker.port, partitions=2)
     good = records()
     with connected(broker.port) as connection:
@@ -154,7 +154,7 @@ def test_a_request_without_topics_or_partitions_has_an_empty_answer(broker: Korv
 
 @kafka("UnifiedLogTest.testMessageSizeCheck")
 @pytest.mark.parametrize("size", [10, LARGE])
-def test_a_batch_above_the_topics_limit_is_too_large_and_the_connection_lives(broker: KorvetServer, size: int) -> None:
+def test_too_large_batch_is_refused_and_the_connection_stays_open(broker: KorvetServer, size: int) -> None:
     data = records(3, size)
     topic = created(broker.port, max_message_bytes=str(len(data) - 1))
     with connected(broker.port) as connection:
@@ -175,7 +175,7 @@ def test_many_requests_in_flight_are_appended_and_answered_in_order(broker: Korv
     assert bases == list(range(0, 100, 2))
 
 
-def test_the_first_requests_for_a_topic_that_is_new_to_the_front_end_keep_their_order(broker: KorvetServer) -> None:
+def test_first_requests_for_a_topic_new_to_the_front_end_keep_their_order(broker: KorvetServer) -> None:
     with connected(broker.port) as connection:
         topic = unique()
         connection.send("produce", 12, **produce_request(topic, records()))
@@ -189,7 +189,7 @@ def test_the_first_requests_for_a_topic_that_is_new_to_the_front_end_keep_their_
         assert [answer["base_offset"] for answer in answers] == [0, 1, 3]
 
 
-def test_sequences_of_an_idempotent_producer(broker: KorvetServer) -> None:
+def test_repeated_and_skipped_sequences_are_told_apart(broker: KorvetServer) -> None:
     topic = created(broker.port)
 
     def send(sequence: int, epoch: int = 0, size: int = 10) -> tuple[str, int]:
@@ -232,7 +232,7 @@ def test_log_append_time_is_the_brokers(broker: KorvetServer, size: int) -> None
     assert batch["max_time"] == answer["log_append_time"]
 
 
-def test_the_producers_clock_counts_where_the_topic_says_so(broker: KorvetServer) -> None:
+def test_producers_clock_counts_if_the_topic_says_so(broker: KorvetServer) -> None:
     topic = created(broker.port)
     produce(broker.port, topic, records(timestamp=5, attributes=0x08))
     (read,) = fetch(broker.port, topic, wanted(0))

@@ -1,4 +1,4 @@
-"""Topics of records: Kafka clients get of them what they get of others, and Redis users read and write them."""
+"""Topics of records: Kafka clients use them as any other topic, and Redis users read and write them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def soon(condition: Callable[[], Any]) -> Any:
 
 
 def consumed(port: int, topic: str, offset: int = 0, *, version: int = 12, **values: Any) -> list[Placed]:
-    """What a consumer at an offset gets; control records without their time."""
+    """The records that a consumer at an offset gets; control records without their time."""
     (part,) = fetch(port, topic, wanted(offset), version=version, **values)
     assert part["error_code"] == "NONE"
     return [
@@ -64,7 +64,7 @@ def sent(port: int, topic: str, *records: Whole, **values: Any) -> None:
 
 
 def entries(client: redis.Redis, topic: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    """What an XREAD from the beginning shows."""
+    """The entries that an XREAD from the beginning shows."""
     found: Any = client.xread({keys(topic)[0]: "0"})
     ((_, own),) = found
     return list(own)
@@ -100,7 +100,7 @@ STEPS = st.lists(
 
 
 class Writer:
-    """Sends the same to several topics."""
+    """A producer that sends the same records to several topics."""
 
     def __init__(self, port: int, topics: list[str]) -> None:
         self.port = port
@@ -149,7 +149,7 @@ def test_records_come_back_as_those_of_a_topic_of_batches(
     assert ends[1:] == ends[:-1]
     for level in (0, 1):
         at = min(offset, ends[0])
-        # At the end of a Fetch there is what was just appended, in memory; another one reads it out of Redis.
+        # This front-end has the newest records in memory; the other one reads them from Redis.
         batches, *others = [consumed(broker.port, topic, at, isolation_level=level) for topic in topics]
         assert others == [batches, batches]
         (part, *parts) = [fetch(broker.port, topic, wanted(at), isolation_level=level)[0] for topic in topics]
@@ -178,7 +178,7 @@ def test_a_record_in_the_midst_is_found_by_offset_time_and_deletion(broker: Korv
     assert described["topics"][0]["partitions"][0]["partition_size"] == sum(len(built(one)[1]) for one in records[250:])
 
 
-def test_what_is_refused(broker: KorvetServer, client: redis.Redis) -> None:
+def test_batches_that_cannot_be_stored_by_record_are_refused(broker: KorvetServer, client: redis.Redis) -> None:
     small = created(broker.port, korvet_storage="record", max_message_bytes="2000")
     large = built(*[Whole(value=b"v" * 100)] * 30, codec=1)[1]
     assert len(large) < 2000
@@ -198,7 +198,7 @@ def test_what_is_refused(broker: KorvetServer, client: redis.Redis) -> None:
 
 
 def cut(data: bytes) -> bytes:
-    """A batch without its last byte, whose length and checksum say that this is all."""
+    """A batch without its last byte, whose length and checksum fit."""
     shorter = bytearray(data[:-1])
     shorter[8:12] = struct.pack(">i", len(shorter) - LENGTH_FROM)
     shorter[17:21] = struct.pack(">I", crc32c(bytes(shorter[CRC_FROM:])))
@@ -209,7 +209,7 @@ def cut(data: bytes) -> bytes:
 
 
 def alter(port: int, topic: str, **configs: str) -> None:
-    """Set configs, or drop them where they are empty."""
+    """Set configs, or delete the empty ones."""
     changes = [
         {"name": name.replace("_", "."), "config_operation": 0 if value else 1, "value": value or None}
         for name, value in configs.items()
@@ -219,9 +219,7 @@ def alter(port: int, topic: str, **configs: str) -> None:
     assert answer["error_code"] == "NONE", answer
 
 
-def test_redis_users_read_and_write_what_kafka_clients_write_and_read(
-    broker: KorvetServer, client: redis.Redis
-) -> None:
+def test_redis_users_and_kafka_clients_read_each_others_records(broker: KorvetServer, client: redis.Redis) -> None:
     topic = created(broker.port, korvet_storage="record", korvet_value_format="json")
     sent(broker.port, topic, Whole(b"k", b'{"city":"Bonn","size":{"km":2}}', (("trace", b"7"),), now_ms()))
     ((name, fields),) = entries(client, topic)
@@ -245,7 +243,7 @@ def test_redis_users_read_and_write_what_kafka_clients_write_and_read(
 
 
 def test_storage_changes_at_any_time(broker: KorvetServer, client: redis.Redis) -> None:
-    topic, everything = created(broker.port), [Whole(b"%d" % place, timestamp=now_ms()) for place in range(9)]
+    topic, everything = created(broker.port), [Whole(b"%d" % offset, timestamp=now_ms()) for offset in range(9)]
     with pytest.raises(redis.ResponseError, match="not a partition of a topic"):
         append(client, topic, "value", "x")
     sent(broker.port, topic, *everything[:2])
@@ -268,7 +266,7 @@ def test_storage_changes_at_any_time(broker: KorvetServer, client: redis.Redis) 
     sent(broker.port, topic, *everything[7:])
     assert [len(fields) for _, fields in entries(client, topic)] == [2, 4, 4, 4, 4, 4, 2]
     found = consumed(broker.port, topic)
-    assert [(one.offset, one.record.key) for one in found] == [(place, b"%d" % place) for place in range(9)]
+    assert [(one.offset, one.record.key) for one in found] == [(offset, b"%d" % offset) for offset in range(9)]
     assert [one.attributes for one in found] == [0, 0, 0, 0, 8, 8, 8, 0, 0]
     assert all(one.record.timestamp >= before for one in found[4:7])
 
@@ -289,7 +287,7 @@ def test_inlets_wait_for_front_ends_and_are_moved_once() -> None:
             client.xadd(inlet(topic), {"key": str(number)})
         soon(lambda: client.xlen(keys(topic)[0]) == 400)
         second.kill()
-        # As where those who changed the topics died before they came to the partitions.
+        # As if the front-ends that changed the topics had died before they changed the partitions.
         client.hset(keys(other)[1], "records", "1000 0 0 0")
         client.hset(keys(topic)[1], "records", "1000 0 0 1")
         client.xadd(inlet(topic), {"key": "400"})
@@ -297,5 +295,5 @@ def test_inlets_wait_for_front_ends_and_are_moved_once() -> None:
         soon(lambda: client.xlen(keys(topic)[0]) == 401)
         soon(lambda: not client.hexists(keys(other)[1], "records"))
         found = consumed(second.port, topic)
-        assert [(one.offset, one.record.key) for one in found] == [(place, b"%d" % place) for place in range(401)]
+        assert [(one.offset, one.record.key) for one in found] == [(offset, b"%d" % offset) for offset in range(401)]
         assert client.xlen(inlet(topic)) == client.xlen(f"{inlet(topic)}:refused") == 0

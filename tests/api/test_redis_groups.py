@@ -25,7 +25,7 @@ WITHIN_S = 30.0
 
 
 class Fleet:
-    """Three front-ends on one Redis, in which a new group waits for nobody."""
+    """Three front-ends on one Redis, in which a new group waits for no further member."""
 
     def __init__(self, fronts: list[KorvetServer], redis: redis.Redis) -> None:
         self.fronts = fronts
@@ -65,9 +65,9 @@ def fleet(redis_server: Server) -> Iterator[Fleet]:
 def assignment(topic: str, *partitions: int) -> bytes:
     """A ConsumerProtocolAssignment of one topic."""
     name = topic.encode()
-    places = b"".join(index.to_bytes(4, "big") for index in partitions)
+    indexes = b"".join(index.to_bytes(4, "big") for index in partitions)
     head = b"\0\1\0\0\0\1" + len(name).to_bytes(2, "big") + name + len(partitions).to_bytes(4, "big")
-    return head + places + b"\xff\xff\xff\xff"
+    return head + indexes + b"\xff\xff\xff\xff"
 
 
 def joined(port: int, group: str, topic: str, *partitions: int) -> str:
@@ -79,7 +79,7 @@ def joined(port: int, group: str, topic: str, *partitions: int) -> str:
     return member
 
 
-def test_join_at_one_fetch_at_another_commit_at_a_third(fleet: Fleet) -> None:
+def test_redis_group_follows_a_client_of_three_front_ends(fleet: Fleet) -> None:
     one, two, three = fleet.ports
     topic, group = fleet.topic(2), unique("g")
     member = joined(one, group, topic, 0)
@@ -96,14 +96,14 @@ def test_join_at_one_fetch_at_another_commit_at_a_third(fleet: Fleet) -> None:
     assert fleet.redis.keys(f"*{group}*") == []
 
 
-def test_partitions_of_one_connection_are_seen_to_once(fleet: Fleet) -> None:
+def test_partition_of_a_connection_is_attached_once(fleet: Fleet) -> None:
     one, two, _ = fleet.ports
     topic, group = fleet.topic(2), unique("g")
     member = joined(one, group, topic, 0, 1)
     with connected(two) as connection, fleet.redis.monitor() as monitor:  # type: ignore[no-untyped-call]
 
         def sought() -> int:
-            """How often a front-end has asked since the last time who reads for which group."""
+            """The number of a front-end's questions for readers' groups since the last call."""
             fleet.redis.echo("until here")
             commands = iter(lambda: str(monitor.next_command()["command"]), "ECHO until here")
             return sum("korvet_reader_find" in command for command in commands)
@@ -195,8 +195,8 @@ def test_group_of_a_client_is_made_moved_and_destroyed(
     assert fleet.seen(topic) == {}
 
 
-def test_a_member_of_the_consumer_protocol_reads_as_the_group_does(fleet: Fleet) -> None:
-    """What it is assigned by a heartbeat at one front-end is known at another where it fetches."""
+def test_redis_group_follows_a_member_of_the_consumer_protocol(fleet: Fleet) -> None:
+    """A heartbeat at one front-end assigns partitions, and another front-end knows them at the Fetch."""
     one, two, three = fleet.ports
     topic, group = fleet.topic(2), unique("g")
     member = Member(one, group, subscribed_topic_names=[topic])

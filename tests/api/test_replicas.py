@@ -59,7 +59,7 @@ def kept(server: Server, topic: str) -> int:
 
 
 def code(port: int, topic: str, timeout: int = 10_000, **values: Any) -> str:
-    """What a batch of one record comes to."""
+    """The code for a batch of one record."""
     return str(produce(port, topic, records(1), timeout=timeout, **values)["error_code"])
 
 
@@ -68,7 +68,7 @@ def restored(served: Served, topic: str) -> None:
     until(lambda: code(served.port, topic, 200) == "NONE")
 
 
-def test_a_replica_has_what_is_acknowledged(served: Served) -> None:
+def test_replica_has_every_acknowledged_batch(served: Served) -> None:
     topic = created(served.port, min_insync_replicas="2")
     with connected(served.port) as connection:
         for count in range(1, 50):
@@ -77,7 +77,7 @@ def test_a_replica_has_what_is_acknowledged(served: Served) -> None:
             assert kept(served.replica, topic) == count
 
 
-def test_a_batch_is_stored_and_not_acknowledged_while_no_replica_has_it(served: Served) -> None:
+def test_batch_is_stored_but_not_acknowledged_while_no_replica_has_it(served: Served) -> None:
     topic = created(served.port, min_insync_replicas="2")
     data = records(1, producer_id=5001, producer_epoch=0, sequence=0)
     later = records(1, producer_id=5001, producer_epoch=0, sequence=1)
@@ -94,8 +94,8 @@ def test_a_batch_is_stored_and_not_acknowledged_while_no_replica_has_it(served: 
     assert kept(served.replica, topic) == 4
 
 
-def test_who_waits_is_answered_when_the_replica_goes_on(served: Served) -> None:
-    """Those who wait together, on one connection and on several, whatever joins later."""
+def test_waiting_produce_is_answered_when_the_replica_goes_on(served: Served) -> None:
+    """Requests wait together, on one connection and on several, and others join later."""
     topic = created(served.port, min_insync_replicas="2")
     with several(served.port, 3) as connections:
         with served.replica.paused():
@@ -118,7 +118,7 @@ def several(port: int, count: int) -> Iterator[list[Connection]]:
             connection.socket.close()
 
 
-def test_waits_are_shared(served: Served) -> None:
+def test_waiting_batches_share_one_wait_command(served: Served) -> None:
     """Pipelined requests of several connections take a fraction of a WAIT each."""
     topic = created(served.port, min_insync_replicas="2")
     produced(served.port, topic, records(1))
@@ -136,7 +136,7 @@ def waits(client: Any) -> int:
     return int(client.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"])
 
 
-def test_nothing_is_stored_where_too_few_replicas_are_connected(served: Served) -> None:
+def test_nothing_is_stored_if_too_few_replicas_are_connected(served: Served) -> None:
     topic, plain = created(served.port, min_insync_replicas="2"), created(served.port)
     three = created(served.port, min_insync_replicas="3")
     produced(served.port, topic, records(1))
@@ -154,12 +154,12 @@ def test_nothing_is_stored_where_too_few_replicas_are_connected(served: Served) 
     finally:
         served.replica.start()
     restored(served, topic)
-    # What is behind a refused batch is not taken for the producer's first.
+    # The batch after a refused one is not taken for the producer's first.
     assert produce(served.port, topic, batches[1])["error_code"] == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert [produce(served.port, topic, one)["error_code"] for one in batches] == ["NONE"] * 3
 
 
-def test_the_cluster_wide_setting_counts_where_a_topic_has_none(served: Served) -> None:
+def test_cluster_wide_setting_counts_for_a_topic_without_its_own(served: Served) -> None:
     topic, own = created(served.port), created(served.port, min_insync_replicas="1")
     produced(served.port, topic, records(1))
     set_for_all(served.port, "min.insync.replicas", "3")
@@ -198,7 +198,7 @@ def set_for_all(port: int, name: str, value: str) -> None:
     assert answer["error_code"] == "NONE", answer
 
 
-def test_a_client_that_leaves_while_it_waits_holds_up_nobody(served: Served) -> None:
+def test_client_that_leaves_while_it_waits_holds_up_no_other(served: Served) -> None:
     topic = created(served.port, min_insync_replicas="2")
     produced(served.port, topic, records(1))
     with served.replica.paused():
@@ -223,7 +223,7 @@ def test_librdkafka_writes_each_record_once_while_the_replica_stands_still(serve
         before = waits(client)
         for number in range(20):
             producer.produce(topic, b"%d" % number, on_delivery=note)
-        # So many rounds of a fifth of a second take longer than the client gives a request.
+        # These rounds of a fifth of a second take longer than the client's timeout.
         until(lambda: producer.poll(0) == 0 and waits(client) - before > 7)
         assert delivered == []
     assert producer.flush(WITHIN_S) == 0
@@ -254,7 +254,7 @@ def test_java_waits_for_a_replica_to_come_back(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wait_ends_with_its_server(kind: Any) -> None:
+def test_wait_for_replicas_ends_with_its_server(kind: Any) -> None:
     """A primary that dies, and one that is made a replica, leave the outcome open."""
     with running_replicas(kind) as replicated, running_broker(redis_url=replicated.primary.url) as broker:
         topic = created(broker.port, min_insync_replicas="2")
@@ -280,7 +280,7 @@ def test_a_wait_ends_with_its_server(kind: Any) -> None:
         assert "Traceback" not in broker.log
 
 
-def test_what_sentinel_makes_the_primary_must_have_replicas_too() -> None:
+def test_new_primary_of_sentinel_must_have_replicas_too() -> None:
     with running_sentinel("valkey") as sentinel, running_broker(redis_url=sentinel.url) as broker:
         topic = created(broker.port, min_insync_replicas="2")
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Servers and front-ends that die under running librdkafka clients: nothing acknowledged is lost or doubled."""
+"""Servers and front-ends that die under running librdkafka clients: no acknowledged record is lost or doubled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.redis import Server, running_server
 
 
 def survive(broker: KorvetServer, happen: Callable[[], None], times: int = 2) -> None:
-    """Let something happen several times under a producer and a consumer; both must see one unbroken log."""
+    """Do something several times under a producer and a consumer; both must see one unbroken log."""
     topic = created(broker.port)
     writer = Writer(broker.bootstrap, topic)
     with Reader(broker.bootstrap, topic) as reader:
@@ -48,26 +48,26 @@ def redis_behind() -> Iterator[Server]:
         yield server
 
 
-def test_kill_9_of_the_embedded_server(own_broker: KorvetServer) -> None:
+def test_embedded_server_keeps_acknowledged_records_after_kill_9(own_broker: KorvetServer) -> None:
     survive(own_broker, own_broker.kill_embedded)
 
 
-def test_kill_9_of_an_external_server(redis_behind: Server) -> None:
+def test_external_server_keeps_acknowledged_records_after_kill_9(redis_behind: Server) -> None:
     with running_broker(redis_url=redis_behind.url) as broker:
         survive(broker, lambda: redis_behind.restart(crash=True))
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["SIGTERM", "SIGKILL"])
-def test_restart_of_the_front_end(redis_behind: Server, crash: bool) -> None:
+def test_clients_go_on_after_a_restart_of_the_front_end(redis_behind: Server, crash: bool) -> None:
     with running_broker(redis_url=redis_behind.url) as broker:
         survive(broker, lambda: _restart(broker, crash=crash))
 
 
-def test_restart_of_everything(own_broker: KorvetServer) -> None:
+def test_records_and_offsets_outlive_a_restart_of_everything(own_broker: KorvetServer) -> None:
     survive(own_broker, lambda: _restart(own_broker), times=1)
 
 
-def test_batch_behind_one_that_failed_unopened_waits_until_that_one_comes_again(redis_behind: Server) -> None:
+def test_batch_waits_for_an_earlier_one_that_failed_unopened(redis_behind: Server) -> None:
     with running_broker(redis_url=redis_behind.url) as broker:
         topic = created(broker.port, korvet_storage="record")
         produced(broker.port, topic, records())

@@ -15,7 +15,7 @@ TOO_LARGE = 2_000_000
 
 
 def shape(port: int, topic: str) -> list[tuple[int, int]]:
-    """Base offset and attributes of what a committed reader finds in partition 0."""
+    """Base offset and attributes of the batches that a committed reader finds in partition 0."""
     (part,) = fetch(port, topic, wanted(0), isolation_level=1)
     return [(batch["base_offset"], batch["attributes"]) for batch in batches_of(part)]
 
@@ -27,7 +27,7 @@ def aborted(port: int, topic: str) -> list[int]:
 
 
 def last_epoch(port: int, topic: str, producer_id: int) -> int:
-    """The epoch that a partition knows of a producer."""
+    """The producer epoch that a partition has."""
     answer = ask(port, "describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0]}])
     (part,) = answer["topics"][0]["partitions"]
     (found,) = (one for one in part["active_producers"] if one["producer_id"] == producer_id)
@@ -51,7 +51,7 @@ def test_each_end_raises_the_epoch_that_partitions_see(broker: KorvetServer) -> 
 
 
 @kafka("TransactionsTest.testBumpTransactionalEpochWithTV2Disabled")
-def test_epoch_of_the_old_flow_is_raised_by_who_asks(broker: KorvetServer) -> None:
+def test_init_producer_id_raises_the_epoch_of_the_old_flow(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port, 1)
     mine.sent(topic)
     assert mine.end() == "NONE"
@@ -86,7 +86,7 @@ def test_fencing_of_a_former_producer_is_repeated_until_it_is_done(broker: Korve
 
 
 @kafka("TransactionsTest.testEmptyAbortAfterCommit")
-def test_transaction_of_nothing_is_aborted_behind_a_committed_one(broker: KorvetServer) -> None:
+def test_empty_transaction_is_aborted_after_a_committed_one(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port)
     mine.sent(topic)
     assert [mine.end(), mine.end(commit=False)] == ["NONE", "NONE"]
@@ -132,8 +132,8 @@ def test_transaction_of_offsets_alone_commits_them_with_their_metadata(broker: K
     assert mine.end() == "NONE"
     groups = [{"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}], "member_epoch": -1}]
     (found,) = ask(broker.port, "offset_fetch", 9, groups=groups, require_stable=True)["groups"][0]["topics"]
-    (place,) = found["partitions"]
-    assert (place["committed_offset"], place["committed_leader_epoch"], place["metadata"]) == (7, 2, "some")
+    (position,) = found["partitions"]
+    assert (position["committed_offset"], position["committed_leader_epoch"], position["metadata"]) == (7, 2, "some")
 
 
 # ---------------------------------------------------------------------- requests for several
@@ -190,7 +190,7 @@ def test_batches_of_a_request_are_verified_by_one_call(broker: KorvetServer, flo
 
 @pytest.mark.parametrize("left_open", [False, True], ids=["ended", "left open"])
 def test_clients_of_both_flows_take_turns_with_a_transactional_id(broker: KorvetServer, left_open: bool) -> None:
-    """As where clients are upgraded, and go back."""
+    """As when clients are upgraded, and go back."""
     topic, group, name = created(broker.port), unique("g"), unique("txn")
     expected: list[tuple[int, str]] = [(-1, "NONE")]
     before: list[Producer] = []
@@ -216,8 +216,8 @@ def test_clients_of_both_flows_take_turns_with_a_transactional_id(broker: Korvet
     assert committed(broker.port, group, (topic, 0), stable=True) == expected
 
 
-def test_transaction_that_an_old_request_began_is_ended_by_a_new_one(broker: KorvetServer) -> None:
-    """As where a client learns of version 2 in the midst of a transaction, and where it forgets it again."""
+def test_new_request_ends_a_transaction_that_an_old_one_began(broker: KorvetServer) -> None:
+    """As when a client learns of version 2 in the midst of a transaction, and forgets it again."""
     topic, mine = created(broker.port, partitions=2), producer(broker.port, 1)
     mine.sent(topic)
     assert mine.end(version=5) == "NONE"

@@ -40,7 +40,7 @@ def shape(part: Any) -> list[tuple[int, int]]:
 
 
 def ends(port: int, topic: str) -> tuple[int, int]:
-    """Latest offset as committed and as uncommitted readers are told it."""
+    """The latest offset for committed and for uncommitted readers."""
     found = []
     for level in (1, 0):
         parts = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
@@ -90,7 +90,7 @@ def test_aborted_records_are_named(broker: KorvetServer, flow: int) -> None:
 
 
 @FLOWS
-def test_what_is_behind_an_open_transaction_waits_for_it(broker: KorvetServer, flow: int) -> None:
+def test_committed_reader_gets_later_records_after_the_open_transaction(broker: KorvetServer, flow: int) -> None:
     topic = created(broker.port)
     produced(broker.port, topic, records(1))
     slow, fast = producer(broker.port, flow), producer(broker.port, flow)
@@ -113,7 +113,7 @@ def test_a_committed_reader_is_woken_by_the_marker(broker: KorvetServer, flow: i
     topic, mine = created(broker.port), producer(broker.port, flow)
     mine.sent(topic)
     with connected(broker.port) as connection:
-        # Twice, so that the second one waits with what its front-end knows.
+        # The second Fetch waits with the facts that its front-end has learnt.
         for offset in (0, 3):
             connection.send("fetch", 12, **fetch_request(topic, wanted(offset), max_wait=20_000, isolation_level=1))
             produced(broker.port, topic, records(1))
@@ -196,7 +196,7 @@ def test_a_second_producer_fences_the_first_and_aborts_its_transaction(broker: K
     assert second.end() == "NONE"
 
 
-def test_an_end_that_comes_again_is_answered_again(broker: KorvetServer) -> None:
+def test_repeated_end_is_answered_again(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port)
     mine.sent(topic)
     again = Producer(broker.port, mine.transactional_id, 2, mine.producer_id, mine.epoch)
@@ -206,7 +206,7 @@ def test_an_end_that_comes_again_is_answered_again(broker: KorvetServer) -> None
     assert mine.end() == "INVALID_TXN_STATE"
 
 
-def test_the_old_flow_keeps_its_epoch(broker: KorvetServer) -> None:
+def test_producer_of_the_old_flow_keeps_its_epoch(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port, 1)
     for commit in (True, False, True):
         before = mine.epoch
@@ -216,7 +216,7 @@ def test_the_old_flow_keeps_its_epoch(broker: KorvetServer) -> None:
         assert mine.end(commit=not commit) == "INVALID_TXN_STATE"
 
 
-def test_the_epoch_runs_out_and_a_new_producer_id_comes(broker: KorvetServer) -> None:
+def test_producer_gets_a_new_id_when_its_epochs_run_out(broker: KorvetServer) -> None:
     """As TransactionCoordinatorTest.shouldAllocateNewProducerIdIfEpochsExhausted."""
     topic, mine = created(broker.port), producer(broker.port)
     with broker.redis() as client:
@@ -230,7 +230,7 @@ def test_the_epoch_runs_out_and_a_new_producer_id_comes(broker: KorvetServer) ->
     assert mine.end() == "NONE"
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- refusals
 
 
 @kafka("AddPartitionsToTxnManagerTest.testAddPartitionsToTxnHandlerErrorHandling")
@@ -247,7 +247,7 @@ def test_batches_outside_of_a_transaction_are_refused(broker: KorvetServer) -> N
 
 @kafka("TransactionCoordinatorTest.shouldRespondWithInvalidRequestAddPartitionsToTransactionWhenTransactionalIdIsEmpty")
 @kafka("TransactionCoordinatorTest.shouldRespondWithInvalidRequestOnEndTxnWhenTransactionalIdIsEmpty")
-def test_ids_that_are_not_known(broker: KorvetServer) -> None:
+def test_unknown_producers_and_transactional_ids_are_refused(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port)
     nobody = Producer(broker.port, unique("nobody"), 2, mine.producer_id, 0)
     other = Producer(broker.port, mine.transactional_id, 2, mine.producer_id + 1, 0)
@@ -261,7 +261,7 @@ def test_ids_that_are_not_known(broker: KorvetServer) -> None:
 
 
 @kafka("AddPartitionsToTxnRequestServerTest.shouldReceiveOperationNotAttemptedWhenOtherPartitionHasError")
-def test_a_partition_that_does_not_exist_fails_all(broker: KorvetServer) -> None:
+def test_missing_partition_fails_the_whole_request(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port)
     assert mine.add(topic, 0, 1) == ["OPERATION_NOT_ATTEMPTED", "UNKNOWN_TOPIC_OR_PARTITION"]
     assert mine.add(unique()) == ["UNKNOWN_TOPIC_OR_PARTITION"]
@@ -269,7 +269,7 @@ def test_a_partition_that_does_not_exist_fails_all(broker: KorvetServer) -> None
 
 
 @kafka("TransactionStateManagerTest.testValidateTransactionTimeout")
-def test_a_timeout_must_be_possible(broker: KorvetServer) -> None:
+def test_impossible_transaction_timeout_is_refused(broker: KorvetServer) -> None:
     mine = Producer(broker.port, unique("txn"))
     for timeout_ms in (0, -1, 900_001):
         assert mine.init(timeout_ms) == "INVALID_TRANSACTION_TIMEOUT"
@@ -282,21 +282,21 @@ def test_a_timeout_must_be_possible(broker: KorvetServer) -> None:
 @FLOWS
 def test_offsets_are_committed_with_the_transaction(broker: KorvetServer, flow: int) -> None:
     topic, group, mine = created(broker.port), unique("g"), producer(broker.port, flow)
-    place = topic, 0
+    partition = topic, 0
     for outcome, offset in ((True, 5), (False, 7), (True, 9)):
-        before = committed(broker.port, group, place)
+        before = committed(broker.port, group, partition)
         if flow == 1:
             assert mine.add_offsets(group) == "NONE"
-        assert mine.commit_offsets(group, {place: offset}) == ["NONE"]
-        assert committed(broker.port, group, place) == before
-        assert committed(broker.port, group, place, stable=True) == [(-1, "UNSTABLE_OFFSET_COMMIT")]
+        assert mine.commit_offsets(group, {partition: offset}) == ["NONE"]
+        assert committed(broker.port, group, partition) == before
+        assert committed(broker.port, group, partition, stable=True) == [(-1, "UNSTABLE_OFFSET_COMMIT")]
         assert mine.end(commit=outcome) == "NONE"
         expected = [(offset, "NONE")] if outcome else before
-        assert committed(broker.port, group, place, stable=True) == expected
-        assert committed(broker.port, group, place) == expected
+        assert committed(broker.port, group, partition, stable=True) == expected
+        assert committed(broker.port, group, partition) == expected
 
 
-def test_offsets_of_a_member_that_is_none_are_refused(broker: KorvetServer) -> None:
+def test_offsets_of_an_unknown_member_are_refused(broker: KorvetServer) -> None:
     topic, group, mine = created(broker.port), unique("g"), producer(broker.port)
     assert mine.commit_offsets(group, {(topic, 0): 5}, generation_id=3, member_id="m") == ["ILLEGAL_GENERATION"]
     assert mine.commit_offsets(group, {(unique(), 0): 5}) == ["UNKNOWN_TOPIC_OR_PARTITION"]
@@ -321,7 +321,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted(broker: KorvetServer) -> N
     assert mine.end() == "INVALID_TXN_STATE"
 
 
-# ---------------------------------------------------------------------- what operators ask
+# ---------------------------------------------------------------------- operators
 
 
 @kafka("TransactionCoordinatorTest.testDescribeTransactions")
@@ -345,7 +345,7 @@ def test_transactions_are_described_and_listed(broker: KorvetServer) -> None:
     assert listed(broker, mine, duration_filter=3_600_000) is None
     assert listed(broker, mine, transactional_id_pattern="txn-.*") == "Ongoing"
     assert listed(broker, mine, transactional_id_pattern="txn") is None
-    # One for which an engine that tries again and again would not end.
+    # A backtracking engine would not end on this expression.
     assert listed(broker, mine, transactional_id_pattern="(.+)+#") is None
     for pattern in ("(", "a{2000}", "[", r"(?=a)"):
         answer = ask(broker.port, "list_transactions", 2, **FILTERS | {"transactional_id_pattern": pattern})
@@ -384,7 +384,7 @@ def test_producers_of_a_partition_are_described(broker: KorvetServer) -> None:
     assert second["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
-def test_the_feature_is_announced(broker: KorvetServer) -> None:
+def test_transaction_feature_is_announced(broker: KorvetServer) -> None:
     answer = ask(broker.port, "api_versions", 4, client_software_name="test", client_software_version="1")
     assert {"name": "transaction.version", "min_version": 0, "max_version": 2} in answer["supported_features"]
     assert {"name": "transaction.version", "max_version_level": 2, "min_version_level": 2} in answer[
@@ -394,7 +394,7 @@ def test_the_feature_is_announced(broker: KorvetServer) -> None:
 
 
 @kafka("AddPartitionsToTxnRequestServerTest.testVerifyOnly")
-def test_partitions_are_verified_for_others(broker: KorvetServer) -> None:
+def test_partitions_are_verified_for_other_brokers(broker: KorvetServer) -> None:
     topic, mine = created(broker.port, partitions=2), producer(broker.port)
     mine.sent(topic)
     asked = {

@@ -1,4 +1,4 @@
-"""Topics with a value schema: what breaks it is refused by index and reason, with all of its batch, at every client."""
+"""Topics with a value schema: a wrong record is refused by index and reason, with its whole batch, at every client."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def with_schema(port: int, schema: str = SCHEMA) -> str:
 def values(bootstrap: str, topic: str) -> list[bytes | None]:
     """All values in the topic's only partition."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
-    place = confluent_kafka.TopicPartition(topic, 0, 0)
+    partition = confluent_kafka.TopicPartition(topic, 0, 0)
     try:
-        _, end = consumer.get_watermark_offsets(place, WITHIN_S)
-        consumer.assign([place])
+        _, end = consumer.get_watermark_offsets(partition, WITHIN_S)
+        consumer.assign([partition])
         return [message.value() for message in consumer.consume(end, WITHIN_S)] if end else []
     finally:
         consumer.close()
@@ -75,8 +75,8 @@ def test_null_values_pass_and_undecodable_batches_do_not(broker: KorvetServer) -
     assert answer["error_message"].startswith("records cannot be decoded: ")
 
 
-def test_order_of_a_connections_produces_is_kept(broker: KorvetServer) -> None:
-    """Batches that are judged beside the loop, short ones, and those of a topic without a schema."""
+def test_order_of_produce_requests_on_a_connection_is_kept(broker: KorvetServer) -> None:
+    """Batches that are judged beside the loop, short ones, and batches of a topic without a schema."""
     topic, free = with_schema(broker.port), created(broker.port)
     long, short, bad = (
         encode(Batch(count=count, value=value, timestamp=1_700_000_000_000))
@@ -118,7 +118,7 @@ def test_schema_may_come_change_and_go(broker: KorvetServer) -> None:
 # ---------------------------------------------------------------------- clients, three records in a batch
 
 
-def test_librdkafka(broker: KorvetServer) -> None:
+def test_librdkafka_learns_which_records_the_schema_refuses(broker: KorvetServer) -> None:
     topic = with_schema(broker.port)
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 300})
     failed: list[Any] = []
@@ -137,16 +137,16 @@ def test_librdkafka(broker: KorvetServer) -> None:
 
 @pytest.fixture
 def kafka_python() -> Iterator[Any]:
-    """The package `kafka`, which uses what Python's library calls deprecated, from its import on."""
+    """The package `kafka`, whose import uses deprecated parts of Python's library."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         importlib.import_module("kafka.admin")
         yield importlib.import_module("kafka")
 
 
-def test_kafka_python(broker: KorvetServer, kafka_python: Any) -> None:
+def test_kafka_python_learns_why_the_schema_refuses(broker: KorvetServer, kafka_python: Any) -> None:
     topic = with_schema(broker.port)
-    # With idempotence it takes any refused batch for the end of all.
+    # With idempotence it sends nothing more after a refused batch.
     settings = {"enable_idempotence": False, "linger_ms": 300}
     producer = kafka_python.KafkaProducer(bootstrap_servers=broker.bootstrap, **settings)
     try:

@@ -27,14 +27,14 @@ def ends(port: int, topic: str) -> tuple[int, int]:
     return part["high_watermark"], part["last_stable_offset"]
 
 
-def test_an_open_transaction_is_aborted_where_the_marker_says(broker: KorvetServer) -> None:
+def test_marker_aborts_an_open_transaction(broker: KorvetServer) -> None:
     topic, mine = created(broker.port, partitions=2), producer(broker.port)
     mine.sent(topic, 0, count=2)
     mine.sent(topic, 1)
     assert ends(broker.port, topic) == (2, 0)
     assert write_marker(mine, topic) == ["NONE"]
     assert ends(broker.port, topic) == (3, 3)
-    # Once more it finds nothing to end, and what comes late is not taken for a new transaction.
+    # A second marker finds nothing to end, and a late batch begins no new transaction.
     assert write_marker(mine, topic) == ["NONE"]
     assert mine.send(topic)["error_code"] == "INVALID_TXN_STATE"
     assert mine.end() == "NONE"
@@ -42,14 +42,14 @@ def test_an_open_transaction_is_aborted_where_the_marker_says(broker: KorvetServ
     assert mine.sent(topic) == 3
 
 
-def test_an_open_transaction_is_committed_where_the_marker_says(broker: KorvetServer) -> None:
+def test_marker_commits_an_open_transaction(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port, flow=1)
     mine.sent(topic, count=2)
     assert write_marker(mine, topic, commit=True) == ["NONE"]
     assert ends(broker.port, topic) == (3, 3)
 
 
-def test_markers_that_cannot_be_written_are_told(broker: KorvetServer) -> None:
+def test_impossible_markers_are_refused(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port)
     mine.sent(topic)
     assert mine.end() == "NONE"

@@ -16,7 +16,7 @@ ANY_MEMBER = {"member_id": "", "generation_id": -1, "group_instance_id": None}
 
 @dataclass
 class Producer:
-    """What a client knows of its transactional id: producer id, epoch, and sequences by partition."""
+    """A client's state for its transactional id: producer id, epoch, and sequences by partition."""
 
     port: int
     transactional_id: str
@@ -28,7 +28,7 @@ class Producer:
         self.sequences: dict[tuple[str, int], int] = {}
 
     def init(self, timeout_ms: int = 60_000, *, version: int = 5, keep: bool = False) -> str:
-        """InitProducerId; the code. With ``keep`` the producer names what it has."""
+        """InitProducerId; returns the code. With ``keep`` the producer names its id and epoch."""
         known = (self.producer_id, self.epoch) if keep else (-1, -1)
         answer = ask(
             self.port, "init_producer_id", version, transactional_id=self.transactional_id,
@@ -55,14 +55,14 @@ class Producer:
 
     def batch(self, topic: str, partition: int = 0, count: int = 1, **values: Any) -> bytes:
         """The next batch of the transaction."""
-        place = topic, partition
-        sequence = self.sequences.get(place, 0)
-        self.sequences[place] = sequence + count
+        key = topic, partition
+        sequence = self.sequences.get(key, 0)
+        self.sequences[key] = sequence + count
         own: dict[str, Any] = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "sequence": sequence}
         return records(count, **{"attributes": TRANSACTIONAL, **own, **values})
 
     def send(self, topic: str, partition: int = 0, count: int = 1, *, version: int = 0, **values: Any) -> Any:
-        """Produce a batch; the answer for its partition. Its version is that of the flow."""
+        """Produce a batch; the answer for its partition. Its version is the flow's."""
         with connected(self.port) as connection:
             answer = connection.ask(
                 "produce",
@@ -77,7 +77,7 @@ class Producer:
         return answer["responses"][0]["partition_responses"][0]
 
     def sent(self, topic: str, partition: int = 0, count: int = 1) -> int:
-        """Produce in the flow's way, and insist on it; the base offset."""
+        """Produce by the flow's version, and assert that the batch is stored; returns the base offset."""
         if self.flow == 1:
             assert self.add(topic, partition) == ["NONE"]
         answer = self.send(topic, partition, count)
@@ -85,7 +85,7 @@ class Producer:
         return int(answer["base_offset"])
 
     def end(self, *, commit: bool = True, version: int = 0) -> str:
-        """EndTxn; the code. Takes over the epoch that the answer tells."""
+        """EndTxn; returns the code, and takes over the answer's epoch."""
         version = version or (5 if self.flow == 2 else 4)
         answer = ask(
             self.port, "end_txn", version, transactional_id=self.transactional_id,
@@ -107,7 +107,7 @@ class Producer:
     def commit_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], int], *, version: int = 0, **member: Any
     ) -> list[str]:
-        """TxnOffsetCommit; a code for each place."""
+        """TxnOffsetCommit; a code for each partition."""
         topics = [
             {
                 "name": name,
@@ -137,9 +137,9 @@ def described(port: int, transactional_id: str) -> Any:
     return ask(port, "describe_transactions", 0, transactional_ids=[transactional_id])["transaction_states"][0]
 
 
-def committed(port: int, group: str, *places: tuple[str, int], stable: bool = False) -> Sequence[tuple[int, str]]:
-    """Committed offset and code of each place."""
-    topics = [{"name": name, "partition_indexes": [index]} for name, index in places]
+def committed(port: int, group: str, *partitions: tuple[str, int], stable: bool = False) -> Sequence[tuple[int, str]]:
+    """Committed offset and code of each partition."""
+    topics = [{"name": name, "partition_indexes": [index]} for name, index in partitions]
     answer = ask(
         port, "offset_fetch", 9, groups=[{"group_id": group, "topics": topics, "member_epoch": -1}],
         require_stable=stable,

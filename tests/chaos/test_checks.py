@@ -1,4 +1,4 @@
-"""The checks bite: each finds its violation in journals made up for it, and nothing in those of a good run."""
+"""The chaos checks: each finds its violation in made-up journals, and nothing in those of a good run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,67 +19,70 @@ from scripts.chaosrun.journal import (
     Journal,
     Journals,
     Logged,
-    Place,
+    Partition,
     Revoked,
     Troubled,
 )
 
 GROUP = "g"
-PLACE: Place = ("t", 0)
-OTHER: Place = ("t", 1)
+PARTITION: Partition = ("t", 0)
+OTHER: Partition = ("t", 1)
 
 
-def _assigned(at_us: int, client: str, generation: int, *owned: Place, added: Sequence[Place] | None = None) -> Event:
+def _assigned(
+    at_us: int, client: str, generation: int, *owned: Partition, added: Sequence[Partition] | None = None
+) -> Event:
     return Assigned(
         at_us=at_us, client=client, group=GROUP, member_id=f"{client}-id", generation=generation,
         added=list(owned if added is None else added), owned=list(owned),
     )  # fmt: skip
 
 
-def _revoked(at_us: int, client: str, *places: Place) -> Revoked:
-    return Revoked(at_us=at_us, client=client, group=GROUP, places=list(places), lost=False)
+def _revoked(at_us: int, client: str, *partitions: Partition) -> Revoked:
+    return Revoked(at_us=at_us, client=client, group=GROUP, partitions=list(partitions), lost=False)
 
 
 def _consumed(at_us: int, client: str, offset: int, *, generation: int = 1, value: str = "") -> Event:
     return Consumed(
-        at_us=at_us, client=client, group=GROUP, member_id=f"{client}-id", generation=generation, place=PLACE,
+        at_us=at_us, client=client, group=GROUP, member_id=f"{client}-id", generation=generation, partition=PARTITION,
         offset=offset, value=value or f"p:{offset}",
     )  # fmt: skip
 
 
 def _committed(at_us: int, client: str, offset: int) -> Event:
-    return Committed(at_us=at_us, client=client, group=GROUP, offsets=[(PLACE, offset)])
+    return Committed(at_us=at_us, client=client, group=GROUP, offsets=[(PARTITION, offset)])
 
 
 def _acknowledged(at_us: int, offset: int, value: str = "") -> Event:
-    return Acknowledged(at_us=at_us, client="p", place=PLACE, offset=offset, value=value or f"p:{offset}")
+    return Acknowledged(at_us=at_us, client="p", partition=PARTITION, offset=offset, value=value or f"p:{offset}")
 
 
 def _state(
     committed: int = 0, *, generation: int = 1, members: Sequence[str] = ("a-id",), state: str = "Stable"
 ) -> GroupState:
     return GroupState(
-        state=state, generation=generation, members={member: member for member in members}, committed={PLACE: committed}
+        state=state, generation=generation, members={member: member for member in members},
+        committed={PARTITION: committed},
     )  # fmt: skip
 
 
 GOOD_RUN = [
-    _assigned(1, "a", 1, PLACE, OTHER),
+    _assigned(1, "a", 1, PARTITION, OTHER),
     _acknowledged(2, 0),
     _consumed(3, "a", 0),
     _acknowledged(4, 1),
     _consumed(5, "a", 1),
     _committed(6, "a", 2),
-    _revoked(7, "a", PLACE),
+    _revoked(7, "a", PARTITION),
     _assigned(8, "a", 2, OTHER, added=[]),
-    _assigned(9, "b", 2, PLACE),
+    _assigned(9, "b", 2, PARTITION),
     _acknowledged(10, 2),
     _consumed(11, "b", 2, generation=2),
     _committed(12, "b", 3),
 ]
 
 
-def test_nothing_is_found_in_a_good_run() -> None:
+def test_checks_find_nothing_in_a_good_run() -> None:
     states = {GROUP: _state(3)}
     assert checks.lost_commits(GOOD_RUN, states) == []
     assert checks.forgotten_positions(GOOD_RUN) == []
@@ -93,7 +96,7 @@ def test_nothing_is_found_in_a_good_run() -> None:
     assert checks.replaced(states, states) == []
 
 
-def test_a_commit_above_what_the_broker_has_is_lost() -> None:
+def test_commit_above_the_brokers_position_is_lost() -> None:
     assert checks.lost_commits(GOOD_RUN, {GROUP: _state(2)}) == [
         "g t:0: b's commit of 3 was acknowledged, the broker has 2"
     ]
@@ -101,35 +104,44 @@ def test_a_commit_above_what_the_broker_has_is_lost() -> None:
     assert len(checks.lost_commits(GOOD_RUN, {GROUP: nothing})) == 1
 
 
-def test_a_commit_acknowledged_while_history_could_be_lost_is_not_owed() -> None:
+def test_commit_acknowledged_while_history_may_be_lost_is_not_owed() -> None:
     assert checks.lost_commits(GOOD_RUN, {GROUP: _state(2)}, forgiven=[(12, 13)]) == []
     assert len(checks.lost_commits(GOOD_RUN, {GROUP: _state(2)}, forgiven=[(13, 14)])) == 1
 
 
-def test_an_owner_that_begins_below_a_commit_was_told_a_forgotten_position() -> None:
-    events = [*GOOD_RUN, _revoked(13, "b", PLACE), _assigned(14, "c", 3, PLACE), _consumed(15, "c", 2, generation=3)]
+def test_owner_that_begins_below_a_commit_got_a_forgotten_position() -> None:
+    events = [
+        *GOOD_RUN,
+        _revoked(13, "b", PARTITION),
+        _assigned(14, "c", 3, PARTITION),
+        _consumed(15, "c", 2, generation=3),
+    ]
     assert checks.forgotten_positions(events) == ["c began ('t', 0) at 2, 3 had been committed"]
 
 
-def test_a_commit_acknowledged_after_the_assignment_is_no_forgotten_position() -> None:
-    events = [_assigned(1, "a", 1, PLACE), _committed(2, "b", 3), _consumed(3, "a", 2)]
+def test_commit_acknowledged_after_an_assignment_is_not_forgotten() -> None:
+    events = [_assigned(1, "a", 1, PARTITION), _committed(2, "b", 3), _consumed(3, "a", 2)]
     assert checks.forgotten_positions(events) == []
 
 
-def test_a_committed_offset_may_not_go_back() -> None:
+def test_committed_offset_may_not_go_back() -> None:
     samples = [(at, {GROUP: state}) for at, state in enumerate([_state(2), _state(3), _state(1)])]
     assert checks.went_back(samples) == ["g: ('t', 0) went back from 3 to 1"]
     assert checks.went_back(samples, forgiven=[(2, 2)]) == []
     assert checks.went_back(samples[:2]) == []
 
 
-def test_two_clients_told_of_one_partition_in_one_generation_share_it() -> None:
-    events = [_assigned(1, "a", 1, PLACE), _revoked(2, "a", PLACE), _assigned(3, "b", 1, PLACE)]
+def test_two_clients_assigned_one_partition_in_one_generation_share_it() -> None:
+    events = [_assigned(1, "a", 1, PARTITION), _revoked(2, "a", PARTITION), _assigned(3, "b", 1, PARTITION)]
     assert checks.shared_partitions(events) == ["g, generation 1: ('t', 0) belongs to a and b"]
 
 
-def test_a_partition_kept_over_a_rebalance_is_owned_in_the_next_generation_too() -> None:
-    events = [_assigned(1, "a", 1, PLACE), _assigned(2, "a", 2, PLACE, added=[]), _assigned(3, "b", 2, PLACE)]
+def test_partition_kept_over_a_rebalance_keeps_its_owner() -> None:
+    events = [
+        _assigned(1, "a", 1, PARTITION),
+        _assigned(2, "a", 2, PARTITION, added=[]),
+        _assigned(3, "b", 2, PARTITION),
+    ]
     assert len(checks.shared_partitions(events)) == 1
 
 
@@ -138,22 +150,22 @@ def test_two_clients_that_consume_one_partition_in_one_generation_share_it() -> 
     assert checks.shared_partitions([_consumed(1, "a", 0), _consumed(2, "b", 0, generation=2)]) == []
 
 
-def test_a_partition_assigned_before_another_gave_it_up_has_two_owners() -> None:
-    events = [_assigned(1, "a", 1, PLACE), _assigned(2000, "b", 2, PLACE), _revoked(5000, "a", PLACE)]
+def test_partition_assigned_before_its_owner_gave_it_up_has_two_owners() -> None:
+    events = [_assigned(1, "a", 1, PARTITION), _assigned(2000, "b", 2, PARTITION), _revoked(5000, "a", PARTITION)]
     assert checks.overlapping_owners(events) == ["g: b got ('t', 0) 3 ms before a gave it up"]
     assert checks.overlapping_owners(sorted(events, key=lambda event: isinstance(event, Assigned))) != []
 
 
-def test_a_partition_consumed_by_one_who_has_not_given_it_up_has_two_owners() -> None:
-    events = [_assigned(1, "a", 1, PLACE), _assigned(2000, "b", 2, PLACE), _consumed(3000, "a", 7)]
+def test_partition_consumed_after_its_loss_has_two_owners() -> None:
+    events = [_assigned(1, "a", 1, PARTITION), _assigned(2000, "b", 2, PARTITION), _consumed(3000, "a", 7)]
     assert len(checks.overlapping_owners(events)) == 1
     assert checks.overlapping_owners(events[:2]) == []
 
 
-def test_by_the_consumer_protocol_only_who_read_of_a_partition_owned_it() -> None:
+def test_consumer_protocol_member_owns_only_partitions_that_it_read() -> None:
     events = [
-        _assigned(1, "a", 1, PLACE), _consumed(2, "a", 0), _assigned(2000, "b", 2, PLACE), _revoked(5000, "a", PLACE),
-        _consumed(6000, "b", 1, generation=2),
+        _assigned(1, "a", 1, PARTITION), _consumed(2, "a", 0), _assigned(2000, "b", 2, PARTITION),
+        _revoked(5000, "a", PARTITION), _consumed(6000, "b", 1, generation=2),
     ]  # fmt: skip
     assert checks.overlapping_owners(events, {"a", "b"}) == ["g: b got ('t', 0) 3 ms before a gave it up"]
     without_a_s, without_b_s = ([event for event in events if event != events[at]] for at in (1, 4))
@@ -165,63 +177,63 @@ def test_by_the_consumer_protocol_only_who_read_of_a_partition_owned_it() -> Non
     assert len(checks.overlapping_owners(reads_late, {"a", "b"})) == 1
 
 
-def test_who_lost_a_partition_did_not_know_when() -> None:
-    lost = replace(_revoked(5, "a", PLACE), lost=True)
-    events = [_assigned(1, "a", 1, PLACE), _assigned(2, "b", 2, PLACE), _consumed(3, "a", 7), lost]
+def test_member_that_lost_a_partition_may_have_known_late() -> None:
+    lost = replace(_revoked(5, "a", PARTITION), lost=True)
+    events = [_assigned(1, "a", 1, PARTITION), _assigned(2, "b", 2, PARTITION), _consumed(3, "a", 7), lost]
     assert checks.overlapping_owners(events[:3]) != []
     assert checks.overlapping_owners(events) == []
 
 
-def test_a_partition_that_comes_back_was_not_owned_in_between() -> None:
+def test_partition_that_comes_back_was_not_owned_in_between() -> None:
     events = [
-        _assigned(1, "a", 1, PLACE), _revoked(2, "a", PLACE), _assigned(3, "b", 2, PLACE), _revoked(4, "b", PLACE),
-        _assigned(5, "a", 3, PLACE), _consumed(6, "a", 0),
+        _assigned(1, "a", 1, PARTITION), _revoked(2, "a", PARTITION), _assigned(3, "b", 2, PARTITION),
+        _revoked(4, "b", PARTITION), _assigned(5, "a", 3, PARTITION), _consumed(6, "a", 0),
     ]  # fmt: skip
     assert checks.overlapping_owners(events) == []
 
 
-def test_a_record_that_a_group_has_not_seen_is_undelivered() -> None:
+def test_record_that_a_group_has_not_seen_is_undelivered() -> None:
     assert checks.undelivered([*GOOD_RUN, _acknowledged(13, 3)], [GROUP, "h"]) == {GROUP: 1, "h": 4}
 
 
-def test_another_record_at_the_offset_of_an_acknowledged_one_does_not_stand_for_it() -> None:
+def test_other_record_at_an_acknowledged_offset_does_not_replace_it() -> None:
     events = [_acknowledged(1, 0, "p:0"), _consumed(2, "a", 0, value="q:7")]
     assert checks.undelivered(events, [GROUP]) == {GROUP: 1}
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3])
-def test_a_record_before_the_last_one_or_beyond_the_next_is_out_of_order(offset: int) -> None:
-    events = [_assigned(1, "a", 1, PLACE), _consumed(2, "a", 0), _consumed(3, "a", 1), _consumed(4, "a", offset)]
+def test_record_before_the_last_one_or_beyond_the_next_is_out_of_order(offset: int) -> None:
+    events = [_assigned(1, "a", 1, PARTITION), _consumed(2, "a", 0), _consumed(3, "a", 1), _consumed(4, "a", offset)]
     assert checks.disordered(events) == [f"a got ('t', 0) {offset} after 1"]
 
 
 def test_records_come_again_to_a_new_owner_and_after_a_new_assignment() -> None:
     events = [
-        _assigned(1, "a", 1, PLACE), _consumed(2, "a", 0), _consumed(3, "a", 1),
-        _assigned(4, "b", 2, PLACE), _consumed(5, "b", 0, generation=2),
-        _assigned(6, "a", 3, PLACE), _consumed(7, "a", 0, generation=3),
+        _assigned(1, "a", 1, PARTITION), _consumed(2, "a", 0), _consumed(3, "a", 1),
+        _assigned(4, "b", 2, PARTITION), _consumed(5, "b", 0, generation=2),
+        _assigned(6, "a", 3, PARTITION), _consumed(7, "a", 0, generation=3),
     ]  # fmt: skip
     assert checks.disordered(events) == []
 
 
-def test_a_record_at_two_offsets_was_appended_twice() -> None:
+def test_record_at_two_offsets_was_appended_twice() -> None:
     events = [_acknowledged(1, 0, "p:0"), _consumed(2, "a", 1, value="p:0")]
     assert checks.repeated(events) == ["p:0 lies at [(('t', 0), 0), (('t', 0), 1)]"]
 
 
-def test_a_client_with_a_fatal_error_gave_up_and_one_that_goes_on_did_not() -> None:
+def test_client_gave_up_only_if_its_error_was_fatal() -> None:
     error = Troubled(at_us=1, client="a", text="fenced", fatal=True)
     passing = Troubled(at_us=1, client="b", text="coordinator not available", fatal=False)
     assert checks.gave_up([error, passing]) == ["a: fenced"]
 
 
-def test_a_client_of_librdkafka_that_ended_for_good_says_so_by_code_or_by_flag() -> None:
+def test_librdkafka_client_tells_its_end_by_code_or_by_flag() -> None:
     assert is_fatal(KafkaError(KafkaError._FATAL))
     assert is_fatal(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True))
     assert not is_fatal(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
 
 
-def test_a_group_with_another_generation_rebalanced() -> None:
+def test_group_with_another_generation_rebalanced() -> None:
     before, after = {GROUP: _state(generation=3)}, {GROUP: _state(generation=5)}
     assert checks.rebalanced(before, after) == ["g went from generation 3 to 5"]
     assert checks.rebalanced(before, after, {GROUP: 2}) == []
@@ -229,14 +241,14 @@ def test_a_group_with_another_generation_rebalanced() -> None:
     assert checks.rebalanced(after, before, {GROUP: 2}) == ["g went from generation 5 to 3"]
 
 
-def test_a_member_that_is_another_one_now_was_replaced() -> None:
+def test_member_with_a_new_id_was_replaced() -> None:
     before, after = {GROUP: _state(members=["a-id", "b-id"])}, {GROUP: _state(members=["a-id", "c-id"])}
     assert checks.replaced(before, after) == ["g lost b-id"]
     assert checks.replaced(before, after, {"b-id"}) == []
     assert len(checks.replaced(before, after, {"a-id"})) == 1
 
 
-def test_clients_of_librdkafka_say_that_they_ended_their_session() -> None:
+def test_log_of_librdkafka_shows_that_a_client_ended_its_session() -> None:
     ended = Logged(
         at_us=1, client="a",
         text="SESSTMOUT [a#consumer-1] [thrd:main]: Consumer group session timed out (in join-state steady) after "
@@ -257,7 +269,7 @@ def _rejoined(at_us: int, client: str, partitions: str) -> Event:
     )  # fmt: skip
 
 
-def test_a_java_client_that_reached_no_broker_forgets_its_topics_and_joins_again_once() -> None:
+def test_java_client_without_a_broker_forgets_its_topics_and_rejoins_once() -> None:
     unreachable = [Logged(at_us=at, client="a", text=UNREACHABLE) for at in (1, 2)]
     rejoined = _rejoined(3, "a", "payments=[], my.orders-1=[]")
     assert checks.forgot_topics([rejoined, *unreachable]) == {"a": 1}
@@ -265,12 +277,12 @@ def test_a_java_client_that_reached_no_broker_forgets_its_topics_and_joins_again
 
 
 @pytest.mark.parametrize("partitions", ["orders=[NO_RACKS]", "orders=[], payments=[NO_RACKS, NO_RACKS]"])
-def test_a_java_client_that_joins_again_for_other_partitions_was_told_of_them(partitions: str) -> None:
+def test_java_client_that_rejoins_for_other_partitions_forgot_no_topics(partitions: str) -> None:
     unreachable = Logged(at_us=1, client="a", text=UNREACHABLE)
     assert checks.forgot_topics([unreachable, _rejoined(2, "a", partitions)]) == {}
 
 
-def test_a_java_client_that_reached_a_broker_was_told_by_it_that_there_are_no_topics() -> None:
+def test_java_client_that_reached_a_broker_forgot_no_topics() -> None:
     unreachable = Logged(at_us=1, client="b", text=UNREACHABLE)
     assert checks.forgot_topics([unreachable, _rejoined(2, "a", "orders=[]")]) == {}
     assert checks.forgot_topics([replace(unreachable, client="a", at_us=3), _rejoined(2, "a", "orders=[]")]) == {}
@@ -281,7 +293,7 @@ def test_clients_without_a_sign_of_life_are_unanswered() -> None:
     assert checks.answered_after(GOOD_RUN, ["b", "p"], since_us=8) == pytest.approx(2e-6)
 
 
-def test_the_longest_silence_counts_from_the_beginning_and_to_the_end() -> None:
+def test_longest_silence_counts_from_the_beginning_to_the_end() -> None:
     seconds = [_consumed(at * 1_000_000, "a", at) for at in (1, 2, 5)]
     assert checks.longest_silence(seconds, ["a"], 0, 6_000_000) == (3.0, "a")
     assert checks.longest_silence(seconds, ["a"], 0, 9_000_000) == (4.0, "a")
@@ -297,7 +309,7 @@ def test_events_come_back_from_a_journal_as_they_were_written(tmp_path: Path) ->
     assert journals.read() == []
 
 
-def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+def test_journal_reader_leaves_half_a_line_until_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with Journal(path) as journal:
         journal.add(GOOD_RUN[0])

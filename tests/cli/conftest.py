@@ -1,4 +1,4 @@
-"""Brokers that the commands talk to: korvet, and Apache Kafka, whose tools they are modelled on."""
+"""Brokers for the commands: korvet, and Apache Kafka, whose tools are the commands' models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shown = tuple[int, str, str]
 Korvet = Callable[..., Shown]
 
 
-@pytest.fixture(params=["korvet", "kafka"])
+@pytest.fixture(params=["korvet", pytest.param("kafka", marks=pytest.mark.jvm)])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """host:port of a running broker."""
     server: str = request.getfixturevalue("broker" if request.param == "korvet" else "kafka").bootstrap
@@ -38,7 +38,7 @@ def korvet(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Korvet:
 
 @pytest.fixture
 def ask(korvet: Korvet) -> Callable[..., Any]:
-    """Run a command with ``--json`` and hand over what it shows."""
+    """Run a command with ``--json`` and hand over its output."""
 
     def ask(*arguments: str) -> Any:
         code, out, err = korvet(*arguments, "--json")

@@ -1,14 +1,16 @@
-"""What holds for every command: exit codes, errors of one line, the nearest name, help without effort."""
+"""The rules for every command: exit codes, errors of one line, the nearest name, quick help."""
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
-from korvet.cli import run
+from korvet.cli import korvet, run
 
 ROOT = Path(__file__).resolve().parents[2]
 KORVET = [sys.executable, "-m", "korvet.cli"]
@@ -25,8 +27,8 @@ KORVET = [sys.executable, "-m", "korvet.cli"]
             ["topics", "create", "t", "--config", "x"],
             "korvet: invalid value for '--config': 'x' is not of the form NAME=VALUE; see korvet topics create --help",
         ),
-        (["groups", "reset-offsets", "g", "--all-topics"], "korvet: say where to: exactly one of --to-earliest,"),
-        (["groups", "reset-offsets", "g", "--to-latest"], "korvet: say what to reset: --topic TOPIC"),
+        (["groups", "reset-offsets", "g", "--all-topics"], "korvet: name the goal: exactly one of --to-earliest,"),
+        (["groups", "reset-offsets", "g", "--to-latest"], "korvet: name the topics to reset: --topic TOPIC"),
         (
             ["groups", "reset-offsets", "g", "--all-topics", "--to-datetime", "soon"],
             "korvet: 'soon' is no time: want ISO 8601 such as 2026-01-31T12:00:00+01:00",
@@ -34,9 +36,12 @@ KORVET = [sys.executable, "-m", "korvet.cli"]
         (["serve", "--listen", "9092"], "korvet: --listen: '9092' is no address; want HOST:PORT"),
         (["serve", "--config", "nowhere.toml"], "korvet: cannot read config file nowhere.toml: No such file"),
         (["doctor", "--redis", "http://x"], "korvet: Redis URL 'http://x': the scheme is one of"),
-        (["serve", "--redis", "http://x"], "korvet: Redis URL 'http://x': the scheme is one of"),
-        (["serve", "--redis", "127.0.0.1:6379"], "korvet: Redis URL: it has no scheme; want, for example, redis://"),
-        (["serve", "--redis", "redis://[::1"], "korvet: Redis URL: invalid ipv6 url"),
+        (["serve", "--redis", "http://x"], "korvet: --redis: Redis URL 'http://x': the scheme is one of"),
+        (
+            ["serve", "--redis", "127.0.0.1:6379"],
+            "korvet: --redis: Redis URL: it has no scheme; want, for example, redis://",
+        ),
+        (["serve", "--redis", "redis://[::1"], "korvet: --redis: Redis URL: invalid ipv6 url"),
         (["serve", "--namespace", ""], "korvet: --namespace: it may not be empty"),
         (["topics", "list", "-b", "x:y"], "korvet: 'x:y' is no address: want HOST:PORT"),
     ],
@@ -51,7 +56,44 @@ def test_misunderstood_command_is_one_line_and_exit_code_2(
     assert shown.err.count("\n") == 1
 
 
-def test_broker_that_is_not_there_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("variable", "value", "arguments", "line"),
+    [
+        ("KORVET_LISTEN", "9092", ["serve"], "'9092' is no address; want HOST:PORT"),
+        ("KORVET_WORKERS", "many", ["serve"], "'many' is not a valid integer range"),
+        ("KORVET_REDIS", "http://x", ["serve"], "Redis URL 'http://x': the scheme is one of"),
+        ("KORVET_REDIS", "http://x", ["doctor"], "Redis URL 'http://x': the scheme is one of"),
+        ("KORVET_LOG_LEVEL", "loud", ["serve"], "'loud' is not one of"),
+        ("KORVET_BOOTSTRAP_SERVER", "x:y", ["topics", "list"], "'x:y' is no address: want HOST:PORT"),
+    ],
+)
+def test_error_names_the_environment_variable_that_the_value_came_from(
+    variable: str,
+    value: str,
+    arguments: list[str],
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert run(arguments) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"korvet: environment variable {variable}: {line}"), shown
+    assert shown.count("\n") == 1
+
+
+def test_unknown_environment_variable_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KORVET_LISTN", "KORVET_PORT_9092_TCP_ADDR", "KORVET_SERVICE_HOST", "KORVET_PORT", "KORVET_CONFIG"):
+        monkeypatch.setenv(name, "x")
+    assert run(["completion", "bash"]) == 0
+    assert capsys.readouterr().err == (
+        "korvet: environment variable KORVET_LISTN means nothing to korvet; did you mean KORVET_LISTEN?\n"
+    )
+
+
+def test_missing_broker_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topics", "list", "-b", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == (
         "korvet: no broker answers at 127.0.0.1:1: Connection refused; "
@@ -59,7 +101,7 @@ def test_broker_that_is_not_there_is_one_line_and_exit_code_1(capsys: pytest.Cap
     )
 
 
-def test_redis_that_is_not_there_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_redis_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--redis", "redis://127.0.0.1:1"]) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("korvet: cannot use Redis at 127.0.0.1:1: ")
@@ -72,13 +114,27 @@ def test_group_without_a_command_shows_its_help(arguments: list[str], capsys: py
     assert "Commands:" in capsys.readouterr().err
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def commands(of: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+    """The words of every command."""
+    if not isinstance(of, click.Group):
+        yield path
+    for name, command in of.commands.items() if isinstance(of, click.Group) else ():
+        yield from commands(command, *path, name)
+
+
+@pytest.mark.parametrize("words", list(commands(korvet)), ids=" ".join)
+def test_help_of_each_command_has_an_example_of_it(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--help"]) == 0
+    assert f"korvet {' '.join(words)}" in capsys.readouterr().out.partition("\n")[2]
+
+
+def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("korvet ")
 
 
 @pytest.mark.parametrize(("shell", "sign"), [("bash", "complete "), ("zsh", "#compdef"), ("fish", "complete ")])
-def test_completion_script(shell: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_script_is_printed_for_each_shell(shell: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
     assert sign in capsys.readouterr().out
 

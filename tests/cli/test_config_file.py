@@ -1,4 +1,4 @@
-"""The config file: what is right is read, what is wrong is said with place, what is allowed and the nearest name."""
+"""The config file: settings are read, and an error names its line, the allowed values and the nearest name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -147,11 +147,11 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
         ),
         (
             "[serve]\nnamespace = 'a'\n[[listener]]\nlisten = ':1'",
-            "serve.namespace: give it in each [[listener]] instead, as there are some",
+            "serve.namespace: give it in each [[listener]] table of the file instead",
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_what_is_allowed(read: Read, tmp_path: Path, text: str, sentence: str) -> None:
+def test_error_is_told_with_the_allowed_values(read: Read, tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert str(caught.value).startswith(f"{tmp_path / 'korvet.toml'}: {sentence}")
@@ -165,8 +165,8 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ('redis = "http://x"', "Redis URL 'http://x': the scheme is one of"),
-        ('listen = "localhost:99999"', "--listen: 'localhost:99999' is no address"),
+        ('redis = "http://x"', "serve.redis: Redis URL 'http://x': the scheme is one of"),
+        ('listen = "localhost:99999"', "serve.listen: 'localhost:99999' is no address"),
         ('[[listener]]\nlisten = "localhost:99999"', "listener #1.listen: 'localhost:99999' is no address"),
         (
             '[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":1"\nnamespace = "b"',
@@ -178,10 +178,93 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_check_finds_what_serve_would_refuse(
+def test_check_finds_the_errors_of_serve(
     setting: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "korvet.toml"
     path.write_text(f"[serve]\n{setting}\n")
     assert run(["config", "check", str(path)]) == 2
     assert capsys.readouterr().err.startswith(f"korvet: {path}: {reason}")
+
+
+def test_check_names_every_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "korvet.toml"
+    path.write_text(
+        """
+        [serv]
+        [serve]
+        workers = 0
+        worker = 1
+        wrker = 2
+        namespace = "a"
+        [[listener]]
+        listen = "here"
+        [broker]
+        num.partitions = -1
+        num.partitons = 3
+        log.retention.ms = "soon"
+        delete.topic.enable = false
+        [pipeline]
+        lak = "x"
+        """
+    )
+    assert run(["config", "check", str(path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith(f"korvet: {path}: ") for line in lines)
+    assert [line.removeprefix(f"korvet: {path}: ").split(";")[0] for line in lines] == [
+        "there is no table [serv]",
+        "broker.delete.topic.enable: cannot be set",
+        "there is no setting 'num.partitons' in [broker]",
+        "broker.log.retention.ms: 'soon' is not allowed",
+        "listener #1.listen: 'here' is not allowed",
+        "there is no setting 'lak' in [pipeline]",
+        "there is no setting 'worker' in [serve]",
+        "there is no setting 'wrker' in [serve]",
+        "serve.workers: 0 is not allowed",
+        "broker.num.partitions: Invalid value -1 for configuration num.partitions: Value must be at least 1",
+        "serve.namespace: give it in each [[listener]] table of the file instead",
+    ]
+    assert run(["serve", "--config", str(path)]) == 2
+    first = capsys.readouterr().err
+    assert first.count("\n") == 1
+    assert first.endswith(f"(and 10 more: korvet config check {path})\n")
+
+
+def test_check_names_every_error_of_serve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "korvet.toml"
+    path.write_text(
+        """
+        [serve]
+        redis = "http://x"
+        [[listener]]
+        listen = "a:99999"
+        [[listener]]
+        listen = ":1"
+        advertised = "b:3-1"
+        """
+    )
+    assert run(["config", "check", str(path)]) == 2
+    assert [line.removeprefix(f"korvet: {path}: ")[:40] for line in capsys.readouterr().err.splitlines()] == [
+        "serve.redis: Redis URL 'http://x': the s",
+        "listener #1.listen: 'a:99999' is no addr",
+        "listener #2.advertised: 'b:3-1' is no ra",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[serve]\nlisteners = 'PLAINTEXT://:9092'",
+        "[serve]\nlistner = ':9092'",
+        "[serve]\nadvertised-listeners = 'a:1'",
+        "[serve]\nport = 9092",
+        "[broker]\nlisteners = 'PLAINTEXT://:9092'",
+        "[broker]\nadvertised.listeners = 'PLAINTEXT://a:9092'",
+        "[broker]\nadvertised.host.name = 'a'",
+        "[[listeners]]\nlisten = ':9092'",
+        "[listner]\nlisten = ':9092'",
+    ],
+)
+def test_listener_setting_in_serve_points_to_the_listener_table(read: Read, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"there is no (setting|table) .*each in a table \[\[listener\]\]"):
+        read(text)

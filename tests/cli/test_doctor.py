@@ -16,9 +16,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from korvet.cli import run
 from korvet.cli.rights import missing_rights
 from korvet.errors import KorvetError
-from korvet.store.client import open_store
-from korvet.store.functions import library_version
 from korvet.store.keys import Namespace
+from korvet.store.library import library_version, open_store
 from korvet.store.rights import commands, missing, require, rule_of
 from tests.support.broker import BrokerFailed, running_broker
 from tests.support.redis import Server, running_server
@@ -29,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = Namespace("doctor")
 WORDS = re.compile(r"""[(,]\s*['"]([A-Z]{3,}(?:_RO)?)['"](?:, ['"]([A-Z]+)['"])?""")
 WRITTEN_AS_BYTES = {"+cluster|slots", "+fcall", "+fcall_ro", "+set"}
-NOT_TO_BE_ALLOWED = {"+auth", "+select", "+readonly"}
-"""Everybody may AUTH, SELECT is for URLs with a database, and READONLY is an error's code."""
+NOT_TO_BE_ALLOWED = {"+auth", "+keys", "+select", "+readonly"}
+"""Words that are no right to test: any user may AUTH, SELECT is for URLs with a database, READONLY is an error's code,
+KEYS is a word of headers."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def server(redis_server: Server) -> Iterator[Server]:
 
 
 def findings(server: Server, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
-    """What the doctor says, by subject: verdict and text."""
+    """The doctor's findings, by subject: verdict and text."""
     run(["doctor", "--redis", server.url, "--json", *arguments])
     return {item["subject"]: (item["verdict"], item["text"]) for item in json.loads(capsys.readouterr().out)}
 
@@ -62,7 +62,7 @@ def tenant(server: Server, *rules: str) -> redis.Redis:
 
 
 def rules(*, is_cluster: bool = True) -> set[str]:
-    """The ACL rules of everything that is tried."""
+    """The ACL rules of all commands and channels that doctor tries."""
     return {rule_of(command) for command in commands("k", is_cluster=is_cluster)}
 
 
@@ -70,19 +70,23 @@ def test_rights_are_those_of_every_command_in_the_sources_and_no_more(server: Se
     with server.client() as client:
         existing = {name.decode().upper() for name in client.command_list()}
     used = set()
-    for path in (*(ROOT / "lua").glob("*.lua"), *(ROOT / "korvet" / "store").rglob("*.py")):
+    for path in (
+        *(ROOT / "lua").glob("*/*.lua"),
+        *(ROOT / "korvet" / "redis").rglob("*.py"),
+        *(ROOT / "korvet" / "store").rglob("*.py"),
+    ):
         if path.name != "rights.py":
             found = WORDS.finditer(path.read_text())
             used |= {rule_of((match[1], match[2] or "")) for match in found if match[1] in existing}
     assert (used | WRITTEN_AS_BYTES) - NOT_TO_BE_ALLOWED == rules()
 
 
-def test_documented_rights_are_those() -> None:
+def test_documented_rights_are_those_of_the_commands() -> None:
     assert {word for line in documented() for word in line.split() if word.startswith("+")} == rules()
 
 
 def documented() -> list[str]:
-    """The rules of docs/deployment.md: for one server, and what a cluster's nodes need beside."""
+    """The rules of docs/deployment.md: for one server, and the further rules for a cluster's nodes."""
     page = (ROOT / "docs" / "deployment.md").read_text()
     return [
         " ".join(rule.split())
@@ -124,7 +128,7 @@ def bare(server: Server) -> Iterator[Server]:
 
 
 async def lacking(url: str) -> str:
-    """What a front-end says of the rights when it starts; empty where it has them all."""
+    """A front-end's message about rights when it starts; empty if it has them all."""
     try:
         async with open_store(url, connect_timeout_s=5) as store:
             await require(store, NAMESPACE)
@@ -144,7 +148,7 @@ async def test_each_documented_right_is_needed_and_named_by_doctor_and_start(bar
         with redis.Redis.from_url(bare.url, username="korvet", password="secret") as client:
             assert [one.rule for one in missing_rights(client, NAMESPACE, is_cluster=False)] == [rule]
     with bare.client() as client:
-        # Who may not remove a key leaves it to its expiry.
+        # A user that may not remove a key leaves it to its expiry.
         assert all(0 < client.pttl(key) <= 60_000 for key in client.scan_iter())
         assert client.function_list() == []
 
@@ -161,12 +165,12 @@ async def test_missing_pattern_is_named_before_anything_is_written(bare: Server,
 
 
 @pytest.mark.anyio
-async def test_all_that_is_missing_is_named_at_once(bare: Server) -> None:
+async def test_all_missing_rights_are_named_at_once(bare: Server) -> None:
     assert "lacks +rename &korvet:*: " in await lacking(documented_user(bare, "-rename", "resetchannels"))
 
 
 @pytest.mark.anyio
-async def test_server_without_sharded_channels_is_no_missing_right(bare: Server) -> None:
+async def test_server_without_sharded_channels_lacks_no_right(bare: Server) -> None:
     assert missing(("SPUBLISH", "k", ""), "ERR unknown command 'SPUBLISH', with args") == (
         "", "the server has no SPUBLISH k: ERR unknown command 'SPUBLISH', with args",
     )  # fmt: skip
@@ -216,23 +220,23 @@ def do_everything(bootstrap: str) -> None:
         read += message is not None and message.error() is None
     assert read == 20
     consumer.commit(asynchronous=False)
-    place = confluent_kafka.TopicPartition("t", 0)
-    assert consumer.committed([place], 30)[0].offset == 20
+    partition = confluent_kafka.TopicPartition("t", 0)
+    assert consumer.committed([partition], 30)[0].offset == 20
     consumer.offsets_for_times([confluent_kafka.TopicPartition("t", 0, 0)], 30)
     consumer.close()
     assert admin.list_consumer_groups().result(30).errors == []
     admin.describe_consumer_groups(["g"])["g"].result(30)
-    admin.delete_records([confluent_kafka.TopicPartition("t", 0, 15)])[place].result(30)
+    admin.delete_records([confluent_kafka.TopicPartition("t", 0, 15)])[partition].result(30)
     admin.delete_consumer_groups(["g"])["g"].result(30)
     admin.delete_topics(["t"])["t"].result(30)
 
 
-def test_server_without_persistence_is_to_mend(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_without_persistence_must_be_mended(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--redis", server.url]) == 1
     assert "mend  durability" in capsys.readouterr().out
 
 
-def test_what_a_crash_loses_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_losses_of_a_crash_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     with running_server("valkey", options={"appendonly": "yes", "appendfsync": "everysec"}) as server:
         assert run(["doctor", "--redis", server.url]) == 0
         capsys.readouterr()
@@ -250,7 +254,7 @@ def test_what_a_crash_loses_is_said_in_words(capsys: pytest.CaptureFixture[str])
         assert (verdict, "save 60 1000" in text) == ("note", True)
 
 
-def test_eviction_is_to_mend(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eviction_must_be_mended(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     with server.client() as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
     verdict, text = findings(server, capsys)["eviction"]
@@ -268,7 +272,7 @@ def test_library_is_checked_loaded_and_current(server: Server, capsys: pytest.Ca
     assert findings(server, capsys)["library"] == ("ok", f"version {library_version()} is loaded")
 
 
-def test_newer_library_is_not_replaced_unless_asked(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_newer_library_is_replaced_only_on_request(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     newer = (
         "#!lua name=korvet\nlocal korvet = { VERSION = '99.0.0' }\n"
         "redis.register_function('korvet_version', function() return korvet.VERSION end)\n"
@@ -284,7 +288,7 @@ def test_newer_library_is_not_replaced_unless_asked(server: Server, capsys: pyte
 
 def test_line_of_an_error_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["functions", "where", "user_function:1: oh"]) == 0
-    assert capsys.readouterr().out == "lua/00_library.lua:1\n"
+    assert capsys.readouterr().out == "lua/0-core/0-library.lua:1\n"
     assert run(["functions", "where", "9999999"]) == 1
 
 
@@ -293,7 +297,7 @@ def test_data_dir_without_a_running_server_is_one_line(tmp_path: Path, capsys: p
     assert capsys.readouterr().err.startswith(f"korvet: no embedded server runs in {tmp_path}; start it with")
 
 
-def test_primaries_of_a_cluster_are_found_and_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+def test_primaries_of_a_cluster_are_found_and_examined(capsys: pytest.CaptureFixture[str]) -> None:
     with running_server("valkey", tcp=True, options={"cluster-enabled": "yes", "appendonly": "yes"}) as server:
         with server.client() as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -307,3 +311,45 @@ def test_primaries_of_a_cluster_are_found_and_looked_at(capsys: pytest.CaptureFi
         assert "cluster     a cluster node; the cluster's state is ok" in capsys.readouterr().out
         assert run(["functions", "check", "--redis", f"redis+cluster://127.0.0.1:{server.port}"]) == 1
         assert capsys.readouterr().err.startswith("korvet: NOAUTH ")
+
+
+def test_server_that_refuses_writes_must_be_mended_and_can_be_examined(capsys: pytest.CaptureFixture[str]) -> None:
+    """A server that cannot write to its disk refuses a PING, too."""
+    with running_server("redis", options={"save": "3600 1"}) as server:
+        assert findings(server, capsys)["writes"] == ("ok", "taken")
+        (server.directory / "dump.rdb").mkdir()
+        with server.client() as client:
+            client.bgsave()
+            while client.info("persistence")["rdb_bgsave_in_progress"]:
+                time.sleep(0.01)
+        verdict, text = findings(server, capsys)["writes"]
+        assert verdict == "mend"
+        assert "cannot write to its disk" in text
+
+
+def test_node_of_a_cluster_that_is_named_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_cluster(size=2) as cluster:
+        for node in cluster.nodes:
+            run(["doctor", "--redis", node.tcp_url, "--json"])
+            told = {item["subject"]: item for item in json.loads(capsys.readouterr().out)}["cluster"]
+            assert told["verdict"] == "mend"
+            assert f"redis+cluster://127.0.0.1:{node.port}" in told["text"]
+        wanted = rf"name it redis\+cluster://127\.0\.0\.1:{node.port}"
+        for command in ("check", "load"):
+            assert run(["functions", command, "--redis", node.tcp_url]) == 1
+            assert re.search(wanted, capsys.readouterr().err)
+        with pytest.raises(BrokerFailed, match=wanted), running_broker(redis_url=node.tcp_url):
+            pass
+
+
+def test_cluster_of_one_node_may_be_named_as_one_server(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_cluster(size=1) as cluster:
+        (node,) = cluster.nodes
+        with running_broker(redis_url=node.tcp_url) as broker:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            for future in admin.create_topics([NewTopic("whole", 3)]).values():
+                future.result(20)
+        run(["doctor", "--redis", node.tcp_url, "--json"])
+        told = {item["subject"]: item for item in json.loads(capsys.readouterr().out)}["cluster"]
+        assert told["verdict"] == "ok"
+        assert run(["functions", "load", "--redis", node.tcp_url]) == 0

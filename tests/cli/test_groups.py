@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import confluent_kafka
 import pytest
 
 from korvet.cli import run
-from korvet.cli.kafka.groups import TopicPartition, parse_assignment
+from korvet.cli.kafka.groups import parse_assignment
+from korvet.cli.kafka.offsets import TopicPartition
 from tests.api.consumers import Member as RawMember
+from tests.api.groups import entered, join, leave, stable, sync
 from tests.api.raw import created
 from tests.cli.conftest import Korvet, Shown
+from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer
 
 Ask = Callable[..., Any]
@@ -69,12 +73,12 @@ def member(bootstrap: str, topic: str, group: str) -> Iterator[confluent_kafka.C
 
 
 def not_empty(group: str) -> str:
-    """What is said of a group that has members and is to be deleted."""
+    """The message for the deletion of a group that has members."""
     return f"korvet: group '{group}': NON_EMPTY_GROUP; stop its consumers and try again\n"
 
 
 def offset(ask: Ask, group: str, partition: int = 0) -> int | None:
-    """What the group has committed in a partition."""
+    """The group's committed offset in a partition."""
     (described,) = ask("groups", "describe", group)
     found: list[int | None] = [
         item["current_offset"] for item in described["partitions"] if item["partition"] == partition
@@ -109,7 +113,7 @@ def test_description_shows_offsets_and_lag(korvet: Korvet, ask: Ask, group: str,
     assert out.splitlines()[-1].split()[:5] == [topic, "0", "4", "10", "6"]
 
 
-def test_description_shows_the_names_that_korvet_gave_the_group(
+def test_description_shows_the_groups_own_id_and_locator(
     korvet: Korvet, ask: Ask, group: str, member: confluent_kafka.Consumer, request: pytest.FixtureRequest
 ) -> None:
     (described,) = ask("groups", "describe", group)
@@ -124,7 +128,9 @@ def test_description_shows_the_names_that_korvet_gave_the_group(
     assert (left["state"], left["id"]) == ("Empty", described["id"])
 
 
-def test_description_shows_who_reads_what(ask: Ask, group: str, member: confluent_kafka.Consumer) -> None:
+def test_description_shows_the_partitions_of_each_member(
+    ask: Ask, group: str, member: confluent_kafka.Consumer
+) -> None:
     (described,) = ask("groups", "describe", group)
     assert (described["state"], described["protocol"]) == ("Stable", "range")
     assert [(item["client_id"], item["partitions"]) for item in described["members"]] == [("reader", 2)]
@@ -193,7 +199,9 @@ def test_consumer_group_is_reset_and_deleted_when_its_members_left(
     assert korvet("groups", "delete", group)[0] == 0
 
 
-def test_description_says_what_a_group_waits_for(broker: KorvetServer, korvet_broker: Korvet, name: str) -> None:
+def test_description_names_the_members_that_hold_up_a_consumer_group(
+    broker: KorvetServer, korvet_broker: Korvet, name: str
+) -> None:
     topic = created(broker.port, name, partitions=2)
     one, two = (RawMember(broker.port, name, id, subscribed_topic_names=[topic]) for id in ("one", "two"))
 
@@ -211,19 +219,98 @@ def test_description_says_what_a_group_waits_for(broker: KorvetServer, korvet_br
     two.beat()
     assert waits() == []
     one.leave()
-    assert waits() == ["the target is of epoch 2, and a heartbeat has yet to have it made for 3"]
+    assert waits() == ["the target is of epoch 2, and a heartbeat has yet to make that of 3"]
+
+
+def test_description_names_the_members_that_hold_up_a_classic_rebalance(
+    broker: KorvetServer, korvet_broker: Korvet, name: str
+) -> None:
+    def waits() -> list[str]:
+        lines = korvet_broker("groups", "describe", name)[1].splitlines()
+        found = [line.removeprefix("not settled: ") for line in lines if line.startswith("not settled: ")]
+        return [re.sub(r"within \d+\.\d s", "within T", sentence) for sentence in found]
+
+    sleeper = stable(broker.port, name)
+    assert waits() == []
+    with ThreadPoolExecutor(2) as aside:
+        second = aside.submit(entered, broker.port, name)
+        poll_until(lambda: len(waits()) == 1, "the rebalance")
+        assert waits() == [
+            f"{sleeper} at /127.0.0.1 has yet to join the rebalance within T, else the group goes on without it"
+        ]
+        third = join(broker.port, name)["member_id"]
+        assert waits()[1:] == [f"{third} is the id of a new member, which has yet to join with it"]
+        leave(broker.port, name, third)
+        assert join(broker.port, name, sleeper)["generation_id"] == 2
+        member = second.result(20)["member_id"]
+    asks = "has yet to ask for its partitions within T, else it is left out"
+    assert sorted(waits()) == sorted(
+        [
+            f"{sleeper} at /127.0.0.1 leads and has yet to hand out the partitions within T",
+            f"{member} at /127.0.0.1 {asks}",
+        ]
+    )
+    sync(broker.port, name, sleeper, 2, {member: b"F"})
+    assert waits() == [f"{member} at /127.0.0.1 {asks}"]
+    sync(broker.port, name, member, 2)
+    assert waits() == []
+
+
+def test_members_names_reach_the_terminal_escaped(broker: KorvetServer, korvet_broker: Korvet, name: str) -> None:
+    id = f"{name}-\x1b[2J\u202e"
+    RawMember(broker.port, name, id, subscribed_topic_names=[created(broker.port, name)]).join()
+    shown = korvet_broker("groups", "describe", name)[1]
+    assert f"{name}-\\x1b[2J\\u202e" in shown
+    assert "\x1b" not in shown
+
+
+def test_member_is_removed(korvet: Korvet, ask: Ask, group: str, member: confluent_kafka.Consumer) -> None:
+    (described,) = ask("groups", "describe", group)
+    id, host = (described["members"][0][part] for part in ("member_id", "host"))
+    code, _, err = korvet("groups", "remove-member", group, "nobody")
+    advice = f"see its members with: korvet groups describe {group}"
+    assert (code, err) == (1, f"korvet: group '{group}' has no member 'nobody'; {advice}\n")
+    assert korvet("groups", "remove-member", group)[0] == 2
+    assert korvet("groups", "remove-member", group, id) == (0, f"removed member {id} (reader at {host})\n", "")
+    assert id not in [one["member_id"] for one in ask("groups", "describe", group)[0]["members"]]
+
+
+def test_members_of_the_consumer_protocol_are_removed(
+    korvet: Korvet, ask: Ask, group: str, subscriber: confluent_kafka.Consumer
+) -> None:
+    code, out, _ = korvet("groups", "remove-member", group, "--all")
+    assert (code, out.startswith("removed member "), out.count("\n")) == (0, True, 1)
+    assert ask("groups", "describe", group)[0]["members"] == []
+    assert korvet("groups", "remove-member", group, "--all") == (0, f"group {group} has no members\n", "")
+
+
+def test_static_member_is_removed_by_its_instance_id(korvet: Korvet, ask: Ask, bootstrap: str, name: str) -> None:
+    korvet("topics", "create", name)
+    settings = {"bootstrap.servers": bootstrap, "group.id": name, "group.instance.id": "one"}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe([name])
+    deadline = time.monotonic() + WITHIN_S
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "the member got no assignment"
+        consumer.poll(0.1)
+    consumer.close()
+    assert [member["instance_id"] for member in ask("groups", "describe", name)[0]["members"]] == ["one"]
+    code, _, err = korvet("groups", "remove-member", name, "--instance", "two")
+    assert (code, "has no member with the instance id 'two'" in err) == (1, True)
+    assert korvet("groups", "remove-member", name, "--instance", "one")[0] == 0
+    assert ask("groups", "describe", name)[0]["members"] == []
 
 
 def test_unknown_group_is_one_line(korvet: Korvet, name: str) -> None:
     code, _, err = korvet("groups", "describe", name)
-    assert (code, err) == (1, f"korvet: no group '{name}'; see those there are with: korvet groups list\n")
+    assert (code, err) == (1, f"korvet: no group '{name}'; see all groups with: korvet groups list\n")
 
 
 def test_group_is_deleted(korvet: Korvet, ask: Ask, group: str) -> None:
     assert korvet("groups", "delete", group) == (0, f"deleted group {group}\n", "")
     assert group not in [item["group"] for item in ask("groups", "list")]
     code, _, err = korvet("groups", "delete", group)
-    advice = "see those there are with: korvet groups list"
+    advice = "see all groups with: korvet groups list"
     assert (code, err) == (1, f"korvet: group '{group}': GROUP_ID_NOT_FOUND; {advice}\n")
 
 
@@ -231,7 +318,7 @@ def test_group_with_members_is_not_deleted(korvet: Korvet, group: str, member: c
     assert korvet("groups", "delete", group) == (1, "", not_empty(group))
 
 
-def test_reset_is_only_shown_until_it_is_asked_for(korvet: Korvet, ask: Ask, group: str, topic: str) -> None:
+def test_reset_is_only_shown_without_execute(korvet: Korvet, ask: Ask, group: str, topic: str) -> None:
     code, out, err = korvet("groups", "reset-offsets", group, "--all-topics", "--to-earliest")
     assert (code, err) == (0, "nothing was changed; add --execute to do it\n")
     assert out.splitlines()[1].split() == [topic, "0", "4", "0"]
@@ -251,6 +338,9 @@ def test_reset_is_only_shown_until_it_is_asked_for(korvet: Korvet, ask: Ask, gro
         (["--to-datetime", "2026-01-01T03:00:00"], 3),
         (["--to-datetime", "2026-01-01T05:30:00.500+01:00"], 5),
         (["--to-datetime", "2027-01-01T00:00:00Z"], 10),
+        # In milliseconds since 1970 these two are -1 and -2, which ask a broker for the end and the start.
+        (["--to-datetime", "1969-12-31T23:59:59.999Z"], 0),
+        (["--to-datetime", "1969-12-31T23:59:59.998Z"], 0),
     ],
 )
 def test_offsets_are_reset(korvet: Korvet, ask: Ask, group: str, topic: str, goal: list[str], expected: int) -> None:
@@ -277,12 +367,15 @@ def test_unknown_partition_is_one_line(korvet: Korvet, group: str, topic: str) -
 def test_group_with_members_is_not_reset(
     korvet: Korvet, ask: Ask, group: str, member: confluent_kafka.Consumer
 ) -> None:
-    code, _, err = korvet("groups", "reset-offsets", group, "--all-topics", "--to-latest", "--execute")
-    assert code == 1
-    assert err.startswith(f"korvet: group '{group}' is Stable with 1 members; offsets can be reset only while")
+    reset = ("groups", "reset-offsets", group, "--all-topics", "--to-latest")
+    hindrance = f"group '{group}' is Stable with 1 member; offsets can be reset only while"
+    code, out, err = korvet(*reset)
+    assert (code, out.count("\n"), err.startswith(f"nothing was changed; {hindrance}")) == (0, 2, True)
+    code, _, err = korvet(*reset, "--execute")
+    assert (code, err.startswith(f"korvet: {hindrance}")) == (1, True)
 
 
-def test_group_that_does_not_exist_is_made_by_its_reset(korvet: Korvet, ask: Ask, topic: str, name: str) -> None:
+def test_reset_makes_a_group_that_does_not_exist(korvet: Korvet, ask: Ask, topic: str, name: str) -> None:
     group = f"{name}-new"
     assert korvet("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute")[0] == 0
     assert offset(ask, group) == 10

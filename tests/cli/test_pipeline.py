@@ -1,9 +1,8 @@
-"""``korvet pipeline`` without Spark: its flags, what stands in for them, and what it says where something is absent."""
+"""``korvet pipeline`` without Spark: its flags, their defaults from a file, and its messages if a part is missing."""
 
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -21,13 +20,14 @@ from korvet.cli.pipeline import pipeline, running
 from korvet.errors import ConfigError
 from korvet.settings.file import read_config
 from korvet.settings.pipeline import PIPELINE
+from tests.support.terminal import terminal
 
 Given = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Given:
-    """What a verb's function is told for its flags."""
+    """The arguments of a verb's function for its flags."""
     monkeypatch.delenv("KORVET_BOOTSTRAP_SERVER", raising=False)
 
     def given(verb: str, *flags: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_flags_win_over_the_file(given: Given, config: Path) -> None:
         ("[pipeline.replay]\nrate = 0", "pipeline.replay.rate: 0 is not allowed; want records per second"),
     ],
 )
-def test_what_is_wrong_in_the_file_is_said(tmp_path: Path, text: str, sentence: str) -> None:
+def test_error_in_the_file_is_named(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "korvet.toml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -145,16 +145,14 @@ def test_what_is_wrong_in_the_file_is_said(tmp_path: Path, text: str, sentence: 
         (["archiv"], "no such command 'archiv'"),
     ],
 )
-def test_what_was_not_understood_is_one_line(
-    flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_misunderstood_command_is_one_line(flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", *flags]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.lower().startswith(f"korvet: {sentence}".lower())
 
 
-def test_times_are_absolute_or_ago(given: Given) -> None:
+def test_times_are_absolute_or_before_now(given: Given) -> None:
     told = given("replay", "--lake", "x", "--topic", "y", "--from-time", "2h", "--to-time", "2026-01-31")
     assert timedelta(hours=2) <= datetime.now(UTC) - told["from_time"] < timedelta(hours=3)
     assert told["to_time"] == datetime(2026, 1, 31, tzinfo=UTC)
@@ -174,7 +172,9 @@ def test_missing_packages_are_named_with_the_command(
     monkeypatch.setattr(running, "_PACKAGES", ("pyspark", "korvet_is_without_it"))
     assert run(ARCHIVE) == 1
     err = capfd.readouterr().err
-    assert err.startswith("korvet: the pipeline needs what is not installed here (korvet_is_without_it); run: ")
+    assert err.startswith(
+        "korvet: the pipeline needs packages that are not installed here (korvet_is_without_it); run: "
+    )
     assert err.endswith(" -m pip install 'korvet[spark]'\n")
 
 
@@ -182,7 +182,7 @@ def test_missing_java_is_one_line() -> None:
     code = f"import sys; from korvet.cli import run; sys.exit(run({ARCHIVE!r}))"
     for environment, sentence in (
         ({}, "korvet: Spark needs Java 17 or newer and there is none; install one"),
-        ({"JAVA_HOME": "/nowhere"}, "korvet: JAVA_HOME is /nowhere, where there is no bin/java"),
+        ({"JAVA_HOME": "/nowhere"}, "korvet: JAVA_HOME is /nowhere, which has no bin/java"),
     ):
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -223,24 +223,32 @@ def test_job_can_have_the_options_that_fetch_delta(capsys: pytest.CaptureFixture
 
 INTERRUPTED = """
 from types import SimpleNamespace as Facts
-from korvet.cli.pipeline.progress import archive_progress
+from korvet.cli.pipeline.progress import archive_progress, log_to_stderr
 from korvet.cli.pipeline.running import stoppable
+log_to_stderr(Facts(log_format="text", debug=False))
 with archive_progress(Facts(log_format="text")) as show, stoppable() as stop:
     show(Facts(topic="orders", batch_id=1, rows=7, rows_per_s=7.0, behind=0))
     stop.wait(60)
 """
 
 
-def test_note_of_an_interrupt_is_not_drawn_over() -> None:
-    terminal, end = pty.openpty()
-    shown = ""
-    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdin=end, stdout=end, stderr=end) as process:
-        while "orders" not in shown:
-            shown += os.read(terminal, 4096).decode()
+HIDE_CURSOR = "\x1b[?25l"
+"""The escape with which a drawing on a terminal begins."""
+
+
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_note_of_an_interrupt_is_not_drawn_over(kind: str) -> None:
+    environment = {**os.environ, "TERM": kind}
+    with (
+        terminal() as shown,
+        subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED], env=environment, stdin=shown.end, stdout=shown.end, stderr=shown.end
+        ) as process,
+    ):
+        shown.read_until("orders", process)
         process.send_signal(signal.SIGINT)
-    os.close(end)
-    shown += os.read(terminal, 1 << 16).decode()
-    os.close(terminal)
-    assert process.returncode == 0, shown
-    # A line of its own, whose end comes before anything is drawn anew.
-    assert re.search(r"[\r\nK]korvet: ending after what is running; once more to end at once\s*\n", shown), shown
+        text = shown.read_to_end(process)
+    assert process.returncode == 0, text
+    # The note is a line of its own, which ends before the next drawing.
+    assert re.search(r"[\r\nK]korvet: ending after the running work; a second signal ends at once\s*\n", text), text
+    assert (HIDE_CURSOR in text) == (kind == "xterm"), text

@@ -31,13 +31,13 @@ def quickstart() -> tuple[list[str], str]:
 
 @pytest.fixture
 def broker() -> Iterator[KorvetServer]:
-    """One that no other test made topics on."""
+    """A broker without other tests' topics."""
     with running_broker() as server:
         yield server
 
 
 def here(text: str, broker: KorvetServer) -> str:
-    """The page's text with what is different here: where the broker is, and where the clone."""
+    """The page's text with the broker's address and the clone's directory of this test."""
     return text.replace("./scripts/korvet", KORVET).replace("127.0.0.1:9092", broker.bootstrap)
 
 
@@ -63,7 +63,7 @@ def test_quickstart_works_as_written(broker: KorvetServer, tmp_path: Path) -> No
     out, err = run_in(tmp_path, ["bash", "-euo", "pipefail", "-c", here("\n".join(commands), broker)], broker)
     archived = out.splitlines()[-1].split()
     assert archived[:2] == ["orders", "1000"]
-    # Nothing of Spark's own log gets there.
+    # Spark's own log stays out of it.
     events = [json.loads(line)["event"] for line in err.splitlines() if line.startswith("{")]
     assert events.count("archived a batch") == 1
     assert "WARN" not in err

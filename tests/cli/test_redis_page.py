@@ -22,9 +22,8 @@ MARK = "== "
 
 
 def commands() -> tuple[list[str], list[str]]:
-    """The page's code, a line each: up to moving an offset, for which nobody may consume, and from there on.
-
-    What the first part only defines is in the second one, too.
+    """The page's code, a line each: up to moving an offset, which needs an empty group, and from there on. The second
+    part begins with the definitions of the first.
     """
     before, heading, after = (ROOT / "docs" / "redis.md").read_text().partition("## Move an offset")
     assert heading
@@ -37,7 +36,7 @@ def commands() -> tuple[list[str], list[str]]:
 
 @pytest.fixture
 def broker() -> Iterator[KorvetServer]:
-    """One that no other test made topics and groups on."""
+    """A broker without other tests' topics and groups."""
     with running_broker() as server:
         yield server
 
@@ -62,7 +61,7 @@ def values_of(broker: KorvetServer, count: int) -> list[tuple[Any, Any, Any]]:
 
 @pytest.fixture
 def member(broker: KorvetServer) -> Iterator[confluent_kafka.Consumer]:
-    """The only member of `readers`, who has read two of three batches of `greetings`."""
+    """The only member of `readers`, which has read two of three batches of `greetings`."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
     for value in ("hello", "world", "again"):
         producer.produce("greetings", value, partition=0)
@@ -110,7 +109,7 @@ def replies(broker: KorvetServer, lines: list[str]) -> dict[str, list[str]]:
 
 
 def after(shown: list[str], name: str) -> str:
-    """The value behind a name."""
+    """The value after a name."""
     return shown[shown.index(name) + 1]
 
 
@@ -119,7 +118,7 @@ def ends_with(shown: dict[str, list[str]], end: str) -> list[str]:
     return found
 
 
-def test_the_page_works_as_written(broker: KorvetServer, member: confluent_kafka.Consumer, orders: None) -> None:
+def test_redis_page_works_as_written(broker: KorvetServer, member: confluent_kafka.Consumer, orders: None) -> None:
     followed(broker)
     first, second = commands()
     shown = replies(broker, first)
@@ -131,7 +130,7 @@ def test_the_page_works_as_written(broker: KorvetServer, member: confluent_kafka
     assert after(lags, "lag") == "1"
     stream = ends_with(shown, "XINFO GROUPS 'korvet:{default:greetings:0}:log'")
     assert (after(stream, "last-delivered-id"), after(stream, "lag")) == ("2-0", "1")
-    assert "greetings" in ends_with(shown, "HKEYS 'korvet:{default:catalog}:topics'")
+    assert "greetings" in ends_with(shown, "HKEYS 'korvet:{default:@catalog}:topics'")
     assert after(ends_with(shown, "cut -d' ' -f1,2)"), "end") == "3"
     assert ends_with(shown, "\"$member\" ''") == ["0"]
 

@@ -1,4 +1,4 @@
-"""``korvet serve`` as a process: where its settings come from, what it says, how it ends."""
+"""``korvet serve`` as a process: the sources of its settings, its messages, its end."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from pathlib import Path
 import pytest
 
 from korvet.cli import run
+from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.topics import create_topic
 from korvet.cli.serve import make_settings, parse_address
 from korvet.errors import ConfigError
 from korvet.server.settings import ListenerSettings, ServeSettings
 from korvet.settings.file import ConfigFile
+from tests.kafka.waiting import poll_until
 from tests.support.redis import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,14 +32,14 @@ KORVET = [sys.executable, "-m", "korvet.cli", "serve"]
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A directory with a short name, for the path of a unix socket holds some hundred characters at most."""
+    """A directory with a short name, because the path of a unix socket has about a hundred characters at most."""
     with tempfile.TemporaryDirectory(prefix="kv") as path:
         yield Path(path)
 
 
 @contextmanager
 def serving(directory: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A broker in ``directory``; killed at the end where it has not ended yet."""
+    """A broker in ``directory``, killed at the end if it still runs."""
     process = subprocess.Popen(
         [*KORVET, *arguments],
         cwd=directory,
@@ -107,7 +110,7 @@ def test_settings_reach_workers_as_they_are() -> None:
     ("text", "address"),
     [("127.0.0.1:9092", ("127.0.0.1", 9092)), (":9092", ("0.0.0.0", 9092)), ("[::]:0", ("::", 0))],
 )
-def test_address(text: str, address: tuple[str, int]) -> None:
+def test_addresses_are_parsed(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text, "--listen") == address
 
 
@@ -123,14 +126,18 @@ def test_broker_with_embedded_server_from_a_config_file(directory: Path, capfd: 
         '[serve]\nlisten = "127.0.0.1:0"\ndata-dir = "there"\nlog-format = "json"\n[broker]\nnum.partitions = 7\n'
     )
     with serving(directory, "--config", str(file)) as process:
-        port = port_of(ready_line(process))
+        ready = json.loads(ready_line(process))
+        assert (ready["event"], ready["redis"].startswith("embedded Valkey ")) == ("ready", True)
+        (where,) = ready["listeners"]
+        port = int(where.removeprefix("127.0.0.1:"))
         assert run(["topics", "create", "seven", "-b", f"127.0.0.1:{port}"]) == 0
         assert capfd.readouterr().out == "created topic seven with 7 partitions\n"
         assert run(["functions", "check", "--data-dir", str(directory / "there")]) == 0
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, "")
-    assert all(isinstance(json.loads(line), dict) for line in err.splitlines())
+    events = [json.loads(line)["event"] for line in err.splitlines()]
+    assert events[-2:] == ["stopping; a second signal ends at once", "stopped"]
 
 
 def test_redis_from_the_environment_and_ctrl_c(directory: Path, redis_server: Server) -> None:
@@ -139,12 +146,14 @@ def test_redis_from_the_environment_and_ctrl_c(directory: Path, redis_server: Se
         line = ready_line(process)
         assert line.endswith(f" at {redis_server.url})\n")
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        _, err = process.communicate(timeout=30)
     assert process.returncode == 0
+    assert "stopping; a second signal ends at once signal=SIGINT" in " ".join(err.split())
+    assert err.splitlines()[-1].endswith("stopped")
     assert not (directory / "data").exists()
 
 
-def test_embedded_server_is_found_where_its_sockets_path_is_too_long(directory: Path) -> None:
+def test_embedded_server_is_found_if_its_sockets_path_is_too_long(directory: Path) -> None:
     deep = directory / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
     with serving(deep, "--listen", "127.0.0.1:0") as process:
@@ -163,3 +172,91 @@ def test_port_in_use_is_one_line_and_exit_code_1(directory: Path) -> None:
     assert (process.returncode, out) == (1, "")
     assert err.startswith("korvet: ")
     assert (str(port) in err, err.count("\n")) == (True, 1)
+
+
+def test_data_directory_that_is_a_file_is_named(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = directory / "data"
+    file.touch()
+    what = f"{file} is a file; move it away, or name another directory with --data-dir"
+    for path in (file, file / "in"):
+        with serving(directory, "--listen", "127.0.0.1:0", "--data-dir", str(path)) as process:
+            _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (1, f"korvet: data directory {path}: {what}\n")
+    assert run(["doctor", "--data-dir", str(file)]) == 1
+    assert capsys.readouterr().err.startswith(f"korvet: data directory {file} is a file; name the directory")
+
+
+def test_reason_not_to_serve_is_told_in_the_form_of_the_log(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        with serving(directory, "--listen", where, "--log-format", "json") as process:
+            out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    (line,) = map(json.loads, err.splitlines())
+    assert (line["event"], where.split(":")[1] in line["reason"]) == ("cannot serve", True)
+
+
+CONFIG = """
+[serve]
+workers = {workers}
+listen = "127.0.0.1:0"
+namespace = "{namespace}"
+log-format = "json"
+[broker]
+num.partitions = {partitions}
+socket.request.max.bytes = {most}
+"""
+
+
+def told(process: subprocess.Popen[str], event: str) -> dict[str, str]:
+    """The next log line of this event."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        found: dict[str, str] = json.loads(line)
+        if found["event"] == event:
+            return found
+    raise AssertionError(f"it ended without saying {event!r}")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_hangup_rereads_the_config_file_and_ends_no_connection(
+    directory: Path, redis_server: Server, workers: int
+) -> None:
+    file = directory / "korvet.toml"
+
+    def write(**changes: int | str) -> None:
+        told = {"workers": workers, "namespace": f"hup{workers}", "partitions": 1, "most": 1_000_000, **changes}
+        file.write_text(CONFIG.format(**told))
+
+    def partitions(topic: str) -> int:
+        with Client(where) as client:
+            return create_topic(client, topic, configs={})
+
+    write()
+    with serving(directory, "--config", str(file), KORVET_REDIS=redis_server.url) as process:
+        (where,) = json.loads(ready_line(process))["listeners"]
+        assert partitions("before") == 1
+        write(partitions=3, most=2_000_000, namespace="other")
+        process.send_signal(signal.SIGHUP)
+        line = told(process, "config file read again")
+        assert (line["taken"], line["needs_restart"]) == ("num.partitions=3", "socket.request.max.bytes, listeners")
+        topics = iter(range(50))
+        poll_until(lambda: partitions(f"t{next(topics)}") == 3, "the new default in every process")
+        file.write_text("[serve")
+        process.send_signal(signal.SIGHUP)
+        assert told(process, "config file not taken; the settings stay as they are")["reason"].startswith(str(file))
+        assert partitions("after") == 3
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_hangup_without_a_config_file_changes_nothing(directory: Path, redis_server: Server) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--namespace", "hup0", "--log-format", "json")
+    with serving(directory, *arguments, KORVET_REDIS=redis_server.url) as process:
+        ready_line(process)
+        process.send_signal(signal.SIGHUP)
+        told(process, "there is no config file to read again; the settings stay as they are")
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0

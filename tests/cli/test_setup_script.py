@@ -1,6 +1,6 @@
-"""How scripts/korvet keeps .venv in the clone: only where it must, once, and never over somebody else's.
+"""scripts/korvet keeps .venv in the clone: only if it must, once, and never over another program's.
 
-The virtual environment is made by hand and its python only writes down what it was asked: no package is fetched.
+The virtual environment is made by hand, and its python only writes down its arguments. No package is fetched.
 """
 
 import os
@@ -50,14 +50,14 @@ class Clone:
         )
 
     def run(self, command: Path | None = None, verb: str = "topics", **environment: str) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr of ``scripts/korvet topics`` or another verb."""
+        """Exit code, stdout and stderr of ``scripts/korvet topics`` or of another verb."""
         process = self.start(command, verb, **environment)
         out, err = process.communicate(timeout=60)
         return process.returncode, out, err
 
     @property
     def installs(self) -> int:
-        """How often pip was asked to install the clone."""
+        """The number of times that pip was asked to install the clone."""
         asked = self.bin / "asked"
         return asked.read_text().count(f"--editable {self.root}\n") if asked.exists() else 0
 
@@ -114,7 +114,7 @@ def test_symbolic_link_finds_the_clone(clone: Clone, tmp_path: Path) -> None:
     assert clone.run(link)[:2] == (0, "korvet topics\n")
 
 
-def test_somebody_elses_environment_is_left_alone(clone: Clone) -> None:
+def test_environment_of_unknown_origin_is_left_alone(clone: Clone) -> None:
     (clone.root / ".venv" / ".korvet-root").unlink()
     code, _, err = clone.run()
     assert code == 1

@@ -45,7 +45,7 @@ def test_creating_a_topic_that_exists_fails_unless_told_otherwise(korvet: Korvet
 
 def test_deleting_a_topic_that_does_not_exist_fails_unless_told_otherwise(korvet: Korvet, name: str) -> None:
     code, _, err = korvet("topics", "delete", name)
-    why = "This server does not host this topic-partition; see those there are with: korvet topics list"
+    why = "This server does not host this topic-partition; see all topics with: korvet topics list"
     assert (code, err) == (1, f"korvet: topic '{name}': UNKNOWN_TOPIC_OR_PARTITION: {why}\n")
     assert korvet("topics", "delete", name, "--if-exists") == (0, f"topic {name} does not exist\n", "")
 
@@ -76,15 +76,15 @@ def test_description_shows_offsets_and_settings(korvet: Korvet, ask: Ask, produc
     ]
 
 
-def test_description_shows_what_is_archived(
+def test_description_shows_archived_offsets(
     korvet: Korvet, bootstrap: str, ask: Ask, produce: Produce, name: str
 ) -> None:
     korvet("topics", "create", name, f"{name}-2", "-p", "2")
     poll_until(lambda: _listed(ask, f"{name}-2") != [], "the topic in the list")
     produce(name, 1, [1_700_000_000_000] * 3)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    place = confluent_kafka.TopicPartition(name, 1, 2, leader_epoch=0)
-    asked = confluent_kafka.ConsumerGroupTopicPartitions("korvet.archive", [place])
+    position = confluent_kafka.TopicPartition(name, 1, 2, leader_epoch=0)
+    asked = confluent_kafka.ConsumerGroupTopicPartitions("korvet.archive", [position])
     admin.alter_consumer_group_offsets([asked])["korvet.archive"].result(30)
     (topic, plain) = ask("topics", "describe", name, f"{name}-2")
     shown = [(item["archived_offset"], item["not_archived"]) for item in topic["partitions"] + plain["partitions"]]
@@ -95,7 +95,7 @@ def test_description_shows_what_is_archived(
 
 
 def test_describing_an_unknown_topic_fails(korvet: Korvet, name: str) -> None:
-    advice = "see those there are with: korvet topics list"
+    advice = "see all topics with: korvet topics list"
     err = f"korvet: topic '{name}': UNKNOWN_TOPIC_OR_PARTITION; {advice}\n"
     assert korvet("topics", "describe", name) == (1, "", err)
 

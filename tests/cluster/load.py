@@ -1,7 +1,7 @@
-"""Load on a broker while something is done to its Redis: idempotent producers, and a group that commits.
+"""Load on a broker while a test changes its Redis: idempotent producers, and a group that commits.
 
-Everything runs in threads with confluent-kafka. `Load.settle` ends it and holds what was stored and consumed against
-what was produced: nothing lost, doubled or out of order, and no more rebalances than there were.
+Everything runs in threads with confluent-kafka. `Load.settle` ends the load and compares the stored and consumed
+records with the produced ones: none is lost, doubled or out of order, and the group did not rebalance again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 WITHIN_S = 60.0
 SESSION_S = 6.0
 _LONGER_SESSION_S = 10.0
-"""Of members who leave on their own when the machine is so busy that nothing is answered for that time."""
+"""The session of members that would leave by themselves if a busy machine gave no answer for a shorter one."""
 SETTINGS = {"group.initial.rebalance.delay.ms": "1000"}
-"""For the broker."""
+"""The broker's settings."""
 _SIZES = (100, 100, 20_000, 100, 9_000)
-"""Of the records, in turn: from 8 KiB on a batch is placed beside the log."""
+"""The records' sizes, in turn: a batch of 8 KiB or more is placed beside the log."""
 
 
 def until(condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
@@ -37,7 +37,7 @@ def until(condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) 
 
 
 class _Producer:
-    """One partition's producer: its records are numbers in order, of different sizes."""
+    """One partition's producer: its records are consecutive numbers, of different sizes."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
         self.acknowledged: list[int] = []
@@ -77,7 +77,7 @@ class _Producer:
 
 
 class _Member:
-    """A member of the group: it remembers what it read, and every assignment."""
+    """A member of the group, with the records that it read and every assignment."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self.read: dict[int, list[int]] = {}
@@ -113,7 +113,7 @@ class _Member:
 
 
 class _PatientMember:
-    """The same as a process, see `tests.cluster.patient_member`."""
+    """A member in a separate process; see `tests.cluster.patient_member`."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self.read: dict[int, list[int]] = {}
@@ -169,7 +169,7 @@ class Load:
         self._rebalances = 0
 
     def start(self) -> None:
-        """Begin, and return when both members have a partition and read from it."""
+        """Begin, and return after both members have a partition and read from it."""
         for thread in (*self._reading, *self._producing):
             thread.start()
         until(self._is_stable, "the group is stable and reads")
@@ -187,7 +187,7 @@ class Load:
         return sum(len(producer.acknowledged) for producer in self.producers)
 
     def go_on(self, records: int = 50) -> None:
-        """Return when every partition has taken, and the group has read, so many records more."""
+        """Return after every partition has taken ``records`` more records, and the group has read them."""
         wanted = [len(producer.acknowledged) + records for producer in self.producers]
         until(
             lambda: all(len(one.acknowledged) >= count for one, count in zip(self.producers, wanted, strict=True)),
@@ -196,7 +196,7 @@ class Load:
         until(lambda: all(len(self.seen(index)) >= count for index, count in enumerate(wanted)), "the group reads on")
 
     def seen(self, partition: int) -> list[int]:
-        """What the group's members have read of a partition, each in its order."""
+        """The records of a partition that the group's members have read, in the order of each member."""
         return [number for member in self.members for number in member.read.get(partition, ())]
 
     def stop(self) -> None:
@@ -210,7 +210,7 @@ class Load:
     def settle(self, *, may_repeat: bool = False) -> None:
         """End the load and judge it.
 
-        :param may_repeat: where Redis may have lost the last commits, so that records are consumed again.
+        :param may_repeat: whether Redis may have lost the last commits, so that members consume records again.
         """
         self._stop_producing.set()
         for thread in self._producing:
@@ -230,7 +230,7 @@ class Load:
         assert rebalances == self._rebalances
 
     def stored(self, partition: int) -> list[int]:
-        """All records of a partition, as a reader without a group finds them."""
+        """All records of a partition that a reader without a group finds."""
         reader = confluent_kafka.Consumer(
             {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True}
         )
@@ -253,7 +253,7 @@ class Load:
 
 @contextmanager
 def running_load(bootstrap: str, name: str, *, is_patient: bool = False) -> Iterator[Load]:
-    """A load that has begun; its threads end with the block.
+    """Run a load that has begun; its threads end with the block.
 
     :param is_patient: whether the members outwait a silence that is longer than their session.
     """

@@ -1,7 +1,7 @@
-"""A group's member with kafka-python, as a process of its own: what it does is told on stdout, a line of JSON each.
+"""A group member with kafka-python, as a separate process that reports on stdout, one line of JSON at a time.
 
-librdkafka gives its membership up by itself when nothing was answered for the time of a session; kafka-python looks for
-the coordinator again, as the Java client does. It ends when its stdin is closed.
+librdkafka leaves its group if no answer comes within the session; kafka-python looks for the coordinator again, as the
+Java client does. The process ends when its stdin is closed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """Nothing is to be done."""
+        """The member has nothing to do here."""
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         _tell("assigned", [partition.partition for partition in assigned])

@@ -1,4 +1,4 @@
-"""Compaction while the partition's slot moves: nothing is lost or doubled, and nothing is left that is not of use."""
+"""Compaction while the partition's slot moves: no record is lost or doubled, and no useless key is left."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import anyio
 import pytest
 
 from korvet.errors import StoreUnavailable
-from korvet.store.client import Purpose
-from korvet.store.log import Partition
-from korvet.store.log.compaction import Compaction, compact
-from korvet.store.topology import slot_of
+from korvet.redis.client import Purpose
+from korvet.redis.topology import slot_of
+from korvet.store.background.compaction.due import Compaction
+from korvet.store.background.compaction.run import compact
+from korvet.store.log.partition import Partition
 from tests.store.keyed import all_values, keyed, records
 from tests.store.logs import LARGE, Front, front
 from tests.support.redis import Kind
@@ -36,7 +37,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 class Writer:
-    """An idempotent producer of few keys, who tries each batch until it is taken."""
+    """An idempotent producer of few keys that repeats each batch until it is taken."""
 
     def __init__(self, front: Front, partition: Partition) -> None:
         self.values: dict[bytes | None, bytes | None] = {}
@@ -59,7 +60,7 @@ class Writer:
 
 
 def move(cluster: Cluster, slot: int, is_at_once: bool, is_done: threading.Event) -> None:
-    """Move the slot round, and where it goes the old way with keys at both sides for a while."""
+    """Move the slot from node to node; a move key by key leaves keys on both nodes for a while."""
     try:
         for _ in range(ROUNDS):
             source = cluster.owner(slot)
@@ -84,7 +85,7 @@ def move(cluster: Cluster, slot: int, is_at_once: bool, is_done: threading.Event
     indirect=["cluster"],
     ids=["valkey, key by key", "valkey, at once", "redis, key by key"],
 )
-async def test_slot_that_moves_under_compaction(cluster: Cluster, is_at_once: bool) -> None:
+async def test_compaction_survives_a_move_of_its_slot(cluster: Cluster, is_at_once: bool) -> None:
     async with front(cluster.url) as one:
         partition = await one.partition()
         slot, writer, is_done = slot_of(partition.keys.log), Writer(one, partition), threading.Event()
@@ -106,12 +107,12 @@ async def test_slot_that_moves_under_compaction(cluster: Cluster, is_at_once: bo
 
 
 async def end_lease(one: Front, partition: Partition) -> None:
-    """End the lease of a run that was broken off; it would end by itself after half a minute."""
+    """End the lease of an interrupted run; otherwise it would end after half a minute."""
     await one.store.call(Purpose.APPEND, partition.keys.meta, "HDEL", partition.keys.meta, "compaction")
 
 
 async def settle(one: Front, partition: Partition, writer: Writer) -> None:
-    """Compact all that is there, whoever was broken off before."""
+    """Compact everything, also after an interrupted run."""
     await writer.write()
     for _ in range(MOST_RUNS):
         if not await compact(one.log, partition, SETTINGS, NOW_MS):
@@ -126,7 +127,7 @@ async def check(cluster: Cluster, one: Front, partition: Partition, writer: Writ
     assert all_values(read) == writer.values
     offsets = [offset for offset, _, _ in read]
     assert offsets == sorted(set(offsets))
-    # But for the last batch, each key is there once.
+    # Each key is there once, except in the last batch.
     assert len(read) <= len(writer.values) + 2
     name = partition.keys.log
     entries = await one.store.call(Purpose.READ, name, "XRANGE", name, "-", "+")

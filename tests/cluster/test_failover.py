@@ -1,4 +1,4 @@
-"""Another server takes over under load: a cluster's node, and the primary that Sentinel names."""
+"""Another server takes over under load: a replica in a cluster, and the primary that Sentinel names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from korvet.redis.topology import slot_of
 from korvet.store.keys import Namespace
-from korvet.store.topology import slot_of
 from tests.cluster.load import SESSION_S, SETTINGS, running_load
 from tests.support.broker import running_broker
 from tests.support.redis import KINDS, Kind, Server
@@ -18,9 +18,9 @@ from tests.support.topologies import SLOTS, running_cluster, running_sentinel, u
 
 @contextmanager
 def caught_up(primary: Server) -> Iterator[None]:
-    """A moment at which a primary has told its replica everything, held for the time of the block.
+    """Hold the moment at which a primary has told its replica every write, until the block ends.
 
-    What a primary acknowledged and did not hand on is lost with it, which is not what is tested here.
+    A primary that fails loses acknowledged writes that its replica lacks; these tests are not about that.
     """
     with primary.client() as client:
         client.client_pause(60_000, all=False)
@@ -34,7 +34,7 @@ def _is_handed_on(info: dict[str, object]) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_cluster_node_fails_over_when_asked_and_when_killed(kind: Kind) -> None:
+def test_load_goes_on_after_an_ordered_failover_and_after_a_kill(kind: Kind) -> None:
     with (
         running_cluster(kind, has_replica=True) as cluster,
         running_broker(redis_url=cluster.url, broker=SETTINGS) as server,
@@ -54,7 +54,7 @@ def test_cluster_node_fails_over_when_asked_and_when_killed(kind: Kind) -> None:
 
 
 def name_on_first_node() -> str:
-    """A name for which the first partition and the group lie on a cluster's first node."""
+    """A name whose first partition and group lie on a cluster's first node."""
     namespace, slots_there = Namespace(), SLOTS // 3
     return next(
         name
@@ -65,7 +65,7 @@ def name_on_first_node() -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_failover_that_lasts_longer_than_the_session_expires_nobody(kind: Kind) -> None:
+def test_failover_longer_than_the_session_expires_no_member(kind: Kind) -> None:
     with (
         running_sentinel(kind, down_after_s=SESSION_S + 1) as sentinel,
         running_broker(redis_url=sentinel.url, broker=SETTINGS) as server,

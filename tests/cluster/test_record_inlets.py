@@ -1,4 +1,4 @@
-"""Topics of records on a cluster: what Redis users and Kafka clients add while slots move comes once, in order."""
+"""Topics of records on a cluster: Redis users and Kafka clients add records while slots move, and each comes once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import redis
 
+from korvet.redis.topology import slot_of
 from korvet.store.keys import Namespace
-from korvet.store.topology import slot_of
 from tests.api.data import fetch, now_ms, produce, wanted
 from tests.api.raw import created
 from tests.support.broker import running_broker
@@ -28,7 +28,7 @@ def soon(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_inlets_are_moved_wherever_their_slots_are() -> None:
+def test_records_leave_inlets_while_slots_move() -> None:
     with running_cluster() as cluster, running_broker(redis_url=cluster.url) as server:
         topic = created(server.port, korvet_storage="record", partitions=PARTITIONS)
         keys = [Namespace().inlet(topic, index) for index in range(PARTITIONS)]

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from korvet.redis.topology import slot_of
 from korvet.store.keys import Namespace
-from korvet.store.topology import slot_of
 from tests.cluster.load import SETTINGS, Load, running_load
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import KINDS, Kind, Server
 from tests.support.topologies import Cluster, running_cluster
 
 OPEN_S = 0.25
-"""How long a slot stays open with all of its keys at one side; that a group's calls need keys which were never made
-is a matter of that time."""
+"""The seconds for which a slot stays open with all its keys on one side. Within them a group's call must need a key
+that was never made."""
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -58,7 +58,7 @@ def owner_and_next(cluster: Cluster, slot: int) -> tuple[Server, Server]:
     return owner, cluster.nodes[(cluster.nodes.index(owner) + 1) % len(cluster.nodes)]
 
 
-def test_slots_of_a_partition_and_a_group_move_to_and_fro(cluster: Cluster, server: KorvetServer) -> None:
+def test_load_goes_on_while_slots_move_to_and_fro(cluster: Cluster, server: KorvetServer) -> None:
     with running_load(server.bootstrap, "legacy") as load:
         for slot in hot_slots(load) * 2:
             source, target = owner_and_next(cluster, slot)
@@ -74,7 +74,7 @@ def test_slots_of_a_partition_and_a_group_move_to_and_fro(cluster: Cluster, serv
 
 
 @pytest.mark.parametrize("kind", ["valkey"], indirect=True)
-def test_slots_that_move_at_once_are_followed(cluster: Cluster, server: KorvetServer) -> None:
+def test_load_goes_on_while_slots_move_at_once(cluster: Cluster, server: KorvetServer) -> None:
     with running_load(server.bootstrap, "atomic") as load:
         for slot in hot_slots(load) * 2:
             cluster.migrate_at_once(slot, *owner_and_next(cluster, slot))
@@ -83,7 +83,7 @@ def test_slots_that_move_at_once_are_followed(cluster: Cluster, server: KorvetSe
     assert "Traceback" not in server.log
 
 
-def test_slot_goes_to_a_node_that_joined_without_the_library(cluster: Cluster, server: KorvetServer) -> None:
+def test_load_goes_on_at_a_new_node_without_the_library(cluster: Cluster, server: KorvetServer) -> None:
     with cluster.joined() as fresh, running_load(server.bootstrap, "fresh") as load:
         slots = hot_slots(load)
         owners = {slot: cluster.owner(slot) for slot in slots}

@@ -1,4 +1,4 @@
-"""The commands that start the drivers. What Maven and npm fetch and compile is kept in `.cache` of the clone."""
+"""The commands that start the drivers. The clone's `.cache` keeps the files that Maven and npm fetch and compile."""
 
 import fcntl
 import hashlib
@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.java import SHORT_LIVED
 from tests.support.kafka import fetch_jars
 from tests.support.tools import find_tool
 
@@ -17,10 +18,9 @@ HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "kafka-drivers"
 BUILD_WITHIN_S = 600.0
 
-# The drivers are short-lived and wait most of the time: start-up is what counts. Only who asks for it sees their log.
+# The drivers live briefly and mostly wait, so start-up counts. Their log goes only to a caller that asks for it.
 SHORT_LIVED_JVM = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *SHORT_LIVED,
     "-Xshare:auto",
     "-Xmx512m",
     f"-Djava.util.logging.config.file={os.devnull}",
@@ -34,7 +34,7 @@ class BuildError(RuntimeError):
 
 
 def driver_command(name: str, bootstrap: str) -> list[str]:
-    """The command that starts a client's driver, built first where it is the first time. Raises BuildError."""
+    """The command that starts a client's driver, which the first use builds. Raises BuildError."""
     if name == "java":
         return [*java_command("korvet.driver.Main"), bootstrap]
     if name == "kafkajs":

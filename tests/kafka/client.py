@@ -12,7 +12,7 @@ from tests.kafka.waiting import TIMEOUT_S, wait_until
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Start at the first record whose timestamp is not below this."""
+    """Start at the first record whose timestamp is at least this one."""
 
     timestamp_ms: int
 
@@ -26,11 +26,11 @@ class Offsets:
 
 Start = Literal["earliest", "latest"] | At | Offsets
 Position = int | Literal["beginning", "end"]
-"""Where a member goes on reading a partition: an offset, or one of the partition's ends."""
+"""The position at which a member goes on reading a partition: an offset, or one of the partition's ends."""
 
 
 class ClientError(Exception):
-    """A client answered with an error; `code` is Kafka's, or -1 where it is the client's own."""
+    """A client failed; `code` is Kafka's error code, or -1 if the error is the client's own."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{message} (code {code})")
@@ -42,7 +42,7 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, count: int, timeout_s: float = TIMEOUT_S) -> list[Record]:
-        """At least `count` records, fewer only when the time is over; more where the client got more at once."""
+        """At least `count` records: fewer only if the time is over, more if the client got more at once."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -56,7 +56,7 @@ class Reader(ABC):
 
 @dataclass
 class Observed:
-    """What a group member has reported so far. `assignment` is what it owns now, `assignments` how often it changed."""
+    """A group member's reports: `assignment` is what it owns now, `assignments` counts the changes."""
 
     assignment: list[int] = field(default_factory=list)
     assignments: int = 0
@@ -80,22 +80,22 @@ class Member(ABC):
 
     @abstractmethod
     def leave(self) -> None:
-        """Close the consumer in good order, and the process. Raises when it does not end in time."""
+        """Close the consumer in good order, and the process. Raises if it does not end in time."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End the process by SIGKILL; nothing happens where it has ended."""
+        """End the process by SIGKILL, if it has not ended already."""
 
     def pause(self, partitions: Sequence[int]) -> None:
-        """Read nothing more of partitions that the member owns; of the clients that know both protocols."""
+        """Read nothing more from partitions that the member owns; only clients that know both protocols do this."""
         raise NotImplementedError
 
     def resume(self, partitions: Sequence[int]) -> None:
-        """Go on with paused partitions."""
+        """Read paused partitions again."""
         raise NotImplementedError
 
     def seek(self, partition: int, position: Position) -> None:
-        """Go on elsewhere in a partition; `commit` commits an offset that is given here, too."""
+        """Go on at another position of a partition. If it is an offset, `commit` commits it too."""
         raise NotImplementedError
 
     def await_records(self, count: int) -> list[Record]:
@@ -115,11 +115,11 @@ class Client(ABC):
 
     @abstractmethod
     def open(self, topic: str, start: Start) -> Reader:
-        """A consumer without a group; returns once its start position is fixed."""
+        """Open a consumer without a group; returns after its start position is fixed."""
 
     @abstractmethod
     def join(self, group: str, topic: str, options: MemberOptions | None = None) -> Member:
-        """Start a group member in a process of its own; what it gets, it reports."""
+        """Start a group member in a process of its own, which reports the records that it gets."""
 
     @abstractmethod
     def committed(self, group: str, topic: str) -> dict[int, int]:

@@ -1,8 +1,8 @@
 """Fixtures of the client scenarios.
 
 The scenarios run against korvet (fixture `broker`). With KORVET_TEST_BOOTSTRAP=HOST:PORT they run against another
-broker, for example Apache Kafka with SETTINGS and group.initial.rebalance.delay.ms=0: what fails there is wrong in
-the suite.
+broker, for example Apache Kafka with SETTINGS and group.initial.rebalance.delay.ms=0. A scenario that fails there has
+a mistake.
 """
 
 import os
@@ -24,7 +24,7 @@ JoinGroup = Callable[[Client, str, str, MemberOptions | None], Member]
 NewTopic = Callable[..., str]
 
 
-# Members of the consumer protocol hear the rest at their next heartbeat, every five seconds by default.
+# Members of the consumer protocol learn of changes at their next heartbeat, by default every five seconds.
 SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "500",
@@ -48,20 +48,20 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def client_named(bootstrap: str) -> Iterator[Callable[[str], Client]]:
-    """Gives each client by its name; a driver starts when it is first asked for and lives as long as the session."""
+    """Gives each client by name; a driver starts when a test first asks for it, and lives as long as the session."""
     with running_clients(bootstrap) as clients:
         yield clients.named
 
 
 @pytest.fixture(params=NAMES)
 def client(request: pytest.FixtureRequest, client_named: Callable[[str], Client]) -> Client:
-    """Each client in turn; a test that is for some of them only parametrises this fixture indirectly."""
+    """Each client in turn; a test for some clients only parametrises this fixture indirectly."""
     return client_named(request.param)
 
 
 @pytest.fixture(scope="session")
 def administrator(bootstrap: str) -> Iterator[Administrator]:
-    """Creates topics for the scenarios that are not about creating topics."""
+    """Creates topics for scenarios on other subjects."""
     running = Administrator("confluent-kafka", driver_command("confluent-kafka", bootstrap))
     yield running
     running.stop()
@@ -69,12 +69,12 @@ def administrator(bootstrap: str) -> Iterator[Administrator]:
 
 @pytest.fixture(scope="session")
 def new_topic(administrator: Administrator) -> NewTopic:
-    """Creates a topic of its own name and gives the name once it can be used: new_topic(partitions=1, **configs)."""
+    """Creates a topic with a new name, and returns the name when it can be used: new_topic(partitions=1, **configs)."""
 
     def create(partitions: int = 1, **configs: str) -> str:
         name = f"scenario-{uuid.uuid4().hex[:12]}"
         administrator.create_topic(name, partitions, {key.replace("_", "."): value for key, value in configs.items()})
-        # kafkajs sends a whole request again when one of its partitions is not there yet, so some records come twice.
+        # kafkajs sends a whole request again if one of its partitions is missing, so some records would come twice.
         poll_until(lambda: administrator.serves(name, partitions), f"the topic {name}")
         return name
 
@@ -95,7 +95,7 @@ def group() -> str:
 
 @pytest.fixture
 def join() -> Iterator[JoinGroup]:
-    """Starts group members; at the end of the test those that still run are killed."""
+    """Starts group members; at the end of the test it kills those that still run."""
     members: list[Member] = []
 
     def start(client: Client, group: str, topic: str, options: MemberOptions | None = None) -> Member:

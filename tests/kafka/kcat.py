@@ -1,4 +1,4 @@
-"""kcat as a client: every command is a process, its output is parsed."""
+"""kcat as a client: each command runs as a process, and this parses its output."""
 
 import contextlib
 import itertools
@@ -17,11 +17,11 @@ from tests.kafka.waiting import TIMEOUT_S, announce, wait_until
 COMMAND_TIMEOUT_S = 60.0
 LEAVE_TIMEOUT_S = 20.0
 
-# Between records and between key and value on kcat's input: nothing that the scenarios write contains them.
+# The separators of records, and of key and value, on kcat's input; no record of the scenarios contains them.
 RECORD_END = b"\x1e<end of record>\x1e"
 KEY_END = b"\x1f<end of key>\x1f"
 
-# One line of numbers, one of headers, then key and value, whose lengths the first line says. -1 is null.
+# One line of numbers, one of headers, then key and value; the first line has their lengths, -1 for null.
 OUTPUT_FORMAT = "%p %o %T %K %S\\n%h\\n%k%s\\n"
 
 MESSAGE_TOO_LARGE = 10
@@ -29,18 +29,18 @@ ERROR_CODES = {"Broker: Message size too large": MESSAGE_TOO_LARGE}
 
 
 class Kcat(Client):
-    """kcat has no administration and asks for no group's offsets: `Traits` says so, and nothing calls it for them."""
+    """kcat has no administration and cannot read committed offsets: `Traits` says so, and no scenario asks it to."""
 
     name = "kcat"
 
     def __init__(self, path: str, bootstrap: str) -> None:
-        # Without a configuration file, so that the user's own does not matter.
+        # kcat runs without a configuration file, so that the user's own has no effect.
         self._base = [path, "-F", "/dev/null", "-b", bootstrap]
 
     def produce(self, topic: str, records: list[Record], options: ProduceOptions | None = None) -> list[Outcome]:
         chosen = options or ProduceOptions()
         outcomes: list[Outcome] = []
-        # A run of records that differ in key and value only is one kcat; one by one is one kcat each.
+        # Consecutive records that differ only in key and value share one kcat; with one_by_one each record has its own.
         sizes = itertools.count()
         for _, run in itertools.groupby(records, lambda r: next(sizes) if chosen.one_by_one else _shape(r)):
             outcomes.extend(self._produce_run(topic, list(run), chosen))
@@ -102,7 +102,7 @@ class Kcat(Client):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Nothing runs between two commands."""
+        """Do nothing: no process runs between two commands."""
 
 
 class _Consuming:
@@ -134,7 +134,7 @@ class _Consuming:
             announce()
 
     def end(self, number: signal.Signals) -> int:
-        """Send a signal and return the exit code. One that does not end is killed and raises TimeoutError."""
+        """Send a signal and return the exit code. A process that does not end is killed, and TimeoutError raised."""
         self.process.send_signal(number)
         try:
             self.process.wait(LEAVE_TIMEOUT_S)
@@ -157,7 +157,7 @@ class KcatReader(Reader):
         self._given = 0
 
     def await_ends(self, count: int) -> None:
-        """kcat says when it has looked up the end of a partition and found nothing beyond it."""
+        """Wait until kcat reports for each partition that it reached the end."""
 
         def reached() -> int:
             return sum("Reached end of topic" in line for line in self._kcat.lines)
@@ -176,7 +176,7 @@ class KcatReader(Reader):
 
 
 class KcatMember(Member):
-    """kcat commits what it has printed, at intervals and when it ends; so `commit` is its end after `max_records`."""
+    """kcat commits its printed records at intervals and when it ends, so `max_records` ends it instead of `commit`."""
 
     REBALANCED = re.compile(r"rebalanced \(memberid .*\): (assigned|revoked): (.*)$")
     PARTITION = re.compile(r"\[(\d+)\]")
@@ -198,7 +198,7 @@ class KcatMember(Member):
         return self._kcat.process.poll() is None
 
     def commit(self) -> None:
-        """See the class."""
+        """Do nothing; the class says why."""
 
     def leave(self) -> None:
         code = self._kcat.end(signal.SIGTERM)
@@ -209,7 +209,7 @@ class KcatMember(Member):
         self._kcat.end(signal.SIGKILL)
 
     def observe(self, records: list[Record], lines: list[str]) -> None:
-        """Take over what kcat has written so far."""
+        """Take over all output of kcat so far."""
         assignment: list[int] = []
         for line in lines:
             if found := self.REBALANCED.search(line):
@@ -221,7 +221,7 @@ class KcatMember(Member):
 
 
 class _MemberOutput(_Consuming):
-    """Hands a member what it has written, each time before it is announced."""
+    """Gives a member kcat's output, each time before it announces it."""
 
     def __init__(self, command: Sequence[str], member: KcatMember) -> None:
         self._member = member
@@ -255,7 +255,7 @@ def _settings(options: ProduceOptions) -> list[str]:
 
 
 def _shape(record: Record) -> tuple[int | None, tuple[Header, ...], bool, bool]:
-    """What is the same for all records of one kcat: partition, headers, whether there is a key and a null value."""
+    """The properties that all records of one kcat share: partition, headers, and whether key and value are null."""
     return record.partition, record.headers, record.key is not None, record.value is None
 
 
@@ -269,7 +269,7 @@ def _escaped(delimiter: bytes) -> str:
 
 
 def _parse(output: IO[bytes]) -> Iterator[Record]:
-    """Records from kcat's output by OUTPUT_FORMAT, until it ends; a record cut off by the end is left out."""
+    """Parse records from kcat's output by OUTPUT_FORMAT, until it ends; a record that the end cuts off is left out."""
     while numbers := output.readline():
         partition, offset, timestamp, key_length, value_length = (int(n) for n in numbers.split())
         headers = output.readline().rstrip(b"\n")

@@ -1,4 +1,4 @@
-"""What a scenario may ask of a client beyond its defaults. Whatever is None stays at the client's default."""
+"""Settings that a scenario changes in a client. A setting that is None keeps the client's default."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ class ProduceOptions:
     compression: one of `none`, `gzip`, `snappy`, `lz4`, `zstd`.
     acks: 0, 1 or -1 (all).
     idempotent: True switches the idempotent producer on, False off; by default Java and kafka-python have it on.
-    batch_bytes: about how large a batch may grow.
-    request_bytes: the largest record the client itself lets pass.
+    batch_bytes: the approximate largest size of a batch.
+    request_bytes: the largest record that the client itself accepts.
     one_by_one: wait for each record's outcome before the next record is sent.
     """
 
@@ -27,15 +27,15 @@ class ProduceOptions:
 class MemberOptions:
     """Settings of one group member.
 
-    reset: `earliest` or `latest`: where a partition without a valid committed offset begins.
-    session_timeout_ms: how long the coordinator waits for a member that is silent.
+    reset: `earliest` or `latest`: the start in a partition without a valid committed offset.
+    session_timeout_ms: the time that the coordinator waits for a silent member.
     auto_commit: False leaves committing to the scenario.
-    max_records: what comes after so many records is neither reported nor committed by `commit`.
-    protocol: `classic` or `consumer` (KIP-848), of the clients that know both.
-    instance_id: of a static member; of those clients.
-    pattern: a regular expression that is subscribed to in the topic's place; of those clients.
-    cooperative: give up only partitions that go to others, which members of the consumer protocol always do; of those
-        clients.
+    max_records: the member neither reports nor commits records behind this number of records.
+    protocol: `classic` or `consumer` (KIP-848); for clients that know both.
+    instance_id: the id of a static member; for the same clients.
+    pattern: a regular expression to subscribe to instead of the topic; for the same clients.
+    cooperative: give up only partitions that go to other members, as members of the consumer protocol always do;
+        for the same clients.
     """
 
     reset: str | None = None
@@ -50,7 +50,7 @@ class MemberOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one produced record; partition and offset as far as the client tells."""
+    """The result for one produced record; partition and offset are set if the client tells them."""
 
     partition: int | None = None
     offset: int | None = None
@@ -59,5 +59,5 @@ class Outcome:
 
 
 def failures(outcomes: list[Outcome]) -> list[Outcome]:
-    """Those that were not written."""
+    """The outcomes of records that were not written."""
     return [outcome for outcome in outcomes if outcome.error != 0]

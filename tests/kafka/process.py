@@ -1,4 +1,4 @@
-"""Clients that run as a driver process and speak JSON lines; the commands are in `tests/kafka/drivers/__init__.py`."""
+"""Clients in driver processes that speak JSON lines; `tests/kafka/drivers/__init__.py` lists the commands."""
 
 import contextlib
 import copy
@@ -18,7 +18,7 @@ from tests.kafka.waiting import TIMEOUT_S, announce, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 10.0
-# A command's own waits are bounded by 30 s; what this adds is for a machine that is busy.
+# A command's own waits last at most 30 s; the rest is for a busy machine.
 COMMAND_TIMEOUT_S = 60.0
 
 
@@ -63,7 +63,7 @@ class Driver:
         announce()
 
     def call(self, op: str, **arguments: Any) -> Any:
-        """Run a command. Raises ClientError where the client failed, and TimeoutError."""
+        """Run a command. Raises ClientError if the client fails, and TimeoutError."""
         self._await(lambda: self._ready, "the driver to start")
         self._last_id += 1
         number = self._last_id
@@ -90,7 +90,7 @@ class Driver:
         self._finish()
 
     def stop(self) -> int:
-        """End stdin, wait for the process, and return its exit code. One that does not end is killed."""
+        """End stdin, wait for the process, and return its exit code. A process that does not end is killed."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -111,7 +111,7 @@ class Driver:
 
 
 class ProcessReader(Reader):
-    """What `open` began in the driver; a driver has one at a time."""
+    """The consumer that `open` began in the driver; a driver has one at a time."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -174,7 +174,7 @@ class ProcessMember(Member):
 
 
 class ProcessClient(Client):
-    """A client whose driver lives as long as the session; its group members are processes of their own."""
+    """A client whose driver lives as long as the session; its group members are separate processes."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
@@ -183,7 +183,7 @@ class ProcessClient(Client):
         self._driver = Driver(command)
 
     def speaking(self, protocol: str) -> "ProcessClient":
-        """The same client and driver, whose members speak this group protocol."""
+        """The same client and driver, with members that speak this group protocol."""
         other = copy.copy(self)
         other.protocol = protocol
         return other
@@ -200,7 +200,7 @@ class ProcessClient(Client):
     def join(self, group: str, topic: str, options: MemberOptions | None = None) -> Member:
         options = replace(options or MemberOptions(), protocol=self.protocol)
         if self.protocol == "consumer" and options.session_timeout_ms is not None:
-            # There it is the broker that gives it, as a config of the group.
+            # In the consumer protocol the broker sets the session, from a config of the group.
             self.configure_group(group, {"consumer.session.timeout.ms": str(options.session_timeout_ms)})
             options = replace(options, session_timeout_ms=None)
         return ProcessMember(self._command, group, topic, options)
@@ -222,7 +222,7 @@ class ProcessClient(Client):
         self.call("set_offsets", group=group, topic=topic, offsets=_by_name(offsets))
 
     def configure_group(self, group: str, configs: Mapping[str, str]) -> None:
-        """Set configs of a group, which need not be there; of the clients that know the consumer protocol."""
+        """Set configs of a group, which need not exist; only clients that know the consumer protocol do this."""
         self.call("configure_group", group=group, configs=dict(configs))
 
     def call(self, op: str, **arguments: Any) -> Any:
@@ -233,14 +233,14 @@ class ProcessClient(Client):
 
 
 class Administrator(ProcessClient):
-    """The suite's own administration, through confluent-kafka: what not every client's driver offers."""
+    """The suite's own administration, by confluent-kafka: commands that some clients' drivers lack."""
 
     def topic_id(self, topic: str) -> str:
         """The topic's id. Raises ClientError with UNKNOWN_TOPIC_OR_PARTITION (3)."""
         return str(self.call("topic_id", topic=topic))
 
     def serves(self, topic: str, partitions: int) -> bool:
-        """Whether every partition has a leader that answers: in Kafka some moments after the topic is listed."""
+        """Whether every partition has a leader that answers; in Kafka a listed topic may lack leaders for a moment."""
         return bool(self.call("serves", topic=topic, partitions=partitions))
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> None:

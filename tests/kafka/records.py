@@ -11,7 +11,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record. On its way to a broker `partition` and `timestamp_ms` may be None: the client chooses."""
+    """One record. A record to produce may have None as `partition` and `timestamp_ms`: then the client chooses."""
 
     value: bytes | None
     key: bytes | None = None
@@ -21,7 +21,7 @@ class Record:
     offset: int | None = None
 
     def content(self) -> "Record":
-        """Only what its producer wrote: without the timestamp, the partition and the offset."""
+        """The parts that its producer wrote: no timestamp, partition or offset."""
         return replace(self, timestamp_ms=None, partition=None, offset=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _decode(text: str | None) -> bytes | None:
 
 
 def contents(records: Iterable[Record]) -> list[Record]:
-    """What the producers wrote, in the order of the records."""
+    """The parts that the producers wrote, in the order of the records."""
     return [record.content() for record in records]
 
 
@@ -64,7 +64,7 @@ def values(records: Iterable[Record]) -> list[bytes | None]:
 
 
 def numbered(count: int, *, partition: int | None = 0, prefix: str = "value") -> list[Record]:
-    """`count` small records that differ, for one partition."""
+    """`count` small distinct records for one partition."""
     return [Record(value=f"{prefix}-{n}".encode(), partition=partition) for n in range(count)]
 
 
@@ -82,6 +82,6 @@ def compressible(count: int, *, prefix: str) -> list[Record]:
 
 
 def incompressible(count: int, size_bytes: int, *, seed: int) -> list[Record]:
-    """`count` records of `size_bytes` random bytes; the same for the same seed."""
+    """`count` records of `size_bytes` random bytes, always the same for one seed."""
     source = random.Random(seed)
     return [Record(value=source.randbytes(size_bytes), partition=0) for _ in range(count)]

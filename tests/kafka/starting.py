@@ -1,4 +1,4 @@
-"""Clients by their names."""
+"""Clients by name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.tools import find_tool
 
 
 class Clients:
-    """The clients of one broker; a driver starts when it is first asked for. `running_clients` makes one."""
+    """The clients of one broker; a driver starts when a test first asks for it. `running_clients` makes one."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._running: dict[str, Client] = {}
 
     def named(self, name: str) -> Client:
-        """The client of a name of `traits.MEMBERS`; those that differ in the protocol alone share a driver."""
+        """The client of a name in `traits.MEMBERS`; clients that differ only in the protocol share a driver."""
         plain = name.removesuffix("-consumer")
         if plain not in self._running:
             self._running[plain] = self._start(plain)
@@ -39,7 +39,7 @@ class Clients:
 
 @contextmanager
 def running_clients(bootstrap: str) -> Iterator[Clients]:
-    """Clients of a broker; their drivers end with the block."""
+    """The clients of a broker; their drivers end with the block."""
     clients = Clients(bootstrap)
     try:
         yield clients

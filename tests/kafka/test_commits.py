@@ -1,4 +1,4 @@
-"""Committed offsets: resuming, resetting, and what holds where there is none that is valid."""
+"""Committed offsets: groups that resume, groups that reset, and groups without a valid offset."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +17,7 @@ GroupAndTopic = tuple[str, str]
 
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)
-def test_a_group_resumes_after_what_it_committed(
+def test_group_resumes_after_its_committed_offsets(
     client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
 ) -> None:
     topic = new_topic(2)
@@ -37,7 +37,7 @@ def test_a_group_resumes_after_what_it_committed(
 
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)
-def test_a_group_that_left_in_good_order_has_committed_by_itself(
+def test_member_that_leaves_in_good_order_commits_by_itself(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
     administrator.produce(topic, numbered(10))
@@ -52,7 +52,7 @@ def test_a_group_that_left_in_good_order_has_committed_by_itself(
 
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)
-def test_a_new_group_with_reset_to_earliest_reads_from_the_beginning(
+def test_new_group_with_reset_to_earliest_reads_from_the_beginning(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
     administrator.produce(topic, numbered(10))
@@ -63,7 +63,7 @@ def test_a_new_group_with_reset_to_earliest_reads_from_the_beginning(
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)
 @pytest.mark.parametrize("reset", ["latest", None], ids=["latest", "default"])
-def test_a_new_group_with_reset_to_latest_reads_what_comes_later(
+def test_new_group_with_reset_to_latest_reads_only_later_records(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup, reset: str | None
 ) -> None:
     administrator.produce(topic, numbered(10, prefix="earlier"))
@@ -71,7 +71,7 @@ def test_a_new_group_with_reset_to_latest_reads_what_comes_later(
     sent = 0
 
     def arrives() -> bool:
-        # When the member has looked up the end cannot be seen from outside: produce until one arrives.
+        # The test cannot see when the member has looked up the end, so it produces until a record arrives.
         nonlocal sent
         administrator.produce(topic, numbered(1, prefix=f"later-{sent}"))
         sent += 1
@@ -86,7 +86,7 @@ def test_a_new_group_with_reset_to_latest_reads_what_comes_later(
 
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)
-def test_a_committed_offset_that_is_gone_is_reset_to_the_beginning(
+def test_offset_whose_records_are_deleted_is_reset_to_the_beginning(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
     records = numbered(15)
@@ -101,7 +101,7 @@ def test_a_committed_offset_that_is_gone_is_reset_to_the_beginning(
 
 
 @pytest.mark.parametrize("client", names_where(lambda traits: traits.sets_offsets), indirect=True)
-def test_a_group_whose_offsets_are_set_resumes_there(
+def test_group_whose_offsets_are_set_resumes_there(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
     records = numbered(10)
@@ -118,7 +118,7 @@ def test_a_group_whose_offsets_are_set_resumes_there(
 
 @pytest.mark.parametrize("reader", names_where(lambda traits: traits.reads_offsets))
 @pytest.mark.parametrize("committer", MEMBERS)
-def test_what_one_client_committed_every_other_reads(
+def test_every_client_reads_each_others_committed_offsets(
     committer: str, reader: str, committed_by: Callable[[str], GroupAndTopic], client_named: Callable[[str], Client]
 ) -> None:
     group, topic = committed_by(committer)
@@ -129,7 +129,7 @@ def test_what_one_client_committed_every_other_reads(
 def committed_by(
     client_named: Callable[[str], Client], administrator: Administrator, new_topic: NewTopic
 ) -> Callable[[str], GroupAndTopic]:
-    """A group and a topic of which the named client has committed three of five records; each client does it once."""
+    """Makes a group and a topic of which the named client commits three of five records, once for each client."""
     made: dict[str, GroupAndTopic] = {}
 
     def commits(name: str) -> GroupAndTopic:

@@ -1,4 +1,4 @@
-"""The Java transactional producer writes to a compacted topic while it is compacted."""
+"""The Java transactional producer writes to a topic while korvet compacts it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRANSACTIONS, RECORDS = 90, 10
 
 @pytest.fixture
 def front() -> Iterator[KorvetServer]:
-    """A broker that looks all the time for what to compact."""
+    """A broker that looks for logs to compact all the time."""
     with running_broker(broker={"log.cleaner.backoff.ms": "20"}) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIGS)])[TOPIC].result(TIMEOUT_S)
@@ -46,7 +46,7 @@ def test_committed_values_stay_and_aborted_ones_are_never_seen(front: KorvetServ
     chosen, last, written = random.Random(5), dict[str, str](), set[str]()
     outcomes = itertools.cycle(("commit", "abort", "commit"))
     for number, outcome in zip(range(TRANSACTIONS), outcomes, strict=False):
-        # Some keys are written by transactions that abort and by no others.
+        # Only transactions that abort write some of the keys.
         names = [*chosen.choices(KEYS, k=RECORDS - 1), f"{outcome}-only"]
         values = [f"{number}-{outcome}-{at}" for at in range(RECORDS)]
         producers[number % 2].call(
@@ -57,7 +57,7 @@ def test_committed_values_stay_and_aborted_ones_are_never_seen(front: KorvetServ
             written.update(values)
         if number % 15 == 14:
             assert dict(committed(front)) == last
-    # What the last transactions wrote may stay until others follow.
+    # The last transactions' values may stay until other transactions follow.
     poll_until(lambda: len(committed(front)) < len(last) + 3 * RECORDS < len(written) / 4, "the topic is compacted")
     assert dict(committed(front)) == last
     found = producers[0].call("read_committed", topic=TOPIC, count=len(last), timeout_ms=30_000)
@@ -66,7 +66,7 @@ def test_committed_values_stay_and_aborted_ones_are_never_seen(front: KorvetServ
 
 
 def committed(server: KorvetServer) -> list[tuple[str, str]]:
-    """Keys and values as librdkafka reads them, which at its defaults is read committed."""
+    """Keys and values that librdkafka reads; by default it reads only committed records."""
     settings: Mapping[str, str | bool] = {"group.id": "none", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": server.bootstrap, **settings})
     consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])

@@ -28,14 +28,14 @@ WITHIN_S = 60.0
 
 @pytest.fixture(scope="module")
 def front() -> Iterator[KorvetServer]:
-    """A broker that looks often for what to compact."""
+    """A broker that often looks for logs to compact."""
     with running_broker(broker=OFTEN) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def compacted(front: KorvetServer) -> dict[bytes, Record]:
-    """The last record of each key, in a topic whose batches are of every codec and have lost records."""
+    """The last record of each key, in a topic with batches of every codec that have lost records."""
     create(front)
     last: dict[bytes, Record] = {}
     for turn, codec in enumerate(CODECS):
@@ -90,7 +90,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_every_client_reads_what_is_left(front: KorvetServer, compacted: dict[bytes, Record], name: str) -> None:
+def test_every_client_reads_a_compacted_topic(front: KorvetServer, compacted: dict[bytes, Record], name: str) -> None:
     client = ProcessClient(name, driver_command(name, front.bootstrap))
     try:
         found = client.consume(TOPIC, "earliest", len(compacted))
@@ -104,8 +104,8 @@ def test_every_client_reads_what_is_left(front: KorvetServer, compacted: dict[by
         client.stop()
 
 
-def test_front_ends_that_are_killed_while_they_compact(redis_server: Server) -> None:
-    """Two front-ends compact what a third takes; one of the two after the other is killed, again and again."""
+def test_compaction_survives_kills_of_the_front_ends_that_compact(redis_server: Server) -> None:
+    """Two front-ends compact a log while a third takes its records; the test kills the two by turns."""
     with ExitStack() as stack:
         shared = stack.enter_context(redis_server.client())
         namespace = {"namespace": "compaction", "redis_url": redis_server.url}
@@ -127,7 +127,7 @@ def test_front_ends_that_are_killed_while_they_compact(redis_server: Server) -> 
                 producer.flush(WITHIN_S)
                 victim = cleaners[number // 5000 % 2]
                 victim.kill()
-                # Its lease would end after half a minute.
+                # The lease of the killed front-end would end after half a minute.
                 shared.hdel(META, "compaction")
                 victim.start()
         assert producer.flush(WITHIN_S) == 0

@@ -1,4 +1,4 @@
-"""What one client writes, with every codec, every other reads."""
+"""Every client reads the records that every other client wrote, with every codec."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ RECORDS_PER_CODEC = 5
 
 
 def _written_by(writer: str, codec: str, at_ms: int) -> list[Record]:
-    """Five records with keys and headers, and a tombstone; with timestamps where the writer can set them."""
+    """Five records with keys and headers, and a tombstone; they have timestamps if the writer can set them."""
     prefix = f"{writer}-{codec}"
     records = [*compressible(RECORDS_PER_CODEC, prefix=prefix), Record(key=prefix.encode(), value=None, partition=0)]
     if not TRAITS[writer].writes_timestamps:
@@ -28,7 +28,7 @@ def _written_by(writer: str, codec: str, at_ms: int) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def written(new_topic: NewTopic, client_named: Callable[[str], Client]) -> tuple[str, dict[str, list[Record]]]:
-    """One topic that every client has written to with every codec, and what each has written."""
+    """One topic that every client has written to with every codec, and the records of each client."""
     topic, at_ms = new_topic(), int(time.time() * 1000) - 3_600_000
     by_writer: dict[str, list[Record]] = {}
     for writer in NAMES:
@@ -44,7 +44,7 @@ def written(new_topic: NewTopic, client_named: Callable[[str], Client]) -> tuple
 def read_by(
     written: tuple[str, dict[str, list[Record]]], client_named: Callable[[str], Client]
 ) -> Callable[[str], list[Record]]:
-    """The whole topic as each client reads it; each reads it once."""
+    """Reads the whole topic by each client, once for each."""
     topic, by_writer = written
     total = sum(len(records) for records in by_writer.values())
     read: dict[str, list[Record]] = {}
@@ -59,7 +59,7 @@ def read_by(
 
 @pytest.mark.parametrize("reader", NAMES)
 @pytest.mark.parametrize("writer", NAMES)
-def test_what_one_client_wrote_another_reads(
+def test_client_reads_the_records_of_another_client(
     writer: str,
     reader: str,
     written: tuple[str, dict[str, list[Record]]],

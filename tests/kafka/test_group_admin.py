@@ -1,4 +1,4 @@
-"""Java's Admin on groups of either protocol and of both: what it shows of them, and what it may change when."""
+"""Java's Admin on groups of either protocol and of both: descriptions, and the changes that each state allows."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def told_of(java: ProcessClient, group: str) -> dict[str, Any]:
 
 
 def refusal(java: ProcessClient, op: str, **arguments: Any) -> int:
-    """The code that a command ends with."""
+    """The error code of a command that is refused."""
     with pytest.raises(ClientError) as refused:
         java.call(op, **arguments)
     return refused.value.code
 
 
 def assert_listed(java: ProcessClient, group: str, kind: str, state: str) -> None:
-    """Filters by type and by state find the group, and those of others do not."""
+    """Filters by the group's type and state list it; filters by other types and states do not."""
     listed = [kind, "consumer", state]
     other_kind, other_state = {"Consumer": "Classic", "Classic": "Consumer"}[kind], "PreparingRebalance"
     for types, states in (([], []), ([kind], []), ([], [state]), ([kind], [state, other_state])):
@@ -92,7 +92,7 @@ def assert_listed(java: ProcessClient, group: str, kind: str, state: str) -> Non
 
 
 def assert_shown_as_classic(java: ProcessClient, group: str, bootstrap: str, told: dict[str, Any]) -> None:
-    """As far as it is one: a group with members of the consumer protocol is not."""
+    """The classic description fits the group, unless the group has members of the consumer protocol."""
     if told["type"] == "Consumer":
         assert refusal(java, "describe_classic_group", group=group) == GROUP_ID_NOT_FOUND
         return

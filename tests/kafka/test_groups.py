@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 PARTITIONS = 6
 SESSION_TIMEOUT_MS = 6000
-# A member that died is missed after its session; the others learn it at their next heartbeat, three seconds by default.
+# Kafka misses a dead member after its session; the others learn it at their next heartbeat, every three seconds.
 SETTLE_TIMEOUT_S = 40.0
 
 
@@ -61,13 +61,13 @@ def test_partitions_of_a_killed_member_move_to_the_others(
     produce_round(administrator, topic, survivors, "after")
     _await_values(survivors, round_of("meanwhile"))
     _at_once(2, lambda n: survivors[n].leave())
-    # What the killed member had not committed comes again, what nobody had read comes once.
+    # The new owners may read the killed member's uncommitted records again, and read all other records once.
     seen = Counter(record.value for member in survivors for record in member.seen.records)
     assert [seen[record.value] for record in round_of("meanwhile") + round_of("after")] == [1] * 2 * PARTITIONS
 
 
 @pytest.mark.parametrize("client", BY_BOTH_PROTOCOLS, indirect=True)
-def test_static_member_that_comes_back_has_its_partitions_again_and_nobody_else_notices(
+def test_static_member_that_returns_keeps_its_partitions_without_a_rebalance(
     client: Client, administrator: Administrator, new_topic: NewTopic, group: str, join: JoinGroup
 ) -> None:
     topic = new_topic(PARTITIONS)
@@ -106,7 +106,7 @@ def test_member_that_subscribes_to_a_pattern_reads_topics_that_come_later(
 
 
 def _at_once(count: int, act: Callable[[int], Result]) -> list[Result]:
-    """Members start and end at the same time, as in life; it is also what takes longest."""
+    """Let members start and end at the same time, as in production. This also takes longest."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(act, range(count)))
 
@@ -117,9 +117,9 @@ def round_of(name: str) -> list[Record]:
 
 
 def await_settled(members: list[Member]) -> None:
-    """Wait until each partition has exactly one owner, and members as many as others, or one more.
+    """Wait until each partition has exactly one owner, and the members' shares differ by at most one.
 
-    By the consumer protocol partitions move one by one, so each has an owner before all have moved.
+    In the consumer protocol partitions move one by one, so each has an owner before all have moved.
     """
 
     def settled() -> bool:
@@ -132,7 +132,7 @@ def await_settled(members: list[Member]) -> None:
 
 
 def produce_round(administrator: Administrator, topic: str, members: list[Member], name: str) -> None:
-    """One new record for each partition reaches the partition's owner and nobody else."""
+    """One new record for each partition reaches only the partition's owner."""
     administrator.produce(topic, round_of(name))
     _await_values(members, round_of(name))
     wanted = {record.value for record in round_of(name)}

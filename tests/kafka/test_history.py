@@ -1,7 +1,7 @@
 """Java clients that run while their server loses its last writes (tests/api/test_history.py has librdkafka's).
 
-They notice by the leader epoch, as after a truncation on Kafka: the consumer goes back to where histories part, the
-idempotent producer goes on in order.
+The leader epoch tells them, as after a truncation on Kafka: the consumer goes back to the point at which the histories
+part, and the idempotent producer goes on in order.
 """
 
 import itertools
@@ -84,7 +84,7 @@ def test_running_java_producer_goes_on_in_order(rewindable: Rewindable, java: Ja
     count = end_of(rewindable.port, topic)
     found = values(reader.consume(topic, "earliest", count))
     numbers = [int(value.rpartition(b"-")[2]) for value in found if value is not None]
-    # What was acknowledged and lost is one gap; nothing is doubled, nothing out of order.
+    # The acknowledged and lost records leave one gap; no record is doubled or out of order.
     assert len(found) == count
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == 1199

@@ -1,4 +1,4 @@
-"""Every client at three front-ends on one Redis, found by the registry or behind HAProxy, and one of them is killed."""
+"""Every client at three front-ends on one Redis, found by the registry or behind HAProxy; one front-end is killed."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tests.support.redis import Server, free_port
 FRONT_ENDS = 3
 PARTITIONS = 12
 ROUNDS = 5
-# When its coordinator's connection breaks, kafkajs begins again as another member, and its former self has to expire.
+# When its coordinator's connection breaks, kafkajs joins again as a new member, and its former member must expire.
 REJOINS = "kafkajs"
-# Once it closes, aiokafka looks for no other coordinator, and tries its last commit for ever at one that just died.
+# When it closes, aiokafka looks for no other coordinator, and retries its last commit for ever at a dead one.
 NOTICES_LATE = "aiokafka"
 SEEN_BEFORE = 2 * PARTITIONS
-# A dead front-end is shown until its lease ends, and clients back off meanwhile.
+# Metadata shows a dead front-end until its lease ends, and clients back off meanwhile.
 WITHIN_S = 90.0
 
 
 class Fleet:
-    """Front-ends of one namespace; with a balancer they advertise its ports, else they are in the registry."""
+    """Front-ends of one namespace. With a balancer they advertise its ports, otherwise they use the registry."""
 
     def __init__(self, stack: ExitStack, redis_url: str, namespace: str, balancer: HAProxy | None) -> None:
         self.namespace = namespace
@@ -76,18 +76,18 @@ class Fleet:
             administrator.stop()
 
     def leaders(self, port: int, topic: str) -> list[int]:
-        """The leaders of the partitions as the front-end on a port tells them."""
+        """The leaders of the partitions as a front-end on a port names them."""
         topics = [{"name": topic, "topic_id": None}]
         (found,) = ask(port, "metadata", 12, topics=topics, allow_auto_topic_creation=False)["topics"]
         return [partition["leader_id"] for partition in found["partitions"]]
 
     def agree(self, topic: str) -> bool:
-        """Whether all front-ends tell of the same leaders, and each is one: a second after the last one began."""
+        """Whether all front-ends name the same leaders, and each leads something: a second after the last one began."""
         told = [self.leaders(front_end.port, topic) for front_end in self.front_ends]
         return all(leaders == told[0] for leaders in told) and set(told[0]) == {1, 2, 3}
 
     def coordinated_elsewhere(self, name: str) -> tuple[str, KorvetServer]:
-        """A group that another front-end coordinates than the one clients start from, and that front-end."""
+        """A group whose coordinator is not the front-end that clients start from, and that coordinator."""
         for number in range(100):
             group = f"{name}-{number}"
             (found,) = ask(self.port, "find_coordinator", 4, key_type=0, coordinator_keys=[group])["coordinators"]
@@ -118,7 +118,7 @@ def balanced(valkey_server: Server) -> Iterator[Fleet]:
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_client_finds_the_front_ends_and_does_without_one_that_dies(registered: Fleet, name: str) -> None:
+def test_client_finds_the_front_ends_and_survives_the_death_of_one(registered: Fleet, name: str) -> None:
     topic = f"found-{name}"
     registered.create_topic(topic)
     poll_until(lambda: registered.agree(topic), "all front-ends tell the same, and each leads something")
@@ -127,20 +127,20 @@ def test_client_finds_the_front_ends_and_does_without_one_that_dies(registered: 
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_client_behind_a_balancer_is_served_by_all_and_does_without_one_that_dies(balanced: Fleet, name: str) -> None:
+def test_client_behind_a_balancer_uses_all_and_survives_the_death_of_one(balanced: Fleet, name: str) -> None:
     assert balanced.balancer is not None
     topic = f"balanced-{name}"
     balanced.create_topic(topic)
     assert set(balanced.leaders(balanced.port, topic)) == {1, 2, 3}
     before = sum(one.connections_ever for one in balanced.balancer.backends())
     _produce_and_consume(balanced, name, topic, name, balanced.front_ends[1])
-    # Nobody connects again and again; the most is seen of kcat, which is a new one for each record.
+    # No client reconnects all the time; kcat connects most often, because each record has a kcat of its own.
     assert sum(one.connections_ever for one in balanced.balancer.backends()) - before < 500
     balanced.balancer.wait_until_up()
 
 
 def _listed(fleet: Fleet, topic: str) -> list[str]:
-    """The groups that all nodes list, one after the other, of ten that were made for it."""
+    """The groups that all nodes list, one node after another, out of ten new groups."""
     fleet.create_topic(topic)
     groups = {f"{topic}-{number}" for number in range(10)}
     partitions = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}]
@@ -153,18 +153,18 @@ def _listed(fleet: Fleet, topic: str) -> list[str]:
     return sorted(group["group_id"] for answer in answers for group in answer["groups"] if group["group_id"] in groups)
 
 
-def test_group_is_in_the_list_of_one_front_end(registered: Fleet) -> None:
+def test_each_group_is_listed_by_one_front_end(registered: Fleet) -> None:
     registered.create_topic("agreed")
     poll_until(lambda: registered.agree("agreed"), "all front-ends tell the same, and each leads something")
     assert _listed(registered, "listed") == sorted(f"listed-{number}" for number in range(10))
 
 
-def test_group_is_in_the_list_of_one_port_of_a_balancer(balanced: Fleet) -> None:
+def test_each_group_is_listed_by_one_port_of_a_balancer(balanced: Fleet) -> None:
     assert _listed(balanced, "listed") == sorted(f"listed-{number}" for number in range(10))
 
 
 def _produce_and_consume(fleet: Fleet, name: str, topic: str, group: str, victim: KorvetServer) -> None:
-    """A client produces and a member consumes, while a front-end is killed; nothing is lost and nobody rebalances."""
+    """A client produces and a member consumes while a front-end is killed; no record is lost, no group rebalances."""
     client = fleet.client(name)
     records = [Record(value=f"{n}".encode(), partition=n % PARTITIONS) for n in range(ROUNDS * PARTITIONS)]
     session_ms = 6000 if name == REJOINS else None
@@ -194,14 +194,14 @@ def _produce_and_consume(fleet: Fleet, name: str, topic: str, group: str, victim
 
 
 def _send_again(client: Client, topic: str, records: list[Record], outcomes: list[Outcome]) -> None:
-    """A kcat whose first and only connection breaks gives up with an exit code; who calls it calls it again."""
+    """Send again the records of a kcat that gave up, with an exit code, because its only connection broke."""
     refused = [record for record, outcome in zip(records, outcomes, strict=True) if outcome.error]
     assert len(refused) < PARTITIONS
     assert failures(client.produce(topic, refused, ProduceOptions(one_by_one=True))) == []
 
 
 def _await_spread(balancer: HAProxy) -> None:
-    """One client's connections are at all front-ends."""
+    """Wait until one client's connections reach all front-ends."""
     balancer.wait_for(lambda: all(one.connections for one in balancer.backends()), "connections everywhere")
 
 

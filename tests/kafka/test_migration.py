@@ -1,4 +1,4 @@
-"""Groups of members that speak different protocols: upgraded one by one and back, and shared by clients of any kind."""
+"""Groups with members of different protocols: upgraded one by one and back, or shared by different clients."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +18,7 @@ OLD_CLIENTS = [name for name in NAMES if f"{name}-consumer" not in BY_CONSUMER_P
 
 
 @pytest.mark.parametrize(("classic", "upgraded"), UPGRADES)
-def test_members_change_to_the_consumer_protocol_one_by_one_and_back(
+def test_members_change_to_the_consumer_protocol_and_back_one_by_one(
     classic: str,
     upgraded: str,
     client_named: Callable[[str], Client],
@@ -44,7 +44,7 @@ def test_members_change_to_the_consumer_protocol_one_by_one_and_back(
 
 
 @pytest.mark.parametrize("classic", OLD_CLIENTS)
-def test_a_member_of_the_consumer_protocol_comes_to_a_classic_one_and_goes(
+def test_consumer_protocol_member_joins_and_leaves_a_classic_member(
     classic: str,
     client_named: Callable[[str], Client],
     administrator: Administrator,
@@ -67,6 +67,6 @@ def test_a_member_of_the_consumer_protocol_comes_to_a_classic_one_and_goes(
 
 
 def _assert_once_each(members: list[Member], rounds: int) -> None:
-    """Each of these clients commits before it gives a partition away, so no record comes twice."""
+    """Each record came once, because each of these clients commits before it gives a partition away."""
     seen = Counter(record.value for member in members for record in member.seen.records)
     assert seen == Counter(record.value for n in range(rounds) for record in round_of(f"round {n}"))

@@ -1,4 +1,4 @@
-"""What each client writes, it reads back as it was."""
+"""Each client reads back its own records unchanged."""
 
 import time
 
@@ -25,7 +25,7 @@ def test_records_of_each_codec_are_read_back(client: Client, topic: str, codec: 
         assert outcome.offset in (None, record.offset)
 
 
-def test_keys_values_and_headers_are_kept_null_and_empty_ones_too(client: Client, topic: str) -> None:
+def test_keys_values_and_headers_are_kept_even_if_null_or_empty(client: Client, topic: str) -> None:
     records = [
         Record(key=b"key", value=b"value", partition=0),
         Record(key=None, value=b"no key", partition=0),
@@ -40,7 +40,7 @@ def test_keys_values_and_headers_are_kept_null_and_empty_ones_too(client: Client
 
 
 def _records_for(name: str) -> list[Record]:
-    """What some clients cannot write."""
+    """Sample records without the parts that some clients cannot write."""
     records = []
     if TRAITS[name].binary_headers:
         records.append(Record(value=bytes(range(256)), headers=(("bytes", bytes(range(256))),), partition=0))
@@ -58,7 +58,7 @@ def test_timestamps_given_by_the_producer_are_kept(client: Client, topic: str) -
     assert [record.timestamp_ms for record in client.consume(topic, "earliest", len(records))] == stamps
 
 
-def test_a_record_without_timestamp_gets_the_time_of_its_making(client: Client, topic: str) -> None:
+def test_record_without_timestamp_gets_the_time_of_its_creation(client: Client, topic: str) -> None:
     before = int(time.time() * 1000)
     client.produce(topic, numbered(1))
     after = int(time.time() * 1000)
@@ -67,7 +67,7 @@ def test_a_record_without_timestamp_gets_the_time_of_its_making(client: Client, 
     assert before <= record.timestamp_ms <= after
 
 
-def test_records_without_partition_reach_one_each(client: Client, new_topic: NewTopic) -> None:
+def test_record_without_partition_reaches_exactly_one(client: Client, new_topic: NewTopic) -> None:
     topic = new_topic(3)
     records = [Record(key=f"key-{n}".encode(), value=f"value-{n}".encode()) for n in range(60)]
     client.produce(topic, records)
@@ -87,8 +87,8 @@ def test_records_arrive_in_order_with_each_acks(client: Client, topic: str, acks
     assert contents(client.consume(topic, "earliest", len(records))) == contents(records)
 
 
-def test_an_idempotent_producer_writes_each_record_once(client: Client, topic: str) -> None:
-    # Batches of few records, so that several are in flight at once.
+def test_idempotent_producer_writes_each_record_once(client: Client, topic: str) -> None:
+    # The batches have few records, so that several are in flight at once.
     records = compressible(300, prefix="once")
     options = ProduceOptions(idempotent=True, batch_bytes=4096)
     assert failures(client.produce(topic, records, options)) == []
@@ -99,7 +99,7 @@ def test_an_idempotent_producer_writes_each_record_once(client: Client, topic: s
     assert read[-1].offset == len(records)
 
 
-def test_a_record_too_large_is_refused_and_the_producer_goes_on(client: Client, topic: str) -> None:
+def test_too_large_record_is_refused_and_the_producer_goes_on(client: Client, topic: str) -> None:
     small, [large] = numbered(2), incompressible(1, 1_500_000, seed=1)
     idempotent = None if TRAITS[client.name].idempotent_producer_goes_on else False
     options = ProduceOptions(request_bytes=4_000_000, one_by_one=True, idempotent=idempotent)
@@ -108,11 +108,11 @@ def test_a_record_too_large_is_refused_and_the_producer_goes_on(client: Client, 
     assert contents(client.consume(topic, "earliest", 2)) == contents(small)
 
 
-def test_ten_megabytes_through_batches_of_one_megabyte_come_back_byte_for_byte(client: Client, topic: str) -> None:
+def test_ten_megabytes_in_batches_of_one_come_back_byte_for_byte(client: Client, topic: str) -> None:
     records = incompressible(160, 65_536, seed=7)
     assert failures(client.produce(topic, records, ProduceOptions(batch_bytes=1_000_000))) == []
     read = client.consume(topic, "earliest", len(records))
-    # Compared one by one: a failure shall name the record instead of showing megabytes.
+    # The test compares records one by one, so that a failure names the record instead of showing megabytes.
     assert len(read) == len(records)
     differing = [n for n, (got, sent) in enumerate(zip(read, records, strict=True)) if got.value != sent.value]
     assert differing == []

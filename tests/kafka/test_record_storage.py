@@ -1,4 +1,4 @@
-"""Every client produces to and consumes from a topic of records, beside what Redis users add."""
+"""Every client produces to and consumes from a topic of records, beside records that Redis users add."""
 
 import time
 from collections.abc import Callable
@@ -25,11 +25,11 @@ def _written_by(writer: str) -> list[Record]:
 def written(
     new_topic: NewTopic, client_named: Callable[[str], Client], broker: KorvetServer
 ) -> tuple[str, list[Record]]:
-    """A topic of records, what every client has written to it and Redis users added, in this order."""
+    """A topic of records, and the records that every client wrote and Redis users added, in order."""
     topic, everything = new_topic(korvet_storage="record", korvet_value_format="json"), []
-    for place, writer in enumerate(NAMES):
+    for index, writer in enumerate(NAMES):
         records = _written_by(writer)
-        options = ProduceOptions(compression=CODECS[place % len(CODECS)])
+        options = ProduceOptions(compression=CODECS[index % len(CODECS)])
         assert failures(client_named(writer).produce(topic, records, options)) == []
         everything += records
     unit = f"korvet:{{default:{topic}:0}}"
@@ -44,7 +44,7 @@ def written(
 
 
 @pytest.mark.parametrize("reader", NAMES)
-def test_every_client_reads_what_all_wrote(
+def test_every_client_reads_the_records_of_all(
     reader: str, written: tuple[str, list[Record]], client_named: Callable[[str], Client]
 ) -> None:
     topic, everything = written

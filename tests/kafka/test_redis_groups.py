@@ -1,4 +1,4 @@
-"""Every client's group is a Redis group where it reads: from its first Fetch on, and then where it commits."""
+"""Every client's group has a Redis group: it is made at the first Fetch, and then stands at the committed offset."""
 
 import os
 
@@ -20,7 +20,7 @@ READ = 7
 
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)
-def test_redis_group_is_made_at_the_first_fetch_and_stands_at_the_committed_offset(
+def test_redis_group_is_made_at_the_first_fetch_and_follows_the_commit(
     client: Client, broker: KorvetServer, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
     administrator.produce(topic, numbered(RECORDS))
@@ -34,7 +34,7 @@ def test_redis_group_is_made_at_the_first_fetch_and_stands_at_the_committed_offs
 
 
 def position(broker: KorvetServer, topic: str, group: str) -> int:
-    """Where the group stands on the topic's only partition; -1 where there is no such Redis group."""
+    """The Redis group's position on the topic's only partition; -1 if there is no such Redis group."""
     with broker.redis() as redis:
         groups = redis.xinfo_groups(Namespace().partition(topic, 0).log)
     found = {one["name"].decode(): one["last-delivered-id"].decode() for one in groups}

@@ -1,4 +1,4 @@
-"""Members that pause partitions and go elsewhere in them, by both group protocols."""
+"""Members of both group protocols that pause partitions and seek in them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_paused_partitions_are_kept_unread_while_others_move(
 
 
 @pytest.mark.parametrize("client", BY_BOTH_PROTOCOLS, indirect=True)
-def test_member_goes_on_where_it_seeks_and_commits_what_it_then_reads(
+def test_member_reads_from_where_it_seeks_and_commits_from_there(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
     records = numbered(10)
@@ -63,7 +63,7 @@ def test_member_goes_on_where_it_seeks_and_commits_what_it_then_reads(
     member.resume([0])
 
     def arrives() -> bool:
-        # When the member has looked up the end cannot be seen from outside: produce until one arrives.
+        # The test cannot see when the member has looked up the end, so it produces until a record arrives.
         administrator.produce(topic, numbered(1, prefix="later"))
         return len(member.seen.records) > 26
 

@@ -27,22 +27,22 @@ LINES, COUNTS, PARTITIONS = "lines", "counts", 4
 STORE = "KSTREAM-AGGREGATE-STATE-STORE-0000000003"
 WORDS = [f"word{number}" for number in range(40)]
 WITHIN_S = 90.0
-# Each count is sent on where the store has no cache, else the last one of a transaction.
+# Without a cache the store sends on each count, with one the last count of a transaction.
 EVERY_COUNT = {"statestore.cache.max.bytes": "0"}
-# What a dead instance leaves behind is over soon, and the repartition topic is purged while the test lasts.
+# The traces of a dead instance end soon, and Streams purges the repartition topic during the test.
 SHORT = {
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "1000",
     "transaction.timeout.ms": "5000",
     "repartition.purge.interval.ms": "500",
-    # Kafka's admin client waits as long for a node that is no longer there, where it was about to send to it.
+    # Kafka's admin client waits this long for a node that died before a request to it.
     "admin.request.timeout.ms": "5000",
     "admin.default.api.timeout.ms": "5000",
 }
 
 
 class WordCount:
-    """An application of its own name: its topics, its instances, what it is given and what it has counted."""
+    """An application of its own: its topics and instances, the given words, and the counts."""
 
     def __init__(self, stack: ExitStack, bootstrap: str, directory: Path) -> None:
         self.name = f"words-{uuid.uuid4().hex[:12]}"
@@ -59,22 +59,22 @@ class WordCount:
             {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed"}
         )
         stack.callback(self._consumer.close)
-        places = [confluent_kafka.TopicPartition(self.topic(COUNTS), index, 0) for index in range(PARTITIONS)]
-        self._consumer.assign(places)
+        partitions = [confluent_kafka.TopicPartition(self.topic(COUNTS), index, 0) for index in range(PARTITIONS)]
+        self._consumer.assign(partitions)
 
     def topic(self, name: str) -> str:
         return f"{self.name}-{name}"
 
     def start(self, instance: str, **settings: str) -> Driver:
-        """An instance with a state directory of its name; it is ready when a command would be answered."""
-        place = self._directory / instance
-        place.mkdir()
+        """Start an instance with a state directory of its name; it is ready when it would answer a command."""
+        directory = self._directory / instance
+        directory.mkdir()
         command = java_command("korvet.streams.WordCount", "streams")
-        # RocksDB unpacks its library there, and one that is killed leaves it.
-        command.insert(1, f"-Djava.io.tmpdir={place}")
+        # RocksDB unpacks its library there, and an instance that is killed leaves it.
+        command.insert(1, f"-Djava.io.tmpdir={directory}")
         topics = [self.topic(LINES), self.topic(COUNTS)]
         options = [f"{name}={value}" for name, value in settings.items()]
-        driver = Driver([*command, self._bootstrap, self.name, str(place / "state"), *topics, *options], self._note)
+        driver = Driver([*command, self._bootstrap, self.name, str(directory / "state"), *topics, *options], self._note)
         self._stack.callback(driver.kill)
         return driver
 
@@ -83,12 +83,12 @@ class WordCount:
             self.troubles.append(event["message"])
 
     def kill(self, instance: str, driver: Driver) -> None:
-        """SIGKILL, and its disk is lost."""
+        """Kill an instance with SIGKILL; its disk is lost."""
         driver.kill()
         shutil.rmtree(self._directory / instance)
 
     def give(self, lines: int) -> None:
-        """More lines of eight words each."""
+        """Produce more lines, of eight words each."""
         for _ in range(lines):
             at = self.given.total() // 8
             words = [WORDS[(at * 7 + step * step) % len(WORDS)] for step in range(8)]
@@ -110,7 +110,7 @@ class WordCount:
         poll_until(holds, f"{what} of {self.given.total()}", WITHIN_S)
 
     def read_all(self) -> None:
-        """Read until everything that was given is counted, and a little more, where nothing may come."""
+        """Read until all given words are counted, and then assert that no more counts come."""
         self.read_until(lambda: self.latest() == self.given, "all words are counted")
         assert self._consumer.consume(1, 0.5) == []
 
@@ -121,13 +121,13 @@ class WordCount:
         return self.latest().total()
 
     def starts(self, topic: str) -> list[int]:
-        """The offsets at which its partitions begin."""
-        places = [confluent_kafka.TopicPartition(topic, index) for index in range(PARTITIONS)]
-        bounds = [self._consumer.get_watermark_offsets(place, TIMEOUT_S) for place in places]
+        """The offsets at which a topic's partitions begin."""
+        partitions = [confluent_kafka.TopicPartition(topic, index) for index in range(PARTITIONS)]
+        bounds = [self._consumer.get_watermark_offsets(partition, TIMEOUT_S) for partition in partitions]
         return [bound[0] for bound in bounds if bound is not None]
 
     def configs_of(self, topic: str) -> dict[str, str]:
-        """What is set for a topic."""
+        """The configs that are set for a topic."""
         (found,) = self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
         set_here = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return {name: one.value for name, one in found.result(TIMEOUT_S).items() if one.source == set_here}
@@ -139,7 +139,9 @@ def stack() -> Iterator[ExitStack]:
         yield entered
 
 
-def test_word_count_at_its_defaults_and_again_after_a_reset(stack: ExitStack, bootstrap: str, tmp_path: Path) -> None:
+def test_word_count_runs_with_its_defaults_and_again_after_a_reset(
+    stack: ExitStack, bootstrap: str, tmp_path: Path
+) -> None:
     application = WordCount(stack, bootstrap, tmp_path)
     application.give(300)
     instance = application.start("first")
@@ -148,7 +150,7 @@ def test_word_count_at_its_defaults_and_again_after_a_reset(stack: ExitStack, bo
     application.give(300)
     application.read_all()
     assert instance.stop() == 0
-    # What Streams made for itself has the settings that it asked for.
+    # The topics that Streams created have the configs that it asked for.
     assert application.configs_of(f"{application.name}-{STORE}-changelog") == {
         "cleanup.policy": "compact",
         "message.timestamp.type": "CreateTime",
@@ -166,10 +168,10 @@ def test_word_count_at_its_defaults_and_again_after_a_reset(stack: ExitStack, bo
 
 
 def reset(stack: ExitStack, bootstrap: str, application: WordCount) -> None:
-    """Have Kafka's tool put an application to its beginning; what it had made for itself is gone then."""
+    """Reset an application with Kafka's tool, which also deletes the topics that the application created."""
     tools = Driver(tools_command())
     stack.callback(tools.stop)
-    # By force, since Streams does not leave its group when it ends.
+    # The tool needs --force, because Streams does not leave its group when it ends.
     arguments = ["--bootstrap-server", bootstrap, "--application-id", application.name, "--force"]
     arguments += ["--input-topics", application.topic(LINES)]
     told = tools.call("run", tool="org.apache.kafka.tools.StreamsResetter", arguments=arguments)
@@ -180,7 +182,7 @@ def reset(stack: ExitStack, bootstrap: str, application: WordCount) -> None:
     }
 
 
-def test_every_count_once_though_an_instance_and_a_front_end_die(
+def test_each_count_comes_once_though_an_instance_and_a_front_end_die(
     stack: ExitStack, valkey_server: Server, tmp_path: Path
 ) -> None:
     fleet = Fleet(stack, valkey_server.url, "streams", None)

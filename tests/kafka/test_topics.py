@@ -1,4 +1,4 @@
-"""Topics come and go, also under a running consumer."""
+"""Topics that clients create and delete, also under a running consumer."""
 
 import uuid
 
@@ -19,7 +19,7 @@ administering = pytest.mark.parametrize("client", names_where(lambda traits: tra
 
 
 @administering
-def test_a_topic_is_created_listed_and_used(client: Client, administrator: Administrator) -> None:
+def test_topic_is_created_listed_and_used(client: Client, administrator: Administrator) -> None:
     topic = f"scenario-{uuid.uuid4().hex[:12]}"
     client.create_topic(topic, 3, {"retention.ms": "3600000"})
     poll_until(lambda: topic in client.topics(), "the topic in the list")
@@ -29,9 +29,9 @@ def test_a_topic_is_created_listed_and_used(client: Client, administrator: Admin
 
 
 @administering
-def test_a_deleted_topic_is_gone_from_the_list(client: Client, topic: str) -> None:
-    # Nobody reads it: a consumer, even one about to close, asks for its topic's metadata, and brokers create what is
-    # asked for (auto.create.topics.enable), so that a topic of the same name would be back at once.
+def test_deleted_topic_is_gone_from_the_list(client: Client, topic: str) -> None:
+    # No consumer reads the topic. A consumer, even one that closes, asks for its topic's metadata, and brokers create a
+    # topic that is asked for (auto.create.topics.enable): a new topic of the name would exist at once.
     client.produce(topic, numbered(2))
     assert topic in client.topics()
     client.delete_topic(topic)
@@ -39,14 +39,14 @@ def test_a_deleted_topic_is_gone_from_the_list(client: Client, topic: str) -> No
 
 
 @administering
-def test_a_topic_that_exists_is_not_created_again(client: Client, topic: str) -> None:
+def test_existing_topic_is_not_created_again(client: Client, topic: str) -> None:
     with pytest.raises(ClientError) as error:
         client.create_topic(topic, 1)
     assert error.value.code == TOPIC_ALREADY_EXISTS
 
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)
-def test_a_consumer_outlives_its_topic_and_a_new_topic_of_the_name_starts_empty(
+def test_consumer_outlives_its_topic_and_a_new_one_of_the_name_is_empty(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
     administrator.produce(topic, numbered(5, prefix="old"))
@@ -62,7 +62,7 @@ def test_a_consumer_outlives_its_topic_and_a_new_topic_of_the_name_starts_empty(
 
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)
-def test_a_group_reads_a_new_topic_of_the_name_from_the_beginning(
+def test_group_reads_a_new_topic_of_the_name_from_the_beginning(
     client: Client, administrator: Administrator, topic: str, group: str, join: JoinGroup
 ) -> None:
     administrator.produce(topic, numbered(5, prefix="old"))
@@ -76,7 +76,7 @@ def test_a_group_reads_a_new_topic_of_the_name_from_the_beginning(
 
 
 def _replace(administrator: Administrator, topic: str) -> None:
-    """Delete the topic and have a new one of the same name, whoever creates it: a running consumer may be the first."""
+    """Delete the topic and wait for a new one of the name. A running consumer may be the first to create it."""
     former = administrator.topic_id(topic)
     administrator.delete_topic(topic)
 

@@ -1,4 +1,4 @@
-"""Transactional producers of every client that has them, at their defaults, and who reads what they committed."""
+"""Transactional producers of every client that has them, with default settings, and readers of committed records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Start = Callable[[str], Driver]
 
 @pytest.fixture(scope="module")
 def start(bootstrap: str) -> Iterator[Start]:
-    """A driver of the name, always another one."""
+    """Start a new driver of the client with a name."""
     running: list[Driver] = []
 
     def started(name: str) -> Driver:
@@ -38,7 +38,7 @@ def start(bootstrap: str) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def drivers(start: Start) -> Callable[[str], tuple[Driver, Driver]]:
-    """Two drivers of a name, the same each time."""
+    """Two drivers of the client with a name, the same two each time."""
     known: dict[str, tuple[Driver, Driver]] = {}
 
     def of(name: str) -> tuple[Driver, Driver]:
@@ -64,7 +64,7 @@ def read(driver: Driver, topic: str, count: int, timeout_ms: int = 20_000) -> li
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_all_clients_read_what_was_committed_and_not_what_was_aborted(
+def test_all_clients_read_committed_and_no_aborted_records(
     name: str, drivers: Callable[[str], tuple[Driver, Driver]], topic: str, transactional_id: str
 ) -> None:
     one, _ = drivers(name)
@@ -80,7 +80,7 @@ def test_all_clients_read_what_was_committed_and_not_what_was_aborted(
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_a_second_producer_fences_the_first(
+def test_second_producer_fences_the_first(
     name: str, drivers: Callable[[str], tuple[Driver, Driver]], topic: str, transactional_id: str
 ) -> None:
     one, two = drivers(name)
@@ -117,7 +117,7 @@ def test_offsets_are_committed_with_the_records(
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_a_producer_that_died_is_aborted_by_time(
+def test_dead_producers_transaction_is_aborted_after_its_timeout(
     name: str, start: Start, new_topic: NewTopic, administrator: Administrator, transactional_id: str
 ) -> None:
     topic, dying, reader = new_topic(), start(name), start("confluent-kafka")
@@ -131,7 +131,7 @@ def test_a_producer_that_died_is_aborted_by_time(
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_many_transactions_one_after_the_other(
+def test_many_transactions_run_one_after_another(
     name: str, drivers: Callable[[str], tuple[Driver, Driver]], topic: str, transactional_id: str
 ) -> None:
     one, two = drivers(name)
@@ -146,10 +146,10 @@ def test_many_transactions_one_after_the_other(
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "java"])
-def test_a_producer_goes_on_where_another_server_has_its_transactional_id(
+def test_producer_goes_on_after_its_transactional_id_moves_to_another_server(
     name: str, broker: KorvetServer, transactional_id: str
 ) -> None:
-    """It gets a new producer id by the end of a transaction, or by the next producer's begin."""
+    """The producer gets a new producer id at the end of a transaction, or the next producer gets one at its begin."""
     topic, driver = created(broker.port), Driver(driver_command(name, broker.bootstrap))
     try:
         driver.call("begin", transactional_id=transactional_id, timeout_ms=TIMEOUT_MS)
@@ -159,7 +159,7 @@ def test_a_producer_goes_on_where_another_server_has_its_transactional_id(
                 transact(driver, topic, str(number))
                 (key,) = redis.keys(f"korvet:*:id:{transactional_id}")
                 ids.add(redis.hget(key, "producer_id"))
-                redis.hset(key, "run_id", "f" * 40)
+                redis.hset(key, "replid", "f" * 40)
         driver.call("end")
         driver.call("begin", transactional_id=transactional_id, timeout_ms=TIMEOUT_MS)
         transact(driver, topic, "4")

@@ -1,4 +1,4 @@
-"""What each client can do: the table that the scenarios are parametrised by, so that nothing is skipped unseen."""
+"""Capabilities of each client: the table that the scenarios are parametrised by, so that no case is skipped unseen."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ class Traits:
     writes_timestamps: its producer can set a record's timestamp.
     writes_null_headers, binary_headers: a header's value may be null; it may be any bytes.
     administers: it has commands to create, list and delete topics.
-    sets_offsets: it can set a group's offsets from outside of the group.
+    sets_offsets: it can set a group's offsets from outside the group.
     reads_offsets: it can ask for a group's committed offsets.
     idempotent_producer_goes_on: an idempotent producer can be used after the broker refused a record for good.
-    survives_deletion: its consumer goes on when its topic is deleted; otherwise it says so and ends in good order.
+    survives_deletion: its consumer goes on after its topic is deleted; otherwise it says so and ends in good order.
     """
 
     name: str
@@ -31,8 +31,8 @@ class Traits:
     survives_deletion: bool = True
 
 
-# Every client writes and reads every codec: kafkajs with the codecs of package.json plugged in (gzip alone is its own),
-# the Python clients with cramjam, python-snappy, lz4 and zstandard installed.
+# Every client writes and reads every codec: kafkajs by the codecs in package.json (only gzip is its own),
+# the Python clients by cramjam, python-snappy, lz4 and zstandard.
 CLIENTS = (
     Traits(name="confluent-kafka"),
     Traits(name="aiokafka", sets_offsets=False),
@@ -51,7 +51,7 @@ CLIENTS = (
     ),
 )
 NAMES = tuple(traits.name for traits in CLIENTS)
-# Those that know the consumer protocol (KIP-848), speaking it; by their plain names they speak the classic one.
+# Clients that know the consumer protocol (KIP-848), when they speak it; under their plain names they speak classic.
 BY_CONSUMER_PROTOCOL = ("confluent-kafka-consumer", "java-consumer")
 MEMBERS = (*NAMES, *BY_CONSUMER_PROTOCOL)
 BY_BOTH_PROTOCOLS = ("confluent-kafka", "java", *BY_CONSUMER_PROTOCOL)

@@ -1,4 +1,4 @@
-"""Bounded waiting for conditions."""
+"""Waits for conditions, with bounds."""
 
 import threading
 import time
@@ -7,20 +7,20 @@ from collections.abc import Callable
 TIMEOUT_S = 30.0
 POLL_S = 0.05
 
-# Notified whenever any client or member reported something or ended.
+# Notified after a client or member reports something or ends.
 _news = threading.Condition()
 
 
 def announce() -> None:
-    """Wake whoever waits for a condition."""
+    """Wake all threads that wait for a condition."""
     with _news:
         _news.notify_all()
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], str] | str, timeout_s: float = TIMEOUT_S) -> None:
-    """Wait for a condition over what clients have reported; each report is announced, so nothing is polled.
+    """Wait for a condition over the clients' reports; each report is announced, so this does not poll.
 
-    Raises TimeoutError that says what was waited for.
+    Raises TimeoutError that names the condition.
     """
     with _news:
         if _news.wait_for(condition, timeout_s):
@@ -29,7 +29,7 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str] | str, tim
 
 
 def poll_until(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Ask again and again until a condition that nobody announces holds. Raises TimeoutError."""
+    """Check a condition that no client announces, repeatedly, until it holds. Raises TimeoutError."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

@@ -24,7 +24,7 @@ Targets = Mapping[str, str]
 
 
 class Beat(NamedTuple):
-    """The reply of korvet_group_consume; the assignment is None where none is told."""
+    """The reply of korvet_group_consume; the assignment is None if the reply has none."""
 
     code: int
     member: str
@@ -67,7 +67,7 @@ class ConsumerGroup(Group):
         self.topics = dict(TOPICS)
         self.catalog_version = 1
         self.targets: dict[str, str] = {}
-        """What the next target assignment is; who is not named has none."""
+        """The next target assignment by member; a member that it does not name has an empty one."""
 
     # ------------------------------------------------------------------ the functions
 
@@ -89,7 +89,7 @@ class ConsumerGroup(Group):
         host: str = "/10.0.0.1",
         version: int = 1,
     ) -> Beat:
-        """One call; names are subscribed to where there are any or ``subscribes`` says so."""
+        """One call. The member subscribes to names if there are any, or if ``subscribes`` says so."""
         has_names = bool(names) if subscribes is None else subscribes
         args: tuple[str | int, ...] = (
             self.id, self.locator, self.catalog_version, member, epoch, instance, rack, assignor,
@@ -105,7 +105,7 @@ class ConsumerGroup(Group):
         return Beat(code, who, rest[0], topics=tuple(rest[1:]))
 
     def beat(self, member: str, epoch: int, *names: str, **options: Any) -> Beat:
-        """A heartbeat as a front-end serves it: the target is brought up to date where the function asks for it."""
+        """A heartbeat as a front-end serves it: the target is brought up to date if the function asks for it."""
         if epoch > 0 and not names and options.keys() <= {"instance"} and self.is_settled(member, epoch, **options):
             return Beat(NONE, member, "ready", epoch)
         answer = self.consume(member, epoch, *names, **options)
@@ -126,7 +126,7 @@ class ConsumerGroup(Group):
         return self.beat(member, 0, *names, rebalance_s=rebalance_s, owned=owned, **options)
 
     def part(self, member: str, epoch: int = -1, instance: str = "") -> Beat:
-        """A member leaves, or goes away to come back where the epoch is -2."""
+        """A member leaves, for a time if the epoch is -2."""
         return self.consume(member, epoch, instance=instance)
 
     def snapshot(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class ConsumerGroup(Group):
         return code, generation, target_epoch
 
     def retarget(self) -> None:
-        """What a front-end does for `target`; members that ``targets`` does not name have an empty one."""
+        """A new target as a front-end makes it; a member that ``targets`` does not name gets an empty one."""
         snapshot = self.snapshot()
         ids = [member["member_id"] for member in snapshot["members"]]
         assert self.assign(snapshot, {member: self.targets.get(member, "") for member in ids})[0] == NONE
@@ -167,7 +167,7 @@ class ConsumerGroup(Group):
             f"{name} {topic_id} {count}" for name, (topic_id, count) in sorted(self.topics.items()) if name in wanted
         )
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ state of the group
 
     def member(self, member: str) -> ConsumerMember:
         return self.members()[member]
@@ -192,7 +192,7 @@ class ConsumerGroup(Group):
         return int(generation), int(target_epoch)
 
     def owners(self) -> dict[str, str]:
-        """Place -> member, as the fields of the group hash say."""
+        """Partition -> member, as the fields of the group hash say."""
         fields: Any = self.server.hgetall(self.keys[0])
         texts = {plain(name): plain(owner) for name, owner in fields.items()}
         return {name: owner for name, owner in texts.items() if len(name.partition(":")[0]) == 32}

@@ -1,7 +1,7 @@
-"""Clients and front-ends of a group of the consumer protocol: what each of them knows, which may be stale or lost.
+"""Clients and front-ends of a group of the consumer protocol, whose knowledge may be stale or lost.
 
-Clients behave as Java's and librdkafka's: they read what they were told until they have given it up, say so with the
-next heartbeat, and say everything of themselves where they do not know whether the last one arrived.
+Clients behave as Java's and librdkafka's. They read their partitions until they have given them up, and say so with the
+next heartbeat. They send all their fields again if the last heartbeat may not have arrived.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from korvet.store.assignors import ASSIGNORS, GroupSpec, MemberSpec, preferred
-from korvet.store.consumer_types import assignment_text, parse_assignment
-from korvet.store.subscriptions import Subscribed
+from korvet.assignors import ASSIGNORS, GroupSpec, MemberSpec, preferred
+from korvet.store.groups.consumer_types import assignment_text, parse_assignment
+from korvet.store.groups.subscriptions import Subscribed
 from tests.lua.consumer import FENCED_MEMBER_EPOCH, RETRY, UNRELEASED_INSTANCE_ID, Beat
 from tests.lua.group import GROUP_ID_NOT_FOUND, NONE, UNKNOWN_MEMBER_ID, Joined, named, plain
 from tests.lua.mixed import MixedGroup, assignment
-from tests.lua.mixed_clients import COOPERATIVE, ClassicClient, Place, by_topic, reported
+from tests.lua.mixed_clients import COOPERATIVE, ClassicClient, Partition, by_topic, reported
 
 Topics = dict[str, tuple[str, int]]
 """Id in hex and number of partitions of each topic by its name."""
 CALLS, PATIENT_CALLS = 8, 4
-"""Of one heartbeat by a front-end, and those before it takes the target as it is."""
+"""The most calls of a front-end for one heartbeat, and its calls before it takes the target as it is."""
 
 
-def places_of(text: str) -> set[str]:
-    """An assignment's places `topic_id:partition`."""
+def partitions_of(text: str) -> set[str]:
+    """An assignment's partitions, `topic_id:partition`."""
     topics = (topic.split(":") for topic in text.split())
     return {f"{topic_id}:{partition}" for topic_id, partitions in topics for partition in partitions.split(",")}
 
 
-def text_of(places: Iterable[str]) -> str:
+def text_of(partitions: Iterable[str]) -> str:
     found: dict[UUID, list[int]] = {}
-    for place in places:
-        topic_id, _, partition = place.partition(":")
+    for topic_partition in partitions:
+        topic_id, _, partition = topic_partition.partition(":")
         found.setdefault(UUID(hex=topic_id), []).append(int(partition))
     return assignment_text(found)
 
 
 def subscribed(topics: Topics, names: Iterable[str], regex: str) -> set[str]:
-    """The names of the topics that there are of those that a member wants."""
+    """The names of the existing topics that a member wants."""
     wanted = set(names)
     return {name for name in topics if name in wanted or (regex and re.fullmatch(regex, name))}
 
 
 def shown(value: Any) -> Any:
-    """What clients of the classic protocol say is no text."""
+    """A value as text; bytes that are no text are replaced, as classic clients send them."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 class Target(NamedTuple):
-    """A target that was made from a snapshot, and is yet to be installed."""
+    """A target that was made from a snapshot and is not installed yet."""
 
     snapshot: Mapping[str, Any]
     version: int
@@ -65,10 +65,15 @@ class Target(NamedTuple):
 
 
 class ModelGroup(MixedGroup):
-    """Calls of front-ends, each of which tells of the catalog that it knows."""
+    """Calls of front-ends; each call tells the catalog that its front-end knows."""
 
     def described(self) -> dict[str, Any]:
-        found = {name: shown(value) for name, value in self.read_named("describe").items()}
+        """The description, its members by their ids; empty if there is no group."""
+        code, *flat = self.read("describe")
+        assert code in (NONE, GROUP_ID_NOT_FOUND), code
+        if code:
+            return {}
+        found = {name: shown(value) for name, value in named(flat).items()}
         members = [{name: shown(value) for name, value in named(one).items()} for one in found["members"]]
         return {**found, "members": {one["member_id"]: one for one in members}}
 
@@ -78,14 +83,14 @@ class ModelGroup(MixedGroup):
         return {plain(name): shown(value) for name, value in found.items()}
 
     def deadlines(self) -> dict[str, float]:
-        """When members are to be taken out, in ms."""
+        """The times, in ms, at which members are taken out."""
         found: Any = self.server.zrange(self.keys[2], 0, -1, withscores=True)
         return {plain(id): at for id, at in found}
 
 
 @dataclass
 class FrontEnd:
-    """One of those that serve the group; ``catalog`` is the one that all read from."""
+    """A front-end that serves the group; all front-ends read ``catalog``."""
 
     group: ModelGroup
     catalog: FrontEnd | None = None
@@ -93,7 +98,7 @@ class FrontEnd:
 
     @property
     def version(self) -> int:
-        """The same where there are the same topics."""
+        """A digest that is equal for equal topics."""
         return zlib.crc32(self.lines(sorted(self.topics)).encode())
 
     def refresh(self) -> None:
@@ -101,7 +106,7 @@ class FrontEnd:
             self.topics = dict(self.catalog.topics)
 
     def heartbeat(self, member: str, epoch: int, *names: str, calls: int = CALLS, **options: Any) -> Beat | None:
-        """Serve a heartbeat; None where the front-end is lost before there is an answer, after some calls."""
+        """Serve a heartbeat; None if the front-end is lost after some calls, before there is an answer."""
         for call in range(calls):
             self.group.catalog_version = self.version
             answer = self.group.consume(member, epoch, *names, anyway=call >= PATIENT_CALLS, **options)
@@ -117,7 +122,7 @@ class FrontEnd:
         return None
 
     def join(self, member: str, protocols: Any, *, calls: int = CALLS, **options: Any) -> Joined | None:
-        """Serve the join of a classic member; None where the front-end is lost as `heartbeat` says."""
+        """Serve the join of a classic member; None if the front-end is lost, as in `heartbeat`."""
         answer = self.group.join(member, protocols, **options)
         if answer.status == "target":
             if calls == 1:
@@ -157,7 +162,7 @@ class FrontEnd:
         )
 
     def target(self) -> Target | None:
-        """A target as the group is now; None where it is none of this protocol."""
+        """A target for the present group; None if the group is not of this protocol."""
         if self.group.kind != "consumer":
             return None
         snapshot = self.group.snapshot()
@@ -179,7 +184,7 @@ class FrontEnd:
 
     @staticmethod
     def assigned(snapshot: Mapping[str, Any], topics: Subscribed, assignor: str) -> dict[str, str]:
-        """What the assignor makes of a group."""
+        """The targets that the assignor makes."""
         members = {
             one["member_id"]: MemberSpec(
                 id=one["member_id"],
@@ -196,7 +201,7 @@ class FrontEnd:
 
 @dataclass(eq=False)
 class Modern:
-    """A client that speaks the consumer protocol. ``owned`` is what it reads, ``told`` what it is to read."""
+    """A client that speaks the consumer protocol. It reads ``owned``, and was told to read ``told``."""
 
     group: ModelGroup
     id: str
@@ -209,11 +214,11 @@ class Modern:
     owned: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     said: str | None = None
-    """What it said last that it owns."""
+    """The partitions that its last heartbeat named as owned."""
     is_unsure: bool = True
-    """It says everything of itself with its next heartbeat."""
+    """Whether its next heartbeat sends all its fields."""
 
-    def places(self) -> set[str]:
+    def partitions(self) -> set[str]:
         return self.owned
 
     def beat(self, front: FrontEnd, *, loses: str = "", calls: int = CALLS) -> None:
@@ -241,14 +246,14 @@ class Modern:
             assert answer.epoch >= self.epoch
             self.epoch = answer.epoch
             if answer.assignment is not None:
-                self.told = places_of(answer.assignment)
+                self.told = partitions_of(answer.assignment)
 
     def act(self) -> None:
-        """Give up what it is no longer to read, and read what it is."""
+        """Stop reading revoked partitions, and read the assigned ones."""
         self.owned = set(self.told)
 
     def give_up(self) -> None:
-        """Only the first half of it."""
+        """Stop reading revoked partitions."""
         self.owned &= self.told
 
     def lose(self) -> None:
@@ -261,7 +266,7 @@ class Modern:
         self.lose()
 
     def miss(self) -> None:
-        """It is none of the group's members; by this protocol it comes back only with nothing."""
+        """The client is no longer a member; by this protocol it comes back without partitions."""
 
     def subscribe(self, names: tuple[str, ...], regex: str) -> None:
         self.names, self.regex, self.is_unsure = names, regex, True
@@ -271,11 +276,11 @@ class Modern:
 
 
 class Classic(ClassicClient):
-    """A client of the classic protocol; places are those of the topics when it was told of them.
+    """A client of the classic protocol. Its partitions belong to the topics of the time of their assignment.
 
-    A cooperative one reads what it is to give up until it has acted; only its heartbeats go on meanwhile. What it does
-    not want any more it gives up before it joins, as Java's ConsumerCoordinator.onJoinPrepare has it. An eager one
-    knows the cooperative protocol, too, as clients do that are on their way to it.
+    A cooperative client reads revoked partitions until it has acted; only its heartbeats go on meanwhile. It gives up
+    unwanted partitions before it joins, as Java's ConsumerCoordinator.onJoinPrepare does. An eager client also
+    supports the cooperative protocol, like a client that is about to change to it.
     """
 
     group: ModelGroup  # type: ignore[assignment]
@@ -291,18 +296,18 @@ class Classic(ClassicClient):
         super().__init__(group, protocol, instance)  # type: ignore[arg-type]
         self.front, self.names, self.calls = front, names, CALLS
         self.said = names
-        """What it wanted when it joined."""
+        """The topics that it wanted when it joined."""
         self.ids: dict[str, str] = {}
-        self.told: tuple[set[Place], dict[str, str]] | None = None
-        """What it is to read, until it does."""
+        self.told: tuple[set[Partition], dict[str, str]] | None = None
+        """Its new assignment, until it reads that."""
         self.was_taken_out = False
-        """It has not heard of it, or came back with its id, and reads what it had until it is told what it is to."""
+        """Whether it still reads former partitions: it was taken out without hearing so, or came back with its id."""
         self.watches = False
-        """It looks at topics: a leader, or a static one that may have been. That is more than clients do: a leader that
-        comes back without its id takes topics as they are then for those of the assignment (KIP-814)."""
+        """Whether it looks at topics: a leader, or a static member that may have led. Real clients do less: a leader
+        that comes back without its id takes the present topics for those of the assignment (KIP-814)."""
 
-    def places(self) -> set[str]:
-        """Those that it may read."""
+    def partitions(self) -> set[str]:
+        """The partitions that it may read."""
         owned = set() if self.was_taken_out else self.owned
         return {f"{self.ids.get(name, name)}:{partition}" for name, partition in owned}
 
@@ -310,7 +315,7 @@ class Classic(ClassicClient):
         self.was_taken_out = bool(self.owned)
 
     def beat(self, front: FrontEnd, *, loses: str = "", calls: int = CALLS) -> None:
-        """What is due; an answer may be lost, or the front-end that serves a join before there is one."""
+        """Make the calls that are due. An answer may be lost, or the front-end may be lost during a join."""
         self.front, self.calls = front, calls
         if self.told is None:
             self.waits = self.waits or ("" if self.names == self.said else "join")
@@ -319,7 +324,7 @@ class Classic(ClassicClient):
             self._on_heartbeat(self._send_heartbeat(), loses)
 
     def look(self) -> None:
-        """A leader sees that topics changed."""
+        """A leader notices that topics changed."""
         if self.watches and not self.is_parked:
             self.waits = "join"
 
@@ -331,23 +336,23 @@ class Classic(ClassicClient):
         super()._on_member(answer, loses)
 
     def _known_ids(self) -> dict[str, str]:
-        """Those of the topics by name that an assignment speaks of now."""
+        """The present ids of topics by name."""
         catalog = self.front.catalog or self.front
         lines = self.group.field("topics") or catalog.lines(catalog.topics)
         return {name: topic_id for name, topic_id, _ in map(str.split, lines.splitlines())}
 
     def act(self) -> None:
         if self.told is not None:
-            (places, self.ids), self.told = self.told, None
-            super()._take(places)
+            (partitions, self.ids), self.told = self.told, None
+            super()._take(partitions)
 
     def give_up(self) -> None:
         if self.told is not None:
             self.owned &= self.told[0]
 
-    def _take(self, places: set[Place]) -> None:
-        self.told = places, self._known_ids()
-        if self.was_taken_out or self.owned <= places:
+    def _take(self, partitions: set[Partition]) -> None:
+        self.told = partitions, self._known_ids()
+        if self.was_taken_out or self.owned <= partitions:
             self.was_taken_out = False
             self.act()
 
@@ -360,7 +365,7 @@ class Classic(ClassicClient):
             self.stop()
 
     def subscribe(self, names: tuple[str, ...], _regex: str) -> None:
-        """A static one may have no id yet, and what such a one wants anew is nothing to a Stable classic group."""
+        """Want other topics, unless static: without its id, a Stable group would ignore its new subscription."""
         if not self.instance:
             self.names = names
 
@@ -369,7 +374,7 @@ class Classic(ClassicClient):
 
     def _send_join(self) -> Joined | None:
         self.said = self.names
-        self.owned = {place for place in self.owned if place[0] in self.names}
+        self.owned = {partition for partition in self.owned if partition[0] in self.names}
         protocols = dict.fromkeys((self.protocol, COOPERATIVE))
         owned = by_topic(self.owned)
         says = [one for name in protocols for one in self.group.says(*self.names, owned=owned, protocol=name)]
@@ -383,10 +388,10 @@ class Classic(ClassicClient):
         for name, (_, count) in self.front.topics.items():
             readers = sorted(member for member, names in wanted.items() if name in names)
             for partition in range(count if readers else 0):
-                reader, place = readers[partition % len(readers)], (name, partition)
-                if not any(place in owned for member, owned in has.items() if member != reader):
-                    targets[reader].add(place)
-        return {member: assignment(by_topic(places)) for member, places in targets.items()}
+                reader, topic_partition = readers[partition % len(readers)], (name, partition)
+                if not any(topic_partition in owned for member, owned in has.items() if member != reader):
+                    targets[reader].add(topic_partition)
+        return {member: assignment(by_topic(partitions)) for member, partitions in targets.items()}
 
 
 def names_in(metadata: bytes) -> set[str]:

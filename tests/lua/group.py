@@ -1,4 +1,4 @@
-"""One group as the tests drive it: the library's group functions, called with what a front-end would pass."""
+"""One group, driven by the tests: the library's group functions, called with a front-end's arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUP_SUBSCRIBED_TO_TOPIC = 86
 GROUP_ID = "cgp_01HF7YAT31JZHSMW1CG6Q6MHB7"
 RETENTION_S = 7 * 86_400.0
 START_S = 4_000_000_000.0
-"""Ahead of the server's own clock, so that keys which the library lets expire are still there."""
+"""A time ahead of the server's own clock, so that Redis does not remove keys that the library lets expire."""
 RANGE = (("range", b"range-metadata"),)
 ROUND_ROBIN = (("roundrobin", b"roundrobin-metadata"),)
 
@@ -55,7 +55,7 @@ class Joined(NamedTuple):
 
     @property
     def refusal(self) -> tuple[int, str]:
-        """What a refused join is told: the code and the member id."""
+        """The code and the member id of a refused join."""
         assert self.status == ""
         return self.code, self.member
 
@@ -125,7 +125,7 @@ class Group:
 
     def __init__(self, server: redis.Redis, set_clock: Callable[[float], None], name: str = "g") -> None:
         self.server = server
-        unit = f"korvet:{{default:group:{name}}}"
+        unit = f"korvet:{{default:@group:{name}}}"
         self.keys = tuple(f"{unit}:{part}" for part in ("group", "members", "sessions", "static", "offsets"))
         self.attached = f"{unit}:attached"
         self.id, self.locator = GROUP_ID, "default/consumer-groups/g"
@@ -139,19 +139,19 @@ class Group:
         set_clock(self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Time goes by in which Redis served."""
+        """Let time pass in which Redis serves."""
         self.now += seconds
         self._set_clock(self.now)
 
     def outage(self, seconds: float) -> None:
-        """Time goes by in which nobody could call Redis; every call from then on tells of it."""
+        """Let time pass in which no front-end can call Redis; every later call tells of this outage."""
         began = milliseconds(self.now)
         self.pass_time(seconds)
         self._outages.append(f"{began}-{milliseconds(self.now)}")
 
     @property
     def outages(self) -> str:
-        """What a front-end knows: `served_until` is now unless it is set; nothing before there was an outage."""
+        """The outages as a front-end passes them; '' before the first one. `served_until` is now unless it is set."""
         if not self._outages and self.served_until is None:
             return ""
         served_until = milliseconds(self.now if self.served_until is None else self.served_until)
@@ -239,7 +239,7 @@ class Group:
         return Synced(*[plain(value) for value in reply[:5]], *reply[5:])
 
     def heartbeat(self, member: str, generation: int, instance: str = "", catalog: Sequence[int] = ()) -> int:
-        """``catalog`` is the version of a front-end's, where it tells one."""
+        """``catalog`` is the version of a front-end's catalog, if it tells one."""
         return int(self.call("heartbeat", member, instance, generation, *catalog))
 
     def leave(self, *members: tuple[str, str]) -> list[int]:
@@ -259,20 +259,20 @@ class Group:
         head = (self.id, self.locator, member, instance, generation, version, round(retention_s * 1000))
         return int(self.call("commit", *head, *flat))
 
-    def fetch(self, *places: str) -> dict[str, str]:
-        flat = [plain(value) for value in self.read("fetch", *places)]
+    def fetch(self, *partitions: str) -> dict[str, str]:
+        flat = [plain(value) for value in self.read("fetch", *partitions)]
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
     def delete(self) -> int:
         return int(self.call("delete", "any", keys=[self.attached]))
 
-    def delete_offsets(self, *places: str) -> tuple[int, list[int]]:
-        code, codes = self.call("offset_delete", *places)
+    def delete_offsets(self, *partitions: str) -> tuple[int, list[int]]:
+        code, codes = self.call("offset_delete", *partitions)
         return code, codes
 
-    def forget(self, places: dict[str, str]) -> int:
+    def forget(self, partitions: dict[str, str]) -> int:
         """Forget offsets of topics that are gone, each with its topic's id."""
-        flat = [part for pair in places.items() for part in pair]
+        flat = [part for pair in partitions.items() for part in pair]
         return int(self.server.fcall("korvet_group_offset_forget", len(self.keys), *self.keys, *flat))
 
     def describe(self) -> Described:
@@ -293,7 +293,7 @@ class Group:
         return self.describe().generation
 
     def exists(self) -> list[str]:
-        """Those of the group's keys that exist, by their last part."""
+        """The last parts of the group's existing keys."""
         return [key.rpartition(":")[2] for key in self.keys if self.server.exists(key)]
 
     def field(self, name: str) -> str | None:
@@ -303,7 +303,7 @@ class Group:
     # ------------------------------------------------------------------ short cuts
 
     def known(self, client: str = "client", **options: Any) -> str:
-        """A member id that was handed out and is yet to join."""
+        """A member id that was handed out and has yet to join."""
         handed_out = self.join(client=client, **options)
         assert handed_out.code == MEMBER_ID_REQUIRED
         return handed_out.member
@@ -322,7 +322,7 @@ class Group:
         """The answers of a new group's members, which have no assignment yet, the leader's first."""
         self.initial_delay_ms = 1000
         members = [self.entered(one, **options).member for one in protocols]
-        # Those who came after the first one make it wait once more.
+        # Later members make the first one wait once more.
         for _ in protocols[:2]:
             self.pass_time(1)
             self.wait(members[0])

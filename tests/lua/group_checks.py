@@ -1,7 +1,7 @@
-"""The group functions and their model, called together: each call's answer, and the whole group after it, must agree.
+"""The group functions and their model, called together: their answers and the whole group after each call must agree.
 
-What the model leaves open (who leads, how long exactly a rebalance may take) is bounded and then taken over from the
-library.
+The model leaves open which member leads, and how long exactly a rebalance may take. The library's values are checked
+against bounds and taken over.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from tests.lua.group_model import COMPLETING, DEAD, EMPTY, PREPARING, SHORTEST_S
 
 Clock = Callable[[float], None]
 RETENTION_MS = round(RETENTION_S * 1000)
+NUMBERS = {"join_deadline", "sync_deadline", "rebalance_timeout", "session_timeout", "expires_at"}
+"""Fields of the group that the model takes over."""
 
 
 class Checked(RuleBasedStateMachine):
-    """The calls that rules are made of."""
+    """The calls of which the rules consist."""
 
     server: redis.Redis
     set_clock: Clock
@@ -84,7 +86,7 @@ class Checked(RuleBasedStateMachine):
         assert set(joined.members) == (members if leads else set())
 
     def _check_wait(self, wait_ms: int) -> None:
-        """A parked call is to come again before its session is over, and not after what happens next."""
+        """A front-end must repeat a parked call before the session ends, and no later than the next event."""
         held = min(one.session for one in self.model.members.values()) // 3 + 1
         deadlines = [self.model.join_deadline, self.model.sync_deadline, *self.model.pending.values()]
         waits = [deadline - self.model.now for deadline in deadlines if deadline is not None]
@@ -123,29 +125,29 @@ class Checked(RuleBasedStateMachine):
         self.group.pass_time(self.model.now / 1000 - self.group.now)
 
     def _touch(self) -> None:
-        """Do what became due, as the sweep does."""
+        """Let the group do its due work, as the sweep does."""
         before = self._remembered()
         self.group.delete_offsets()
         self.model.advance()
         self._called(before)
 
-    # ------------------------------------------------------------------ what holds after each call
+    # ------------------------------------------------------------------ invariants after each call
 
     def _remembered(self) -> Model:
         return copy.deepcopy(self.model)
 
     def _called(self, before: Model, commits: bool = False) -> None:
-        """The library wrote what the model says; what the model leaves open is bounded and taken over."""
+        """The library wrote the model's state; open values are within bounds and taken over."""
         self._adopt_sessions(before)
         self._adopt_times(commits)
         self._adopt_leader()
 
-    def _number(self, name: str) -> int | None:
-        text = self.group.field(name)
-        return None if text is None else int(text)
+    def _fields(self) -> dict[str, bytes]:
+        fields = cast(dict[bytes, bytes], self.server.hgetall(self.group.keys[0]))
+        return {name.decode(): text for name, text in fields.items()}
 
     def _adopt_sessions(self, before: Model) -> None:
-        """A refused call may hold a session too; nothing else moves one."""
+        """A refused call may also hold a session; nothing else moves it."""
         model = self.model
         scores = cast(Any, self.server.zrange(self.group.keys[2], 0, -1, withscores=True))
         sessions = {id.decode(): round(ends) for id, ends in scores}
@@ -167,8 +169,9 @@ class Checked(RuleBasedStateMachine):
         model = self.model
         if model.state == DEAD:
             return
+        numbers = {name: int(text) for name, text in self._fields().items() if name in NUMBERS}
         for name in ("join_deadline", "sync_deadline"):
-            written, expected = self._number(name), getattr(model, name)
+            written, expected = numbers.get(name), getattr(model, name)
             assert (written is None) == (expected is None), (name, written, expected)
             if model.initial:
                 assert written == expected
@@ -176,9 +179,9 @@ class Checked(RuleBasedStateMachine):
                 needed = max([0, *(one.rebalance for one in model.members.values())])
                 assert min(expected, model.now + needed) <= written <= model.prolonged(expected, model.longest)
             setattr(model, name, written)
-        model.longest = self._number("rebalance_timeout") or 0
-        model.shortest = self._number("session_timeout") or SHORTEST_SESSION
-        expires_at = self._number("expires_at")
+        model.longest = numbers.get("rebalance_timeout", 0)
+        model.shortest = numbers.get("session_timeout") or SHORTEST_SESSION
+        expires_at = numbers.get("expires_at")
         assert (expires_at is None) == (model.state != EMPTY)
         if expires_at is not None and model.expires_at == -1:
             assert expires_at == model.now + RETENTION_MS
@@ -206,7 +209,7 @@ class Checked(RuleBasedStateMachine):
 
     @invariant()
     def looks_like_the_model(self) -> None:
-        # Reading does not write, so the model must not remember either what became due since the last call.
+        # A read does not write, so the model must also forget its due work since the last call.
         now = copy.deepcopy(self.model)
         now.advance()
         if now.state == DEAD:
@@ -226,12 +229,13 @@ class Checked(RuleBasedStateMachine):
         self._check_keys()
 
     def _check_keys(self) -> None:
-        """An Empty group's keys expire, those of another stay."""
-        is_empty = self.group.field("state") == EMPTY
+        """The keys of an Empty group expire; the keys of any other group stay."""
+        fields = self._fields()
+        state = fields["state"].decode()
         for key in self.server.keys("korvet:*"):
-            assert (self.server.pttl(key) >= 0) == is_empty, key
+            assert (self.server.pttl(key) >= 0) == (state == EMPTY), key
         counted = [("joined", "joined", (PREPARING,)), ("synced", "synced", (COMPLETING, STABLE))]
         for name, attribute, states in counted:
-            if self.group.field("state") in states:
+            if state in states:
                 count = sum(getattr(one, attribute) for one in self.model.members.values())
-                assert self._number(name) == count
+                assert int(fields[name]) == count

@@ -1,8 +1,8 @@
-"""What Kafka makes of a classic group, as briefly as it can be said: `test_group_model` holds the library to it.
+"""A short model of Kafka's classic group; `test_group_model` holds the library to it.
 
-Written from Kafka's rules (GroupMetadataManager and ClassicGroup of 4.1), at one instant each: a call first does what
-became due, then what it asks for. What Kafka leaves to its hash maps or to rounding stays open here, and is taken from
-the library by `Model.adopt`, within bounds. Times are ms.
+It follows Kafka's rules (GroupMetadataManager and ClassicGroup of 4.1). A call first does the due
+work, and then its own, all at one instant. Kafka leaves some choices to its hash maps or to rounding. The model leaves
+these choices open, and `tests.lua.group_checks` takes them from the library, within bounds. Times are ms.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Join:
 
 @dataclass
 class Member:
-    """A member; `joined` while it waits for the end of a rebalance, `synced` once it asked for its assignment."""
+    """A member: `joined` while it waits for the end of a rebalance, `synced` after it asked for its assignment."""
 
     instance: str
     protocols: Protocols
@@ -74,7 +74,7 @@ class Delay:
 
 @dataclass
 class Model:
-    """One group. `leader` is None where any member that joined may be it."""
+    """One group. `leader` is None if any member that joined may lead."""
 
     now: int
     delay: int
@@ -86,16 +86,16 @@ class Model:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     candidates: list[str] = field(default_factory=list)
-    """Those who joined the last generation: one of them led it."""
+    """The members that joined the last generation: one of them led it."""
     pending: dict[str, int] = field(default_factory=dict)
-    """Ids that were handed out and are yet to join, and when they are given up."""
+    """Ids that were handed out and have yet to join, and the times at which the group forgets them."""
     offsets: dict[str, str] = field(default_factory=dict)
     initial: Delay | None = None
     join_deadline: int | None = None
     sync_deadline: int | None = None
     expires_at: int | None = None
     longest: int = 0
-    """The longest rebalance timeout; the library may still count members that left since the last generation."""
+    """The longest rebalance timeout; the library may also count members that left since the last generation."""
     shortest: int = SHORTEST_SESSION
     outages: tuple[tuple[int, int], ...] = ()
 
@@ -108,7 +108,7 @@ class Model:
         return deadline
 
     def advance(self) -> None:
-        """Do what became due: sessions first, then the rebalance or the sync."""
+        """Do the due work: sessions first, then the rebalance or the sync."""
         if self.expires_at is not None and self.expires_at <= self.now:
             self.bury()
         if self.state == DEAD:
@@ -127,7 +127,7 @@ class Model:
         self.settle()
 
     def is_over(self, deadline: int | None) -> bool:
-        """Whether a rebalance or sync is over; the wait of a first rebalance is for nobody in particular."""
+        """Whether a rebalance or sync is over; a first rebalance waits for no member in particular."""
         if deadline is None:
             return False
         return (deadline if self.initial else self.prolonged(deadline, self.longest)) <= self.now
@@ -207,7 +207,7 @@ class Model:
             one.joined, one.synced, one.ends = False, False, self.now + one.session
 
     def chosen(self) -> str:
-        """The protocol with the most votes; '' where several have as many and no leader is known to choose."""
+        """The protocol with the most votes; '' if several have as many and no known leader chooses."""
         names = [set(one.names) for one in self.members.values()]
         common = set.intersection(*names)
         votes: dict[str, int] = {}
@@ -263,7 +263,7 @@ class Model:
         return protocol_type == self.protocol_type and bool(common)
 
     def join(self, asked: Join, minted: str) -> tuple[int, str]:
-        """The code, and the former id of a static member that came back and rebalances nobody."""
+        """The code, and the former id of a static member that came back without a rebalance."""
         self.advance()
         code, kept = self._join(asked, minted)
         self.settle()
@@ -311,7 +311,7 @@ class Model:
         self.take_part(id)
 
     def replace(self, asked: Join, former: str, id: str) -> str:
-        """A static member came back under a new id, which only rebalances where the group's protocol changes by it."""
+        """A static member comes back under a new id; a rebalance begins only if the group's protocol changes."""
         one, leads = self.members[former], self.leader == former
         votes_the_same = one.names == [name for name, _ in asked.protocols]
         leader = self.leader
@@ -365,7 +365,7 @@ class Model:
         named: tuple[str, str] | None = None,
         assignments: Mapping[str, bytes] | None = None,
     ) -> int:
-        """`assignments` is None where a parked sync asks again, which assigns nothing, whoever it is."""
+        """`assignments` is None if a parked sync asks again, which assigns nothing."""
         self.advance()
         code = self.refusal(id, instance)
         if code or generation != self.generation:
@@ -437,7 +437,7 @@ class Model:
             return code or ILLEGAL_GENERATION
         return REBALANCE_IN_PROGRESS if self.state == COMPLETING else NONE
 
-    def delete_offsets(self, topic: str, place: str) -> tuple[int, list[int]]:
+    def delete_offsets(self, topic: str, partition: str) -> tuple[int, list[int]]:
         self.advance()
         if self.state == DEAD:
             return GROUP_ID_NOT_FOUND, []
@@ -445,7 +445,7 @@ class Model:
             return NON_EMPTY_GROUP, []
         if self.state != EMPTY and (not self.protocol or self.is_subscribed(topic)):
             return NONE, [GROUP_SUBSCRIBED_TO_TOPIC]
-        self.offsets.pop(place, None)
+        self.offsets.pop(partition, None)
         return NONE, [NONE]
 
     def is_subscribed(self, topic: str) -> bool:

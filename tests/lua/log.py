@@ -1,4 +1,4 @@
-"""One partition as the tests drive it: the library's log functions, called with what a front-end would pass."""
+"""One partition, driven by the tests: the library's log functions, called with a front-end's arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Appended(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A stream entry; ``batch`` is None where the batch is placed."""
+    """A stream entry; ``batch`` is None if the batch is placed."""
 
     next_offset: int
     records: int
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The reply of korvet_log_offset_for_time when it is done; ``next_offset`` is -1 where there is none."""
+    """The reply of korvet_log_offset_for_time when it is done; ``next_offset`` is -1 if there is none."""
 
     code: int
     next_offset: int
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 
 class Log:
-    """The partition ``name``; ids of topic and run may be set to play another front-end's part."""
+    """The partition ``name``; a test sets the topic id and run id to act as another front-end."""
 
     def __init__(self, server: redis.Redis, name: str = "{default:t:0}") -> None:
         self.server = server
@@ -96,7 +96,7 @@ class Log:
         producer: tuple[int, int, int] = (-1, -1, -1),
         is_sent: bool = True,
     ) -> Appended:
-        """Append a batch by way of a temporary key, which is there unless ``is_sent`` is false."""
+        """Append a batch by a temporary key, which exists unless ``is_sent`` is false."""
         temporary = self.temporary()
         if is_sent:
             self.server.set(temporary, batch, px=60_000)
@@ -133,11 +133,11 @@ class Log:
 
     def take_over(self) -> list[int]:
         """Code, leader epoch."""
-        reply: list[int] = self.call("korvet_log_take_over", self.topic_id, self.run_id)
-        return reply
+        code, epoch, _ = self.call("korvet_log_take_over", self.topic_id, self.run_id)
+        return [int(code), int(epoch)]
 
     def at_time(self, timestamp: int) -> Found:
-        """The first batch with such a timestamp, by as many calls as it takes."""
+        """The first batch with such a timestamp, found by as many calls as needed."""
         cursor: bytes | str = "-1"
         for _ in range(100):
             args = (self.topic_id, timestamp, cursor)
@@ -169,14 +169,14 @@ class Log:
         return {int(field) for field in fields if field}
 
     def dump(self) -> dict[str, bytes]:
-        """Every key of the server, to see that nothing changed."""
+        """Every key of the server, to compare before and after a call."""
         keys: Any = self.server.keys()
         return {key.decode(): self.server.dump(key) or b"" for key in sorted(keys)}
 
 
 @contextmanager
 def listening(server: redis.Redis, channel: str) -> Iterator[Callable[[], bytes]]:
-    """Subscribe to a channel; what is yielded returns its next message."""
+    """Subscribe to a channel; yields a function that returns its next message."""
     client: Any = server
     with client.pubsub() as subscriber:
         subscriber.ssubscribe(channel)

@@ -1,4 +1,4 @@
-"""Running state machines of hypothesis."""
+"""State machines of hypothesis, run on a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bound(machine: type[M], server: redis.Redis, set_clock: Callable[[float], No
 
 
 def run_machine(machine: type[RuleBasedStateMachine], *, examples: int, steps: int) -> None:
-    """The same cases each time, unless KORVET_MODEL_EXAMPLES asks for a number of new ones."""
+    """Hypothesis runs the same cases each time, unless KORVET_MODEL_EXAMPLES asks for a number of new ones."""
     wanted = os.environ.get("KORVET_MODEL_EXAMPLES")
     run_state_machine_as_test(
         machine,

@@ -1,4 +1,4 @@
-"""A group in which members speak both protocols; the classic ones say and are told what ConsumerProtocol has."""
+"""A group with members of both protocols. Classic members send and get ConsumerProtocol's messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _data(data: bytes | None) -> bytes:
 def subscription(
     topics: Iterable[str], owned: Named | None = None, *, version: int = NEWEST, rack: str | None = None
 ) -> bytes:
-    """ConsumerProtocolSubscription: what a member wants to read and has."""
+    """A ConsumerProtocolSubscription: the topics that a member wants, and the partitions that it owns."""
     names = list(topics)
     parts = [struct.pack(">hi", version, len(names)), *map(_text, names), _data(None)]
     if version >= 1:
@@ -47,12 +47,12 @@ def subscription(
 
 
 def assignment(topics: Named, data: bytes | None = None, *, version: int = NEWEST) -> bytes:
-    """ConsumerProtocolAssignment."""
+    """A ConsumerProtocolAssignment of these partitions."""
     return struct.pack(">h", version) + _partitions(topics) + _data(data)
 
 
 class MixedGroup(ConsumerGroup):
-    """Front-ends look up topics where the functions ask for them."""
+    """A group whose front-ends look up topics if the functions ask for them."""
 
     def beat(self, member: str, epoch: int, *names: str, **options: Any) -> Beat:
         answer = self.consume(member, epoch, *names, **options)
@@ -63,7 +63,7 @@ class MixedGroup(ConsumerGroup):
         return super().beat(member, epoch, *names, **options) if answer.status == "target" else answer
 
     def catalog_lines(self, names: Iterable[str]) -> str:
-        """A line for each of the names; those that are no topics have no id."""
+        """A line for each name; the line of a name without a topic has no id."""
         found = [(name, *self.topics.get(name, ("-", 0))) for name in names]
         return "\n".join(f"{name} {topic_id} {count}" for name, topic_id, count in found)
 
@@ -76,7 +76,7 @@ class MixedGroup(ConsumerGroup):
         return ((protocol, subscription(topics or ("foo", "bar"), owned, version=version)),)
 
     def classic(self, member: str, protocols: Protocols | None = None, **options: Any) -> Joined:
-        """A join by the classic protocol as a front-end serves it."""
+        """A join by the classic protocol, served as by a front-end."""
         told = {"session_s": CLASSIC_SESSION_S, "rebalance_s": CLASSIC_REBALANCE_S, **options}
         answer = self.join(member, protocols or self.says(), **told)
         if answer.status == "target":
@@ -86,13 +86,13 @@ class MixedGroup(ConsumerGroup):
         return answer
 
     def newcomer(self, protocols: Protocols | None = None, **options: Any) -> Joined:
-        """A dynamic member's join, by the id that it is given first."""
+        """A dynamic member's join, by the id that the group first hands out."""
         handed_out = self.classic("", protocols, **options)
         assert handed_out.code == MEMBER_ID_REQUIRED
         return self.classic(handed_out.member, protocols, **options)
 
     def lead(self, leader: str, generation: int, assignments: Mapping[str, bytes], instance: str = "") -> None:
-        """What the leader of a classic group assigned."""
+        """The assignments of a classic group's leader."""
         assert self.sync(leader, generation, dict(assignments), instance=instance).code == NONE
 
     def stable_classic(self, *assigned: Named, **options: Any) -> list[str]:
@@ -111,7 +111,7 @@ class MixedGroup(ConsumerGroup):
         return members
 
     def synced(self, member: str, generation: int, instance: str = "") -> bytes:
-        """What a sync tells a member that it is assigned."""
+        """The assignment that a member gets by a sync."""
         answer = self.sync(member, generation, instance=instance, protocol=("consumer", "range"))
         assert (answer.code, answer.status) == (NONE, "ready"), answer
         return answer.assignment

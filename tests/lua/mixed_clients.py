@@ -1,7 +1,7 @@
-"""Clients of a group in which both protocols are spoken, as Java's consumers behave: what each of them thinks it owns.
+"""Clients of a group of both protocols. They behave as Java's consumers, and each keeps the partitions that it reads.
 
-The group's server knows who owns what by its own account; what counts is that no two living clients read the same
-partition at any time, and that all partitions are read in the end.
+The group's server keeps its own account of owners. The tests check the clients instead: no two living clients read the
+same partition at any time, and clients read all partitions in the end.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from tests.lua.group import (
 )
 from tests.lua.mixed import CLASSIC_SESSION_S, MixedGroup, assignment
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 READ = ("foo", "bar")
-PLACES = [(name, partition) for name in READ for partition in range(TOPICS[name][1])]
+PARTITIONS = [(name, partition) for name in READ for partition in range(TOPICS[name][1])]
 NAMES = {topic_id: name for name, (topic_id, _) in TOPICS.items()}
 COOPERATIVE = "cooperative-sticky"
 REBALANCE_S = 60.0
 STEP_S = 3.0
-"""Sessions of classic members are held three times in it."""
+"""The time of a round; a classic member's session lasts more than three rounds."""
 assert STEP_S * 3 < CLASSIC_SESSION_S
 
 
-def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for name, partition in sorted(places):
+    for name, partition in sorted(partitions):
         topics.setdefault(name, []).append(partition)
     return topics
 
 
-def as_text(places: Iterable[Place]) -> str:
-    """As the functions of the consumer protocol are told of them."""
-    topics = sorted((TOPICS[name][0], partitions) for name, partitions in by_topic(places).items())
+def as_text(topic_partitions: Iterable[Partition]) -> str:
+    """Partitions as text for the functions of the consumer protocol."""
+    topics = sorted((TOPICS[name][0], partitions) for name, partitions in by_topic(topic_partitions).items())
     return " ".join(f"{topic_id}:{','.join(map(str, partitions))}" for topic_id, partitions in topics)
 
 
-def from_text(text: str) -> set[Place]:
+def from_text(text: str) -> set[Partition]:
     topics = (topic.split(":") for topic in text.split())
     return {(NAMES[topic_id], int(partition)) for topic_id, partitions in topics for partition in partitions.split(",")}
 
 
-def topics_at(data: bytes, at: int) -> set[Place]:
-    """Topics with partitions as ConsumerProtocol has them in assignments and subscriptions."""
-    places = set()
+def topics_at(data: bytes, at: int) -> set[Partition]:
+    """The partitions of ConsumerProtocol's topics, from an assignment or a subscription."""
+    topic_partitions = set()
     (topics,) = struct.unpack_from(">i", data, at)
     at += 4
     for _ in range(topics):
@@ -63,13 +63,13 @@ def topics_at(data: bytes, at: int) -> set[Place]:
         name = data[at + 2 : at + 2 + length].decode()
         (partitions,) = struct.unpack_from(">i", data, at + 2 + length)
         at += 2 + length + 4
-        places |= {(name, partition) for partition in struct.unpack_from(f">{partitions}i", data, at)}
+        topic_partitions |= {(name, partition) for partition in struct.unpack_from(f">{partitions}i", data, at)}
         at += 4 * partitions
-    return places
+    return topic_partitions
 
 
-def reported(metadata: bytes) -> set[Place]:
-    """What a subscription says that its member owns."""
+def reported(metadata: bytes) -> set[Partition]:
+    """The partitions that a subscription reports as owned."""
     (topics,) = struct.unpack_from(">i", metadata, 2)
     at = 6
     for _ in range(topics):
@@ -77,33 +77,33 @@ def reported(metadata: bytes) -> set[Place]:
     return topics_at(metadata, at + 4)
 
 
-def shares(members: Iterable[str]) -> dict[str, set[Place]]:
-    """Every partition in turn to each member."""
+def shares(members: Iterable[str]) -> dict[str, set[Partition]]:
+    """Each member's share: the partitions go to the members in turn."""
     ids = sorted(members)
-    found: dict[str, set[Place]] = {member: set() for member in ids}
-    for at, place in enumerate(PLACES):
-        found[ids[at % len(ids)]].add(place)
+    found: dict[str, set[Partition]] = {member: set() for member in ids}
+    for at, partition in enumerate(PARTITIONS):
+        found[ids[at % len(ids)]].add(partition)
     return found
 
 
 class SharedGroup(MixedGroup):
-    """The front-end's assignor gives every partition in turn to each member."""
+    """A group whose assignor gives the partitions to the members in turn."""
 
     def retarget(self) -> None:
         snapshot = self.snapshot()
         targets = shares(member["member_id"] for member in snapshot["members"])
         lines = "\n".join(f"{name} {TOPICS[name][0]} {TOPICS[name][1]}" for name in sorted(READ))
-        flat = {member: as_text(places) for member, places in targets.items()}
+        flat = {member: as_text(partitions) for member, partitions in targets.items()}
         assert self.assign(snapshot, flat, lines)[0] == NONE
 
 
 class ConsumerClient:
-    """Speaks the consumer protocol."""
+    """A client that speaks the consumer protocol."""
 
     def __init__(self, group: SharedGroup, name: str, instance: str = "") -> None:
         self.group, self.id, self.instance = group, name, instance
         self.epoch = 0
-        self.owned: set[Place] = set()
+        self.owned: set[Partition] = set()
 
     def step(self) -> None:
         names = READ if self.epoch == 0 else ()
@@ -127,16 +127,16 @@ class ConsumerClient:
 
 
 class ClassicClient:
-    """Speaks the classic protocol, and gives up all that it has before it joins unless it is cooperative.
+    """A client that speaks the classic protocol. Unless it is cooperative, it gives up all partitions before it joins.
 
-    It keeps its id where an answer is lost, and joins again where that was a join's or a sync's.
+    If an answer is lost, it keeps its id. If the answer of a join or a sync is lost, it joins again.
     """
 
     def __init__(self, group: SharedGroup, protocol: str, instance: str = "") -> None:
         self.group, self.protocol, self.instance = group, protocol, instance
         self.id, self.generation, self.waits = "", -1, "join"
         self.is_parked = False
-        self.owned: set[Place] = set()
+        self.owned: set[Partition] = set()
 
     def step(self, loses: str = "") -> None:
         """Make the calls that are due; the answer of the `first` or the `last` of them may be lost."""
@@ -158,7 +158,7 @@ class ClassicClient:
         return self._send_join()
 
     def _send_join(self) -> Joined | None:
-        """None where nobody is left to give the answer."""
+        """The answer, or None if its front-end is lost."""
         says = self.group.says(*READ, owned=by_topic(self.owned), protocol=self.protocol)
         return self.group.classic(self.id, says, instance=self.instance)
 
@@ -169,7 +169,7 @@ class ClassicClient:
         return self.group.wait(self.id, self.instance)
 
     def _lose(self, code: int) -> None:
-        """The member is none any more, or none of this generation."""
+        """The client was taken out, or is of another generation."""
         self.owned, self.generation, self.waits, self.is_parked = set(), -1, "join", False
         if code == UNKNOWN_MEMBER_ID:
             self.id = ""
@@ -201,14 +201,14 @@ class ClassicClient:
             self._on_synced(self.group.sync(self.id, self.generation, assigned, instance=self.instance), loses)
 
     def _assigned(self, answer: Joined) -> dict[str, bytes]:
-        """What a leader assigns; a cooperative one gives nothing away that its owner has yet to give up."""
+        """A leader's assignments; a cooperative one does not assign a partition that its owner has yet to give up."""
         targets = shares(member for member, _, _ in answer.members)
         if self.protocol == COOPERATIVE:
             has = {member: reported(metadata) for member, _, metadata in answer.members}
-            for member, places in targets.items():
+            for member, partitions in targets.items():
                 others = set().union(*(owned for other, owned in has.items() if other != member))
-                places -= others
-        return {member: assignment(by_topic(places)) for member, places in targets.items()}
+                partitions -= others
+        return {member: assignment(by_topic(partitions)) for member, partitions in targets.items()}
 
     def _on_synced(self, answer: Synced, loses: str) -> None:
         if loses or answer.code == REBALANCE_IN_PROGRESS:
@@ -220,11 +220,11 @@ class ClassicClient:
             self.waits = ""
             self._take(topics_at(answer.assignment, 2) if answer.assignment else set())
 
-    def _take(self, places: set[Place]) -> None:
-        """Read what it is to; who had to give something up joins again to say so."""
-        if self.owned - places:
+    def _take(self, partitions: set[Partition]) -> None:
+        """Read the assigned partitions; a client that had to give some up joins again to say so."""
+        if self.owned - partitions:
             self.waits = "join"
-        self.owned = places
+        self.owned = partitions
 
     def _on_heartbeat(self, code: int, loses: str) -> None:
         if loses:
@@ -263,19 +263,19 @@ class Crowd:
         self.check()
 
     def check(self) -> None:
-        owners: dict[Place, Client] = {}
+        owners: dict[Partition, Client] = {}
         for client in self.clients:
-            for place in client.owned:
-                assert place not in owners, (place, vars(owners[place]), vars(client))
-                owners[place] = client
+            for partition in client.owned:
+                assert partition not in owners, (partition, vars(owners[partition]), vars(client))
+                owners[partition] = client
 
     def stop(self, client: Client) -> None:
-        """A client leaves, as one does that is closed."""
+        """A client leaves, as a closed client does."""
         client.stop()
         self.clients.remove(client)
 
     def switch(self, client: Client) -> None:
-        """A client is closed and comes back with the other protocol. A static one says nothing when it goes."""
+        """A client is closed and comes back with the other protocol. A static classic client does not leave first."""
         instance = client.instance
         if not instance:
             client.stop()
@@ -285,17 +285,17 @@ class Crowd:
         self.add(isinstance(client, ConsumerClient), instance)
 
     def go_round(self) -> None:
-        """All of them are heard of, and some time passes."""
+        """Each client makes a step, and then some time passes."""
         for client in list(self.clients):
             self.step(client)
         self.group.pass_time(STEP_S)
 
     def settle(self, rounds: int) -> None:
-        """After enough rounds every partition is read, and by nobody twice."""
+        """Assert that after some rounds each partition has exactly one reader."""
         for _ in range(rounds):
             self.go_round()
         if self.clients:
-            owned = sorted(place for client in self.clients for place in client.owned)
-            assert owned == sorted(PLACES), [vars(client) for client in self.clients]
+            owned = sorted(partition for client in self.clients for partition in client.owned)
+            assert owned == sorted(PARTITIONS), [vars(client) for client in self.clients]
             has_consumers = any(isinstance(client, ConsumerClient) for client in self.clients)
             assert self.group.kind == ("consumer" if has_consumers else "classic")

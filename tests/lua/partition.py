@@ -1,7 +1,7 @@
-"""A partition on a server, as a front-end drives it: appends of real batches, reads, compaction.
+"""A partition on a server, driven as by a front-end: appends of real batches, reads, compaction.
 
-Redis is asked by the library's functions for what is written, and by the product's own code for what is read and
-compacted, which runs on an event loop beside the test.
+The tests write by the library's functions. They read and compact by korvet's own code, which runs on an event loop
+beside the test.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from uuid import uuid4
 import redis
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from korvet.store.catalog import Topic
-from korvet.store.log import Log as Reader
-from korvet.store.log import Partition, Want
-from korvet.store.log.compaction import Compaction, compact
+from korvet.store.background.compaction.due import Compaction
+from korvet.store.background.compaction.run import compact
+from korvet.store.catalog.topic import Topic
+from korvet.store.log.log import Log as Reader
+from korvet.store.log.partition import Partition
+from korvet.store.log.room import Want
 from korvet.store.log.times import NOTHING
 from korvet.wire.batch import CONTROL, HEADER, TRANSACTIONAL, Batch
 from korvet.wire.compacted import delete_horizon_ms, opened
@@ -33,7 +35,7 @@ T = TypeVar("T")
 
 
 class Index(NamedTuple):
-    """What an entry's index says of its batch."""
+    """An entry's index, as far as it describes the batch."""
 
     next_offset: int
     records: int
@@ -46,11 +48,11 @@ class Index(NamedTuple):
     crc: int
     data: bytes
     place: str
-    """What names the key that holds the batch; empty where that is the entry."""
+    """The last part of the placed batch's key; empty if the entry holds the batch."""
 
 
 class Reading(Reader):
-    """A front-end's log, whose server is the one that the test says."""
+    """A front-end's log; the test chooses its server's history."""
 
     played = ""
 
@@ -60,7 +62,7 @@ class Reading(Reader):
 
 
 class Loop:
-    """The event loop on which a front-end's part is done."""
+    """The event loop that runs a front-end's part."""
 
     def __init__(self, portal: BlockingPortal, one: Front, reader: Reading) -> None:
         self._portal = portal
@@ -74,7 +76,7 @@ class Loop:
 
 @contextmanager
 def looping(url: str) -> Iterator[Loop]:
-    """A front-end beside the test."""
+    """The front-end that runs beside the test."""
     with (
         start_blocking_portal("asyncio", {"use_uvloop": True}) as portal,
         portal.wrap_async_context_manager(front(url)) as one,
@@ -101,7 +103,7 @@ class OnServer:
         assert self.call("korvet_log_create", self.topic.id.hex, self.run_id) == [0]
 
     def begin_run(self, number: int) -> None:
-        """Another server is behind the connections from now on."""
+        """Let the connections lead to another server from now on."""
         self.run_id = self._loop.reader.played = f"{number:040d}"
         self.partition.forget()
 
@@ -112,7 +114,7 @@ class OnServer:
     # ------------------------------------------------------------------ writing
 
     def append(self, sent: Sent, *, placed: bool, is_there: bool = True) -> Appended:
-        """Send a batch; a placed one lies under a temporary key, unless that is gone."""
+        """Send a batch; a placed one lies in a temporary key, unless that key is gone."""
         producer = (sent.producer_id, sent.epoch, sent.first)
         attributes = TRANSACTIONAL if sent.is_transactional else 0
         data = keyed(*sent.records, timestamp=sent.timestamp, attributes=attributes, producer=producer)
@@ -146,11 +148,11 @@ class OnServer:
         raise AssertionError("no end of calls")
 
     def forget_producers(self, expiration_ms: int) -> None:
-        """By one call: there are few."""
+        """One call is enough for few producers."""
         assert self.call("korvet_log_forget_producers", self.topic.id.hex, expiration_ms, 1) == [0, 0]
 
     def take_over(self) -> int:
-        code, epoch = self.call("korvet_log_take_over", self.topic.id.hex, self.run_id, keys=self.partition.keys)
+        code, epoch, _ = self.call("korvet_log_take_over", self.topic.id.hex, self.run_id, keys=self.partition.keys)
         assert code == 0
         return int(epoch)
 
@@ -166,7 +168,7 @@ class OnServer:
         return found
 
     def first_at(self, timestamp: int) -> tuple[int, int]:
-        """Offset and time of the first record that is not older."""
+        """Offset and time of the first record at or after a time."""
         found = self._loop.run(self._loop.reader.offset_for_time, self.partition, timestamp)
         assert found is not None
         return (-1, -1) if found == NOTHING else found[:2]
@@ -193,7 +195,7 @@ class OnServer:
         return {int(name): value.decode() for name, value in fields.items() if name}
 
     def known_transactions(self) -> dict[int, tuple[int, int]]:
-        """Of each producer the ordinal that was closed last and the one that is open."""
+        """For each producer, the ordinal that was closed last and the open one."""
         fields: Any = self.server.hgetall(self.keys.transactions)
         split = {name: value.split(b" ", 3) for name, value in fields.items() if name}
         return {int(name): (int(parts[1]), int(parts[2])) for name, parts in split.items()}
@@ -213,8 +215,8 @@ class OnServer:
         return self._loop.run(compact, self._loop.reader, self.partition, settings, now_ms)
 
     def break_off(self, token: str, cleaned: int, *, swaps: bool) -> bool:
-        """A compaction that changes nothing and whose front-end dies, before or behind its swap; false where another
-        one is at it."""
+        """A compaction that changes nothing, and whose front-end dies before or after its swap. False if another
+        compaction has the lease."""
         keys = (*self.partition.keys, f"{self.keys.log}:spare")
         status = b"more"
         while status == b"more":
@@ -240,12 +242,12 @@ def _appended(reply: bytes) -> Appended:
 
 
 def records_of(found: PartitionRead, offset: int) -> list[Record]:
-    """All records that were read from an offset on, as a client sees them that does not look at transactions."""
+    """All records that were read from an offset on, as for a client that ignores transactions."""
     return [record for batch, data in batches(found) for record in _records(batch, data) if record.offset >= offset]
 
 
 def committed_of(found: PartitionRead, offset: int) -> list[Record]:
-    """The records that a client gives to who reads committed ones. Source: CompletedFetch.nextFetchedRecord"""
+    """The records that a client gives to a reader of committed ones. Source: CompletedFetch.nextFetchedRecord"""
     to_come = sorted((first, producer_id) for producer_id, first in found.aborted or ())
     aborted: set[int] = set()
     left: list[Record] = []
@@ -273,7 +275,7 @@ def _records(batch: Batch, data: bytes) -> list[Record]:
 
 
 def _value(plain: bytes, end: int, has_value: bool) -> bytes | None:
-    """The tests' values are of eight bytes, and nothing but an empty list of headers is behind them."""
+    """The tests' values have eight bytes, and only an empty list of headers follows them."""
     return plain[end - 9 : end - 1] if has_value else None
 
 

@@ -1,7 +1,7 @@
-"""One partition by Kafka's rules, in Python: what each step answers, and what is left for readers of both kinds.
+"""One partition by Kafka's rules, in Python: the answer to each step, and the records that readers of both kinds get.
 
-Written from what ProducerStateManager, ProducerAppendInfo, UnifiedLog, TransactionIndex and Cleaner do, with what
-korvet adds: ordinals of transactions, VERIFY, leader epochs of servers that take a log on. Nothing here asks Redis.
+The model follows ProducerStateManager, ProducerAppendInfo, UnifiedLog, TransactionIndex and Cleaner. It has korvet's
+additions too: ordinals of transactions, VERIFY, and leader epochs of servers that take a log over. It never asks Redis.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Kind = Literal["data", "commit", "abort"]
 
 
 class Outcome(NamedTuple):
-    """A code and a base offset: the new batch's, or of a duplicate its first append's; -1 where there is none."""
+    """A code and a base offset: of the new batch, or of a duplicate's first append; -1 if there is none."""
 
     code: int
     base: int = -1
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Producer:
-    """What is remembered of a producer: the epochs of its last append and (first, last, base) of five batches."""
+    """A producer's state: the epochs of its last append and (first, last, base) of five batches."""
 
     epoch: int
     leader_epoch: int
@@ -60,7 +60,7 @@ class Transaction:
     last: int = -1
     outcome: str = ""
     stable: int = -1
-    """The last stable offset behind its end."""
+    """The last stable offset after the transaction's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Record:
 
 @dataclass
 class Batch:
-    """What is stored from ``base`` to before ``past``; a marker has no records, and a time of its own."""
+    """An entry from ``base`` to before ``past``; a marker has no records, and a time of its own."""
 
     base: int
     past: int
@@ -97,7 +97,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A batch that is sent: whose it is, and of which transaction; ``ordinal`` is None where nobody asked for it."""
+    """A batch to append, with its producer and transaction; ``ordinal`` is None if no front-end asked for it."""
 
     records: tuple[tuple[bytes, bytes | None], ...]
     timestamp: int
@@ -108,7 +108,7 @@ class Sent:
     is_transactional: bool = False
     ordinal: int | None = None
     joins: bool = False
-    """Whether partitions come into its transactions by batches, each with an epoch of its own."""
+    """Whether its transactions are of version 2: batches add partitions, and each transaction has its own epoch."""
 
     @property
     def last(self) -> int:
@@ -124,7 +124,7 @@ class Model:
     end: int = 0
     epoch: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
-    """Leader epochs and where they begin, oldest first."""
+    """Leader epochs and their first offsets, oldest first."""
     run: int = 1
     cleaned: int = 0
     batches: list[Batch] = field(default_factory=list)
@@ -133,7 +133,7 @@ class Model:
     closed: dict[int, int] = field(default_factory=dict)
     """The ordinal of each producer's last transaction that was ended here."""
     aborted: list[Transaction] = field(default_factory=list)
-    """Those that readers are told of."""
+    """The aborted transactions that readers hear of."""
 
     # ------------------------------------------------------------------ offsets
 
@@ -147,17 +147,17 @@ class Model:
         return self.end if self.first_open is None else max(self.start, self.first_open)
 
     def take_over(self, run: int) -> None:
-        """Another server's history begins an epoch. Source: Partition.makeLeader"""
+        """A history of another server begins an epoch. Source: Partition.makeLeader"""
         if run != self.run:
             self.run = run
             self.epoch = max(self.epoch + 1, self.now_ms // 1000 - EPOCHS_SINCE_S)
-            # What began here held nothing. Source: LeaderEpochFileCache.assign
+            # An epoch that began at this offset has no batches. Source: LeaderEpochFileCache.assign
             self.epochs = [*(one for one in self.epochs if one[1] < self.end), (self.epoch, self.end)]
 
     # ------------------------------------------------------------------ append
 
     def judge(self, sent: Sent, run: int) -> Outcome:
-        """By the producer's epoch and sequence. Source: ProducerAppendInfo.maybeValidateDataBatch, checkSequence"""
+        """Judge a batch by epoch and sequence. Source: ProducerAppendInfo.maybeValidateDataBatch, checkSequence"""
         known = self.producers.get(sent.producer_id)
         is_open = known is not None and sent.producer_id in self.open and known.epoch == sent.epoch
         if known is None:
@@ -171,14 +171,14 @@ class Model:
             return Outcome(NONE)
         if (base := known.base_of(sent.first, sent.last)) is not None:
             return Outcome(NONE, base)
-        # What is missing may be lost with a former history; of an open transaction nothing may be missing.
+        # A former history may have lost the missing batches, but none of an open transaction.
         is_forward = (sent.first - known.next_sequence) % SEQUENCES < SEQUENCES // 2
         is_excused = is_forward and (run != self.run or known.leader_epoch != self.epoch)
         may_pass = is_excused and not sent.is_next and not (sent.is_transactional and is_open)
         return Outcome(NONE if may_pass else OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     def admit(self, sent: Sent, run: int) -> Outcome:
-        """What becomes of a batch; where it is to be appended, code 0 without a base offset."""
+        """The outcome of a batch; code 0 without a base offset if it may be appended."""
         if sent.producer_id < 0:
             return Outcome(NONE)
         judged = self.judge(sent, run)
@@ -192,7 +192,7 @@ class Model:
         return judged if refusal == NONE else Outcome(refusal)
 
     def _refusal(self, sent: Sent) -> int:
-        """Why a batch may not be taken into a transaction."""
+        """The code for a batch that may not join a transaction."""
         current = self.open.get(sent.producer_id)
         if sent.ordinal is None:
             return NONE if current and self.producers[sent.producer_id].epoch == sent.epoch else VERIFY
@@ -239,7 +239,7 @@ class Model:
         self.take_over(run)
         base, self.end = self.end, self.end + 1
         if known is None or known.epoch < epoch:
-            # Its batches are forgotten with their epoch; the next one begins at sequence 0.
+            # The producer's batches are forgotten with their epoch; the next one begins at sequence 0.
             self.producers[producer_id] = Producer(epoch, self.epoch, self.now_ms)
         self.closed[producer_id] = ordinal
         if ended := self.open.pop(producer_id, None):
@@ -247,12 +247,12 @@ class Model:
             ended.stable = self.end if self.first_open is None else self.first_open
             if kind == "abort":
                 self.aborted.append(ended)
-        # A marker that ends nothing stands for a transaction without records.
+        # A marker without an open transaction stands for one without records.
         ended = ended or Transaction(producer_id, ordinal, epoch, base, base, kind)
         self.batches.append(Batch(base, self.end, kind, self.epoch, [], timestamp, ended))
         return Outcome(NONE, base)
 
-    # ------------------------------------------------------------------ what goes
+    # ------------------------------------------------------------------ removal
 
     def trim(self, offset: int) -> Outcome:
         """Source: UnifiedLog.maybeIncrementLogStartOffset, TransactionIndex"""
@@ -273,7 +273,7 @@ class Model:
         return is_silent and producer_id not in self.open
 
     def _reach(self, min_lag_ms: int) -> int:
-        """Where compaction stops: the last batch, open transactions, young batches.
+        """The offset at which compaction stops: the last batch, open transactions, young batches.
 
         Source: LogCleanerManager.cleanableOffsets
         """
@@ -283,7 +283,7 @@ class Model:
         return min(self.batches[-1].base, unstable, first_young)
 
     def compact(self, min_lag_ms: int, retention_ms: int) -> bool:
-        """Leave the last record of each key; whether there was anything to look at. Source: Cleaner.doClean"""
+        """Leave the last record of each key; return whether there was a batch to read. Source: Cleaner.doClean"""
         if not self.batches:
             return False
         until, first_dirty = self._reach(min_lag_ms), self.cleaned if self.cleaned >= self.start else self.start
@@ -291,7 +291,7 @@ class Model:
         if not dirty:
             return False
         self.cleaned = dirty[-1].past
-        # Where nothing is left just before the first dirty batch, all up to there was looked at.
+        # If no batch is left just before the first dirty one, compaction has read all up to there.
         reached = [batch for batch in self.batches if batch.past <= self.cleaned]
         last = {r.key: r.offset for batch in reached if not batch.is_aborted for r in batch.records}
         with_records = {id(batch.transaction) for batch in reached if batch.kind == "data"}
@@ -316,14 +316,14 @@ class Model:
             batch.horizon_ms = self.now_ms + retention_ms
         return bool(batch.records)
 
-    # ------------------------------------------------------------------ what is read
+    # ------------------------------------------------------------------ reads
 
     def records(self, offset: int) -> list[Record]:
-        """All of them, from an offset on."""
+        """All records from an offset on."""
         return [record for batch in self.batches for record in batch.records if record.offset >= offset]
 
     def committed(self, offset: int) -> list[Record]:
-        """Those of no transaction and of committed ones, below the last stable offset."""
+        """The records below the last stable offset that belong to no transaction or to a committed one."""
         return [
             record
             for batch in self.batches
@@ -333,7 +333,7 @@ class Model:
         ]
 
     def first_at(self, timestamp: int) -> tuple[int, int]:
-        """Offset and time of the first record or marker that is not older; -1 where there is none."""
+        """Offset and time of the first record or marker at or after a time; -1 if there is none."""
         found = ((at, time) for at, time in self._times() if time >= timestamp and at >= self.start)
         return next(found, (-1, -1))
 
@@ -346,5 +346,5 @@ class Model:
 
 
 def last_values(records: Iterable[Record]) -> dict[bytes, bytes | None]:
-    """What a table makes of records: the last value of each key."""
+    """The table that records make: the last value of each key."""
     return {key: value for key, value in {r.key: r.value for r in records}.items() if value is not None}

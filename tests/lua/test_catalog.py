@@ -1,4 +1,4 @@
-"""The catalog's functions: topics, settings, the version that grows, producer ids."""
+"""The catalog's functions: topics, settings, the growing version, producer ids."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import redis
 
 from tests.lua.log import listening
 
-KEYS = ("korvet:{default:catalog}:meta", "korvet:{default:catalog}:topics", "korvet:{default:catalog}:configs")
+KEYS = ("korvet:{default:@catalog}:meta", "korvet:{default:@catalog}:topics", "korvet:{default:@catalog}:configs")
 META, TOPICS, CONFIGS = KEYS
 ID, OTHER_ID = "a" * 32, "b" * 32
 UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 3, 36, 37
+RETRY = -5
 
 
 class Catalog:
@@ -48,24 +49,37 @@ class Catalog:
     def version(self) -> int:
         return self.read()[0]
 
+    def page(self, cursor: str | bytes) -> tuple[int, dict[str, Any], list[bytes], bytes]:
+        """Code, topics, settings and the next cursor."""
+        code, _, _, topics, configs, following = self.server.fcall_ro("korvet_catalog_read", 3, *KEYS, -1, cursor)
+        named = dict(zip(topics[::2], topics[1::2], strict=True))
+        return code, {name.decode(): json.loads(text) for name, text in named.items()}, configs, following
+
+    def create_many(self, count: int) -> set[str]:
+        with self.server.pipeline(transaction=False) as calls:
+            for number in range(count):
+                calls.fcall("korvet_topic_create", len(KEYS), *KEYS, f"t{number}", ID, 1, "{}")
+            calls.execute()
+        return {f"t{number}" for number in range(count)}
+
 
 @pytest.fixture
 def catalog(server: redis.Redis) -> Catalog:
     return Catalog(server)
 
 
-def test_empty_catalog_reads_as_such(catalog: Catalog) -> None:
+def test_empty_catalog_has_no_topics_and_no_settings(catalog: Catalog) -> None:
     assert catalog.call("korvet_catalog_read", -1) == [0, 0, b"", [], []]
 
 
-def test_cluster_id_is_given_once(catalog: Catalog) -> None:
+def test_catalog_keeps_the_first_cluster_id(catalog: Catalog) -> None:
     assert catalog.call("korvet_catalog_init", "first") == [0, b"first"]
     assert catalog.call("korvet_catalog_init", "second") == [0, b"first"]
     assert catalog.call("korvet_catalog_read", -1) == [0, 1, b"first", [], []]
     assert sorted(catalog.server.keys()) == sorted(key.encode() for key in KEYS)
 
 
-def test_topic_is_created(catalog: Catalog, set_clock: Callable[[float], None]) -> None:
+def test_catalog_lists_a_created_topic(catalog: Catalog, set_clock: Callable[[float], None]) -> None:
     set_clock(1_700_000_000.5)
     code, topic = catalog.create(configs='{"retention.ms": "5"}')
     assert code == 0
@@ -79,7 +93,7 @@ def test_topic_is_created(catalog: Catalog, set_clock: Callable[[float], None]) 
     assert catalog.read() == (1, {"t": topic}, {})
 
 
-def test_known_version_transfers_nothing(catalog: Catalog) -> None:
+def test_reader_of_the_known_version_gets_the_version_alone(catalog: Catalog) -> None:
     catalog.create()
     assert catalog.read(1) == (1, {}, {})
     assert catalog.read(0)[1] != {}
@@ -102,7 +116,7 @@ def test_every_change_publishes_the_next_version(catalog: Catalog) -> None:
             assert catalog.version == version
 
 
-def test_topic_that_exists_is_left_alone(catalog: Catalog) -> None:
+def test_existing_topic_is_not_created_again(catalog: Catalog) -> None:
     _, first = catalog.create()
     assert catalog.create(topic_id=OTHER_ID, partitions=9) == (TOPIC_EXISTS, first)
     assert catalog.read()[:2] == (1, {"t": first})
@@ -150,8 +164,8 @@ def test_cluster_wide_settings_are_set_deleted_and_replaced(catalog: Catalog) ->
         assert catalog.read()[2] == expected
 
 
-def test_settings_of_groups_outlive_the_replacement_of_the_clusters(catalog: Catalog) -> None:
-    """Front-ends that know nothing of them replace all that there is."""
+def test_group_settings_survive_a_replacement_of_the_clusters(catalog: Catalog) -> None:
+    """Front-ends of a former version do not know them, and replace all other settings."""
     assert catalog.call("korvet_catalog_configure", '{"set": {"a": "1", "group:g:b": "2", "group:h:b": "3"}}') == [0]
     assert catalog.call("korvet_catalog_configure", '{"set": {"c": "4"}, "replace": true}') == [0]
     assert catalog.call("korvet_catalog_configure", '{"delete": ["group:h:b"]}') == [0]
@@ -162,14 +176,14 @@ def test_settings_of_groups_outlive_the_replacement_of_the_clusters(catalog: Cat
     ("function", "argument"),
     [("korvet_topic_grow", 9), ("korvet_topic_configure", '{"set": {}}'), ("korvet_topic_delete", "begin")],
 )
-def test_unknown_topic_and_another_id_of_it_are_refused(catalog: Catalog, function: str, argument: str | int) -> None:
+def test_unknown_topic_or_topic_id_is_refused(catalog: Catalog, function: str, argument: str | int) -> None:
     assert catalog.call(function, "t", ID, argument)[0] == UNKNOWN_TOPIC
     catalog.create()
     assert catalog.call(function, "t", OTHER_ID, argument)[0] == UNKNOWN_TOPIC
     assert catalog.version == 1
 
 
-def test_deletion_marks_first_and_both_steps_may_be_repeated(catalog: Catalog) -> None:
+def test_deletion_marks_first_and_repeats_both_steps(catalog: Catalog) -> None:
     catalog.create()
     assert catalog.call("korvet_topic_delete", "t", ID, "finish") == [UNKNOWN_TOPIC]
     for _ in range(2):
@@ -183,7 +197,7 @@ def test_deletion_marks_first_and_both_steps_may_be_repeated(catalog: Catalog) -
         assert (catalog.topic(), catalog.version) == (None, 3)
 
 
-def test_late_finish_leaves_the_next_topic_of_the_name_alone(catalog: Catalog) -> None:
+def test_late_finish_keeps_the_next_topic_of_that_name(catalog: Catalog) -> None:
     catalog.create()
     catalog.call("korvet_topic_delete", "t", ID, "begin")
     catalog.call("korvet_topic_delete", "t", ID, "finish")
@@ -193,7 +207,7 @@ def test_late_finish_leaves_the_next_topic_of_the_name_alone(catalog: Catalog) -
 
 
 def test_unknown_step_of_a_deletion_is_an_error(catalog: Catalog) -> None:
-    with pytest.raises(redis.ResponseError, match="neither begin nor finish: end"):
+    with pytest.raises(redis.ResponseError, match=r"step must be one of begin\|finish, not end"):
         catalog.call("korvet_topic_delete", "t", ID, "end")
 
 
@@ -208,7 +222,7 @@ def test_unknown_step_of_a_deletion_is_an_error(catalog: Catalog) -> None:
         ("korvet_catalog_configure", ('{"set": {"a": "b"}}',)),
     ],
 )
-def test_key_of_the_wrong_type_is_found_before_anything_is_written(
+def test_key_of_the_wrong_type_is_found_before_the_first_write(
     catalog: Catalog, broken: str, function: str, args: tuple[str | int, ...]
 ) -> None:
     catalog.create()
@@ -220,9 +234,7 @@ def test_key_of_the_wrong_type_is_found_before_anything_is_written(
     assert {key: catalog.server.dump(key) for key in KEYS} == before
 
 
-def test_producer_ids_rise_with_the_time_and_by_one_within_it(
-    catalog: Catalog, set_clock: Callable[[float], None]
-) -> None:
+def test_producer_ids_rise_with_the_time_or_else_by_one(catalog: Catalog, set_clock: Callable[[float], None]) -> None:
     ids = []
     for seconds in (1_700_000_000, 1_700_000_000, 1_700_000_001, 1_600_000_000):
         set_clock(seconds)
@@ -235,14 +247,14 @@ def test_producer_ids_rise_with_the_time_and_by_one_within_it(
     ]
 
 
-def test_producer_ids_are_not_handed_out_twice_after_the_counter_was_lost(catalog: Catalog) -> None:
+def test_catalog_repeats_no_producer_id_after_the_counter_was_lost(catalog: Catalog) -> None:
     (_, before) = catalog.call("korvet_producer_id")
     catalog.server.flushall()
     (_, after) = catalog.call("korvet_producer_id")
     assert after > before
 
 
-def test_full_server_refuses_new_topics_but_lets_them_be_read_and_deleted(catalog: Catalog) -> None:
+def test_full_server_creates_no_topic_but_reads_and_deletes_topics(catalog: Catalog) -> None:
     catalog.create()
     catalog.server.config_set("maxmemory", 1)
     with pytest.raises(redis.exceptions.OutOfMemoryError):
@@ -250,3 +262,47 @@ def test_full_server_refuses_new_topics_but_lets_them_be_read_and_deleted(catalo
     assert catalog.read()[1].keys() == {"t"}
     assert catalog.call("korvet_topic_delete", "t", ID, "begin") == [0]
     assert catalog.call("korvet_topic_delete", "t", ID, "finish") == [0]
+
+
+def test_one_page_holds_few_topics(catalog: Catalog) -> None:
+    catalog.call("korvet_catalog_configure", json.dumps({"set": {"retention.ms": "5"}}))
+    catalog.create()
+    code, topics, configs, following = catalog.page("0")
+    assert (code, [*topics], configs, following) == (0, ["t"], [b"retention.ms", b"5"], b"0")
+    version = catalog.version
+    assert catalog.server.fcall_ro("korvet_catalog_read", 3, *KEYS, version, "0")[3:] == [[], [], b"0"]
+
+
+def test_each_page_holds_some_topics_and_all_pages_hold_all(catalog: Catalog) -> None:
+    names = catalog.create_many(3000)
+    catalog.call("korvet_catalog_configure", json.dumps({"set": {"retention.ms": "5"}}))
+    code, found, configs, cursor = catalog.page("0")
+    assert (code, configs) == (0, [b"retention.ms", b"5"])
+    while cursor != b"0":
+        code, page, configs, cursor = catalog.page(cursor)
+        assert (code, configs) == (0, [])
+        assert len(page) < 1000
+        found |= page
+    assert {*found} == names
+
+
+def test_pages_hold_each_lasting_topic_while_others_come_and_go(catalog: Catalog) -> None:
+    names = sorted(catalog.create_many(2000))
+    found: dict[str, Any] = {}
+    cursor: str | bytes = "0"
+    while cursor != b"0":
+        _, page, _, cursor = catalog.page(cursor)
+        found |= page
+        for _ in range(200):
+            gone = names.pop()
+            catalog.call("korvet_topic_delete", gone, ID, "begin")
+            catalog.call("korvet_topic_delete", gone, ID, "finish")
+            catalog.create(f"new-{gone}")
+        catalog.call("korvet_topic_grow", names[0], ID, 1 + catalog.topic(names[0])["partitions"])
+    assert found.keys() >= {*names}
+
+
+def test_cursor_of_another_server_is_refused(catalog: Catalog) -> None:
+    catalog.create_many(2000)
+    _, _, _, cursor = catalog.page("0")
+    assert catalog.page(b"0" * 40 + cursor[40:]) == (RETRY, {}, [], b"0")

@@ -1,4 +1,4 @@
-"""The library on a cluster node: every key that a function touches is of its keys' slot, and so is the channel."""
+"""The library on a cluster node: a function's keys and its channel all lie in one slot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import redis
 
 from tests.lua.group import Group
 from tests.lua.log import TOPIC_ID, Log, listening
-from tests.lua.test_log_records import Records
+from tests.lua.records import Records
 from tests.lua.test_transaction_sequences import Scene
 from tests.support.redis import KINDS, ServerUnavailable, running_server, unavailable
 from tests.wire.whole import Whole
@@ -41,7 +41,7 @@ def _state(client: redis.Redis) -> bytes:
     return bytes(client.execute_command("CLUSTER", "INFO"))  # type: ignore[no-untyped-call]
 
 
-def test_life_of_a_partition(cluster_node: redis.Redis) -> None:
+def test_partition_lives_and_ends_on_a_cluster_node(cluster_node: redis.Redis) -> None:
     log = Log(cluster_node)
     assert log.create() == 0
     with listening(cluster_node, log.log) as next_message:
@@ -56,7 +56,7 @@ def test_life_of_a_partition(cluster_node: redis.Redis) -> None:
     assert log.dump() == {}
 
 
-def test_life_of_a_partition_of_records(cluster_node: redis.Redis) -> None:
+def test_partition_of_records_lives_and_ends_on_a_cluster_node(cluster_node: redis.Redis) -> None:
     cluster_node.flushall()
     log = Records(cluster_node)
     log.configure()
@@ -70,7 +70,7 @@ def test_life_of_a_partition_of_records(cluster_node: redis.Redis) -> None:
     assert log.dump() == {}
 
 
-def test_life_of_a_transaction(cluster_node: redis.Redis) -> None:
+def test_transaction_lives_and_ends_on_a_cluster_node(cluster_node: redis.Redis) -> None:
     cluster_node.flushall()
     scene = Scene(cluster_node, lambda _: None)
     producer = scene.app.init().producer
@@ -89,15 +89,15 @@ def test_life_of_a_transaction(cluster_node: redis.Redis) -> None:
     assert scene.group.remove() == 0
 
 
-def test_catalog(cluster_node: redis.Redis) -> None:
-    keys = ("{default:catalog}:meta", "{default:catalog}:topics", "{default:catalog}:configs")
+def test_catalog_works_on_a_cluster_node(cluster_node: redis.Redis) -> None:
+    keys = ("{default:@catalog}:meta", "{default:@catalog}:topics", "{default:@catalog}:configs")
     assert cluster_node.fcall("korvet_catalog_init", 3, *keys, "cluster") == [0, b"cluster"]
     assert cluster_node.fcall("korvet_topic_create", 3, *keys, "t", "a" * 32, "1", "{}")[0] == 0
     assert cluster_node.fcall("korvet_topic_delete", 3, *keys, "t", "a" * 32, "begin") == [0]
     assert cluster_node.fcall("korvet_topic_delete", 3, *keys, "t", "a" * 32, "finish") == [0]
 
 
-def test_life_of_a_group(cluster_node: redis.Redis) -> None:
+def test_group_lives_and_ends_on_a_cluster_node(cluster_node: redis.Redis) -> None:
     group = Group(cluster_node, lambda _: None)
     with listening(cluster_node, group.keys[0]) as next_message:
         first, second = group.stable(2)
@@ -111,18 +111,18 @@ def test_life_of_a_group(cluster_node: redis.Redis) -> None:
     assert group.exists() == []
 
 
-def test_redis_group_of_a_group(cluster_node: redis.Redis) -> None:
+def test_redis_group_follows_its_group_on_a_cluster_node(cluster_node: redis.Redis) -> None:
     log, group = Log(cluster_node, "{default:attached:0}"), Group(cluster_node, lambda _: None, "attached")
     assert (log.create(), log.append(3).code, group.commit({"t:0": f"3 -1 {log.topic_id} "})) == (0, 0, 0)
     keys = (*group.keys, group.attached)
-    attached = cluster_node.fcall("korvet_group_attach", 6, *keys, "follower", "t:0", log.topic_id)
+    attached = cluster_node.fcall("korvet_group_attach", 6, *keys, "mirror", "t:0", log.topic_id)
     assert attached == [0, 0, [b"3"]]
     assert log.call("korvet_log_attach", log.topic_id, "attached", 1, "keep") == [0]
     assert log.call("korvet_log_attach", log.topic_id, "attached", 3, "move") == [0]
     assert cluster_node.fcall_ro("korvet_group_attached", 6, *keys) == [0, [b"t:0", log.topic_id.encode()]]
     assert log.call("korvet_log_detach", log.topic_id, "attached") == [0]
     assert cluster_node.fcall("korvet_group_delete", 6, *keys, "", "any", "t:0", log.topic_id) == 0
-    reader = "korvet:{default:reader:client@host}:groups"
+    reader = "korvet:{default:@reader:client@host}:groups"
     assert cluster_node.fcall("korvet_reader_note", 1, reader, "attached", 60_000, "t:0") == 0
     assert cluster_node.fcall_ro("korvet_reader_find", 1, reader, "t:0") == [b"attached"]
     assert cluster_node.delete(reader) == 1

@@ -1,4 +1,4 @@
-"""Classic members of a group of the consumer protocol: calls that are repeated, deadlines, and what they send."""
+"""Classic members of a group of the consumer protocol: repeated calls, deadlines, and their metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTANCE = "instance-id"
 
 @pytest.fixture
 def mixed(server: redis.Redis, set_clock: Callable[[float], None]) -> MixedGroup:
-    """A consumer group with one member, which has nothing."""
+    """A consumer group with one member, which has no partitions."""
     group = MixedGroup(server, set_clock)
     assert group.enter(FIRST).status == "ready"
     return group
@@ -41,7 +41,7 @@ def test_join_that_asked_for_a_target_may_be_repeated(mixed: MixedGroup) -> None
         assert mixed.join(member, mixed.says()).generation == 2
 
 
-def test_join_of_a_static_member_may_be_repeated_by_the_id_that_is_made_for_it(mixed: MixedGroup) -> None:
+def test_static_member_may_repeat_its_join_by_its_new_id(mixed: MixedGroup) -> None:
     old = mixed.classic("", instance=INSTANCE)
     answers = []
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_member_that_does_not_sync_in_time_is_taken_out(mixed: MixedGroup) -> No
 
 
 def test_heartbeat_of_a_classic_member_notices_another_catalog(mixed: MixedGroup) -> None:
-    """The others may all be classic ones, in a group that may not become classic again."""
+    """All other members may be classic, in a group that may not become classic again."""
     mixed.policy = "upgrade"
     mixed.enter(FIRST)
     member = joined(mixed)
@@ -78,7 +78,7 @@ def test_heartbeat_of_a_classic_member_notices_another_catalog(mixed: MixedGroup
     assert mixed.heartbeat(member, 3, catalog=[2]) == REBALANCE_IN_PROGRESS
 
 
-def test_heartbeat_of_a_classic_member_goes_on_where_its_topics_did_not_change(mixed: MixedGroup) -> None:
+def test_classic_member_goes_on_if_its_topics_did_not_change(mixed: MixedGroup) -> None:
     member = joined(mixed)
     mixed.catalog_version = 2
     assert mixed.heartbeat(member, 2, catalog=[2]) == RETRY
@@ -87,7 +87,7 @@ def test_heartbeat_of_a_classic_member_goes_on_where_its_topics_did_not_change(m
 
 
 def test_group_that_became_classic_without_a_leader_notices_another_catalog(mixed: MixedGroup) -> None:
-    """No client knows that it leads the group, so none of them looks at topics."""
+    """No client knows that it leads the group, so no client looks at topics."""
     mixed.part(FIRST)
     mixed.enter(FIRST, "foo", instance=INSTANCE)
     answer = mixed.classic("", mixed.says("foo"), instance=INSTANCE)
@@ -110,7 +110,7 @@ def test_member_that_synced_stays(mixed: MixedGroup) -> None:
         assert mixed.heartbeat(member, 2) == NONE
 
 
-def test_time_to_join_runs_from_when_it_is_told_first(mixed: MixedGroup) -> None:
+def test_time_to_join_runs_from_the_first_heartbeat_that_asks_for_it(mixed: MixedGroup) -> None:
     member = joined(mixed)
     mixed.enter("another")
     assert mixed.heartbeat(member, 2) == REBALANCE_IN_PROGRESS
@@ -140,7 +140,7 @@ def test_outage_prolongs_the_sessions_and_the_time_to_sync(mixed: MixedGroup) ->
     assert mixed.describe().member_ids == {FIRST}
 
 
-def test_join_that_waited_while_redis_stood_still_acknowledges_nothing(mixed: MixedGroup) -> None:
+def test_late_join_acknowledges_no_revocation(mixed: MixedGroup) -> None:
     mixed.targets = {"m": of(foo=[0, 1])}
     mixed.classic("m")
     mixed.targets = {"m": of(foo=[0]), "another": of(foo=[1])}
@@ -174,7 +174,7 @@ def test_member_of_another_generation_may_commit_nothing(mixed: MixedGroup) -> N
     assert mixed.fetch() == {"foo:0": "2 -1 t "}
 
 
-def test_topics_that_are_gone_are_left_out_of_an_assignment(mixed: MixedGroup) -> None:
+def test_assignment_leaves_deleted_topics_out(mixed: MixedGroup) -> None:
     member = mixed.known(protocols=mixed.says())
     mixed.targets = {member: of(foo=[0], bar=[1])}
     generation = mixed.classic(member).generation

@@ -1,4 +1,4 @@
-"""korvet_group_consume, _snapshot and _assign beyond Kafka's own cases, which are in tests/lua/kafka."""
+"""korvet_group_consume, _snapshot and _assign. The cases of Kafka's own tests are in tests/lua/kafka."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def single(group: ConsumerGroup) -> None:
     assert group.enter("a") == Beat(NONE, "a", "ready", 1, ALL)
 
 
-def test_first_member_makes_the_group_and_gets_everything(consumers: ConsumerGroup) -> None:
+def test_first_member_creates_the_group_and_gets_all_partitions(consumers: ConsumerGroup) -> None:
     single(consumers)
     assert consumers.epochs == (1, 1)
     assert consumers.state == "Stable"
@@ -58,13 +58,13 @@ def test_partition_moves_when_its_owner_has_given_it_up(consumers: ConsumerGroup
     assert sorted(consumers.owners().values()) == ["a"] * 4 + ["b"] * 5
 
 
-def test_group_that_is_not_in_the_index_is_asked_for_an_id(consumers: ConsumerGroup) -> None:
+def test_join_to_an_unindexed_group_asks_for_a_group_id(consumers: ConsumerGroup) -> None:
     consumers.id = ""
     assert consumers.consume("a", 0, "foo", rebalance_s=5, owned="") == Beat(UNINDEXED, "a")
     assert consumers.exists() == []
 
 
-def test_calling_again_after_target_changes_nothing_more(consumers: ConsumerGroup) -> None:
+def test_repeated_join_after_the_target_changes_nothing(consumers: ConsumerGroup) -> None:
     for _ in range(3):
         answer = consumers.consume("a", 0, "foo", rebalance_s=5, owned="")
         assert answer.status == "target"
@@ -72,7 +72,7 @@ def test_calling_again_after_target_changes_nothing_more(consumers: ConsumerGrou
     assert consumers.state == "Assigning"
 
 
-def test_answer_anyway_needs_a_target_of_some_epoch(consumers: ConsumerGroup) -> None:
+def test_call_that_answers_anyway_needs_a_target_of_any_epoch(consumers: ConsumerGroup) -> None:
     assert consumers.consume("a", 0, "foo", rebalance_s=5, owned="", anyway=True).status == "target"
     consumers.retarget()
     assert consumers.consume("b", 0, "foo", rebalance_s=5, owned="", anyway=True) == Beat(NONE, "b", "ready", 1, "")
@@ -80,7 +80,7 @@ def test_answer_anyway_needs_a_target_of_some_epoch(consumers: ConsumerGroup) ->
     assert consumers.state == "Assigning"
 
 
-def test_member_that_is_answered_anyway_gives_up_topics_that_it_no_longer_wants(consumers: ConsumerGroup) -> None:
+def test_member_answered_anyway_gives_up_unwanted_topics(consumers: ConsumerGroup) -> None:
     single(consumers)
     answer = consumers.consume("a", 1, "bar", anyway=True)
     assert answer == Beat(NONE, "a", "ready", 1, of(bar=range(3)))
@@ -88,10 +88,10 @@ def test_member_that_is_answered_anyway_gives_up_topics_that_it_no_longer_wants(
     assert (member.state, member.revoking) == ("UNREVOKED_PARTITIONS", of(foo=range(6)))
     consumers.targets = {"a": of(bar=range(3))}
     assert consumers.beat("a", 1, owned=of(bar=range(3))) == Beat(NONE, "a", "ready", 2)
-    assert {place.partition(":")[0] for place in consumers.owners()} == {BAR}
+    assert {name.partition(":")[0] for name in consumers.owners()} == {BAR}
 
 
-def test_other_catalog_asks_for_a_target_and_raises_the_epoch_only_where_topics_changed(
+def test_new_catalog_raises_the_group_epoch_only_if_topics_changed(
     consumers: ConsumerGroup,
 ) -> None:
     single(consumers)
@@ -106,7 +106,7 @@ def test_other_catalog_asks_for_a_target_and_raises_the_epoch_only_where_topics_
     assert consumers.epochs == (2, 2)
 
 
-def test_snapshot_tells_what_a_target_is_made_from(consumers: ConsumerGroup) -> None:
+def test_snapshot_has_the_members_and_topics_of_a_target(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.consume("b", 0, regex="z.*", rebalance_s=5, owned="", rack="r", assignor="range", instance="i")
     snapshot = consumers.snapshot()
@@ -122,18 +122,18 @@ def test_snapshot_tells_what_a_target_is_made_from(consumers: ConsumerGroup) -> 
     ]  # fmt: skip
     assert snapshot == {
         "generation": 2, "target_epoch": 1, "catalog_version": "1", "topics": f"bar {BAR} 3\nfoo {FOO} 6",
-        "assignor": "uniform",
+        "assignor": "uniform", "cursor": "0",
     }  # fmt: skip
 
 
-def test_snapshot_of_a_group_that_speaks_another_protocol(consumers: ConsumerGroup) -> None:
+def test_snapshot_of_a_missing_or_classic_group_is_refused(consumers: ConsumerGroup) -> None:
     assert consumers.read("snapshot") == [GROUP_ID_NOT_FOUND]
     consumers.commit({"foo:0": "5 -1 aa "})
     assert consumers.read("snapshot") == [GROUP_ID_NOT_FOUND]
     assert consumers.call("assign", 0, 0, 1, "", "uniform") == [GROUP_ID_NOT_FOUND, 0, 0]
 
 
-def test_target_of_an_older_epoch_is_installed_and_another_one_is_still_to_come(consumers: ConsumerGroup) -> None:
+def test_target_of_an_older_epoch_is_installed_until_a_newer_one_comes(consumers: ConsumerGroup) -> None:
     consumers.consume("a", 0, "foo", rebalance_s=5, owned="")
     snapshot = consumers.snapshot()
     consumers.consume("b", 0, "foo", rebalance_s=5, owned="")
@@ -143,7 +143,7 @@ def test_target_of_an_older_epoch_is_installed_and_another_one_is_still_to_come(
     assert consumers.consume("b", 0).status == "target"
 
 
-def test_target_that_somebody_else_made_first_is_refused(consumers: ConsumerGroup) -> None:
+def test_target_is_refused_if_another_caller_installed_one_first(consumers: ConsumerGroup) -> None:
     consumers.consume("a", 0, "foo", rebalance_s=5, owned="")
     snapshot = consumers.snapshot()
     assert consumers.assign(snapshot, {"a": of(foo=[0])}) == (NONE, 1, 1)
@@ -160,8 +160,8 @@ def test_target_for_a_member_that_left_is_skipped(consumers: ConsumerGroup) -> N
     assert consumers.field("target:b") is None
 
 
-def test_target_for_a_static_member_that_took_another_id_is_made_anew(consumers: ConsumerGroup) -> None:
-    """Nothing raises the epoch there, and the partitions would be in nobody's target."""
+def test_target_for_a_static_member_with_a_new_id_is_made_anew(consumers: ConsumerGroup) -> None:
+    """The group epoch does not rise, so the partitions would be in no member's target."""
     consumers.enter("a", "foo", instance="i")
     consumers.consume("b", 0, "foo", rebalance_s=5, owned="")
     snapshot = consumers.snapshot()
@@ -170,7 +170,7 @@ def test_target_for_a_static_member_that_took_another_id_is_made_anew(consumers:
     assert consumers.assign(snapshot, {"a": of(foo=[0])}) == (RETRY, 2, 1)
 
 
-def test_topics_that_changed_behind_an_outdated_snapshot_are_looked_at_again(consumers: ConsumerGroup) -> None:
+def test_group_looks_again_at_topics_newer_than_the_snapshot(consumers: ConsumerGroup) -> None:
     single(consumers)
     snapshot = consumers.snapshot()
     consumers.consume("b", 0, "foo", rebalance_s=5, owned="")
@@ -191,7 +191,7 @@ def test_settled_heartbeat_writes_nothing_but_its_session(consumers: ConsumerGro
     assert consumers.server.zscore(consumers.keys[2], "a") == (consumers.now + consumers.session_s) * 1000
 
 
-def test_member_is_not_settled_where_its_heartbeat_has_to_be_looked_at(consumers: ConsumerGroup) -> None:
+def test_member_is_not_settled_if_its_heartbeat_has_news(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.pass_time(5)
     session = consumers.server.zscore(consumers.keys[2], "a")
@@ -209,7 +209,7 @@ def test_member_is_not_settled_where_its_heartbeat_has_to_be_looked_at(consumers
     assert consumers.consume("a", 1).code == UNKNOWN_MEMBER_ID
 
 
-def test_member_is_not_settled_before_the_whole_group_is_of_one_epoch(consumers: ConsumerGroup) -> None:
+def test_member_is_not_settled_before_all_members_have_one_epoch(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
     assert consumers.consume("b", 0, "foo", rebalance_s=5, owned="").status == "target"
@@ -231,7 +231,7 @@ def test_static_member_is_settled_by_its_own_instance_id(consumers: ConsumerGrou
     assert not consumers.is_settled("a", 1, "j")
 
 
-def test_other_session_timeout_is_taken_with_the_next_heartbeat(consumers: ConsumerGroup) -> None:
+def test_next_heartbeat_takes_another_session_timeout(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.session_s = 60
     consumers.beat("a", 1)
@@ -240,7 +240,7 @@ def test_other_session_timeout_is_taken_with_the_next_heartbeat(consumers: Consu
     assert consumers.beat("a", 1).code == NONE
 
 
-def test_call_that_waited_while_redis_stood_still_acknowledges_no_revocation(consumers: ConsumerGroup) -> None:
+def test_late_heartbeat_acknowledges_no_revocation(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.targets = {"a": of(foo=[0]), "b": of(foo=[1])}
     consumers.enter("b")
@@ -254,7 +254,7 @@ def test_call_that_waited_while_redis_stood_still_acknowledges_no_revocation(con
     assert consumers.beat("a", 1, owned=of(foo=[0])).epoch == 2
 
 
-def test_settled_member_may_be_late(consumers: ConsumerGroup) -> None:
+def test_late_heartbeat_holds_the_session_of_a_settled_member(consumers: ConsumerGroup) -> None:
     single(consumers)
     consumers.served_until = consumers.now
     consumers.pass_time(3)
@@ -334,7 +334,7 @@ def test_state_says_the_type(consumers: ConsumerGroup) -> None:
     }  # fmt: skip
 
 
-def test_thousands_of_partitions_of_one_member(consumers: ConsumerGroup) -> None:
+def test_member_owns_thousands_of_partitions(consumers: ConsumerGroup) -> None:
     consumers.topics = {"foo": (FOO, 5000)}
     consumers.targets = {"a": of(foo=range(5000))}
     consumers.enter("a", "foo")
@@ -354,8 +354,8 @@ redis.call('HSET', KEYS[1], ARGV[1], head .. cmsgpack.pack(rest))
 """
 
 
-def test_members_that_the_former_version_wrote_are_read(consumers: ConsumerGroup) -> None:
-    """Version 0.5.0 had the names in the record as a list."""
+def test_library_reads_members_that_the_former_version_wrote(consumers: ConsumerGroup) -> None:
+    """Version 0.5.0 wrote the names into the record as a list."""
     for member in "ab":
         consumers.enter(member)
         record = consumers.server.hget(consumers.keys[1], member)
@@ -367,20 +367,28 @@ def test_members_that_the_former_version_wrote_are_read(consumers: ConsumerGroup
 
 
 @pytest.mark.parametrize("names", [("bar", "foo", "bar"), ("foo", "bar")])
-def test_same_names_in_another_order_are_no_change(consumers: ConsumerGroup, names: tuple[str, ...]) -> None:
+def test_names_in_another_order_change_nothing(consumers: ConsumerGroup, names: tuple[str, ...]) -> None:
     single(consumers)
     assert consumers.beat("a", 1, *names).epoch == 1
     assert consumers.epochs == (1, 1)
 
 
-def test_redis_groups_of_a_consumer_group_go_before_it_is_deleted(consumers: ConsumerGroup) -> None:
+def test_consumer_group_is_deleted_after_its_redis_groups(consumers: ConsumerGroup) -> None:
     single(consumers)
-    place = ("foo:0", "aa")
+    partition = ("foo:0", "aa")
     keys = [consumers.attached]
-    assert consumers.server.fcall("korvet_group_attach", 6, *consumers.keys, *keys, "", *place) == [NONE, 0, [b""]]
+    assert consumers.server.fcall("korvet_group_attach", 6, *consumers.keys, *keys, "", *partition) == [NONE, 0, [b""]]
     assert consumers.read("attached", keys=keys) == [NON_EMPTY_GROUP, []]
     consumers.part("a")
     assert consumers.read("attached", keys=keys) == [NONE, [b"foo:0", b"aa"]]
     assert consumers.delete() == RETRY
-    assert consumers.call("delete", "any", *place, keys=keys) == NONE
+    assert consumers.call("delete", "any", *partition, keys=keys) == NONE
     assert consumers.exists() == []
+
+
+def test_refusal_names_member_and_instance_with_a_nul_whole(consumers: ConsumerGroup) -> None:
+    consumers.enter("m\0one", instance="i\0one")
+    assert "instance id i\0one was fenced by member m\0one" in consumers.consume("m2", 1, instance="i\0one").why
+    assert "Member m\0two is not a member" in consumers.consume("m\0two", 1).why
+    assert "i\0one cannot join the group" in consumers.enter("m2", instance="i\0one").why
+    assert "Member m\0one with instance id i2 cannot join" in consumers.enter("m\0one", instance="i2").why

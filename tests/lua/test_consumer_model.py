@@ -1,9 +1,9 @@
-"""Groups of the consumer protocol under whatever may happen to them: who reads what, and what the group's keys hold."""
+"""Groups of the consumer protocol after any steps: the readers of each partition, and the group's keys."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -16,9 +16,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from korvet.store.assignors import ASSIGNORS
+from korvet.assignors import ASSIGNORS
 from tests.lua.consumer import FENCED_MEMBER_EPOCH, RETRY, STALE_MEMBER_EPOCH
-from tests.lua.consumer_model import CALLS, Classic, Client, FrontEnd, ModelGroup, Modern, Target, places_of
+from tests.lua.consumer_model import CALLS, Classic, Client, FrontEnd, ModelGroup, Modern, Target, partitions_of
 from tests.lua.group import GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION, LATE, NONE, UNKNOWN_MEMBER_ID
 from tests.lua.machines import bound, run_machine
 from tests.lua.mixed import CLASSIC_SESSION_S
@@ -35,12 +35,12 @@ SOME = st.integers(0, 7)
 SESSION_S = 15.0
 STEP_S = 3.0
 ROUNDS = 24
-"""Rounds after which sessions of those who died are over, and all have what they are to have."""
+"""The rounds after which dead members' sessions have ended, and all others have their targets."""
 CLASSIC_ONLY = {"protocol_type", "protocol", "leader", "attempt", "joined", "synced", "join_deadline", "sync_deadline"}
 
 
 class Consumed(RuleBasedStateMachine):
-    """Clients come, go, die and change the protocol; front-ends are stale and are lost; topics and time go on."""
+    """Clients come, leave, die and change the protocol; front-ends are stale or lost; topics change and time passes."""
 
     server: redis.Redis
     set_clock: Clock
@@ -114,7 +114,7 @@ class Consumed(RuleBasedStateMachine):
 
     @rule(number=SOME, front=SOME, acts=st.sampled_from(["", "act", "give_up"]), loses=LOSSES)
     def beat(self, number: int, front: int, acts: str, loses: str) -> None:
-        """A client does some of what it was told, and makes the calls that are due; an answer may be lost."""
+        """A client does a part of its work, and makes its due calls; an answer may be lost."""
         client = self._client(number)
         if client:
             if acts:
@@ -125,7 +125,7 @@ class Consumed(RuleBasedStateMachine):
         front=SOME, times=st.integers(1, 3), slow=st.none() | st.integers(0, 1), unlucky=st.integers(0, 3), loses=LOSSES
     )
     def all_beat(self, front: int, times: int, slow: int | None, unlucky: int = 0, loses: str = "") -> None:
-        """One of them may be slow to give up what it is to, and answers to another be lost."""
+        """One member may be slow to give up partitions, and another may lose its answers."""
         for _ in range(times):
             for at, client in enumerate(self.clients):
                 if at != slow:
@@ -155,7 +155,7 @@ class Consumed(RuleBasedStateMachine):
 
     @rule(number=SOME, front=SOME, comes_as=st.sampled_from(["same", "other"]), loses=LOSSES)
     def start_again(self, number: int, front: int, comes_as: str, loses: str) -> None:
-        """A client is closed, and comes back; a static one says so, and has its former id only by chance."""
+        """A client is closed and comes back; a static one says so, and may have its former id again."""
         client = self._client(number)
         if client is None:
             return
@@ -191,7 +191,7 @@ class Consumed(RuleBasedStateMachine):
 
     @rule(front=SOME, refreshes=st.booleans())
     def make_target(self, front: int, refreshes: bool) -> None:
-        """A front-end computes a target, which takes its time."""
+        """A front-end computes a target, and installs it later."""
         if refreshes:
             self._front(front).refresh()
         target = self._front(front).target()
@@ -201,7 +201,7 @@ class Consumed(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(number=SOME, stays=st.booleans())
     def install_target(self, number: int, stays: bool) -> None:
-        """Perhaps long after, and twice."""
+        """A front-end installs a target, perhaps late or twice."""
         at = number % len(self.held)
         target = self.held[at] if stays else self.held.pop(at)
         assert self.fronts[0].install(target) in (NONE, RETRY, GROUP_ID_NOT_FOUND)
@@ -251,7 +251,7 @@ class Consumed(RuleBasedStateMachine):
 
     @rule(number=SOME, seconds=st.sampled_from([3.0, 20.0]))
     def call_waits_through_an_outage(self, number: int, seconds: float) -> None:
-        """It changes nothing, for what it said may be long untrue; only a settled member is heard of."""
+        """A late heartbeat changes nothing, because its claims may be old. It only holds a settled member's session."""
         client = self._modern(number)
         if client is None:
             return
@@ -268,46 +268,48 @@ class Consumed(RuleBasedStateMachine):
         self._touch()
 
     def _touch(self) -> None:
-        """Do what became due, as the sweep does."""
+        """Let the group do its due work, as the sweep does."""
         self.group.delete_offsets()
 
-    # ------------------------------------------------------------------ what holds
+    # ------------------------------------------------------------------ invariants
 
     def _members(self) -> dict[str, dict[str, Any]]:
-        """Those who are not overdue, as described."""
-        if self.group.state == "Dead":
-            return {}
-        found: dict[str, dict[str, Any]] = self.group.described()["members"]
-        return found
+        """The described members whose sessions have not ended."""
+        members: dict[str, dict[str, Any]] = self.group.described().get("members", {})
+        return members
 
     @invariant()
-    def nobody_reads_what_another_does(self) -> None:
+    def all_keep_what_is_theirs(self) -> None:
         members = self._members()
+        self._check_readers(members)
+        self._check_locked(members)
+
+    def nobody_reads_what_another_does(self) -> None:
+        self._check_readers(self._members())
+
+    def _check_readers(self, members: Mapping[str, Any]) -> None:
         readers: dict[str, str] = {}
         for client in self.clients:
             if client.id not in members:
                 client.miss()
-            for place in client.places() if client.id in members else ():
-                assert place not in readers, (place, readers[place], client.id)
-                readers[place] = client.id
+            for partition in client.partitions() if client.id in members else ():
+                assert partition not in readers, (partition, readers[partition], client.id)
+                readers[partition] = client.id
 
-    @invariant()
-    def nobody_is_taken_out_early(self) -> None:
-        members = self._members()
+    def _check_locked(self, members: Mapping[str, Any]) -> None:
+        """No member is taken out early."""
         left = {id for id, ends in self.locked.items() if id not in members and ends > self.group.now * 1000}
-        living = {client.id for client in self.clients if client.places()}
+        living = {client.id for client in self.clients if client.partitions()}
         assert not left & living
         self.locked = self.group.deadlines()
 
     @invariant()
     def keys_agree(self) -> None:
-        fields = self.group.hash()
-        state = self.group.state
-        if state == "Dead":
+        fields, found = self.group.hash(), self.group.described()
+        assert self.group.state == found.get("state", "Dead")
+        if not found:
             self.epochs = (0, 0)
             return
-        found = self.group.described()
-        assert found["state"] == state
         assert min(found["generation"], int(fields["generation"])) >= self.epochs[0]
         if fields.get("type") != "consumer":
             assert not [name for name in fields if ":" in name]
@@ -323,8 +325,8 @@ class Consumed(RuleBasedStateMachine):
         self.epochs = (generation, target_epoch)
         owners: dict[str, str] = {}
         for id, member in members.items():
-            for place in places_of(f"{member['owned']} {member['revoking']}"):
-                assert owners.setdefault(place, id) == id
+            for partition in partitions_of(f"{member['owned']} {member['revoking']}"):
+                assert owners.setdefault(partition, id) == id
             assert member["member_epoch"] <= target_epoch
             assert (member["member_state"] == "UNREVOKED_PARTITIONS") >= bool(member["revoking"])
         assert {name: id for name, id in fields.items() if len(name.partition(":")[0]) == 32} == owners
@@ -355,12 +357,12 @@ class Consumed(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """After enough heartbeats everybody has what it is to have, and everything is read by one."""
+        """After enough heartbeats each member has its target, and one member reads each partition."""
         for front in self.fronts:
             front.refresh()
         for turn in range(ROUNDS):
             for client in self.clients:
-                # A static one may be without its id at first.
+                # A static client may not have its id at first.
                 if isinstance(client, Classic) and turn in (0, ROUNDS // 2):
                     client.look()
                 client.act()
@@ -378,26 +380,26 @@ class Consumed(RuleBasedStateMachine):
         if not self.clients:
             return
         topics = self.catalog.topics
-        places = {
-            f"{topics[name][0]}:{partition}"
+        partitions = {
+            f"{topics[name][0]}:{index}"
             for client in self.clients
             for name in client.wants(topics)
-            for partition in range(topics[name][1])
+            for index in range(topics[name][1])
         }
-        read = sorted(place for client in self.clients for place in client.places())
-        assert read == sorted(places), [(client.id, sorted(client.places())) for client in self.clients]
+        read = sorted(partition for client in self.clients for partition in client.partitions())
+        assert read == sorted(partitions), [(client.id, sorted(client.partitions())) for client in self.clients]
         has_modern = any(isinstance(client, Modern) for client in self.clients)
         assert self.group.kind == ("consumer" if has_modern else "classic")
         assert self.group.state == "Stable"
 
     def teardown(self) -> None:
-        """Whatever came before, where it went well."""
+        """Settle the group after any steps that went well."""
         if sys.exc_info()[0] is None:
             self.settle()
 
 
-def test_what_a_slow_client_still_reads_is_given_to_nobody(server: redis.Redis, set_clock: Clock) -> None:
-    """It goes on sending heartbeats that say nothing of what it owns."""
+def test_slow_client_keeps_the_partitions_that_it_still_reads(server: redis.Redis, set_clock: Clock) -> None:
+    """The client goes on sending heartbeats that name no owned partitions."""
     crowd = bound(Consumed, server, set_clock)()
     crowd.start([2, 2, 2])
     for client in ("one", "two"):
@@ -405,11 +407,11 @@ def test_what_a_slow_client_still_reads_is_given_to_nobody(server: redis.Redis, 
         crowd.all_beat(0, 2, None if client == "one" else 0)
     crowd.keys_agree()
     one, two = crowd.clients
-    assert one.places() > two.places() == set()
+    assert one.partitions() > two.partitions() == set()
     crowd.settle()
 
 
-def test_group_settles_whatever_happens_to_it(server: redis.Redis, set_clock: Clock) -> None:
+def test_group_settles_after_any_steps(server: redis.Redis, set_clock: Clock) -> None:
     run_machine(bound(Consumed, server, set_clock), examples=EXAMPLES, steps=STEPS)
 
 

@@ -1,15 +1,12 @@
-"""What classic members say of themselves, byte by byte: what is read of it, and what keeps a group classic.
+"""Classic members' metadata byte by byte: the readable ones, and the malformed ones that keep a group classic.
 
-The cases that are refused are those in which kafka-clients 4.1.2 throws; a length of less than -1 is null there, too.
+The library refuses the cases in which kafka-clients 4.1.2 throws; a length of less than -1 is null there, too.
 Source: ConsumerProtocol.deserializeConsumerProtocolSubscription, deserializeConsumerProtocolAssignment
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-import redis
 
 from tests.lua.consumer import BAR, FOO, of
 from tests.lua.group import GROUP_ID_NOT_FOUND, NONE
@@ -18,7 +15,7 @@ from tests.lua.mixed import MixedGroup, assignment, subscription
 FOO_TOPIC = "00000001 0003666f6f"
 """An array of one topic, foo."""
 NULL, NOTHING, LESS, MANY = "ffffffff", "00000000", "fffffffe", "00000009"
-PLACE = f"{FOO_TOPIC} 00000001 00000001"
+PARTITION = f"{FOO_TOPIC} 00000001 00000001"
 """Partition 1 of foo."""
 
 READ = {
@@ -49,29 +46,24 @@ MALFORMED = {
     "rack cut off": f"0003 {FOO_TOPIC} {NULL} {NOTHING} {NULL} 0009 61",
 }
 READ_ASSIGNMENTS = {
-    "version 0": f"0000 {PLACE} {NULL}",
-    "later version": f"0009 {PLACE} {NULL}",
-    "empty data": f"0000 {PLACE} {NOTHING}",
-    "data of length -2": f"0000 {PLACE} {LESS}",
-    "bytes behind": f"0000 {PLACE} {NULL} 0102",
+    "version 0": f"0000 {PARTITION} {NULL}",
+    "later version": f"0009 {PARTITION} {NULL}",
+    "empty data": f"0000 {PARTITION} {NOTHING}",
+    "data of length -2": f"0000 {PARTITION} {LESS}",
+    "bytes behind": f"0000 {PARTITION} {NULL} 0102",
 }
 MALFORMED_ASSIGNMENTS = {
     "half a version": "00",
-    "negative version": f"ffff {PLACE} {NULL}",
-    "no data": f"0000 {PLACE}",
-    "data cut off": f"0000 {PLACE} 00000005 01",
+    "negative version": f"ffff {PARTITION} {NULL}",
+    "no data": f"0000 {PARTITION}",
+    "data cut off": f"0000 {PARTITION} 00000005 01",
     "topics of length -1": f"0000 {NULL} {NULL}",
     "partitions cut off": f"0000 {FOO_TOPIC} 00000001 00",
 }
 
 
-@pytest.fixture
-def mixed(server: redis.Redis, set_clock: Callable[[float], None]) -> MixedGroup:
-    return MixedGroup(server, set_clock)
-
-
 def upgraded(mixed: MixedGroup, metadata: bytes, assigned: bytes) -> MixedGroup:
-    """The group after a member that speaks the consumer protocol came to one that had a classic member."""
+    """A group with a classic member, after a member of the consumer protocol came."""
     one = mixed.newcomer((("range", metadata),))
     mixed.lead(one.member, 1, {one.member: assigned})
     answer = mixed.beat("new", 0, "zar", rebalance_s=5, owned="")
@@ -102,8 +94,8 @@ def test_malformed_assignment_keeps_the_group_classic(mixed: MixedGroup, assigne
     assert upgraded(mixed, subscription(["foo"]), bytes.fromhex(assigned)).kind == "classic"
 
 
-def test_many_partitions_are_read_and_told_again(mixed: MixedGroup) -> None:
-    """More than are read at once."""
+def test_library_reads_and_writes_assignments_of_many_partitions(mixed: MixedGroup) -> None:
+    """The assignment has more partitions than the library reads at once."""
     mixed.topics["foo"] = (FOO, 200)
     everything = {"bar": [0], "foo": list(range(200))}
     (one,) = mixed.stable_classic(everything)
@@ -114,8 +106,8 @@ def test_many_partitions_are_read_and_told_again(mixed: MixedGroup) -> None:
     assert mixed.describe().members[0].assignment == assignment(everything)
 
 
-def test_what_is_assigned_twice_or_is_no_partition_has_one_owner(mixed: MixedGroup) -> None:
-    """No assignor does so; places in any order are put in theirs."""
+def test_partition_assigned_twice_has_one_owner(mixed: MixedGroup) -> None:
+    """No assignor does so. The library sorts partitions that arrive in any order."""
     twice = assignment({"foo": [2, -1, 0, 2], "baz": [1], "bar": [1]}).replace(b"baz", b"foo")
     mixed.initial_delay_ms = 1000
     members = [mixed.newcomer().member for _ in range(2)]
@@ -132,8 +124,8 @@ def test_what_is_assigned_twice_or_is_no_partition_has_one_owner(mixed: MixedGro
         {of(foo=[2], bar=[1]), of(foo=[0, 1, 3, 5])},
     )
     assert {f"{FOO}:{one}" for one in (0, 1, 2, 3, 5)} | {f"{BAR}:1"} == set(mixed.owners())
-    for place, owner in mixed.owners().items():
-        topic_id, _, partition = place.partition(":")
+    for name, owner in mixed.owners().items():
+        topic_id, _, partition = name.partition(":")
         assert partition in dict(part.split(":") for part in owned[owner].split())[topic_id].split(",")
     assert all(mixed.member(member).target == text for member, text in owned.items())
 
@@ -144,7 +136,7 @@ def test_members_without_partitions_leave_no_targets(mixed: MixedGroup) -> None:
     assert len([name for name in mixed.fields if name.startswith("target:")]) == 1
 
 
-def test_group_that_becomes_classic_keeps_nothing_of_the_other_kind(mixed: MixedGroup) -> None:
+def test_group_that_becomes_classic_drops_all_consumer_state(mixed: MixedGroup) -> None:
     mixed.stable_classic({"foo": [0, 1]}, {"bar": [2]})
     before = mixed.fields
     mixed.consume("new", 0, "zar", rebalance_s=5, owned="", given=mixed.catalog_lines(["bar", "foo"]))

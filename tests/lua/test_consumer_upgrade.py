@@ -1,4 +1,4 @@
-"""A group that goes from one protocol to the other while its clients live on: who reads what at any time."""
+"""A group that changes the protocol while its clients go on: no partition has two readers at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.lua.consumer import FOO, INVALID_REQUEST, TOPICS, UNRELEASED_INSTANCE_ID, of
-from tests.lua.group import GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, ILLEGAL_GENERATION, NONE, REBALANCE_IN_PROGRESS
+from tests.lua.group import (
+    GROUP_ID_NOT_FOUND,
+    GROUP_MAX_SIZE_REACHED,
+    ILLEGAL_GENERATION,
+    NONE,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
 from tests.lua.mixed import assignment, subscription
 from tests.lua.mixed_clients import COOPERATIVE, Crowd, SharedGroup
 
@@ -19,11 +26,11 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["range", COOPERATIVE])
 """Eager and cooperative classic clients."""
 EXAMPLES = 60
 SETTLED = 24
-"""Rounds after which sessions of those who died are over and all are settled."""
+"""The rounds after which dead members' sessions have ended and all others are settled."""
 OUTAGE_S = 100
 """Longer than any session."""
 ROUNDS = 8
-"""Rounds in which a group settles where nobody died."""
+"""The rounds in which a group settles if no member died."""
 
 Steps = list[tuple[str, int]]
 STEPS = st.lists(
@@ -60,9 +67,7 @@ def test_members_change_the_protocol_one_by_one_and_back(
 
 
 @PROTOCOLS
-def test_group_is_upgraded_again_before_its_members_have_joined_the_classic_one(
-    shared: SharedGroup, protocol: str
-) -> None:
+def test_group_is_upgraded_again_before_its_members_have_rejoined(shared: SharedGroup, protocol: str) -> None:
     crowd = Crowd(shared, protocol)
     for is_classic in (True, True, False):
         crowd.add(is_classic)
@@ -75,18 +80,18 @@ def test_group_is_upgraded_again_before_its_members_have_joined_the_classic_one(
     crowd.settle(ROUNDS)
 
 
-def places(**topics: list[int]) -> list[str]:
+def partition_names(**topics: list[int]) -> list[str]:
     return [f"{TOPICS[name][0]}:{partition}" for name, partitions in topics.items() for partition in partitions]
 
 
-def places_of(text: str) -> list[str]:
-    """An assignment's places as the group hash names them."""
+def partitions_of(text: str) -> list[str]:
+    """An assignment's partitions as the group hash names them."""
     topics = (topic.split(":") for topic in text.split())
     return [f"{topic_id}:{partition}" for topic_id, partitions in topics for partition in partitions.split(",")]
 
 
 def upgrade(shared: SharedGroup, member: str = "new") -> None:
-    """A member joins, which has no target yet."""
+    """A member that has no target yet joins."""
     answer = shared.consume(member, 0, "foo", rebalance_s=5, owned="")
     assert answer.status == "topics"
     given = shared.catalog_lines(answer.topics)
@@ -94,7 +99,7 @@ def upgrade(shared: SharedGroup, member: str = "new") -> None:
 
 
 def gathering(shared: SharedGroup, *owned: dict[str, list[int]]) -> list[str]:
-    """Members of a classic group whose assignments a rebalance has dropped; all that is known is what they reported."""
+    """Members of a classic group whose assignments a rebalance dropped; only their reports of partitions are left."""
     members = shared.stable_classic({"foo": [0, 1]})
     shared.initial_delay_ms = 0
     assert shared.classic(members[0], shared.says(owned=owned[0])).status == "ready"
@@ -105,38 +110,38 @@ def gathering(shared: SharedGroup, *owned: dict[str, list[int]]) -> list[str]:
     return members
 
 
-def test_what_a_member_reported_is_its_own_where_its_assignment_was_dropped(shared: SharedGroup) -> None:
+def test_member_without_an_assignment_owns_the_partitions_it_reported(shared: SharedGroup) -> None:
     one, two = gathering(shared, {"foo": [0, 1]}, {})
     upgrade(shared)
     assert (shared.member(one).owned, shared.member(two).owned) == (of(foo=[0, 1]), "")
-    assert shared.owners() == dict.fromkeys(places(foo=[0, 1]), one)
+    assert shared.owners() == dict.fromkeys(partition_names(foo=[0, 1]), one)
 
 
-def test_what_two_members_report_is_the_own_of_one(shared: SharedGroup) -> None:
+def test_partition_that_two_members_report_has_one_owner(shared: SharedGroup) -> None:
     one, two = gathering(shared, {"foo": [0, 1]}, {"foo": [1, 2]})
     upgrade(shared)
     owners = shared.owners()
-    assert set(owners) == set(places(foo=[0, 1, 2]))
+    assert set(owners) == set(partition_names(foo=[0, 1, 2]))
     for member in (one, two):
-        own = {place for place, owner in owners.items() if owner == member}
-        assert own == set(places_of(shared.member(member).owned))
+        own = {partition for partition, owner in owners.items() if owner == member}
+        assert own == set(partitions_of(shared.member(member).owned))
 
 
-def test_what_a_cooperative_member_is_about_to_give_up_is_its_own_until_it_joins_without_it(
+def test_cooperative_member_owns_partitions_until_it_joins_without_them(
     shared: SharedGroup,
 ) -> None:
-    """It was assigned less than it had; Kafka counts what it was assigned alone, and gives the rest away at once."""
+    """The member owned more than its assignment. Kafka counts the assignment alone, and gives the rest away at once."""
     (one,) = shared.stable_classic({"foo": [0, 1, 2, 3, 4, 5]})
     joined = shared.classic(one, shared.says(owned={"foo": [0, 1, 2, 3, 4, 5]}))
     shared.lead(one, joined.generation, {one: assignment({"foo": [0, 2, 4]})})
     upgrade(shared)
-    assert shared.owners() == dict.fromkeys(places(foo=[0, 1, 2, 3, 4, 5]), one)
+    assert shared.owners() == dict.fromkeys(partition_names(foo=[0, 1, 2, 3, 4, 5]), one)
     assert shared.heartbeat(one, joined.generation) == REBALANCE_IN_PROGRESS
     shared.classic(one, shared.says(owned={"foo": [0, 2, 4]}))
-    assert not set(places(foo=[1, 3, 5])) & set(shared.owners())
+    assert not set(partition_names(foo=[1, 3, 5])) & set(shared.owners())
 
 
-def test_what_a_member_is_to_give_up_is_its_own_in_the_classic_group_and_after_it(shared: SharedGroup) -> None:
+def test_member_keeps_unrevoked_partitions_through_a_downgrade(shared: SharedGroup) -> None:
     (one,) = shared.stable_classic({"foo": [0, 1, 2, 3, 4, 5]})
     shared.enter("new")
     shared.classic(one, shared.says(owned={"foo": [0, 1, 2, 3, 4, 5]}))
@@ -150,19 +155,17 @@ def test_what_a_member_is_to_give_up_is_its_own_in_the_classic_group_and_after_i
 
 
 @pytest.mark.parametrize("has", [6, 5])
-def test_what_the_leader_had_not_assigned_yet_is_when_a_static_member_upgrades_alone(
-    shared: SharedGroup, has: int
-) -> None:
-    """Its new self wants the same, so nothing else would have the group look at its topics."""
+def test_static_member_that_upgrades_alone_gets_unassigned_partitions(shared: SharedGroup, has: int) -> None:
+    """The upgraded member wants the same topics, so no other step makes the group look at them."""
     joined = shared.classic("", shared.says("foo"), instance="i")
     shared.lead(joined.member, joined.generation, {joined.member: assignment({"foo": list(range(has))})}, "i")
     answer = shared.beat("new", 0, "foo", instance="i", owned="", rebalance_s=5)
     assert (answer.status, answer.epoch) == ("ready", joined.generation + (has < 6))
-    assert set(places_of(answer.assignment or "")) >= set(places(foo=[0, 1, 2, 3, 4, 5]))
+    assert set(partitions_of(answer.assignment or "")) >= set(partition_names(foo=[0, 1, 2, 3, 4, 5]))
 
 
-def test_what_nobody_has_is_seen_where_two_members_report_the_same(shared: SharedGroup) -> None:
-    """As many partitions are reported as the topic has, but half of them twice."""
+def test_free_partition_is_seen_if_two_members_report_the_same_one(shared: SharedGroup) -> None:
+    """The members report as many partitions as the topic has, but some of them twice."""
     first = shared.classic("", shared.says("foo"), instance="i", session_s=100)
     shared.lead(first.member, first.generation, {first.member: assignment({"foo": [0, 1, 2]})}, "i")
     again = shared.classic(first.member, shared.says("foo", owned={"foo": [0, 1, 2]}), instance="i", session_s=100)
@@ -172,7 +175,7 @@ def test_what_nobody_has_is_seen_where_two_members_report_the_same(shared: Share
     assert (answer.status, shared.epochs[0]) == ("ready", again.generation + 1)
 
 
-def test_topics_are_asked_for_those_that_members_want_or_have(shared: SharedGroup) -> None:
+def test_upgrade_asks_for_the_topics_that_members_want_or_own(shared: SharedGroup) -> None:
     joined = shared.newcomer(shared.says("foo", "none"))
     shared.lead(joined.member, 1, {joined.member: assignment({"zar": [0], "gone": [0]})})
     answer = shared.consume("new", 0, "foo", rebalance_s=5, owned="")
@@ -183,13 +186,13 @@ def test_topics_are_asked_for_those_that_members_want_or_have(shared: SharedGrou
     assert (shared.member(joined.member).owned, shared.field("topics")) == (of(zar=[0]), f"foo {FOO} 6")
 
 
-def test_group_of_members_that_want_nothing_needs_no_topics(shared: SharedGroup) -> None:
+def test_upgrade_needs_no_topics_if_members_want_none(shared: SharedGroup) -> None:
     joined = shared.newcomer((("range", subscription([])),))
     shared.lead(joined.member, 1, {})
     assert shared.consume("new", 0, "foo", rebalance_s=5, owned="").status == "target"
 
 
-def test_group_that_has_no_place_stays_classic(shared: SharedGroup) -> None:
+def test_full_group_stays_classic(shared: SharedGroup) -> None:
     shared.stable_classic({"foo": [0]})
     shared.max_size = 1
     assert shared.enter("new").code == GROUP_MAX_SIZE_REACHED
@@ -198,13 +201,13 @@ def test_group_that_has_no_place_stays_classic(shared: SharedGroup) -> None:
     assert (shared.kind, shared.state) == ("classic", "Stable")
 
 
-def test_join_that_is_refused_for_its_ids_upgrades_nothing(shared: SharedGroup) -> None:
+def test_join_with_refused_ids_upgrades_no_group(shared: SharedGroup) -> None:
     (one,) = shared.stable_classic({"foo": [0, 1]})
     assert shared.beat(one, 0, "foo", instance="i", rebalance_s=5, owned="").code == INVALID_REQUEST
     assert (shared.kind, shared.state) == ("classic", "Stable")
 
 
-def test_topics_of_a_member_that_came_after_the_answer_are_asked_for_again(shared: SharedGroup) -> None:
+def test_upgrade_asks_again_for_topics_of_a_later_member(shared: SharedGroup) -> None:
     shared.stable_classic({"foo": [0, 1], "bar": [0]})
     shared.consume("new", 0, "foo", rebalance_s=5, owned="")
     answer = shared.consume("new", 0, "foo", rebalance_s=5, owned="", given=shared.catalog_lines(["foo"]))
@@ -212,7 +215,7 @@ def test_topics_of_a_member_that_came_after_the_answer_are_asked_for_again(share
     assert shared.kind == "classic"
 
 
-def test_names_that_can_be_no_topics_hinder_no_upgrade(shared: SharedGroup) -> None:
+def test_invalid_topic_names_hinder_no_upgrade(shared: SharedGroup) -> None:
     metadata = subscription(["foo", "", "a b", "\n", "??", "z"]).replace(b"??", b"\xff\xff")
     shared.stable_classic({"foo": [0, 1]}, protocols=(("range", metadata),))
     lines = shared.catalog_lines(["", "\n", "a b", "foo", "z", "\N{REPLACEMENT CHARACTER}" * 2])
@@ -223,7 +226,33 @@ def test_names_that_can_be_no_topics_hinder_no_upgrade(shared: SharedGroup) -> N
 def test_heartbeat_with_an_epoch_upgrades_nothing(shared: SharedGroup) -> None:
     shared.stable_classic({"foo": [0]})
     answer = shared.consume("new", 3)
-    assert (answer.code, shared.kind) == (GROUP_ID_NOT_FOUND, "classic")
+    assert (answer.code, shared.kind) == (UNKNOWN_MEMBER_ID, "classic")
+
+
+def test_expired_members_come_back_to_a_group_made_classic(
+    shared: SharedGroup,
+) -> None:
+    (one,) = shared.stable_classic({"foo": [0]}, session_s=100)
+    upgrade(shared)
+    shared.pass_time(shared.session_s)
+    shared.enter("static", instance="i")
+    epoch = shared.member("static").epoch
+    shared.pass_time(shared.session_s)
+    assert shared.heartbeat(one, epoch) != NONE
+    assert shared.kind == "classic"
+    assert shared.consume("new", epoch).code == UNKNOWN_MEMBER_ID
+    assert shared.consume("static", epoch, instance="i").code == UNKNOWN_MEMBER_ID
+    assert shared.enter("new").code == NONE
+    assert shared.kind == "consumer"
+
+
+@pytest.mark.parametrize(("policy", "instance"), [("downgrade", ""), ("bidirectional", "i")])
+def test_member_that_could_not_rejoin_is_not_told_to_rejoin(shared: SharedGroup, policy: str, instance: str) -> None:
+    """The policy keeps the group classic, or a classic member has taken the instance id."""
+    joined = shared.classic("", instance="i")
+    shared.lead(joined.member, 1, {}, instance="i")
+    shared.policy = policy
+    assert shared.consume("new", 3, instance=instance).code == GROUP_ID_NOT_FOUND
 
 
 def test_id_that_was_handed_out_may_still_join(shared: SharedGroup) -> None:
@@ -288,25 +317,25 @@ def test_group_in_its_first_rebalance_becomes_one_of_the_consumer_protocol(share
     assert shared.enter("new", "foo").epoch == 1
 
 
-def test_static_consumer_member_is_not_replaced_while_it_is_there(shared: SharedGroup) -> None:
+def test_static_consumer_member_is_not_replaced_until_it_leaves(shared: SharedGroup) -> None:
     shared.enter("new", instance="i")
     shared.newcomer()
     assert shared.enter("another", instance="i").code == UNRELEASED_INSTANCE_ID
 
 
-def test_group_that_time_made_classic_is_upgraded_by_the_call_that_finds_it(shared: SharedGroup) -> None:
+def test_call_upgrades_a_group_that_it_finds_classic_by_time(shared: SharedGroup) -> None:
     (one,) = shared.stable_classic({"foo": [0, 1]}, session_s=100)
     upgrade(shared)
     shared.pass_time(shared.session_s)
     upgrade(shared, "newer")
     assert shared.describe().member_ids == {one, "newer"}
-    assert shared.owners() == dict.fromkeys(places(foo=[0, 1]), one)
+    assert shared.owners() == dict.fromkeys(partition_names(foo=[0, 1]), one)
 
 
-def test_group_that_time_made_classic_is_upgraded_by_another_call_where_the_topics_are_known(
+def test_second_call_upgrades_a_group_that_the_first_made_classic(
     shared: SharedGroup,
 ) -> None:
-    """Who left and who comes are both found by one call, which cannot write what the group was and what it becomes."""
+    """One call finds that a member left and that another comes. It cannot write both changes of the group."""
     (one,) = shared.stable_classic({"foo": [0, 1]}, session_s=100)
     upgrade(shared)
     shared.pass_time(shared.session_s)
@@ -314,11 +343,11 @@ def test_group_that_time_made_classic_is_upgraded_by_another_call_where_the_topi
     answers = [shared.consume("newer", 0, "foo", rebalance_s=5, owned="", given=given).status for _ in range(2)]
     assert answers == ["topics", "target"]
     assert shared.describe().member_ids == {one, "newer"}
-    assert shared.owners() == dict.fromkeys(places(foo=[0, 1]), one)
+    assert shared.owners() == dict.fromkeys(partition_names(foo=[0, 1]), one)
 
 
 def walk(crowd: Crowd, steps: Steps) -> None:
-    """Whatever may happen to the clients of a group, and then enough time for it to settle."""
+    """Any steps of a group's clients, and then enough time for the group to settle."""
     for name, number in steps:
         if name in ("classic", "consumer"):
             crowd.add(name == "classic")
@@ -342,7 +371,7 @@ def walk(crowd: Crowd, steps: Steps) -> None:
 
 
 @PROTOCOLS
-def test_no_partition_is_read_twice_and_none_is_left(
+def test_each_partition_has_one_reader_after_any_changes(
     server: redis.Redis, protocol: str, set_clock: Callable[[float], None]
 ) -> None:
     """The same cases each time, unless KORVET_MODEL_EXAMPLES asks for a number of new ones."""

@@ -1,70 +1,84 @@
-"""`korvet/store/contract/`, the headers in ``lua/`` and FUNCTION LIST say the same."""
+"""The headers in ``lua/`` agree with a server's list, the functions' bodies, and the callers in korvet."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import pytest
 import redis
+from kio.schema.errors import ErrorCode
 
 import korvet
-from korvet.store.contract import FUNCTIONS, LIBRARY
-from korvet.store.functions import library_version
+from korvet.redis.resp import Named
+from korvet.store.contract import (
+    CODES,
+    FUNCTIONS,
+    LIBRARY,
+    MEANINGS,
+    ContractError,
+    Function,
+    arguments,
+    functions_in,
+    library_files,
+)
+from korvet.store.library import library_version
+from korvet.store.reference import reference
 
-LUA = Path(__file__).resolve().parents[2] / "lua"
+ROOT: Final = Path(__file__).resolve().parents[2]
+LUA: Final = ROOT / "lua"
 
-_REGISTRATION = re.compile(r"^redis\.register_function\{\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
-_PARAMETER = re.compile(r"(KEYS|ARGV)\[(\d+)(\.\.)?\] +(\w+)")
-_FIELD = re.compile(r"^  (\w+) = (.*),$", re.MULTILINE)
+BEATS: Final = {
+    "korvet_log_append",
+    "korvet_log_append_transactional",
+    "korvet_log_append_records",
+    "korvet_log_touch",
+    "korvet_group_beat",
+    "korvet_group_heartbeat",
+}
+"""Functions that callers call by position, because a call is made for each batch, acknowledgement or beat."""
+HOT: Final = BEATS | {"korvet_group_commit"}
+"""Functions that unpack their arguments by position, because unpacking by names would slow them down."""
+WHOLE: Final = {"korvet_record_append"}
+"""Functions whose only argument is a repeated one, and that take it as it is."""
+_ADDED: Final = {"outages", "id", "locator", "transactional_id"}
+ADDED: Final = {"call": _ADDED, "_call": _ADDED | {"topic_id", "token"}, "partial": _ADDED}
+"""The arguments that a method adds to its callers' ones, by the method's name."""
+OPTIONS: Final = {"is_awaited", "has_optional_keys"}
+"""The method's own arguments."""
 
+# A body reaches from a function's first line to its end, right above its registration.
+_BODY: Final = re.compile(
+    r"^function [\w.]+\([^)]*\)\n((?:(?!end\n).*\n)*)end\nredis\.register_function\{\n  function_name = '(\w+)'",
+    re.MULTILINE,
+)
+_UNPACKING: Final = re.compile(r"\.arguments\((?:keys, )?args,\s+((?:'[^']*'(?:\s*\.\.\s*)?)+)")
+_COUNTED: Final = re.compile(r"\.expect\(keys, args, '(\w+)', (\d+), (\d+)\)")
+_WORD: Final = re.compile(r"(\w+)(?::[\w|]+)?(?:(\??)|([*+])\d*<=(\d+))")
 
-class Header(NamedTuple):
-    """What a function's comment says; names as in the contract (``?`` may be left out, ``...`` any number)."""
+SYNC = """\
+-- group_sync: hand a member its assignment
+-- KEYS[1] group    hash  state
+-- KEYS[2] pending  hash  (optional) what is held
+-- ARGV[1] member_id  ARGV[2..] assignments  member_id, assignment ...
+-- Returns {code, assignment}, or
+-- {code} when refused
+-- Bound: 200 assignments; two for each member
+-- Codes: UNKNOWN_MEMBER_ID
+function group.sync(keys, args)
+  return { 0, args[1] }
+end
 
-    name: str
-    description: str
-    keys: tuple[str, ...]
-    args: tuple[str, ...]
-    reply: str
-
-
-def _parsed(comment: str) -> Header:
-    lines = [line.removeprefix("--").strip() for line in comment.splitlines()]
-    title = re.fullmatch(r"(\w+): (.*)", lines[0])
-    assert title, lines[0]
-    keys: list[str] = []
-    args: list[str] = []
-    for line in lines:
-        for found in _PARAMETER.finditer(line):
-            kind, number, is_many, name = found.groups()
-            names = keys if kind == "KEYS" else args
-            is_optional = "(optional)" in line
-            names.append(name + ("..." if is_many else "?" if is_optional else ""))
-            assert int(number) == len(names), f"{title[1]}: {kind}[{number}] is not the next one"
-    reply = re.search(r"^Returns (.*?)(?=^Codes: |^Source: |\Z)", "\n".join(lines), re.MULTILINE | re.DOTALL)
-    assert reply, f"{title[1]} says nothing of what it returns"
-    return Header("korvet_" + title[1], title[2], tuple(keys), tuple(args), " ".join(reply[1].split()))
-
-
-def _headers() -> dict[str, Header]:
-    """The header of every registered function, found above the function that is registered right below it."""
-    headers = {}
-    for path in sorted(LUA.glob("*.lua")):
-        text = path.read_text()
-        for registration in _REGISTRATION.finditer(text):
-            fields = dict(_FIELD.findall(registration[1]))
-            name, callback = fields["function_name"].strip("'"), re.escape(fields["callback"])
-            above = re.search(
-                rf"^((?:--.*\n)+)function {callback}\([^)]*\)\n(?:(?!^end$).*\n)*?^end\n\Z",
-                text[: registration.start()],
-                re.MULTILINE,
-            )
-            assert above, f"{path.name}: {name} has no header, or is not registered right below its function"
-            header = _parsed(above[1])
-            assert header.name == name, f"{path.name}: the header of {name} is that of {header.name}"
-            headers[name] = header
-    return headers
+redis.register_function{
+  function_name = 'korvet_group_sync',
+  callback = group.sync,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'hand a member its assignment',
+}
+"""
 
 
 def _plain(value: Any) -> Any:
@@ -82,11 +96,43 @@ def _listed(server: redis.Redis) -> dict[str, tuple[str, frozenset[str]]]:
     return listed
 
 
-def test_every_registered_function_has_a_header_that_the_contract_repeats() -> None:
-    headers = _headers()
-    assert headers.keys() == FUNCTIONS.keys()
-    for name, function in FUNCTIONS.items():
-        assert headers[name] == Header(name, function.description, function.keys, function.args, function.reply)
+def test_header_says_keys_arguments_reply_bound_and_flags() -> None:
+    assert list(functions_in("3-groups/sync.lua", SYNC)) == [
+        Function(
+            name="korvet_group_sync",
+            file="3-groups/sync.lua",
+            description="hand a member its assignment",
+            keys=("group", "pending?"),
+            args=("member_id", "assignments..."),
+            reply="{code, assignment}, or {code} when refused",
+            bound=200,
+            codes=frozenset({"UNKNOWN_MEMBER_ID"}),
+            flags=frozenset({"no-writes", "allow-oom"}),
+            header=SYNC.partition("\nfunction")[0].partition("\n")[2].replace("-- ", ""),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "reason"),
+    [
+        ("-- group_sync:", "-- group_join:", "the header of korvet_group_sync begins with"),
+        ("ARGV[2..]", "ARGV[3..]", "ARGV\\[3\\] is not the next one"),
+        ("-- Returns", "-- Gives", "the header of korvet_group_sync has no Returns"),
+        ("Bound: 200 assignments", "Bound: 200 members", "the bound of korvet_group_sync is not of its repeated"),
+        ("description = 'hand", "description = 'give", "another description"),
+        ("\nend\n", "\nend\n\nfunction group.other()\nend\n", "is not registered right below its function"),
+        ("function group.sync(", "\nfunction group.sync(", "has no header"),
+    ],
+)
+def test_header_that_differs_from_its_function_is_refused(right: str, wrong: str, reason: str) -> None:
+    with pytest.raises(ContractError, match=reason):
+        list(functions_in("sync.lua", SYNC.replace(right, wrong, 1)))
+
+
+def test_parser_reads_every_registration() -> None:
+    source = b"".join(library_files().values())
+    assert source.count(b"\nredis.register_function") == len(FUNCTIONS)
 
 
 def test_server_lists_the_functions_of_the_contract(server: redis.Redis) -> None:
@@ -94,15 +140,198 @@ def test_server_lists_the_functions_of_the_contract(server: redis.Redis) -> None
 
 
 def test_function_that_reads_is_allowed_at_maxmemory() -> None:
-    assert [name for name, function in FUNCTIONS.items() if function.read_only and not function.allow_oom] == []
+    assert [
+        name for name, function in FUNCTIONS.items() if function.read_only and "allow-oom" not in function.flags
+    ] == []
 
 
-def test_version_is_the_packages(server: redis.Redis) -> None:
+def test_codes_of_headers_are_those_of_the_library() -> None:
+    assert {code for function in FUNCTIONS.values() for code in function.codes} <= CODES.keys()
+
+
+def test_functions_with_late_or_unindexed_take_outages_or_an_id() -> None:
+    for function in FUNCTIONS.values():
+        assert "LATE" not in function.codes or "outages" in function.fixed
+        assert "UNINDEXED" not in function.codes or {"id", "locator"} <= set(function.fixed)
+
+
+def test_library_has_the_version_of_the_package(server: redis.Redis) -> None:
     assert library_version() == korvet.__version__
     assert server.fcall_ro("korvet_version", 0) == korvet.__version__.encode()
 
 
 def test_every_file_ends_in_a_newline_and_only_the_first_has_a_shebang() -> None:
-    texts = [path.read_text() for path in sorted(LUA.glob("*.lua"))]
+    texts = [path.read_text() for path in sorted(LUA.glob("*/*.lua"))]
     assert all(text.endswith("\n") for text in texts)
     assert [text.startswith("#!") for text in texts] == [True] + [False] * (len(texts) - 1)
+
+
+def test_page_of_functions_repeats_the_headers() -> None:
+    page = ROOT / "docs" / "functions.md"
+    assert page.read_text() == reference() + "\n", "run: korvet functions reference > docs/functions.md"
+
+
+def test_codes_are_kafkas_or_have_a_meaning() -> None:
+    kafkas = {name: number for name, number in CODES.items() if number >= 0}
+    assert kafkas == {name: ErrorCode[name.lower()] for name in kafkas}
+    assert CODES.keys() == kafkas.keys() | MEANINGS.keys()
+    assert all(MEANINGS.values())
+
+
+def test_one_module_states_the_codes() -> None:
+    stated = [path.name for path in (ROOT / "korvet").rglob("*.py") if "int(ErrorCode." in path.read_text()]
+    assert stated == ["codes.py"]
+
+
+def _bodies() -> dict[str, str]:
+    """The Lua of each registered function by its name."""
+    return {name: body for text in library_files().values() for body, name in _BODY.findall(text.decode())}
+
+
+def _unpacked(name: str) -> tuple[tuple[str, ...], int | None]:
+    """The names that a function unpacks by its own name, as in `Function.args`, and the repeated one's bound."""
+    (literals,) = _UNPACKING.findall(_bodies()[name])
+    names, bound = [], None
+    function, *words = "".join(re.findall(r"'([^']*)'", literals)).split()
+    assert function == f"{name.removeprefix('korvet_')}:"
+    for word in words:
+        found = _WORD.fullmatch(word)
+        assert found, f"{word!r} is no argument"
+        names.append(found[1] + ("..." if found[3] else found[2]))
+        bound = int(found[4]) if found[4] else None
+    return tuple(names), bound
+
+
+def test_every_function_has_a_body() -> None:
+    assert _bodies().keys() == FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("name", [name for name, one in FUNCTIONS.items() if one.args and name not in HOT | WHOLE])
+def test_function_unpacks_the_arguments_of_its_header(name: str) -> None:
+    contract = FUNCTIONS[name]
+    assert _unpacked(name) == (contract.args, contract.bound if contract.repeated else None)
+    assert "args[" not in _bodies()[name]
+
+
+@pytest.mark.parametrize("name", sorted(HOT))
+def test_function_reads_no_argument_beyond_its_header(name: str) -> None:
+    assert not _UNPACKING.search(_bodies()[name])
+    read = [int(number) for number in re.findall(r"\bargs\[(\d+)\]", _bodies()[name])]
+    assert max(read, default=0) <= FUNCTIONS[name].most_args
+
+
+@pytest.mark.parametrize("name", ["korvet_group_beat", "korvet_group_heartbeat", "korvet_group_commit"])
+def test_function_that_counts_its_arguments_takes_as_many_as_its_header(name: str) -> None:
+    contract = FUNCTIONS[name]
+    assert _COUNTED.findall(_bodies()[name]) == [
+        (name.removeprefix("korvet_"), str(contract.required), str(contract.most_args))
+    ]
+
+
+def test_commit_unpacks_the_arguments_of_its_header() -> None:
+    fixed = FUNCTIONS["korvet_group_commit"].fixed
+    text = library_files()["3-groups/offsets.lua"].decode()
+    unpacked = re.findall(r"local ([\w, ]+) = unpack\(args, 1, (\d+)\)", text)
+    assert [int(number) for _, number in unpacked] == [len(fixed)] * 2
+    for names, _ in unpacked:
+        assert all(name in ("_", stated) for name, stated in zip(names.split(", "), fixed, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["t", "id", 1], "korvet_topic_create takes the arguments name id partitions:int configs; the call has 3"),
+        (
+            ["t", "id", 1, "{}", ""],
+            "korvet_topic_create takes the arguments name id partitions:int configs; the call has 5",
+        ),
+        (["t", "id", "1.5", "{}"], "korvet_topic_create: partitions is not an integer: 1.5"),
+    ],
+)
+def test_wrong_arguments_are_refused(server: redis.Redis, args: list[str | int], problem: str) -> None:
+    with pytest.raises(redis.ResponseError, match=re.escape(problem)):
+        server.fcall("korvet_topic_create", 3, "{k}:meta", "{k}:topics", "{k}:configs", *args)
+    assert server.dbsize() == 0
+
+
+class Call(NamedTuple):
+    """A call in korvet's sources with a function's name among its arguments."""
+
+    line: str
+    method: str
+    function: str
+    names: frozenset[str]
+    has_others: bool
+    """Whether the call passes on names that are not written in it."""
+    raw: int | None
+    """The number of keys and arguments of a call as a command, else None."""
+
+
+def _calls() -> Iterator[Call]:
+    for path in sorted((ROOT / "korvet").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                yield from _call(path, node)
+
+
+def _call(path: Path, node: ast.Call) -> Iterator[Call]:
+    method = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    for at, arg in enumerate(node.args):
+        if isinstance(arg, ast.Constant) and isinstance(arg.value, str) and arg.value in FUNCTIONS:
+            names = [keyword.arg for keyword in node.keywords if keyword.arg not in OPTIONS]
+            yield Call(
+                line=f"{path.relative_to(ROOT)}:{node.lineno}",
+                method=method,
+                function=arg.value,
+                names=frozenset(name for name in names if name),
+                has_others=None in names,
+                raw=len(node.args) - at - 2 if "FCALL" in ast.unparse(node.args[at - 1]) else None,
+            )
+
+
+@pytest.mark.parametrize("call", list(_calls()), ids=lambda call: call.line)
+def test_caller_gives_the_arguments_of_the_header(call: Call) -> None:
+    contract = FUNCTIONS[call.function]
+    if call.function in BEATS:
+        assert not call.names
+        return
+    if call.raw is not None:
+        assert call.raw == len(contract.keys) + len(contract.args)
+        return
+    assert call.method != "fcall", "it is to be called by names"
+    given = call.names | ADDED.get(call.method, set())
+    assert call.names <= {*contract.fixed, contract.repeated}
+    assert call.has_others or given >= set(contract.fixed[: contract.required])
+
+
+def test_only_callers_of_batches_and_beats_pass_arguments_by_position() -> None:
+    callers = {
+        path.relative_to(ROOT / "korvet") for path in (ROOT / "korvet").rglob("*.py") if ".fcall(" in path.read_text()
+    }
+    assert callers == {Path("redis/client.py"), Path("store/calls.py"), Path("store/log/append_call.py")}
+
+
+def test_call_puts_named_arguments_in_the_order_of_the_header() -> None:
+    assert arguments("korvet_log_trim", {"offset": 5, "topic_id": "a"}) == ["a", 5]
+    assert arguments("korvet_log_trim", {"epoch": 0, "offset": 5, "topic_id": "a"}) == ["a", 5, 0]
+    assert arguments("korvet_log_trim", {"epoch": None, "offset": 5, "topic_id": "a"}) == ["a", 5]
+    assert arguments("korvet_group_leave", {"members": iter(["m", ""]), "outages": ""}) == ["", "m", ""]
+    assert arguments("korvet_group_leave", {"outages": ""}) == [""]
+    assert arguments("korvet_version", {}) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "named", "problem"),
+    [
+        ("korvet_log_trim", {"topic_id": "a"}, "korvet_log_trim lacks its argument 'offset'"),
+        ("korvet_log_trim", {"topic_id": "a", "offset": None}, "korvet_log_trim lacks its argument 'offset'"),
+        ("korvet_log_trim", {"topic_id": "a", "ofset": 1}, "korvet_log_trim takes no argument 'ofset'"),
+        ("korvet_group_leave", {"outages": "", "members": "m"}, "korvet_group_leave takes an iterable as 'members'"),
+        ("korvet_group_leave", {"members": ["m", ""]}, "korvet_group_leave lacks its argument 'outages'"),
+        ("korvet_group_describe", {"partitions": ["t:0"]}, "korvet_group_describe lacks its argument 'outages'"),
+        ("korvet_version", {"of": 1}, "korvet_version takes no argument 'of'"),
+    ],
+)
+def test_error_names_a_missing_or_unknown_argument(function: str, named: dict[str, Named], problem: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(problem)):
+        arguments(function, named)

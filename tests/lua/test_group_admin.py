@@ -1,4 +1,4 @@
-"""korvet_group_describe, _state and _delete; what a full server still does for groups.
+"""The functions korvet_group_describe, _state and _delete; and groups on a full server.
 
 The cases of Kafka's own tests are in tests/lua/kafka.
 """
@@ -41,7 +41,7 @@ def test_stable_group_is_described_with_metadata_and_assignments(group: Group) -
     }
 
 
-def test_group_that_gathers_is_described_without_metadata(group: Group) -> None:
+def test_description_of_a_rebalancing_group_has_no_metadata(group: Group) -> None:
     (member,) = group.stable()
     group.entered()
     described = group.describe()
@@ -50,7 +50,7 @@ def test_group_that_gathers_is_described_without_metadata(group: Group) -> None:
     assert {one.id: one.assignment for one in described.members}[member] == member.encode()
 
 
-def test_assignment_of_a_broken_off_generation_is_not_shown(group: Group) -> None:
+def test_description_hides_assignments_of_a_broken_off_generation(group: Group) -> None:
     """GroupMetadataManager.resetAndPropagateAssignmentWithError."""
     (member,) = group.stable()
     assert group.join(member).generation == 2
@@ -59,7 +59,7 @@ def test_assignment_of_a_broken_off_generation_is_not_shown(group: Group) -> Non
     assert {one.assignment for one in group.describe().members} == {b""}
 
 
-def test_instance_ids_are_shown(group: Group) -> None:
+def test_description_shows_instance_ids(group: Group) -> None:
     member = group.join(instance="i").member
     assert [(one.id, one.instance_id) for one in group.describe().members] == [(member, "i")]
 
@@ -69,12 +69,12 @@ def test_unknown_group_is_not_found(group: Group) -> None:
     assert group.read("state") == [GROUP_ID_NOT_FOUND]
 
 
-def test_state_without_members(group: Group) -> None:
+def test_state_is_told_without_members(group: Group) -> None:
     group.stable(2)
     assert group.read("state") == state("Stable", 2, members=2)
 
 
-def test_group_whose_members_died_is_shown_as_it_is_by_now(group: Group) -> None:
+def test_description_takes_out_members_that_expired(group: Group) -> None:
     first, _ = group.stable(2, session_s=10)
     group.pass_time(4)
     group.heartbeat(first, 2)
@@ -83,7 +83,7 @@ def test_group_whose_members_died_is_shown_as_it_is_by_now(group: Group) -> None
     assert group.describe().member_ids == {first}
 
 
-def test_ids_that_are_yet_to_join_are_not_members(group: Group) -> None:
+def test_id_that_has_yet_to_join_is_no_member(group: Group) -> None:
     group.known()
     assert (group.state, group.describe().members) == ("Empty", ())
 
@@ -106,20 +106,20 @@ def test_group_with_members_is_not_deleted(group: Group) -> None:
     assert (group.state, group.delete()) == ("CompletingRebalance", NON_EMPTY_GROUP)
 
 
-def test_group_whose_members_are_dead_is_deleted(group: Group) -> None:
+def test_group_is_deleted_if_all_its_members_expired(group: Group) -> None:
     group.stable(2, session_s=10)
     group.pass_time(10)
     assert group.delete() == NONE
 
 
-def test_group_with_only_an_id_that_is_yet_to_join_is_deleted(group: Group) -> None:
-    """Pending members do not keep it."""
+def test_group_with_only_a_pending_id_is_deleted(group: Group) -> None:
+    """Pending members do not keep a group."""
     group.known()
     assert group.delete() == NONE
     assert group.exists() == []
 
 
-def test_group_that_expired_is_not_found_and_its_remains_go(group: Group) -> None:
+def test_expired_group_is_not_found_and_its_remains_go(group: Group) -> None:
     group.commit({"t:0": "5 -1 aa "})
     group.pass_time(RETENTION_S)
     assert group.delete() == GROUP_ID_NOT_FOUND
@@ -127,7 +127,7 @@ def test_group_that_expired_is_not_found_and_its_remains_go(group: Group) -> Non
 
 
 def test_full_server_still_runs_groups(group: Group, server: redis.Redis) -> None:
-    """Refused, they would take with them what frees memory: who reads can go on, and what was read can be trimmed."""
+    """A refusal would stop readers. Then korvet would trim no read records, and free no memory."""
     (member,) = group.stable()
     client: Any = server
     client.config_set("maxmemory", 1)
@@ -140,8 +140,8 @@ def test_full_server_still_runs_groups(group: Group, server: redis.Redis) -> Non
     assert group.read("state")[0] == NONE
 
 
-def test_group_of_five_hundred_members(group: Group) -> None:
-    """More than a batch of arguments."""
+def test_group_has_five_hundred_members(group: Group) -> None:
+    """The members are more than a batch of arguments."""
     answers = group.gathered(*[RANGE] * 500, session_s=60)
     assert len(answers[0].members) == 500
     group.assign(answers[0])
@@ -168,8 +168,8 @@ def test_key_of_the_wrong_type_is_an_error_and_changes_nothing(group: Group, ser
 
 
 @pytest.mark.parametrize("key", range(1, 5))
-def test_group_is_not_made_where_a_key_is_of_another_type(group: Group, server: redis.Redis, key: int) -> None:
-    """And nothing of it is."""
+def test_group_is_not_made_if_a_key_has_another_type(group: Group, server: redis.Redis, key: int) -> None:
+    """The call writes nothing."""
     client: Any = server
     client.set(group.keys[key], "x")
     calls: list[Callable[[], object]] = [
@@ -181,8 +181,8 @@ def test_group_is_not_made_where_a_key_is_of_another_type(group: Group, server: 
         assert client.keys("korvet:*") == [group.keys[key].encode()]
 
 
-def test_group_whose_hash_was_removed_is_made_anew_with_its_offsets(group: Group, server: redis.Redis) -> None:
-    """Members that are left know nothing of the new one, also those with instance ids."""
+def test_group_without_its_hash_is_made_anew_with_its_offsets(group: Group, server: redis.Redis) -> None:
+    """The former members are unknown to the new group, also members with instance ids."""
     assert group.commit({"t:0": "5 -1 aa "}) == NONE
     group.join(instance="i")
     group.known()

@@ -1,4 +1,4 @@
-"""korvet_group_describe as one reads it in redis-cli, lags in records, wrong calls, and members asked for together."""
+"""korvet_group_describe as redis-cli shows it, lags in records, wrong calls, and several parked members in one call."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.lua.group import NONE, RANGE, Group, named, plain
 from tests.lua.log import TOPIC_ID, Log
 
 OTHER_ID = "0123456789abcdef0123456789abcdef"
+POLICY_VIOLATION = 44
 
 
 def text(value: str) -> bytes:
@@ -23,9 +24,9 @@ def subscription(*topics: str, version: int = 1) -> bytes:
     return pack(">hi", version, len(topics)) + b"".join(map(text, topics)) + pack(">i", -1)
 
 
-def assignment(places: dict[str, list[int]]) -> bytes:
+def assignment(partitions: dict[str, list[int]]) -> bytes:
     """A ConsumerProtocolAssignment without user data."""
-    parts = [text(topic) + pack(f">i{len(of)}i", len(of), *of) for topic, of in places.items()]
+    parts = [text(topic) + pack(f">i{len(of)}i", len(of), *of) for topic, of in partitions.items()]
     return pack(">hi", 1, len(parts)) + b"".join(parts) + pack(">i", -1)
 
 
@@ -33,7 +34,7 @@ def members(group: Group) -> list[dict[str, Any]]:
     return [named(member) for member in group.read_named("describe")["members"]]
 
 
-def test_deadlines_are_told_from_now(group: Group) -> None:
+def test_description_counts_deadlines_from_now(group: Group) -> None:
     (member,) = group.stable(session_s=30, rebalance_s=60)
     group.pass_time(4)
     found = group.read_named("describe")
@@ -51,7 +52,30 @@ def test_deadlines_are_told_from_now(group: Group) -> None:
     assert group.read_named("describe")["expires_in_ms"] == 7 * 86_400_000
 
 
-def test_what_members_want_and_have_is_decoded(group: Group) -> None:
+def test_description_marks_the_members_that_a_rebalance_waits_for(group: Group) -> None:
+    def awaited() -> set[str]:
+        return {plain(member["member_id"]) for member in members(group) if member["is_awaited"]}
+
+    first, second = group.stable(2)
+    assert awaited() == set()
+    newcomer = group.entered().member
+    assert awaited() == {first, second}
+    group.join(second)
+    assert (awaited(), group.read_named("describe")["is_initial"]) == ({first}, 0)
+    group.join(first)
+    assert awaited() == {first, second, newcomer}
+    group.sync(first, 3, {second: b"2"})
+    assert awaited() == {second, newcomer}
+
+
+def test_description_marks_a_first_rebalance_that_waits_for_members(group: Group) -> None:
+    group.initial_delay_ms = 3000
+    group.entered()
+    found = group.read_named("describe")
+    assert (found["is_initial"], found["rebalance_ends_in_ms"]) == (1, 3000)
+
+
+def test_description_decodes_subscriptions_and_assignments(group: Group) -> None:
     wanted = subscription("orders", "größe")
     leader = group.entered((("range", wanted),))
     (told,) = members(group)
@@ -68,7 +92,7 @@ BROKEN = [b"", b"\0", pack(">hi", 1, 3) + text("t"), pack(">hih", 1, 1, -1), pac
 
 
 @pytest.mark.parametrize("data", [*BROKEN, subscription("t")[:-7], assignment({"t": [1, 2]})[:-5]])
-def test_what_is_no_consumer_protocol_is_shown_as_bytes_alone(group: Group, data: bytes) -> None:
+def test_description_shows_metadata_of_another_protocol_type_as_bytes(group: Group, data: bytes) -> None:
     leader = group.entered((("range", data),))
     group.sync(leader.member, 1, {leader.member: data})
     (told,) = members(group)
@@ -76,20 +100,20 @@ def test_what_is_no_consumer_protocol_is_shown_as_bytes_alone(group: Group, data
     assert (told["metadata"], told["assignment"]) == (data, data)
 
 
-def test_other_protocols_of_members_are_not_decoded(group: Group) -> None:
+def test_description_decodes_only_the_chosen_protocol(group: Group) -> None:
     leader = group.entered((("v1", subscription("t")),), protocol_type="connect")
     group.sync(leader.member, 1, {leader.member: assignment({"t": [0]})})
     (told,) = members(group)
     assert (told["topics"], told["partitions"]) == ([], [])
 
 
-def test_offsets_are_shown_as_they_are_committed(group: Group) -> None:
+def test_description_shows_offsets_as_members_commit_them(group: Group) -> None:
     group.commit({"t:0": "5 7 aa some words", "t:1": "6 -1 aa "})
     assert named(group.read_named("describe")["offsets"]) == {"t:0": b"5 7 aa some words", "t:1": b"6 -1 aa "}
 
 
-def test_lag_is_told_in_records_of_the_partitions_that_are_named(group: Group, server: redis.Redis) -> None:
-    """Not where nothing is committed, the topic is another one of that name, or there is no such partition."""
+def test_description_tells_the_lag_of_named_partitions_in_records(group: Group, server: redis.Redis) -> None:
+    """A partition has no lag if it has no committed offset, its topic was made anew, or it does not exist."""
     log = Log(server)
     assert log.create() == 0
     log.append(10)
@@ -102,38 +126,43 @@ def test_lag_is_told_in_records_of_the_partitions_that_are_named(group: Group, s
             "t:4": f"20 -1 {TOPIC_ID} ",
         }
     )
-    places, metas = ("t:0", "t:1", "t:2", "t:3", "t:4"), [log.meta, log.meta, log.meta, "nothing", log.meta]
-    lags = [named(lag) for lag in group.read_named("describe", *places, keys=metas)["lags"]]
-    assert [plain(lag["place"]) for lag in lags] == list(places)
+    partitions, metas = ("t:0", "t:1", "t:2", "t:3", "t:4"), [log.meta, log.meta, log.meta, "nothing", log.meta]
+    lags = [named(lag) for lag in group.read_named("describe", *partitions, keys=metas)["lags"]]
+    assert [plain(lag["partition"]) for lag in lags] == list(partitions)
     assert [(lag["offset"], lag["end_offset"], lag["lag"]) for lag in lags] == [
         (4, 15, 11), (4, 15, None), (None, 15, None), (4, None, None), (20, 15, 0),
     ]  # fmt: skip
 
 
-WRONG_CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "join": (5, ("", "g")),
-    "await": (5, ("", "m")),
-    "sync": (5, ("", "m", "", "1", "0", "", "", "half")),
-    "await_sync": (5, ("", "1", "m")),
-    "heartbeat": (5, ("m", "", "1")),
-    "leave": (5, ("", "m")),
-    "commit": (5, ("", "", "", "m", "", "1", "9", "1000", "t:0")),
-    "fetch": (4, ()),
-    "offset_delete": (5, ()),
-    "offset_forget": (5, ("t:0",)),
-    "describe": (5, ("", "t:0")),
-    "state": (1, ()),
+WRONG_CALLS: dict[str, tuple[int, tuple[str, ...], str]] = {
+    "join": (5, ("", "g"), "the arguments outages id locator member_id .* protocols"),
+    "await": (5, ("", "m"), "the arguments outages members"),
+    "sync": (5, ("", "m", "", "1", "0", "", "", "half"), "the arguments outages member_id .* assignments"),
+    "await_sync": (5, ("", "1", "m"), "the arguments outages generation:int members"),
+    "heartbeat": (5, ("m", "", "1"), "4 to 5 arguments"),
+    "leave": (5, ("", "m"), "the arguments outages members"),
+    "commit": (5, ("", "", "", "m", "", "1", "9"), "8 to 2008 arguments"),
+    "fetch": (4, (), "5 keys, the first of them group members sessions static offsets"),
+    "offset_delete": (5, (), "the arguments outages partitions"),
+    "offset_forget": (5, ("t:0",), "the arguments partitions"),
+    "describe": (5, ("", "t:0"), "6 keys, the first of them group members sessions static offsets"),
+    "state": (1, (), "5 keys, the first of them group members sessions static offsets"),
 }
 
 
 @pytest.mark.parametrize("function", WRONG_CALLS)
 def test_call_with_a_wrong_number_says_how_to_call(group: Group, function: str) -> None:
-    """Before anything is read; no Lua error of a nil somewhere."""
-    keys, args = WRONG_CALLS[function]
+    """The call fails before it reads a key, and not with a Lua error."""
+    keys, args, usage = WRONG_CALLS[function]
     call: Any = group.server.fcall
-    usage = f"korvet_group_{function} takes KEYS group members sessions static offsets.* ARGV "
-    with pytest.raises(redis.ResponseError, match=f"^{usage}.*these were {keys} keys and {len(args)} arguments"):
+    number = keys if " keys" in usage else len(args)
+    with pytest.raises(redis.ResponseError, match=f"korvet_group_{function} takes {usage}.*; the call has {number}"):
         call(f"korvet_group_{function}", keys, *group.keys[:keys], *args)
+
+
+def test_commit_of_a_partition_without_a_position_is_an_error(group: Group) -> None:
+    with pytest.raises(redis.ResponseError, match="korvet_group_commit takes a position after each partition"):
+        group.call("commit", "", "", "m", "", "1", "9", "1000", "t:0")
 
 
 def test_group_is_indexed_once(group: Group, server: redis.Redis) -> None:
@@ -141,12 +170,23 @@ def test_group_is_indexed_once(group: Group, server: redis.Redis) -> None:
     client.config_set("maxmemory", 1)
     assert [client.fcall("korvet_group_index", 1, "index", name) for name in ("a", "a", "b")] == [1, 0, 1]
     assert client.smembers("index") == {b"a", b"b"}
-    with pytest.raises(redis.ResponseError, match="korvet_group_index takes KEYS index ARGV group_id"):
+    with pytest.raises(redis.ResponseError, match="korvet_group_index takes the arguments group_id; the call has 0"):
         client.fcall("korvet_group_index", 1, "index")
 
 
-def test_parked_members_are_asked_for_together(group: Group) -> None:
-    """Each with its own answer, the leader's with all members; one who is refused takes nobody along."""
+def test_new_group_is_admitted_below_the_bound_and_below_maxmemory(server: redis.Redis) -> None:
+    client: Any = server
+    client.sadd("other", "a", "b")
+    admitted = [client.fcall("korvet_group_admit", 2, "index", "other", name, 3) for name in ("c", "d", "c")]
+    assert admitted == [0, POLICY_VIOLATION, 0]
+    assert client.smembers("index") == {b"c"}
+    client.config_set("maxmemory", 1)
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        client.fcall("korvet_group_admit", 2, "index", "other", "d", 100)
+
+
+def test_one_call_asks_for_several_parked_members(group: Group) -> None:
+    """Each member gets its own answer, the leader's with all members. A refused member does not affect the others."""
     first, second = group.stable(2)
     third = group.entered()
     group.join(second)
@@ -159,7 +199,7 @@ def test_parked_members_are_asked_for_together(group: Group) -> None:
     ]  # fmt: skip
 
 
-def test_parked_syncs_are_asked_for_together(group: Group) -> None:
+def test_one_call_asks_for_several_parked_syncs(group: Group) -> None:
     leader, *others = group.gathered(RANGE, RANGE, RANGE)
     followers = [(other.member, "") for other in others]
     for member, _ in followers:

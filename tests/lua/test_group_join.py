@@ -1,4 +1,4 @@
-"""korvet_group_join: how a group comes to be, and who is let in.
+"""The function korvet_group_join: new groups, and the members that a group takes.
 
 The cases of Kafka's own tests are in tests/lua/kafka.
 """
@@ -31,21 +31,21 @@ def test_only_member_of_a_new_group_leads_the_first_generation(group: Group) -> 
     assert group.state == "CompletingRebalance"
 
 
-def test_group_that_is_not_in_the_index_is_not_made(group: Group) -> None:
+def test_group_outside_the_index_is_not_made(group: Group) -> None:
     group.id = group.locator = ""
     assert group.join().refusal == (UNINDEXED, "")
     assert group.commit({"t:0": "1 -1 aa "}) == UNINDEXED
     assert group.exists() == []
 
 
-def test_group_that_exists_needs_no_id(group: Group) -> None:
+def test_existing_group_needs_no_id(group: Group) -> None:
     group.known()
     group.id = group.locator = ""
     assert group.join().code == MEMBER_ID_REQUIRED
     assert group.describe().id == GROUP_ID
 
 
-def test_id_of_a_group_stays_when_another_is_offered(group: Group) -> None:
+def test_group_keeps_its_id_when_a_caller_offers_another(group: Group) -> None:
     group.known()
     group.id = "cgp_other"
     group.known()
@@ -60,14 +60,7 @@ def test_member_id_is_required_from_version_4_on(group: Group, version: int) -> 
     assert group.state == ("Empty" if version >= 4 else "CompletingRebalance")
 
 
-def test_member_id_that_was_never_handed_out_is_unknown(group: Group) -> None:
-    assert group.join("nobody").refusal == (UNKNOWN_MEMBER_ID, "nobody")
-    assert group.exists() == []
-    group.stable()
-    assert group.join("nobody").code == UNKNOWN_MEMBER_ID
-
-
-def test_member_id_handed_out_is_good_for_a_session_timeout(group: Group) -> None:
+def test_handed_out_member_id_is_valid_for_a_session_timeout(group: Group) -> None:
     """KIP-394."""
     in_time, late = group.known(session_s=10), group.known(session_s=10)
     group.pass_time(9.999)
@@ -93,18 +86,7 @@ def test_refused_session_timeout_keeps_the_callers_member_id(group: Group) -> No
     assert group.join("m", session_s=1).refusal == (INVALID_SESSION_TIMEOUT, "m")
 
 
-def test_join_without_protocols_or_without_a_type_is_inconsistent(group: Group) -> None:
-    assert group.join(protocols=()).code == INCONSISTENT_GROUP_PROTOCOL
-    assert group.join(protocol_type="").code == INCONSISTENT_GROUP_PROTOCOL
-    assert group.exists() == []
-
-
-def test_join_with_another_protocol_type_is_inconsistent(group: Group) -> None:
-    group.stable()
-    assert group.join(protocol_type="connect").code == INCONSISTENT_GROUP_PROTOCOL
-
-
-def test_join_without_a_protocol_in_common_is_inconsistent(group: Group) -> None:
+def test_join_without_a_common_protocol_is_refused(group: Group) -> None:
     (member,) = group.stable()
     assert group.join(protocols=ROUND_ROBIN).refusal == (INCONSISTENT_GROUP_PROTOCOL, "")
     assert group.join(member, ROUND_ROBIN).refusal == (INCONSISTENT_GROUP_PROTOCOL, member)
@@ -118,7 +100,7 @@ def test_group_may_take_another_protocol_type_once_it_is_empty(group: Group) -> 
     assert (joined.protocol_type, joined.protocol) == ("connect", "roundrobin")
 
 
-def test_group_of_the_largest_size_takes_nobody_else(group: Group) -> None:
+def test_group_of_the_largest_size_takes_no_further_member(group: Group) -> None:
     group.max_size = 2
     members = group.stable(2)
     assert group.join().refusal == (GROUP_MAX_SIZE_REACHED, "")
@@ -126,8 +108,8 @@ def test_group_of_the_largest_size_takes_nobody_else(group: Group) -> None:
     assert group.describe().member_ids == set(members)
 
 
-def test_size_counts_those_who_rejoin_first(group: Group) -> None:
-    """The one who is turned away is out, the others go on at the rebalance timeout."""
+def test_members_that_rejoin_first_fill_the_group(group: Group) -> None:
+    """The refused member is taken out; the others go on at the rebalance timeout."""
     members = group.stable(3, rebalance_s=8)
     group.max_size = 2
     for member in members[:2]:
@@ -140,7 +122,7 @@ def test_size_counts_those_who_rejoin_first(group: Group) -> None:
     assert {answer.generation for answer in group.settle(*members[:2]).values()} == {4}
 
 
-def test_pending_member_is_refused_when_others_took_the_places(group: Group) -> None:
+def test_pending_member_is_refused_when_the_group_is_full(group: Group) -> None:
     group.max_size = 1
     first, second = group.known(), group.known()
     assert group.join(first).code == NONE
@@ -158,7 +140,7 @@ def test_new_group_waits_for_more_members(group: Group) -> None:
     assert group.wait(joined.member).generation == 1
 
 
-def test_wait_for_members_is_longer_while_they_come(group: Group) -> None:
+def test_wait_for_members_grows_while_members_come(group: Group) -> None:
     group.initial_delay_ms = 3000
     first = group.entered(session_s=30)
     group.pass_time(2.999)
@@ -190,8 +172,8 @@ def test_group_that_was_empty_waits_again(group: Group) -> None:
     assert group.entered().is_parked
 
 
-def test_wait_for_members_is_not_cut_short_by_having_all_of_them(group: Group) -> None:
-    """GroupMetadataManager.maybeCompleteJoinPhase: not in an initial rebalance."""
+def test_wait_for_members_goes_on_after_all_have_joined(group: Group) -> None:
+    """Source: GroupMetadataManager.maybeCompleteJoinPhase, which does not end an initial rebalance."""
     group.initial_delay_ms = 3000
     first, second = group.entered(session_s=30), group.entered(session_s=30)
     assert group.join(first.member, session_s=30).is_parked
@@ -199,7 +181,7 @@ def test_wait_for_members_is_not_cut_short_by_having_all_of_them(group: Group) -
     assert group.wait(first.member).is_parked
 
 
-def test_join_again_while_waiting_for_members_is_the_same_member(group: Group) -> None:
+def test_repeated_join_in_the_wait_for_members_adds_no_member(group: Group) -> None:
     group.initial_delay_ms = 3000
     first = group.entered(session_s=30)
     assert group.join(first.member, (("range", b"other"),), session_s=30).is_parked
@@ -212,8 +194,8 @@ def test_instance_id_does_not_make_a_pending_member_static(group: Group) -> None
     assert group.join(pending, RANGE, instance="i").code == UNKNOWN_MEMBER_ID
 
 
-def test_who_joins_after_all_have_left_may_speak_any_protocol(group: Group) -> None:
-    """ClassicGroup.supportsProtocols, where the first rebalance still waits for members and none is left."""
+def test_new_member_of_an_abandoned_group_may_speak_any_protocol(group: Group) -> None:
+    """The first rebalance still waits, and no member is left. Source: ClassicGroup.supportsProtocols"""
     group.initial_delay_ms = 3000
     first = group.entered(session_s=30)
     assert group.leave((first.member, "")) == [NONE]
@@ -226,9 +208,22 @@ def test_who_joins_after_all_have_left_may_speak_any_protocol(group: Group) -> N
     assert group.wait(second.member).is_leader
 
 
-def test_who_was_taken_out_while_it_waited_is_told_no_id(group: Group) -> None:
+def test_removed_parked_member_is_answered_without_its_id(group: Group) -> None:
     """GroupMetadataManager.removeCurrentMemberFromClassicGroup."""
     group.initial_delay_ms = 3000
     joined = group.entered(session_s=30)
     group.leave((joined.member, ""))
     assert group.wait(joined.member).refusal == (UNKNOWN_MEMBER_ID, "")
+
+
+def test_protocol_named_twice_by_a_member_counts_once(group: Group) -> None:
+    """A front-end of a former version passes the names on. In Kafka 4.1.2 the group hangs: no member gets an answer."""
+    twice = (*RANGE, ("range", b"other"))
+    member = group.known(protocols=twice)
+    joined = group.join(member, protocols=twice)
+    assert (joined.code, joined.status, joined.protocol) == (NONE, "ready", "range")
+    assert joined.members == ((member, "", b"range-metadata"),)
+    other = group.known()
+    assert group.join(other).is_parked
+    again = group.join(member, protocols=(*twice, *ROUND_ROBIN))
+    assert (again.protocol, again.generation) == ("range", 2)

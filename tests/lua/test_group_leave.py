@@ -32,14 +32,14 @@ def test_others_rebalance_when_one_leaves(group: Group) -> None:
     assert group.join(third).generation == 4
 
 
-def test_leaving_completes_a_rebalance_that_waited_for_the_one_who_left(group: Group) -> None:
+def test_rebalance_completes_when_the_awaited_member_leaves(group: Group) -> None:
     first, second = group.stable(2)
     assert group.join(first).is_parked
     assert group.leave((second, "")) == [NONE]
     assert group.wait(first).members == ((first, "", b"range-metadata"),)
 
 
-def test_id_that_is_yet_to_join_may_leave(group: Group) -> None:
+def test_id_that_has_yet_to_join_may_leave(group: Group) -> None:
     first, second = group.stable(2)
     pending = group.known()
     group.join(first)
@@ -49,7 +49,7 @@ def test_id_that_is_yet_to_join_may_leave(group: Group) -> None:
     assert group.join(pending).code == UNKNOWN_MEMBER_ID
 
 
-def test_nobody_cannot_leave(group: Group) -> None:
+def test_leave_of_an_unknown_member_is_refused(group: Group) -> None:
     assert group.leave(("nobody", ""), ("", "i")) == [UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID]
     assert group.exists() == []
     (member,) = group.stable()
@@ -57,7 +57,7 @@ def test_nobody_cannot_leave(group: Group) -> None:
     assert group.state == "Stable"
 
 
-def test_members_leave_together_and_each_has_its_own_code(group: Group) -> None:
+def test_members_leave_together_and_each_gets_its_own_code(group: Group) -> None:
     first = group.join(instance="a").member
     group.sync(first, 1, {}, instance="a")
     second = group.entered()
@@ -67,7 +67,7 @@ def test_members_leave_together_and_each_has_its_own_code(group: Group) -> None:
     assert group.state == "Empty"
 
 
-def test_member_that_leaves_twice_in_one_request_is_unknown_the_second_time(group: Group) -> None:
+def test_second_leave_of_a_member_in_one_request_is_refused(group: Group) -> None:
     (member,) = group.stable()
     assert group.leave((member, ""), (member, "")) == [NONE, UNKNOWN_MEMBER_ID]
 
@@ -87,7 +87,7 @@ def test_first_rebalance_still_waits_when_one_leaves(group: Group) -> None:
     assert group.wait(first.member).is_parked
 
 
-def test_leaving_before_the_assignment_breaks_the_generation_off(group: Group) -> None:
+def test_member_that_leaves_before_the_assignment_ends_the_generation(group: Group) -> None:
     leader, follower = group.gathered(RANGE, RANGE)
     assert group.leave((follower.member, "")) == [NONE]
     assert group.sync(leader.member, 1, {}).code == REBALANCE_IN_PROGRESS

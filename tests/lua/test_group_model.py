@@ -1,6 +1,6 @@
-"""The group functions against a model of Kafka's rules: any order of calls, of any members, over any times and outages.
+"""The group functions against a model of Kafka's rules: calls in any order, of any members, with pauses and outages.
 
-After each call the whole group must look like the model: see `group_checks`.
+After each call the whole group must agree with the model: see `group_checks`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 EXAMPLES = 120
 STEPS = 40
 ROUNDS = 80
-"""More than any group needs whose members all call: sessions last half a minute and are held three times in it."""
+"""More rounds than a group needs if all members call: a session lasts half a minute, and members call thrice in it."""
 
 
 def subscription(*topics: str) -> bytes:
@@ -34,7 +34,7 @@ def protocols(*names: str, topics: str = "t") -> Protocols:
 
 
 COUNTS = st.integers(0, 6)
-"""Which one of what there is, counted around."""
+"""A choice of one of several things: a number modulo their count."""
 INSTANCES = st.sampled_from(["", "", "", "i", "j"])
 PROTOCOLS = st.sampled_from(
     [
@@ -53,14 +53,14 @@ SESSIONS = st.sampled_from([6000, 10_000, 30_000])
 REBALANCES = st.sampled_from([5000, 20_000, 60_000])
 VERSIONS = st.sampled_from([9, 9, 5, 3])
 GENERATIONS = st.sampled_from([0, 0, 0, 0, -1, 1])
-"""Added to the present one."""
+"""A difference to the present generation."""
 TIMES = st.one_of(
     st.integers(1, 3000), st.integers(1, 70_000), st.sampled_from([5000, 6000, 10_000, 20_000, 9 * DAY_MS])
 )
 
 
 class Coordinated(Checked):
-    """What members, administrators and time may do to a group."""
+    """The steps that members, administrators and time take in a group."""
 
     @initialize(
         delay=st.sampled_from([0, 0, 1000, 3000]),
@@ -69,7 +69,7 @@ class Coordinated(Checked):
         speaks=st.sampled_from([protocols("range"), protocols("range", "roundrobin")]),
     )
     def begin(self, delay: int, max_size: int, instances: list[str], speaks: Protocols) -> None:
-        """A group that settled with some members, or none."""
+        """Begin with a settled group of some members, or none."""
         self._start(delay, max_size)
         for instance in instances:
             self._enter(Join(instance=instance, protocols=speaks))
@@ -77,7 +77,7 @@ class Coordinated(Checked):
         self.everyone_calls_in_good_order()
 
     def _enter(self, asked: Join) -> None:
-        """Join, with the id that is given where one is."""
+        """Join, and join again with the member id if the group hands one out."""
         id = self._join(asked).member
         if id in self.model.pending:
             self._join(replace(asked, member=id))
@@ -85,13 +85,13 @@ class Coordinated(Checked):
     # ------------------------------------------------------------------ members
 
     def _anyone(self, count: int) -> str:
-        """An id that was handed out, the present members' first; or one that nobody has."""
+        """A handed out member id, first of present members; or an unknown one."""
         present = [*self.model.members, *self.model.pending]
         known = present + [id for id in self.ids if id not in present][-2:]
         return known[count] if count < len(known) else (known[0] if known else "nobody")
 
     def _instance(self, id: str, says: str) -> str:
-        """A member's own instance id, unless it says another one."""
+        """A member's own instance id, unless the step names another one."""
         one = self.model.members.get(id)
         return says or (one.instance if one else "")
 
@@ -119,7 +119,7 @@ class Coordinated(Checked):
         version: int,
         goes_on: bool,
     ) -> None:
-        """A new member, or a static one that was started again; it may use the id that it is given at once."""
+        """A new member, or a restarted static one; it may use its handed out id at once."""
         asked = Join(
             instance=instance,
             protocols=protocols,
@@ -197,7 +197,7 @@ class Coordinated(Checked):
 
     @rule(members=st.lists(st.tuples(COUNTS, INSTANCES, st.booleans()), min_size=1, max_size=3))
     def leave(self, members: list[tuple[int, str, bool]]) -> None:
-        """By id, by id and instance id, or by instance id alone."""
+        """A member leaves by its id, its id and instance id, or its instance id alone."""
         ids = [(self._anyone(who), says, by_instance) for who, says, by_instance in members]
         rows = [("" if by_instance else id, self._instance(id, says)) for id, says, by_instance in ids]
         codes, before = self.group.leave(*rows), self._remembered()
@@ -224,12 +224,12 @@ class Coordinated(Checked):
 
     @rule(topic=st.sampled_from(["t", "u"]))
     def delete_offsets(self, topic: str) -> None:
-        place = f"{topic}:0"
-        outcome, before = self.group.delete_offsets(place), self._remembered()
-        expected = self.model.delete_offsets(topic, place)
+        partition = f"{topic}:0"
+        outcome, before = self.group.delete_offsets(partition), self._remembered()
+        expected = self.model.delete_offsets(topic, partition)
         self._called(before)
         if self.model.state == PREPARING and expected[0] == NONE:
-            # Kafka knows the subscriptions of the last generation, the library those of now.
+            # Kafka knows the subscriptions of the last generation, and the library the present ones.
             assert outcome in ((NONE, [NONE]), (NONE, [86]))
             self.model.offsets = self.group.fetch()
         else:
@@ -249,7 +249,7 @@ class Coordinated(Checked):
 
     @rule(quiet=st.sampled_from([0, 0, 7000, 35_000]), ms=st.integers(1, 100_000))
     def redis_is_away(self, quiet: int, ms: int) -> None:
-        """Nobody called for a while, then nobody could, which front-ends know of afterwards."""
+        """No client calls for a while. Then no client can, and front-ends know of that afterwards."""
         self._pass(quiet)
         began = self.model.now
         self.model.now += ms
@@ -258,7 +258,7 @@ class Coordinated(Checked):
 
     @rule()
     def everyone_calls_in_good_order(self) -> None:
-        """From any state, members that live and call reach a Stable generation, or none of them is left."""
+        """From any state, living members reach a Stable generation, or no member is left."""
         for _ in range(ROUNDS):
             self._touch()
             state, members = self.model.state, self.model.members
@@ -270,7 +270,7 @@ class Coordinated(Checked):
         raise AssertionError(f"members that call come nowhere: {self.model}")
 
     def _go_on(self, id: str) -> int:
-        """What a client does next; how long it is parked, 0 where it is not or was thrown out."""
+        """Make a client's next call; returns the time for which it is parked, or 0 if it is not parked or is out."""
         one = self.model.members.get(id)
         if one is None:
             return 0
@@ -280,7 +280,7 @@ class Coordinated(Checked):
         return self._sync(id, one.instance, self.model.generation).wait_ms
 
     def _again(self, id: str, one: Member) -> Join:
-        """The same join once more."""
+        """A member repeats its join."""
         return Join(
             member=id,
             instance=one.instance,
@@ -292,12 +292,12 @@ class Coordinated(Checked):
 
     @rule(come=st.lists(st.booleans(), min_size=3, max_size=3))
     def some_do_not_join_in_time(self, come: list[bool]) -> None:
-        """All live, but only some join again before the rebalance ends."""
+        """All members live, but only some join again before the rebalance ends."""
         self._touch()
         for id, comes in zip(list(self.model.members), come, strict=False):
             if comes and id in self.model.members:
                 again = self._again(id, self.model.members[id])
-                # Other topics, for an unchanged follower begins no rebalance.
+                # The follower wants other topics, because an unchanged one begins no rebalance.
                 self._join(replace(again, protocols=protocols(*(name for name, _ in again.protocols), topics="tu")))
         for _ in range(ROUNDS):
             if self.model.state != PREPARING or self.model.join_deadline is None:
@@ -312,7 +312,7 @@ class Coordinated(Checked):
                 self._pass(min(3000, max(1, self.model.join_deadline - self.model.now)))
 
     def teardown(self) -> None:
-        """Whatever came before: who is silent is given up, though a wait for more members may be extended once."""
+        """After any steps silent members expire, although a wait for more members may be extended once."""
         for _ in range(2):
             self._pass(DAY_MS)
             self._touch()

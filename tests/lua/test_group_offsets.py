@@ -5,6 +5,7 @@ The cases of Kafka's own tests are in tests/lua/kafka.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.lua.group import (
     RETENTION_S,
     UNKNOWN_MEMBER_ID,
     Group,
+    plain,
 )
 
 AT_5 = {"t:0": "5 -1 aa text"}
@@ -55,12 +57,48 @@ def test_member_commits(group: Group) -> None:
     assert group.fetch() == {**AT_5, "t:1": "7 -1 aa "}
 
 
-def test_thousands_of_offsets_in_one_commit(group: Group) -> None:
+def test_one_commit_takes_a_thousand_offsets(group: Group) -> None:
     (member,) = group.stable()
-    offsets = {f"topic:{partition}": f"{partition} -1 aa " for partition in range(5000)}
+    offsets = {f"topic:{partition}": f"{partition} -1 aa " for partition in range(1000)}
     assert group.commit(offsets, member, 1) == NONE
     assert group.fetch() == offsets
     assert group.fetch(*offsets) == offsets
+
+
+def test_call_with_more_elements_than_its_bound_changes_nothing(group: Group) -> None:
+    (member,) = group.stable()
+    offsets = {f"topic:{partition}": f"{partition} -1 aa " for partition in range(1001)}
+    joining = [part for number in range(101) for part in (f"p{number}", "")]
+    calls: list[Callable[[], object]] = [
+        lambda: group.commit(offsets, member, 1),
+        lambda: group.fetch(*offsets),
+        lambda: group.delete_offsets(*offsets),
+        lambda: group.forget(offsets),
+        lambda: group.leave(*((f"m{number}", "") for number in range(201))),
+        lambda: group.wait_all(*((f"m{number}", "") for number in range(201))),
+        lambda: group.wait_sync_all(1, *((f"m{number}", "") for number in range(201))),
+        lambda: group.sync(member, 1, {f"m{number}": b"" for number in range(10_001)}),
+        lambda: group.join(member, list(zip(joining[::2], [b""] * 101, strict=True))),
+    ]
+    for call in calls:
+        with pytest.raises(redis.ResponseError, match=r"at most|takes 8 to 2008 arguments"):
+            call()
+    assert (group.fetch(), group.state) == ({}, "Stable")
+
+
+def test_reader_gets_many_offsets_in_steps(group: Group) -> None:
+    offsets = {f"topic:{partition}": f"{partition} -1 aa " for partition in range(3000)}
+    for first in range(0, 3000, 1000):
+        group.commit(dict(list(offsets.items())[first : first + 1000]))
+    with pytest.raises(redis.ResponseError, match="3000 committed offsets"):
+        group.fetch()
+    found, cursor, steps = dict[str, str](), b"0", 0
+    while not steps or cursor != b"0":
+        reply: Any = group.server.fcall_ro("korvet_group_offsets", 5, *group.keys, cursor)
+        cursor, texts = reply[0], [plain(text) for text in reply[1]]
+        found |= dict(zip(texts[::2], texts[1::2], strict=True))
+        steps += 1
+    assert (found, steps > 1) == (offsets, True)
 
 
 @pytest.mark.parametrize(("version", "code"), [(8, ILLEGAL_GENERATION), (9, GROUP_ID_NOT_FOUND)])
@@ -75,15 +113,15 @@ def test_commit_without_a_member_is_refused_while_members_live(group: Group) -> 
     assert group.fetch() == {}
 
 
-def test_commit_without_a_member_is_fine_in_an_empty_group(group: Group) -> None:
-    """ClassicGroup.validateOffsetCommit: generation below 0 and Empty, whoever says so."""
+def test_commit_without_a_member_is_taken_in_an_empty_group(group: Group) -> None:
+    """The generation is below 0 and the group Empty. Source: ClassicGroup.validateOffsetCommit"""
     (member,) = group.stable()
     group.leave((member, ""))
     assert group.commit(AT_5, member, -1) == NONE
     assert group.commit(AT_9) == NONE
 
 
-def test_commit_by_nobody_is_refused(group: Group) -> None:
+def test_commit_by_an_unknown_member_is_refused(group: Group) -> None:
     (member,) = group.stable()
     assert group.commit(AT_5, "nobody", 1) == UNKNOWN_MEMBER_ID
     assert group.commit(AT_5, "nobody", -1) == UNKNOWN_MEMBER_ID
@@ -111,8 +149,8 @@ def test_commit_before_the_assignment_is_refused(group: Group) -> None:
     assert group.fetch() == {}
 
 
-def test_commit_while_the_group_gathers_is_fine(group: Group) -> None:
-    """What was read may be kept before the partitions go."""
+def test_commit_is_taken_while_the_group_rebalances(group: Group) -> None:
+    """A member may commit its reads before it gives up its partitions."""
     leader, follower = group.stable(2)
     group.join(leader)
     assert group.commit(AT_5, follower, 2) == NONE
@@ -125,8 +163,8 @@ def test_commit_holds_the_session(group: Group) -> None:
         assert group.commit(AT_5, member, 1) == NONE
 
 
-def test_commit_finds_what_became_due(group: Group) -> None:
-    """A member expired: the commit of another one counts, as the group only gathers again."""
+def test_commit_expires_members_that_are_due(group: Group) -> None:
+    """A member expired. Another member's commit counts, because the group only rebalances."""
     alive, dead = group.stable(2, session_s=10)
     for _ in range(2):
         group.pass_time(5)
@@ -136,7 +174,7 @@ def test_commit_finds_what_became_due(group: Group) -> None:
     assert group.fetch() == AT_5
 
 
-def test_offsets_stay_when_members_leave_die_and_rejoin(group: Group) -> None:
+def test_offsets_stay_when_members_leave_expire_and_rejoin(group: Group) -> None:
     (member,) = group.stable()
     group.commit(AT_5, member, 1)
     group.leave((member, ""))
@@ -152,7 +190,7 @@ def test_unknown_group_has_no_offsets(group: Group) -> None:
     assert group.fetch() == {}
 
 
-def test_offsets_outlive_the_members_by_the_retention(group: Group) -> None:
+def test_offsets_outlive_the_last_member_by_the_retention(group: Group) -> None:
     (member,) = group.stable(session_s=1800)
     group.commit(AT_5, member, 1)
     group.leave((member, ""))
@@ -172,8 +210,8 @@ def test_each_commit_prolongs_the_life_of_an_empty_group(group: Group) -> None:
     assert group.fetch() == {**AT_5, "t:1": "1 -1 aa "}
 
 
-def test_life_of_an_empty_group_is_prolonged_now_and_then(group: Group) -> None:
-    """A thousandth of the retention is exact enough, and most commits write their offsets alone."""
+def test_commit_prolongs_the_life_of_an_empty_group_now_and_then(group: Group) -> None:
+    """A thousandth of the retention is exact enough, so most commits write only their offsets."""
     group.commit(AT_5)
     first = group.field("expires_at")
     group.pass_time(RETENTION_S / 1000)
@@ -184,8 +222,8 @@ def test_life_of_an_empty_group_is_prolonged_now_and_then(group: Group) -> None:
     assert group.field("expires_at") == str(round((group.now + RETENTION_S) * 1000))
 
 
-def test_commit_without_a_member_finds_what_became_due(group: Group) -> None:
-    """Also where the group had offsets and nobody but an id that is yet to join."""
+def test_commit_without_a_member_expires_members_that_are_due(group: Group) -> None:
+    """The group has offsets and only an id that has yet to join."""
     group.commit(AT_5)
     pending = group.known(session_s=10)
     group.pass_time(10)
@@ -202,7 +240,7 @@ def test_group_with_members_never_expires(group: Group) -> None:
     assert group.fetch() == AT_5
 
 
-def test_group_that_expired_begins_anew_without_its_offsets(group: Group) -> None:
+def test_expired_group_begins_anew_without_its_offsets(group: Group) -> None:
     group.commit(AT_5)
     group.pass_time(RETENTION_S)
     group.id = "cgp_new"
@@ -211,7 +249,7 @@ def test_group_that_expired_begins_anew_without_its_offsets(group: Group) -> Non
     assert group.describe().id == "cgp_new"
 
 
-def test_keys_of_an_empty_group_have_an_expiry_and_those_of_members_none(group: Group, server: redis.Redis) -> None:
+def test_only_the_keys_of_an_empty_group_expire(group: Group, server: redis.Redis) -> None:
     client: Any = server
 
     def expiries() -> set[int]:
@@ -237,7 +275,7 @@ def test_offsets_of_an_unknown_group_cannot_be_deleted(group: Group) -> None:
     assert group.delete_offsets("t:0") == (GROUP_ID_NOT_FOUND, [])
 
 
-def test_offsets_of_a_topic_that_members_subscribe_to_cannot_be_deleted(group: Group) -> None:
+def test_offsets_of_a_subscribed_topic_cannot_be_deleted(group: Group) -> None:
     first, second = group.gathered(subscription("t"), subscription("u", "v.w"))
     group.assign(first)
     assert group.delete_offsets("t:0", "v.w:1", "x:0") == (
@@ -252,7 +290,7 @@ def test_offsets_of_a_topic_that_members_subscribe_to_cannot_be_deleted(group: G
 @pytest.mark.parametrize(
     "metadata", [b"", b"\0\1", b"\0\1\0\0\0\5\0\1t", b"\0\1\0\0\0\1\0\7t", b"\0\1\0\0\0\1\xff\xfft"]
 )
-def test_where_the_subscription_is_not_known_every_topic_counts_as_subscribed(group: Group, metadata: bytes) -> None:
+def test_every_topic_counts_as_subscribed_if_a_subscription_is_unknown(group: Group, metadata: bytes) -> None:
     """ClassicGroup.isSubscribedToTopic of a consumer group whose subscription cannot be read."""
     (leader,) = group.gathered((("range", metadata),))
     group.assign(leader)
@@ -265,8 +303,8 @@ def test_offsets_of_members_of_another_protocol_type_cannot_be_deleted(group: Gr
     assert group.delete_offsets("t:0") == (NON_EMPTY_GROUP, [])
 
 
-def test_offset_of_a_topic_that_is_gone_is_forgotten(group: Group) -> None:
-    """OMMT.testOnPartitionsDeleted; not one of the topic that has its name now."""
+def test_offset_of_a_deleted_topic_is_forgotten(group: Group) -> None:
+    """An offset of a new topic of that name stays. Source: OffsetMetadataManagerTest.testOnPartitionsDeleted"""
     group.commit({"t:0": "5 -1 aa ", "t:1": "5 -1 bb some aa words", "u:0": "5 -1 aa "})
     assert group.forget({"t:0": "aa", "t:1": "aa", "u:7": "aa"}) == 1
     assert group.fetch() == {"t:1": "5 -1 bb some aa words", "u:0": "5 -1 aa "}

@@ -1,6 +1,6 @@
-"""An outage is not a death: who could not call Redis does not lose its session, nor its place in a rebalance.
+"""Outages: a member that could not call Redis keeps its session, and its part in a rebalance.
 
-Kafka does the same where a coordinator loads a group: GroupMetadataManager.onLoaded gives every member a new session.
+Kafka does the same when a coordinator loads a group: GroupMetadataManager.onLoaded gives every member a new session.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import redis
 
 from tests.lua.group import (
     GROUP_ID_NOT_FOUND,
+    ILLEGAL_GENERATION,
     LATE,
     NON_EMPTY_GROUP,
     NONE,
@@ -25,12 +26,12 @@ from tests.lua.group import (
 CHANGED = (("range", b"changed"),)
 AT_5 = {"t:0": "5 -1 aa "}
 SERVED_MS = 4_000_000_000_000
-"""About when the tests begin."""
+"""A time shortly before the tests."""
 
 
 @pytest.mark.parametrize("outage_s", [9.0, 11.0, 3600.0])
-def test_nobody_who_lives_expires_in_an_outage(group: Group, outage_s: float) -> None:
-    """Every deadline is past when the queued heartbeats run."""
+def test_outage_expires_no_living_member(group: Group, outage_s: float) -> None:
+    """Every deadline has passed when the queued heartbeats run."""
     members = group.stable(3, session_s=10)
     group.outage(outage_s)
     assert [group.heartbeat(member, 3) for member in members] == [NONE] * 3
@@ -54,7 +55,7 @@ FIRST_CALLS: dict[str, Callable[[Group], Any]] = {
 
 
 @pytest.mark.parametrize("call", FIRST_CALLS)
-def test_first_call_after_an_outage_takes_nobody_for_dead(group: Group, call: str) -> None:
+def test_first_call_after_an_outage_expires_no_member(group: Group, call: str) -> None:
     members = group.stable(3, session_s=10)
     group.outage(60)
     assert FIRST_CALLS[call](group)
@@ -62,17 +63,17 @@ def test_first_call_after_an_outage_takes_nobody_for_dead(group: Group, call: st
     assert UNKNOWN_MEMBER_ID not in [group.heartbeat(member, 3) for member in members]
 
 
-def test_call_that_lay_in_a_frozen_servers_queue_knows_of_the_outage(group: Group) -> None:
-    """Nothing is noted yet: only served_until, when the call left, is old."""
+def test_call_from_a_frozen_servers_queue_knows_of_the_outage(group: Group) -> None:
+    """No outage is noted yet: only served_until, the time at which the call left, is old."""
     members = group.stable(3, session_s=10)
     group.served_until = group.now
     group.pass_time(60)
-    assert group.delete() == NON_EMPTY_GROUP
+    assert group.heartbeat(members[0], 1) == ILLEGAL_GENERATION
     assert [group.heartbeat(member, 3) for member in members] == [NONE] * 3
 
 
 @pytest.mark.parametrize(("silent_s", "expected"), [(2.5, REBALANCE_IN_PROGRESS), (2.501, NONE)])
-def test_a_moment_without_an_answer_is_no_outage(group: Group, silent_s: float, expected: int) -> None:
+def test_short_silence_is_no_outage(group: Group, silent_s: float, expected: int) -> None:
     alive, _ = group.stable(2, session_s=10)
     group.pass_time(8)
     assert group.heartbeat(alive, 2) == NONE
@@ -81,7 +82,7 @@ def test_a_moment_without_an_answer_is_no_outage(group: Group, silent_s: float, 
     assert group.heartbeat(alive, 2) == expected
 
 
-def test_member_that_died_in_an_outage_is_out_a_session_after_its_end(group: Group) -> None:
+def test_dead_member_expires_a_session_after_the_end_of_an_outage(group: Group) -> None:
     alive, dead = group.stable(2, session_s=10)
     group.outage(3600)
     for _ in range(3):
@@ -95,7 +96,7 @@ def test_member_that_died_in_an_outage_is_out_a_session_after_its_end(group: Gro
     assert group.heartbeat(dead, 2) == UNKNOWN_MEMBER_ID
 
 
-def test_member_that_died_before_the_outage_is_out_at_once_after_it(group: Group) -> None:
+def test_session_that_ended_before_an_outage_ends_right_after_it(group: Group) -> None:
     alive, dead = group.stable(2, session_s=10)
     group.pass_time(6)
     assert group.heartbeat(alive, 2) == NONE
@@ -105,8 +106,8 @@ def test_member_that_died_before_the_outage_is_out_at_once_after_it(group: Group
     assert group.heartbeat(dead, 2) == UNKNOWN_MEMBER_ID
 
 
-def test_outages_that_follow_each_other_expire_nobody(group: Group) -> None:
-    """Also where nobody was heard between two, and where the first had ended a while before the session did."""
+def test_consecutive_outages_expire_no_member(group: Group) -> None:
+    """No member called between two outages, or the first one ended a while before the session."""
     members = group.stable(3, session_s=10)
     group.outage(60)
     group.pass_time(9)
@@ -114,7 +115,7 @@ def test_outages_that_follow_each_other_expire_nobody(group: Group) -> None:
     assert [group.heartbeat(member, 3) for member in members] == [NONE] * 3
 
 
-def test_outage_that_begins_before_all_were_heard_after_the_last_expires_nobody(group: Group) -> None:
+def test_outage_soon_after_another_expires_no_member(group: Group) -> None:
     members = group.stable(3, session_s=10)
     for _ in range(4):
         group.outage(60)
@@ -122,8 +123,8 @@ def test_outage_that_begins_before_all_were_heard_after_the_last_expires_nobody(
     assert [group.heartbeat(member, 3) for member in reversed(members)] == [NONE] * 3
 
 
-def test_who_was_heard_between_two_outages_is_not_given_up_for_the_first(group: Group) -> None:
-    """Its deadline is later than any that an outage gives, and stays."""
+def test_first_of_two_outages_expires_no_member_heard_between_them(group: Group) -> None:
+    """The member's deadline is later than any deadline that an outage gives, and stays."""
     (member,) = group.stable(session_s=10)
     group.outage(60)
     group.pass_time(5)
@@ -134,8 +135,8 @@ def test_who_was_heard_between_two_outages_is_not_given_up_for_the_first(group: 
     assert group.heartbeat(member, 1) == UNKNOWN_MEMBER_ID
 
 
-def test_outage_during_a_rebalance_throws_nobody_out(group: Group) -> None:
-    """Members have the rebalance timeout from its end on."""
+def test_outage_during_a_rebalance_takes_no_member_out(group: Group) -> None:
+    """Members have the rebalance timeout from the outage's end on."""
     first, second = group.stable(2, session_s=10, rebalance_s=20)
     group.join(second, CHANGED, rebalance_s=20)
     group.outage(60)
@@ -157,7 +158,7 @@ def test_rebalance_ends_in_time_after_an_outage(group: Group) -> None:
     assert group.heartbeat(first, 3) == UNKNOWN_MEMBER_ID
 
 
-def test_outage_before_the_assignment_throws_nobody_out(group: Group) -> None:
+def test_outage_before_the_assignment_takes_no_member_out(group: Group) -> None:
     leader, follower = group.gathered(RANGE, RANGE, session_s=10, rebalance_s=20)
     group.outage(60)
     assert group.sync(follower.member, 1).is_parked
@@ -165,16 +166,16 @@ def test_outage_before_the_assignment_throws_nobody_out(group: Group) -> None:
     assert group.sync(follower.member, 1).assignment == follower.member.encode()
 
 
-def test_delay_of_a_first_rebalance_is_over_as_ever(group: Group) -> None:
-    """It waits for whoever may come, and who joined is there."""
+def test_outage_does_not_prolong_the_initial_delay(group: Group) -> None:
+    """The initial delay waits for possible members, and the member that joined is still there."""
     group.initial_delay_ms = 3000
     joined = group.entered(session_s=10)
     group.outage(60)
     assert group.wait(joined.member).generation == 1
 
 
-def test_id_that_is_yet_to_join_may_do_so_after_an_outage(group: Group) -> None:
-    """It has the shortest session of the group's, and where there is no member the shortest that Kafka allows."""
+def test_id_that_has_yet_to_join_may_join_after_an_outage(group: Group) -> None:
+    """The id has the group's shortest session, or without members the shortest that Kafka allows."""
     pending = group.known(session_s=10)
     group.outage(60)
     group.pass_time(5.999)
@@ -188,14 +189,14 @@ def test_id_that_is_yet_to_join_may_do_so_after_an_outage(group: Group) -> None:
     assert group.join(pending).is_parked
 
 
-def test_group_that_expires_in_an_outage_is_gone(group: Group) -> None:
+def test_group_expires_during_an_outage(group: Group) -> None:
     group.commit(AT_5)
     group.outage(10 * 86_400)
     assert group.delete() == GROUP_ID_NOT_FOUND
 
 
-def test_commit_that_waited_while_redis_stood_still_is_late_and_changes_nothing(group: Group) -> None:
-    """Its member may be at another front-end by now, and have committed more there."""
+def test_commit_that_waited_in_an_outage_is_late_and_changes_nothing(group: Group) -> None:
+    """The member may have gone to another front-end, and committed more there."""
     (member,) = group.stable(session_s=10)
     group.served_until = group.now
     group.pass_time(2.5)
@@ -208,7 +209,7 @@ def test_commit_that_waited_while_redis_stood_still_is_late_and_changes_nothing(
     assert group.commit({"t:0": "6 -1 aa "}, member, 1) == NONE
 
 
-def test_static_member_that_came_late_does_not_fence_the_one_that_took_its_place(group: Group) -> None:
+def test_late_join_of_a_static_member_does_not_fence_its_successor(group: Group) -> None:
     (member,) = group.stable(session_s=10)
     (static,) = [group.join(instance="i").member]
     group.served_until = group.now
@@ -221,6 +222,41 @@ def test_static_member_that_came_late_does_not_fence_the_one_that_took_its_place
     assert group.join(instance="i").member not in ("", static)
 
 
+def test_late_join_does_not_put_back_an_old_subscription(group: Group) -> None:
+    (member,) = group.stable(session_s=10)
+    group.served_until = group.now
+    group.pass_time(2.501)
+    assert group.join(member, CHANGED).code == LATE
+    group.served_until = group.now
+    assert (group.state, group.generation) == ("Stable", 1)
+    assert group.join(member, CHANGED).generation == 2
+
+
+def test_late_removal_by_instance_id_does_not_take_out_a_later_member(group: Group) -> None:
+    """A member that is named by its own id does not come back, so its leave may be late."""
+    joined = group.join(instance="i")
+    group.assign(joined)
+    (other,) = [group.entered().member]
+    group.served_until = group.now
+    group.pass_time(2.501)
+    assert group.leave(("", "i"), (other, "")) == [LATE, LATE]
+    assert group.leave((other, "")) == [NONE]
+    group.served_until = group.now
+    assert group.leave(("", "i")) == [NONE]
+
+
+def test_late_deletion_keeps_offsets_that_were_committed_since(group: Group) -> None:
+    assert group.commit(AT_5) == NONE
+    group.served_until = group.now
+    group.pass_time(2.501)
+    assert group.delete_offsets("t:0") == (LATE, [])
+    assert group.delete() == LATE
+    group.served_until = group.now
+    assert group.fetch() == AT_5
+    assert group.delete_offsets("t:0") == (NONE, [NONE])
+    assert group.delete() == NONE
+
+
 MALFORMED = [
     "x", " ", "-", "1-2", "1 2", "1 2-", "1 -2", "1 3-2", "1 2-3x", "1x 2-3", f"{SERVED_MS}-{SERVED_MS}",
     f"{SERVED_MS},{SERVED_MS}-{SERVED_MS}",
@@ -228,8 +264,8 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("text", MALFORMED)
-def test_malformed_outages_are_an_error_that_changes_nothing(group: Group, server: redis.Redis, text: str) -> None:
-    """Wherever they are read: a heartbeat in whose group nothing is due does not look at them."""
+def test_malformed_outages_raise_an_error_and_change_nothing(group: Group, server: redis.Redis, text: str) -> None:
+    """A heartbeat does not read outages if its group has no due work."""
     (member,) = group.stable(session_s=10)
     group.pass_time(10)
     client: Any = server

@@ -1,4 +1,4 @@
-"""Rounds of a rebalance: who takes part, how it ends, who leads and by which protocol; korvet_group_await.
+"""Rebalances: their members, end, leader and protocol; and the function korvet_group_await.
 
 The cases of Kafka's own tests are in tests/lua/kafka.
 """
@@ -36,7 +36,7 @@ def test_new_member_makes_all_others_rejoin(group: Group) -> None:
     assert {answer.leader for answer in answers.values()} == {first}
 
 
-def test_rebalance_waits_for_ids_that_were_handed_out(group: Group) -> None:
+def test_rebalance_waits_for_handed_out_ids(group: Group) -> None:
     first, second = group.stable(2)
     pending = group.known()
     assert group.join(first).is_parked
@@ -44,7 +44,7 @@ def test_rebalance_waits_for_ids_that_were_handed_out(group: Group) -> None:
     assert group.join(pending).generation == 3
 
 
-def test_rebalance_goes_on_when_an_id_was_never_used(group: Group) -> None:
+def test_rebalance_goes_on_without_an_unused_id(group: Group) -> None:
     first, second = group.stable(2, session_s=30)
     group.known(session_s=10)
     assert group.join(first, session_s=30).is_parked
@@ -55,7 +55,7 @@ def test_rebalance_goes_on_when_an_id_was_never_used(group: Group) -> None:
 
 
 def test_first_rebalance_is_cut_short_when_an_unused_id_expires(group: Group) -> None:
-    """GroupMetadataManager.removePendingMemberAndUpdateClassicGroup completes whatever joined."""
+    """The members that joined go on. Source: GroupMetadataManager.removePendingMemberAndUpdateClassicGroup"""
     group.initial_delay_ms = 9000
     group.known(session_s=6)
     joined = group.entered(session_s=30)
@@ -63,7 +63,7 @@ def test_first_rebalance_is_cut_short_when_an_unused_id_expires(group: Group) ->
     assert group.wait(joined.member).generation == 1
 
 
-def test_members_who_do_not_rejoin_in_time_are_out(group: Group) -> None:
+def test_members_that_do_not_rejoin_in_time_are_taken_out(group: Group) -> None:
     members = group.stable(3, session_s=60, rebalance_s=20)
     assert group.join(members[0], CHANGED, session_s=60, rebalance_s=20).code == NONE
     assert group.join(members[1], session_s=60, rebalance_s=20).wait_ms == 20_000
@@ -97,7 +97,7 @@ def test_leader_keeps_leading_while_it_lives(group: Group) -> None:
         group.assign(leader)
 
 
-def test_another_member_leads_when_the_leader_did_not_rejoin(group: Group) -> None:
+def test_another_member_leads_if_the_leader_did_not_rejoin(group: Group) -> None:
     first, second = group.stable(2, session_s=60, rebalance_s=10)
     group.join(second, CHANGED, session_s=60, rebalance_s=10)
     group.pass_time(10)
@@ -107,7 +107,7 @@ def test_another_member_leads_when_the_leader_did_not_rejoin(group: Group) -> No
     assert group.heartbeat(first, 3) == UNKNOWN_MEMBER_ID
 
 
-def test_another_member_leads_when_the_leader_left(group: Group) -> None:
+def test_another_member_leads_if_the_leader_left(group: Group) -> None:
     """ClassicGroup.remove."""
     first, second, third = group.stable(3)
     assert group.leave((first, "")) == [NONE]
@@ -117,17 +117,17 @@ def test_another_member_leads_when_the_leader_left(group: Group) -> None:
     assert leaders <= {second, third} and len(leaders) == 1
 
 
-def test_most_votes_among_what_all_support_choose_the_protocol(group: Group) -> None:
+def test_votes_choose_among_the_protocols_of_all_members(group: Group) -> None:
     answers = group.gathered(ROUND_ROBIN + RANGE, BOTH, BOTH, (("sticky", b""), *RANGE, *ROUND_ROBIN))
     assert {answer.protocol for answer in answers} == {"range"}
     assert {metadata for _, _, metadata in answers[0].members} == {b"range-metadata"}
 
 
-def test_most_wanted_protocol_is_not_chosen_when_one_member_lacks_it(group: Group) -> None:
+def test_protocol_with_most_votes_loses_if_one_member_lacks_it(group: Group) -> None:
     assert group.gathered(BOTH, BOTH, ROUND_ROBIN)[0].protocol == "roundrobin"
 
 
-def test_protocol_that_its_only_opponent_lacked_may_be_joined_with_once_that_is_gone(group: Group) -> None:
+def test_protocol_counts_again_after_the_only_member_without_it_left(group: Group) -> None:
     first, second = group.gathered(BOTH, RANGE)
     group.assign(first)
     group.leave((second.member, ""))
@@ -135,13 +135,13 @@ def test_protocol_that_its_only_opponent_lacked_may_be_joined_with_once_that_is_
     assert group.join(protocols=ROUND_ROBIN).code == MEMBER_ID_REQUIRED
 
 
-def test_leader_of_a_stable_group_that_joins_again_rebalances_it(group: Group) -> None:
+def test_leader_that_rejoins_a_stable_group_rebalances_it(group: Group) -> None:
     leader, follower = group.stable(2)
     assert group.join(leader).is_parked
     assert group.heartbeat(follower, 2) == REBALANCE_IN_PROGRESS
 
 
-def test_unchanged_follower_of_a_stable_group_is_told_what_it_is_part_of(group: Group) -> None:
+def test_unchanged_follower_of_a_stable_group_gets_its_generation_again(group: Group) -> None:
     leader, follower = group.stable(2)
     joined = group.join(follower)
     assert (joined.status, joined.generation, joined.leader, joined.members) == ("ready", 2, leader, ())
@@ -154,13 +154,13 @@ def test_changed_follower_of_a_stable_group_rebalances_it(group: Group) -> None:
     assert group.state == "PreparingRebalance"
 
 
-def test_order_of_protocols_is_part_of_a_members_metadata(group: Group) -> None:
+def test_member_with_its_protocols_in_another_order_rebalances(group: Group) -> None:
     _, follower = group.stable(2, protocols=BOTH)
     assert group.join(follower, ROUND_ROBIN + RANGE).is_parked
 
 
 @pytest.mark.parametrize("is_leader", [True, False])
-def test_unchanged_member_may_ask_again_before_the_assignment(group: Group, is_leader: bool) -> None:
+def test_unchanged_member_may_repeat_its_join_before_the_assignment(group: Group, is_leader: bool) -> None:
     """The first answer may have been lost."""
     first, second = group.stable(2)
     group.join(first)
@@ -170,8 +170,8 @@ def test_unchanged_member_may_ask_again_before_the_assignment(group: Group, is_l
     assert (joined.status, joined.generation, len(joined.members)) == ("ready", 3, 2 if is_leader else 0)
 
 
-def test_changed_member_before_the_assignment_begins_anew(group: Group) -> None:
-    """Metadata changed in CompletingRebalance."""
+def test_changed_member_begins_a_rebalance_before_the_assignment(group: Group) -> None:
+    """A member's metadata changes in CompletingRebalance."""
     first, second = group.stable(2)
     group.join(first)
     group.join(second)
@@ -180,7 +180,7 @@ def test_changed_member_before_the_assignment_begins_anew(group: Group) -> None:
 
 
 def test_generation_grows_by_one_and_never_goes_back(group: Group) -> None:
-    """Also over an Empty group."""
+    """An Empty group keeps its generation too."""
     (member,) = group.stable()
     assert group.join(member).generation == 2
     group.leave((member, ""))
@@ -188,8 +188,8 @@ def test_generation_grows_by_one_and_never_goes_back(group: Group) -> None:
     assert group.entered().generation == 4
 
 
-def test_waiting_for_a_join_tells_when_to_ask_again(group: Group) -> None:
-    """At the group's next deadline, and at a third of the shortest session, which is held by asking."""
+def test_parked_join_is_told_when_to_ask_again(group: Group) -> None:
+    """The time is the group's next deadline, or a third of the shortest session, which the question holds."""
     (first,) = group.stable(session_s=30, rebalance_s=60)
     second = group.entered(session_s=60, rebalance_s=60)
     assert second.wait_ms == 10_000
@@ -202,8 +202,8 @@ def test_waiting_for_a_join_tells_when_to_ask_again(group: Group) -> None:
     assert group.heartbeat(first, 1) == UNKNOWN_MEMBER_ID
 
 
-def test_parked_member_that_nobody_asks_for_is_given_up(group: Group) -> None:
-    """A front-end died with its connections: after a session, where Kafka waits for five minutes."""
+def test_parked_member_expires_if_no_front_end_asks_for_it(group: Group) -> None:
+    """The front-end died with its connections. The member expires after a session; Kafka waits for five minutes."""
     (first,) = group.stable(session_s=30)
     group.entered(session_s=10)
     group.join(first, session_s=30)
@@ -215,8 +215,8 @@ def test_parked_member_that_nobody_asks_for_is_given_up(group: Group) -> None:
     assert group.join(first, session_s=30).members == ((first, "", b"range-metadata"),)
 
 
-def test_parked_member_takes_part_in_a_round_that_began_meanwhile(group: Group) -> None:
-    """It was not asked for while one round ended and the next began: as if it had rejoined at once."""
+def test_parked_member_takes_part_in_the_next_rebalance(group: Group) -> None:
+    """No front-end asked for it while one rebalance ended and the next began. It counts as rejoined at once."""
     first, second = group.stable(2)
     third = group.entered()
     group.join(first)
@@ -227,13 +227,13 @@ def test_parked_member_takes_part_in_a_round_that_began_meanwhile(group: Group) 
     assert group.wait(third.member).generation == 4
 
 
-def test_waiting_for_a_join_as_nobody_is_refused(group: Group) -> None:
+def test_await_of_an_unknown_member_is_refused(group: Group) -> None:
     assert group.wait("nobody").code == UNKNOWN_MEMBER_ID
     group.stable()
     assert group.wait("nobody").code == UNKNOWN_MEMBER_ID
 
 
-def test_all_members_dying_leaves_an_empty_group(group: Group) -> None:
+def test_group_is_empty_after_all_its_members_expired(group: Group) -> None:
     group.stable(3)
     group.pass_time(10)
     assert group.state == "Empty"
@@ -242,7 +242,7 @@ def test_all_members_dying_leaves_an_empty_group(group: Group) -> None:
 
 
 def test_channel_tells_of_every_change_of_state(server: redis.Redis, group: Group) -> None:
-    """The group's key is the channel; who waits asks again."""
+    """The group's key is the channel; parked members ask again after a message."""
     group.initial_delay_ms = 1000
     with listening(server, group.keys[0]) as heard:
         joined = group.entered(session_s=30)

@@ -1,4 +1,4 @@
-"""korvet_group_heartbeat: sessions, and who is given up when they end.
+"""The function korvet_group_heartbeat: sessions, and the members whose sessions end.
 
 The cases of Kafka's own tests are in tests/lua/kafka.
 """
@@ -43,7 +43,7 @@ def test_member_without_a_heartbeat_is_out_after_its_session_timeout(group: Grou
     assert group.join(alive).generation == 3
 
 
-def test_heartbeat_by_nobody_is_refused(group: Group) -> None:
+def test_heartbeat_of_an_unknown_member_is_refused(group: Group) -> None:
     assert group.heartbeat("nobody", 1) == UNKNOWN_MEMBER_ID
     (member,) = group.stable()
     assert group.heartbeat("nobody", 1) == UNKNOWN_MEMBER_ID
@@ -52,7 +52,7 @@ def test_heartbeat_by_nobody_is_refused(group: Group) -> None:
     assert group.heartbeat(member, 2) == UNKNOWN_MEMBER_ID
 
 
-def test_heartbeat_of_an_id_that_is_yet_to_join_is_refused(group: Group) -> None:
+def test_heartbeat_of_an_id_that_has_yet_to_join_is_refused(group: Group) -> None:
     group.stable()
     assert group.heartbeat(group.known(), 1) == UNKNOWN_MEMBER_ID
 
@@ -63,7 +63,7 @@ def test_heartbeat_of_another_generation_is_refused(group: Group, generation: in
     assert group.heartbeat(member, generation) == ILLEGAL_GENERATION
 
 
-def test_heartbeat_while_the_group_gathers_says_to_rejoin_and_counts(group: Group) -> None:
+def test_heartbeat_in_a_rebalance_asks_to_rejoin_and_holds_the_session(group: Group) -> None:
     member, other = group.stable(2, session_s=10, rebalance_s=60)
     group.join(other, CHANGED, rebalance_s=60)
     for _ in range(5):
@@ -72,7 +72,7 @@ def test_heartbeat_while_the_group_gathers_says_to_rejoin_and_counts(group: Grou
         assert group.wait(other).is_parked
 
 
-def test_heartbeat_before_the_assignment_is_fine_and_counts(group: Group) -> None:
+def test_heartbeat_before_the_assignment_holds_the_session(group: Group) -> None:
     leader, follower = group.gathered(RANGE, RANGE)
     for _ in range(5):
         group.pass_time(4)
@@ -80,7 +80,7 @@ def test_heartbeat_before_the_assignment_is_fine_and_counts(group: Group) -> Non
         assert group.heartbeat(follower.member, 1) == NONE
 
 
-def test_order_of_refusals_is_static_then_member_then_generation(group: Group) -> None:
+def test_heartbeat_checks_instance_member_and_generation_in_order(group: Group) -> None:
     """GroupMetadataManager.validateClassicGroupHeartbeat."""
     member = group.join(instance="i").member
     assert group.heartbeat("other", 9, "i") == FENCED_INSTANCE_ID
@@ -90,7 +90,7 @@ def test_order_of_refusals_is_static_then_member_then_generation(group: Group) -
     assert group.heartbeat(member, 1, "i") == NONE
 
 
-def test_join_with_another_session_timeout_counts_from_then_on(group: Group) -> None:
+def test_join_with_another_session_timeout_counts_at_once(group: Group) -> None:
     """ClassicGroup.updateMember."""
     (member,) = group.stable(session_s=10)
     group.assign(group.join(member, session_s=60))
@@ -99,7 +99,7 @@ def test_join_with_another_session_timeout_counts_from_then_on(group: Group) -> 
         assert group.heartbeat(member, 2) == NONE
 
 
-def test_reading_neither_prolongs_nor_writes(group: Group, server: redis.Redis) -> None:
+def test_reader_prolongs_no_session_and_writes_nothing(group: Group, server: redis.Redis) -> None:
     group.stable(2, session_s=10)
     group.pass_time(3600)
     client: Any = server
@@ -109,7 +109,7 @@ def test_reading_neither_prolongs_nor_writes(group: Group, server: redis.Redis) 
 
 
 def test_heartbeat_of_a_settled_member_writes_its_session_and_nothing_else(group: Group, server: redis.Redis) -> None:
-    """Whatever the size of the group: all other keys stay as they are."""
+    """A group of any size: all other keys stay as they are."""
     members = group.stable(4, session_s=40)
     client: Any = server
     others = [client.dump(key) for key in (group.keys[0], group.keys[1])]

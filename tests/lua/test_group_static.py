@@ -1,4 +1,4 @@
-"""Static members (KIP-345, KIP-814): they come back without a rebalance, and there is one for each instance id.
+"""Static members (KIP-345, KIP-814): they come back without a rebalance, and each instance id has one member.
 
 The cases of Kafka's own tests are in tests/lua/kafka.
 """
@@ -43,7 +43,7 @@ def rejoin(group: Group, instance: str, protocols: Protocols = RANGE, version: i
 
 
 def test_static_member_joins_at_once_and_its_id_begins_with_its_instance_id(group: Group) -> None:
-    """No MEMBER_ID_REQUIRED."""
+    """The group does not answer MEMBER_ID_REQUIRED."""
     joined = group.join(instance="i")
     assert (joined.code, joined.status) == (NONE, "ready")
     assert joined.member.startswith("i-")
@@ -61,7 +61,7 @@ def test_follower_that_restarts_keeps_its_assignment_without_a_rebalance(group: 
     assert group.describe().member_ids == {leader, joined.member}
 
 
-def test_leader_that_restarts_is_told_to_assign_nothing(group: Group) -> None:
+def test_restarted_leader_is_told_to_assign_nothing(group: Group) -> None:
     """KIP-814."""
     old, follower = stable(group, "L", "F")
     joined = rejoin(group, "L")
@@ -71,14 +71,14 @@ def test_leader_that_restarts_is_told_to_assign_nothing(group: Group) -> None:
     assert group.heartbeat(old, 1, "L") == FENCED_INSTANCE_ID
 
 
-def test_leader_that_restarts_is_told_the_old_leader_before_version_9(group: Group) -> None:
+def test_restarted_leader_is_told_of_the_old_leader_before_version_9(group: Group) -> None:
     old, _ = stable(group, "L", "F")
     joined = rejoin(group, "L", version=8)
     assert (joined.leader, joined.members, joined.skips_assignment) == (old, (), False)
     assert group.describe().leader == joined.member
 
 
-def test_old_holder_of_an_instance_id_is_fenced_everywhere(group: Group) -> None:
+def test_every_call_of_an_instance_ids_old_holder_is_fenced(group: Group) -> None:
     """KIP-345."""
     _, old = stable(group, "L", "F")
     new = rejoin(group, "F").member
@@ -97,13 +97,13 @@ def test_old_member_id_without_the_instance_id_is_unknown(group: Group) -> None:
     assert group.heartbeat(old, 1) == UNKNOWN_MEMBER_ID
 
 
-def test_instance_id_that_nobody_has_is_unknown(group: Group) -> None:
+def test_unused_instance_id_is_unknown(group: Group) -> None:
     leader, _ = stable(group, "L", "F")
     assert group.join(leader, instance="X").refusal == (UNKNOWN_MEMBER_ID, leader)
     assert group.heartbeat(leader, 1, "X") == UNKNOWN_MEMBER_ID
 
 
-def test_static_member_that_rejoins_with_its_member_id_is_that_member(group: Group) -> None:
+def test_static_member_rejoins_with_its_member_id(group: Group) -> None:
     """A leader's join rebalances, a follower's does not."""
     leader, follower = stable(group, "L", "F")
     assert group.join(follower, instance="F").generation == 1
@@ -120,7 +120,7 @@ def test_changed_metadata_alone_does_not_rebalance(group: Group) -> None:
     assert metadata[joined.member] == b"changed"
 
 
-def test_restart_that_changes_the_chosen_protocol_rebalances(group: Group) -> None:
+def test_restart_that_changes_the_chosen_protocol_begins_a_rebalance(group: Group) -> None:
     group.initial_delay_ms = 1000
     both = RANGE + ROUND_ROBIN
     first, second = group.join(instance="L", protocols=both), group.join(instance="F", protocols=both)
@@ -134,8 +134,8 @@ def test_restart_that_changes_the_chosen_protocol_rebalances(group: Group) -> No
     assert group.join(first.member, both, instance="L").protocol == "roundrobin"
 
 
-def test_restart_before_the_assignment_rebalances(group: Group) -> None:
-    """The leader knows an id that is gone."""
+def test_restart_before_the_assignment_begins_a_rebalance(group: Group) -> None:
+    """The leader knows an id that no longer exists."""
     group.initial_delay_ms = 1000
     first, second = group.join(instance="L"), group.join(instance="F")
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_restart_before_the_assignment_rebalances(group: Group) -> None:
     assert group.sync(first.member, 1, {}, instance="L").code == REBALANCE_IN_PROGRESS
 
 
-def test_restart_while_the_group_gathers_replaces_the_parked_member(group: Group) -> None:
+def test_member_that_restarts_in_a_rebalance_replaces_the_parked_one(group: Group) -> None:
     leader, old = stable(group, "L", "F")
     group.join(old, CHANGED, instance="F")
     assert group.wait(old, "F").is_parked
@@ -160,7 +160,7 @@ def test_restart_while_the_group_gathers_replaces_the_parked_member(group: Group
 
 
 def test_static_member_that_does_not_rejoin_stays(group: Group) -> None:
-    """Removed by its session only."""
+    """Only the end of its session removes a static member."""
     leader, away = stable(group, "L", "F", session_s=60, rebalance_s=10)
     group.join(leader, instance="L", session_s=60, rebalance_s=10)
     group.pass_time(10)
@@ -178,8 +178,8 @@ def test_static_leader_that_does_not_rejoin_stays_and_another_leads(group: Group
     assert group.describe().member_ids == {away, follower}
 
 
-def test_rebalance_that_nobody_joins_waits_until_a_session_ends(group: Group) -> None:
-    """Only static members that are away."""
+def test_rebalance_without_any_join_waits_until_a_session_ends(group: Group) -> None:
+    """The group has only static members that are away."""
     first, second = stable(group, "L", "F", session_s=20, rebalance_s=8)
     third = group.entered(session_s=20, rebalance_s=8)
     assert group.leave((third.member, "")) == [NONE]
@@ -205,7 +205,7 @@ def test_static_member_leaves_by_its_session_or_by_an_administrator(group: Group
     assert group.exists() == ["group"]
 
 
-def test_instance_id_is_free_again_once_its_member_left(group: Group) -> None:
+def test_instance_id_is_free_after_its_member_left(group: Group) -> None:
     leader, follower = stable(group, "L", "F")
     assert group.leave((follower, "F")) == [NONE]
     joined = rejoin(group, "F")

@@ -1,4 +1,4 @@
-"""korvet_group_sync: assignments, and who is late for them.
+"""The function korvet_group_sync: assignments, and members that do not ask for them in time.
 
 The cases of Kafka's own tests are in tests/lua/kafka.
 """
@@ -32,8 +32,8 @@ def test_leader_hands_out_assignments(group: Group) -> None:
     assert group.state == "Stable"
 
 
-def test_member_that_the_leader_left_out_has_an_empty_assignment(group: Group) -> None:
-    """GroupMetadataManager: membersWithMissingAssignment."""
+def test_member_without_an_assignment_gets_an_empty_one(group: Group) -> None:
+    """Source: GroupMetadataManager, membersWithMissingAssignment"""
     leader, follower = group.gathered(RANGE, RANGE)
     group.sync(leader.member, 1, {leader.member: b"L", "nobody": b"N"})
     assert group.sync(follower.member, 1).assignment == b""
@@ -46,24 +46,24 @@ def test_leader_may_assign_nothing(group: Group) -> None:
     assert group.state == "Stable"
 
 
-def test_assignments_of_a_follower_are_not_looked_at(group: Group) -> None:
+def test_assignments_from_a_follower_are_ignored(group: Group) -> None:
     leader, follower = group.gathered(RANGE, RANGE)
     assert group.sync(follower.member, 1, {follower.member: b"mine"}).is_parked
     group.assign(leader)
     assert group.sync(follower.member, 1).assignment == follower.member.encode()
 
 
-def test_sync_again_in_a_stable_group_changes_nothing(group: Group) -> None:
+def test_repeated_sync_in_a_stable_group_changes_nothing(group: Group) -> None:
     leader, _ = group.stable(2)
     assert group.sync(leader, 2, {leader: b"other"}).assignment == leader.encode()
 
 
-def test_sync_of_the_old_generation_or_a_future_one_is_refused(group: Group) -> None:
+def test_sync_of_a_past_or_future_generation_is_refused(group: Group) -> None:
     (member,) = group.stable()
     assert [group.sync(member, generation).code for generation in (-1, 0, 2)] == [ILLEGAL_GENERATION] * 3
 
 
-def test_sync_by_nobody_is_refused(group: Group) -> None:
+def test_sync_by_an_unknown_member_is_refused(group: Group) -> None:
     assert group.sync("nobody", 1).code == UNKNOWN_MEMBER_ID
     (member,) = group.stable()
     assert group.sync("nobody", 1).code == UNKNOWN_MEMBER_ID
@@ -71,7 +71,7 @@ def test_sync_by_nobody_is_refused(group: Group) -> None:
     assert group.sync(member, 2).code == UNKNOWN_MEMBER_ID
 
 
-def test_order_of_refusals_is_member_then_generation_then_protocol_then_rebalance(group: Group) -> None:
+def test_sync_checks_member_generation_protocol_and_rebalance_in_order(group: Group) -> None:
     """GroupMetadataManager.validateSyncGroup."""
     leader, follower = group.stable(2)
     wrong = ("connect", "range")
@@ -91,20 +91,20 @@ def test_order_of_refusals_is_member_then_generation_then_protocol_then_rebalanc
         (("", ""), INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_protocol_that_a_client_names_must_be_the_groups(group: Group, protocol: tuple[str, str], code: int) -> None:
+def test_sync_must_name_the_groups_protocol(group: Group, protocol: tuple[str, str], code: int) -> None:
     """KIP-559."""
     (member,) = group.stable()
     assert group.sync(member, 1, protocol=protocol).code == code
 
 
-def test_static_member_must_be_the_holder_of_its_instance_id(group: Group) -> None:
+def test_sync_of_a_static_member_must_come_from_the_holder_of_the_id(group: Group) -> None:
     member = group.join(instance="i").member
     assert group.sync("other", 1, instance="i").code == FENCED_INSTANCE_ID
     assert group.sync(member, 1, instance="j").code == UNKNOWN_MEMBER_ID
     assert group.sync(member, 1, instance="i").code == NONE
 
 
-def test_members_who_do_not_ask_for_their_assignment_are_out(group: Group) -> None:
+def test_members_that_do_not_sync_in_time_are_taken_out(group: Group) -> None:
     leader, punctual, late = group.gathered(RANGE, RANGE, RANGE, session_s=60, rebalance_s=20)
     group.sync(punctual.member, 1)
     group.pass_time(10)
@@ -125,8 +125,8 @@ def test_leader_that_assigns_nothing_in_time_is_out_and_the_others_rejoin(group:
     assert group.join(follower.member, session_s=60, rebalance_s=20).is_leader
 
 
-def test_nobody_is_late_once_all_have_asked(group: Group) -> None:
-    """The deadline is gone."""
+def test_no_member_is_late_after_all_have_synced(group: Group) -> None:
+    """The group has no deadline any more."""
     leader, follower = group.gathered(RANGE, RANGE, session_s=60, rebalance_s=20)
     group.sync(follower.member, 1)
     group.assign(leader)
@@ -136,7 +136,7 @@ def test_nobody_is_late_once_all_have_asked(group: Group) -> None:
 
 
 def test_session_counts_while_a_member_waits_for_its_assignment(group: Group) -> None:
-    """Asking again holds it: 4 times 5 s with a session of 10 s."""
+    """A member that asks again holds its session: it asks 4 times in 20 s, with a session of 10 s."""
     leader, follower = group.gathered(RANGE, RANGE, session_s=10, rebalance_s=60)
     for _ in range(4):
         group.pass_time(5)
@@ -146,7 +146,7 @@ def test_session_counts_while_a_member_waits_for_its_assignment(group: Group) ->
     assert group.sync(follower.member, 1).assignment == follower.member.encode()
 
 
-def test_wait_for_an_assignment_ends_when_the_leader_dies(group: Group) -> None:
+def test_wait_for_an_assignment_ends_when_the_leader_expires(group: Group) -> None:
     _, follower = group.gathered(RANGE, RANGE, session_s=10, rebalance_s=60)
     group.pass_time(5)
     assert group.sync(follower.member, 1).wait_ms == 3334
@@ -156,7 +156,7 @@ def test_wait_for_an_assignment_ends_when_the_leader_dies(group: Group) -> None:
     assert group.sync(follower.member, 1).code == REBALANCE_IN_PROGRESS
 
 
-def test_follower_of_a_broken_off_generation_must_rejoin(group: Group) -> None:
+def test_follower_must_rejoin_after_its_generation_was_broken_off(group: Group) -> None:
     leader, follower = group.gathered(RANGE, RANGE)
     assert group.sync(follower.member, 1).is_parked
     group.entered()
@@ -164,7 +164,7 @@ def test_follower_of_a_broken_off_generation_must_rejoin(group: Group) -> None:
     assert group.sync(leader.member, 1, {leader.member: b"L"}).code == REBALANCE_IN_PROGRESS
 
 
-def test_no_protocol_is_wrong_before_the_first_one_is_chosen(group: Group) -> None:
+def test_sync_may_name_any_protocol_before_the_first_is_chosen(group: Group) -> None:
     """GroupMetadataManager.isProtocolInconsistent compares with nothing."""
     group.initial_delay_ms = 3000
     first = group.entered(session_s=30)

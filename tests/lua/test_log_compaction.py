@@ -1,4 +1,4 @@
-"""The functions of compaction: the lease by the clock, and what makes a run give up."""
+"""The functions of compaction: the lease, and the changes after which a run gives up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def head(log: Log, token: str, copied: int, **changed: str | int) -> tuple[str |
 def copy(
     log: Log, token: str, copied: int, cursor: int, until: int, *, dropped: str = "", **changed: str | int
 ) -> object:
-    """What is dropped are inline batches of five bytes, and nothing else goes."""
+    """Copy entries; the dropped ones are inline batches of five bytes."""
     gone = len(dropped.split())
     args = (*head(log, token, copied, **changed), cursor, until, 5 * gone, gone, dropped)
     return log.call("korvet_log_compaction_copy", *args, keys=keys(log))
@@ -43,7 +43,7 @@ def finish(log: Log, token: str) -> object:
     return log.call("korvet_log_compaction_end", TOPIC_ID, token, keys=keys(log))
 
 
-def test_lease_is_one_tokens_until_it_ends(log: Log, set_clock: Callable[[float], None]) -> None:
+def test_lease_belongs_to_one_token_until_it_ends(log: Log, set_clock: Callable[[float], None]) -> None:
     assert begin(log, "one") == [0, b"ready"]
     set_clock(NOW_S + 29.999)
     assert begin(log, "two") == [0, b"busy"]
@@ -58,8 +58,8 @@ def test_lease_is_one_tokens_until_it_ends(log: Log, set_clock: Callable[[float]
     assert begin(log, "one") == [0, b"ready"]
 
 
-def test_lease_that_was_lost_is_not_kept(log: Log, set_clock: Callable[[float], None]) -> None:
-    """Somebody may have been through with the log, and what was planned before that counts its bytes twice."""
+def test_run_cannot_keep_a_lost_lease(log: Log, set_clock: Callable[[float], None]) -> None:
+    """Another run may have compacted the log meanwhile. The older run's plan would count its bytes twice."""
     assert begin(log, "one") == [0, b"ready"]
     assert begin(log, "one", 1) == [0, b"ready"]
     set_clock(NOW_S + 30)
@@ -95,7 +95,7 @@ def test_run_goes_through_and_leaves_the_totals(log: Log) -> None:
 @pytest.mark.parametrize(
     "changed", [{"run_id": "2" * 40}, {"epoch": 1}, {"start": 1}, {"copied": 1}, {"token": "two"}], ids=str
 )
-def test_partition_that_is_not_as_it_was_seen_is_left_alone(log: Log, changed: dict[str, str | int]) -> None:
+def test_run_leaves_a_changed_partition_alone(log: Log, changed: dict[str, str | int]) -> None:
     log.append()
     log.append()
     begin(log, "one")
@@ -106,7 +106,7 @@ def test_partition_that_is_not_as_it_was_seen_is_left_alone(log: Log, changed: d
     assert log.dump() == before
 
 
-def test_entries_and_batches_that_are_not_there_end_a_run(log: Log) -> None:
+def test_missing_entries_or_batches_end_a_run(log: Log) -> None:
     log.append()
     log.append()
     begin(log, "one")

@@ -54,7 +54,7 @@ def filled(log: Log) -> Log:
     ("offset", "read", "lag"), [(0, 0, 5), (1, 0, 5), (3, 1, 4), (4, 1, 4), (14, 4, 1), (15, 5, 0)]
 )
 @pytest.mark.parametrize("mode", ["keep", "move"])
-def test_group_is_made_at_the_offset_and_redis_knows_its_lag(
+def test_redis_group_is_made_at_an_offset_and_has_a_lag(
     filled: Log, mode: str, offset: int, read: int, lag: int
 ) -> None:
     assert attach(filled, "g", offset, mode) == 0
@@ -68,29 +68,29 @@ def test_group_on_an_empty_log_has_no_lag_until_something_comes(log: Log) -> Non
     assert redis_groups(log) == {"g": ("0-0", 0, 1)}
 
 
-def test_group_that_is_there_keeps_its_position(filled: Log) -> None:
+def test_existing_redis_group_keeps_its_position(filled: Log) -> None:
     assert attach(filled, "g", 6) == 0
     assert attach(filled, "g", 12) == 0
     assert redis_groups(filled) == {"g": ("6-0", 2, 3)}
 
 
 @pytest.mark.parametrize(("offset", "read", "lag"), [(12, 4, 1), (7, 2, 3), (0, 0, 5)])
-def test_group_is_moved_on_and_back(filled: Log, offset: int, read: int, lag: int) -> None:
+def test_redis_group_moves_forward_and_back(filled: Log, offset: int, read: int, lag: int) -> None:
     assert attach(filled, "g", 9) == 0
     for _ in range(2):
         assert attach(filled, "g", offset, "move") == 0
         assert redis_groups(filled) == {"g": (f"{offset}-0", read, lag)}
 
 
-def test_who_fetches_from_where_nothing_is_gets_no_group(filled: Log) -> None:
-    """A client is told so, and reads from elsewhere."""
+def test_fetch_outside_of_the_log_gets_no_group(filled: Log) -> None:
+    """The client gets an error, and reads from another offset."""
     assert filled.trim(6)[0] == 0
     assert attach(filled, "g", 5) == attach(filled, "g", 16) == OFFSET_OUT_OF_RANGE
     assert redis_groups(filled) == {}
 
 
 @pytest.mark.parametrize(("offset", "read"), [(2, 2), (100, 5), (2**63 - 1, 5)])
-def test_commit_beside_the_log_is_followed(filled: Log, offset: int, read: int) -> None:
+def test_redis_group_follows_a_commit_outside_the_log(filled: Log, offset: int, read: int) -> None:
     """Kafka takes any offset in a commit."""
     assert filled.trim(6)[0] == 0
     assert attach(filled, "g", offset, "move") == 0
@@ -108,8 +108,8 @@ def test_lag_is_right_behind_a_trim_and_in_a_log_that_was_emptied(filled: Log) -
     assert redis_groups(filled)["emptied"] == ("15-0", 5, 1)
 
 
-def test_group_that_stays_below_a_trim_is_shown_what_was_trimmed_until_it_moves(filled: Log) -> None:
-    """Redis subtracts what was read from what was ever added; korvet's own description counts what is there."""
+def test_group_below_a_trim_shows_the_trimmed_lag_until_it_moves(filled: Log) -> None:
+    """Redis subtracts the entries read from the entries ever added; korvet's description counts existing ones."""
     assert attach(filled, "g", 0) == 0
     assert filled.trim(6)[0] == 0
     assert redis_groups(filled)["g"] == ("0-0", 0, 5)
@@ -119,7 +119,7 @@ def test_group_that_stays_below_a_trim_is_shown_what_was_trimmed_until_it_moves(
 
 
 @pytest.mark.parametrize("name", ["korvet", "", "with space {and} brace", "группа", "x" * 200, "a\nb:c"])
-def test_any_group_id_is_a_name(filled: Log, name: str) -> None:
+def test_redis_group_takes_any_group_id_as_its_name(filled: Log, name: str) -> None:
     assert attach(filled, name, 3) == attach(filled, name, 6, "move") == 0
     assert filled.create() == 0
     assert filled.append(1).code == 0
@@ -129,13 +129,13 @@ def test_any_group_id_is_a_name(filled: Log, name: str) -> None:
     assert redis_groups(filled) == {}
 
 
-def test_group_can_be_read_by_redis_clients_where_it_stands(filled: Log) -> None:
+def test_redis_clients_read_on_from_the_position_of_a_group(filled: Log) -> None:
     assert attach(filled, "g", 7) == 0
     read: Any = filled.server.xreadgroup("g", "someone", {filled.log: ">"})
     assert [name for name, _ in read[0][1]] == [b"9-0", b"12-0", b"15-0"]
 
 
-def test_detaching_destroys_one_group_and_may_be_repeated(filled: Log) -> None:
+def test_repeated_detach_destroys_one_redis_group(filled: Log) -> None:
     for name in ("mine", "other"):
         assert attach(filled, name, 3) == 0
     for _ in range(2):
@@ -143,7 +143,7 @@ def test_detaching_destroys_one_group_and_may_be_repeated(filled: Log) -> None:
         assert list(redis_groups(filled)) == ["other"]
 
 
-def test_other_topic_is_left_alone(filled: Log) -> None:
+def test_call_leaves_another_topic_alone(filled: Log) -> None:
     assert attach(filled, "g", 3) == 0
     before = filled.dump()
     filled.topic_id = OTHER_TOPIC
@@ -151,7 +151,7 @@ def test_other_topic_is_left_alone(filled: Log) -> None:
     assert filled.dump() == before
 
 
-def test_partition_that_is_being_deleted_takes_no_group_and_has_none_afterwards(filled: Log) -> None:
+def test_partition_under_deletion_takes_and_keeps_no_redis_group(filled: Log) -> None:
     assert attach(filled, "g", 3) == 0
     for _ in range(200):
         filled.append()
@@ -164,7 +164,7 @@ def test_partition_that_is_being_deleted_takes_no_group_and_has_none_afterwards(
     assert filled.dump() == {}
 
 
-def test_stream_that_was_taken_away_is_not_made_by_a_group(filled: Log) -> None:
+def test_attach_does_not_make_a_missing_stream(filled: Log) -> None:
     filled.server.delete(filled.log)
     assert attach(filled, "g", 3, "move") == GONE
     assert filled.server.exists(filled.log) == 0
@@ -190,7 +190,7 @@ def test_key_of_the_wrong_type_is_an_error_and_stays(filled: Log) -> None:
     assert filled.server.get(filled.log) == b"mine"
 
 
-def test_groups_are_made_moved_and_destroyed_by_a_full_server(filled: Log) -> None:
+def test_full_server_makes_moves_and_destroys_redis_groups(filled: Log) -> None:
     filled.server.config_set("maxmemory", 1)
     assert attach(filled, "g", 3) == attach(filled, "g", 6, "move") == 0
     assert described(filled)["groups"]["g"]["position"] == "6"
@@ -198,19 +198,39 @@ def test_groups_are_made_moved_and_destroyed_by_a_full_server(filled: Log) -> No
     assert redis_groups(filled) == {}
 
 
-def test_description_tells_what_is_there_and_how_far_groups_are_behind(filled: Log) -> None:
+def test_description_tells_offsets_sizes_and_lags(filled: Log) -> None:
     assert attach(filled, "behind", 4) == attach(filled, "done", 15) == 0
     assert attach(filled, "ahead", 99, "move") == attach(filled, "below", 0) == 0
     filled.place(5, batch=b"p" * 100)
     assert filled.trim(6)[0] == 0
     found = described(filled)
     groups = found.pop("groups")
+    assert found.pop("groups_count") == len(groups)
     assert found == {"topic_id": filled.topic_id, "start": 6, "end": 20, "epoch": 0, "batches": 4, "bytes": 115}
     assert {name: (one["position"], one["lag_records"], one["lag_batches"]) for name, one in groups.items()} == {
         "behind": ("4", 14, 4), "done": ("15", 5, 1), "ahead": ("99", 0, 0), "below": ("0", 14, 4),
     }  # fmt: skip
 
 
-def test_description_of_an_empty_log(log: Log) -> None:
+def test_description_shows_an_empty_log(log: Log) -> None:
     found = described(log)
     assert (found["start"], found["end"], found["batches"], found["bytes"], found["groups"]) == (0, 0, 0, 0, {})
+
+
+def test_description_counts_the_groups_that_it_leaves_out(filled: Log) -> None:
+    with filled.server.pipeline(transaction=False) as pipeline:
+        for number in range(501):
+            pipeline.xgroup_create(filled.log, f"g{number}", "0")
+        pipeline.execute()
+    found = described(filled)
+    assert (found["groups"], found["groups_count"]) == ({}, 501)
+    assert detach(filled, "g0") == 0
+    assert len(described(filled)["groups"]) == 500
+
+
+def test_description_without_groups_reads_none_of_them(filled: Log) -> None:
+    assert attach(filled, "g", 3) == 0
+    before = filled.server.info("commandstats").get("cmdstat_xinfo|groups", {"calls": 0})["calls"]
+    code, *flat = filled.server.fcall_ro("korvet_log_describe", 2, filled.log, filled.meta, 1)
+    assert (code, flat[flat.index(b"groups") + 1]) == (0, [])
+    assert filled.server.info("commandstats").get("cmdstat_xinfo|groups", {"calls": 0})["calls"] == before

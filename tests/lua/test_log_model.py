@@ -1,5 +1,5 @@
-"""One partition against a model of it: appends of several producers, duplicates, gaps, epochs, transactions, markers,
-trims, compaction, servers that take over, time that passes, and reads of both kinds, in any order."""
+"""One partition against its model, with steps in any order: appends of several producers, duplicates, gaps, epochs,
+transactions, markers, trims, compaction, failovers, pauses, and reads of both kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from korvet.store.log.compaction import Compaction
+from korvet.store.background.compaction.due import Compaction
 from tests.lua.log import RESEND, Appended
 from tests.lua.partition import LEASE_MS, Loop, OnServer, committed_of, horizon_of, records_of
 from tests.lua.partition_model import SEQUENCES, Kind, Model, Outcome, Sent, last_values
@@ -82,7 +82,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self, producer_id: int, keys: list[tuple[bytes, int]], ahead: int, placed: bool, skew_ms: int, is_next: bool,
         ordinal: str, is_transactional: bool, joins: bool,
     ) -> None:  # fmt: skip
-        """The next batch of a producer, or one with a gap before it."""
+        """A producer's next batch, or one after a gap."""
         known = self.model.producers.get(producer_id)
         first = ((known.next_sequence if known else 0 if joins else SEQUENCES - 2) + ahead) % SEQUENCES
         sent = self._sent(
@@ -95,7 +95,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def produce_behind_a_lost_batch(
         self, producer_id: int, keys: list[tuple[bytes, int]], ordinal: str, is_transactional: bool, is_next: bool
     ) -> None:
-        """Another server has all but the producer's last batch."""
+        """A server takes over that lacks the producer's last batch."""
         self.another_server_takes_over()
         self.produce(producer_id, keys, 1, False, 0, is_next, ordinal, is_transactional, False)
 
@@ -106,7 +106,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def produce_again(
         self, producer_id: int, back: int, more: int, placed: bool, ordinal: str, is_transactional: bool, is_next: bool
     ) -> None:
-        """A batch that was sent before, or something that overlaps it."""
+        """A batch that was sent before, or one that overlaps it."""
         known = self.model.producers.get(producer_id)
         if known is None or not known.batches:
             return
@@ -138,7 +138,7 @@ class PartitionMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------------ transactions
 
     def _ordinal(self, producer_id: int, kind: str) -> int | None:
-        """None where nobody was asked for it; else that of the open transaction, a new one, or one of before."""
+        """None if no front-end asked for it; else the ordinal of the open, a new, or a former transaction."""
         if not kind:
             return None
         current = self.model.open.get(producer_id)
@@ -165,13 +165,13 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(producer_id=PRODUCERS, keys=KEYS, kind=st.sampled_from(["commit", "abort"]), count=st.integers(1, 3))
     def whole_transaction(self, producer_id: int, keys: list[tuple[bytes, int]], kind: Kind, count: int) -> None:
-        """As most of them are."""
+        """A whole transaction: its batches, and its marker."""
         for _ in range(count):
             self.produce(producer_id, keys, 0, False, 0, False, "open", True, True)
         self.mark(producer_id, kind, 0, 1, "open")
 
     def _forgotten(self, *, may_forget: bool) -> None:
-        """Producers may be forgotten where a new one comes, of those that were silent for a day."""
+        """An append of a new producer may forget producers that were silent for a day."""
         gone = set(self.model.producers) - set(self.real.producers())
         assert may_forget or not gone
         for producer_id in gone:
@@ -184,7 +184,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0, 50_000, 90_000]))
     def silent_producers_are_looked_for(self, seconds: int) -> None:
-        """Twice, with some time between."""
+        """The sweep looks for silent producers, and looks again after a pause."""
         for pause_s in (0, seconds):
             self.time_passes(pause_s)
             self.real.forget_producers(DAY_MS)
@@ -194,7 +194,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def another_server_takes_over(self) -> None:
-        """The next append tells of it, or the next reader."""
+        """Another server takes over; the next append or reader notices."""
         self.runs += 1
         self.real.begin_run(self.runs)
 
@@ -205,7 +205,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(batch=st.integers(0, 12), by=st.sampled_from([0, 0, 0, 1, -1]))
     def trim(self, batch: int, by: int) -> None:
-        """To where a batch begins or to the end, or just beside that."""
+        """Trim to a batch's first offset or to the end, or one offset beside it."""
         bases = [one.base for one in self.model.batches] or [self.model.start]
         offset = ([self.model.end, *reversed(bases)][batch] if batch <= len(bases) else bases[0]) + by
         if offset >= 0:
@@ -239,7 +239,7 @@ class PartitionMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------------ reads
 
     def _reader_comes(self) -> None:
-        """Who reads begins the epoch of a server that took over."""
+        """A reader begins the epoch of a server that took over."""
         self.model.take_over(self.runs)
         assert self.real.take_over() == self.model.epoch
 
@@ -266,7 +266,7 @@ class PartitionMachine(RuleBasedStateMachine):
         timestamp = self.model.now_ms - back_ms
         assert self.real.first_at(timestamp) == self.model.first_at(timestamp)
 
-    # ------------------------------------------------------------------ what always holds
+    # ------------------------------------------------------------------ invariants
 
     @invariant()
     def offsets_and_transactions_are_the_models(self) -> None:
@@ -294,7 +294,7 @@ class PartitionMachine(RuleBasedStateMachine):
             mark = "*" if producer_id in self.model.open else ""
             states[producer_id] = (f"{producer.epoch} {producer.leader_epoch}{mark}", newest)
         real = {of: tuple(state.split("|", 1)) for of, state in self.real.producers().items()}
-        # A marker of a newer epoch stands there as a batch without sequences, until five others came.
+        # A marker of a newer epoch is kept as a batch without sequences, until five others came.
         real = {of: (head, "|".join(p for p in rest.split("|") if p[:3] != "-1,")) for of, (head, rest) in real.items()}
         assert real == states
 
@@ -320,7 +320,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left_over(self) -> None:
-        """Placed batches that are there are the log's; while a compaction is under way it has some of its own."""
+        """All placed batches belong to the log, or to a compaction that is under way."""
         names = self.real.key_names()
         placed = {f"log:{entry.place}" for entry in self.real.index() if entry.place}
         assert names >= placed

@@ -1,4 +1,4 @@
-"""Idempotent producers in korvet_log_append: Kafka's ProducerStateManagerTest and UnifiedLogTest, and what korvet adds.
+"""Idempotent producers in korvet_log_append: Kafka's ProducerStateManagerTest, UnifiedLogTest, and korvet's additions.
 
 Codes: 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 47 INVALID_PRODUCER_EPOCH.
 """
@@ -28,12 +28,12 @@ def test_unknown_producer_may_begin_anywhere(log: Log, first: int) -> None:
     assert log.append(producer=(7, 3, first)).code == 0
 
 
-def test_batches_in_sequence_are_appended(log: Log) -> None:
+def test_log_appends_batches_in_sequence(log: Log) -> None:
     assert _fill(log, 8) == list(range(0, 24, 3))
 
 
 @pytest.mark.parametrize("back", range(1, 6))
-def test_duplicate_of_one_of_the_last_five_gets_its_first_offset(log: Log, back: int) -> None:
+def test_duplicate_of_the_last_five_batches_gets_its_first_offset(log: Log, back: int) -> None:
     bases = _fill(log, 9)
     before = log.dump()
     first = (9 - back) * 3
@@ -42,7 +42,7 @@ def test_duplicate_of_one_of_the_last_five_gets_its_first_offset(log: Log, back:
     assert log.dump() == before
 
 
-def test_duplicate_is_known_while_its_temporary_key_is_gone(log: Log) -> None:
+def test_duplicate_is_known_without_its_temporary_key(log: Log) -> None:
     log.place(3, producer=(7, 0, 0))
     assert log.place(3, producer=(7, 0, 0), is_sent=False) == (0, 0, 0, 0)
 
@@ -77,7 +77,7 @@ def test_sequence_wraps_after_the_last_one(log: Log) -> None:
     assert log.append(2, producer=(7, 0, LAST_SEQUENCE - 1)) == (0, 0, 0, 0)
 
 
-def test_batch_across_the_last_sequence_is_remembered_whole(log: Log) -> None:
+def test_log_remembers_a_batch_across_the_last_sequence(log: Log) -> None:
     assert log.append(5, producer=(7, 0, LAST_SEQUENCE - 1)).code == 0
     assert log.append(5, producer=(7, 0, LAST_SEQUENCE - 1)) == (0, 0, 0, 0)
     assert log.append(1, producer=(7, 0, 2)).code == 45
@@ -108,7 +108,7 @@ def test_newer_epoch_forgets_the_batches_of_the_old_one(log: Log) -> None:
     assert log.state_of(7) == "1 0|0,2,9"
 
 
-def test_producers_do_not_meet(log: Log) -> None:
+def test_producers_have_sequences_of_their_own(log: Log) -> None:
     _fill(log, 2, producer_id=7)
     assert _fill(log, 2, producer_id=77) == [6, 9]
     assert log.append(3, producer=(7, 0, 6)).base_offset == 12
@@ -119,7 +119,7 @@ def test_state_of_a_producer_stays_small(log: Log) -> None:
     assert log.state_of(7) == "0 0|57,59,57|54,56,54|51,53,51|48,50,48|45,47,45"
 
 
-def test_producer_goes_on_behind_the_first_gap_after_history_went_back(log: Log) -> None:
+def test_producer_may_have_one_gap_after_history_went_back(log: Log) -> None:
     _fill(log, 2)
     log.run_id = "2" * 40
     appended = log.append(3, producer=(7, 0, 60))
@@ -130,13 +130,13 @@ def test_producer_goes_on_behind_the_first_gap_after_history_went_back(log: Log)
     assert log.append(3, producer=(7, 0, 63)).base_offset == 9
 
 
-def test_batch_behind_what_is_known_is_out_of_order_in_a_new_history_too(log: Log) -> None:
+def test_batch_below_the_known_sequences_is_refused_in_a_new_history(log: Log) -> None:
     _fill(log, 9)
     log.run_id = "2" * 40
     assert log.append(3, producer=(7, 0, 3)).code == 45
 
 
-def test_producer_goes_on_in_sequence_into_a_new_epoch(log: Log) -> None:
+def test_producer_goes_on_in_sequence_in_a_new_epoch(log: Log) -> None:
     _fill(log, 2)
     log.run_id = "2" * 40
     assert log.append(3, producer=(7, 0, 3)) == (0, 3, 0, 0), "a duplicate of the old epoch"
@@ -145,16 +145,14 @@ def test_producer_goes_on_in_sequence_into_a_new_epoch(log: Log) -> None:
     assert log.append(3, producer=(7, 0, 60)).code == 45
 
 
-def test_gap_of_another_producer_after_somebody_began_the_epoch_is_its_first(log: Log) -> None:
+def test_each_producer_has_one_gap_in_a_new_epoch(log: Log) -> None:
     _fill(log, 2)
     log.run_id = "2" * 40
     log.append()
     assert log.append(3, producer=(7, 0, 60)).code == 0
 
 
-def test_producer_that_was_silent_for_a_day_is_forgotten_when_another_comes(
-    log: Log, set_clock: Callable[[float], None]
-) -> None:
+def test_new_producer_removes_one_that_was_silent_for_a_day(log: Log, set_clock: Callable[[float], None]) -> None:
     now = 1_700_000_000.0
     _fill(log, 1, producer_id=1)
     _fill(log, 1, producer_id=2)
@@ -168,7 +166,7 @@ def test_producer_that_was_silent_for_a_day_is_forgotten_when_another_comes(
     assert log.append(3, producer=(2, 0, 3)) == (0, 9, 0, 0)
 
 
-def test_producers_that_come_and_go_do_not_pile_up(log: Log, set_clock: Callable[[float], None]) -> None:
+def test_log_forgets_producers_that_come_and_go(log: Log, set_clock: Callable[[float], None]) -> None:
     now, sizes = 1_700_000_000.0, []
     for producer_id in range(2000):
         now += DAY_S / 100
@@ -179,7 +177,7 @@ def test_producers_that_come_and_go_do_not_pile_up(log: Log, set_clock: Callable
     assert all(later <= earlier + 1 for earlier, later in pairwise(sizes))
 
 
-def test_who_must_be_the_next_one_is_let_pass_no_gap(log: Log) -> None:
+def test_batch_that_must_be_the_next_is_refused_after_a_gap(log: Log) -> None:
     assert log.append(3, producer=(7, 0, 3), is_next=True) == (45, -1, 0, 0)
     assert _fill(log, 2) == [0, 3]
     log.run_id = "2" * 40

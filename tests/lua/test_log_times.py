@@ -1,4 +1,4 @@
-"""korvet_log_offset_for_time: bisection, the linear part behind trimmed batches, and the greatest timestamp."""
+"""korvet_log_offset_for_time: bisection, the linear search after trimmed batches, and the greatest timestamp."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _fill(log: Log, timestamps: list[int], records: int = 2) -> None:
 
 
 def _first(log: Log, timestamp: int) -> int:
-    """What the answer must be, by looking at every entry."""
+    """The right answer, found by a look at every entry."""
     start = int(log.meta_fields()["start"])
     entries = [entry for entry in log.entries() if entry.next_offset > start]
     if timestamp == MAX_TIMESTAMP:
@@ -37,12 +37,12 @@ def test_first_batch_that_is_not_earlier_is_found(log: Log) -> None:
     ]  # fmt: skip
 
 
-def test_greatest_timestamp_is_that_of_the_first_batch_that_has_it(log: Log) -> None:
+def test_search_for_the_greatest_finds_the_first_batch_that_has_it(log: Log) -> None:
     _fill(log, [100, 500, 200, 500, 400])
     assert log.at_time(MAX_TIMESTAMP) == (0, 4, 0)
 
 
-def test_placed_batches_are_found_as_inline_ones(log: Log) -> None:
+def test_search_finds_placed_batches_like_inline_ones(log: Log) -> None:
     log.append(timestamp=100)
     log.place(5, timestamp=200)
     log.append(timestamp=300)
@@ -55,13 +55,13 @@ def test_batch_in_which_the_log_starts_counts(log: Log) -> None:
     assert log.at_time(0) == (0, 20, 15)
 
 
-def test_topic_that_is_gone(log: Log) -> None:
+def test_search_in_a_deleted_topic_returns_gone(log: Log) -> None:
     log.append()
     log.topic_id = "b" * 32
     assert log.at_time(0) == (GONE, -1, -1)
 
 
-def test_running_maximum_that_a_trimmed_batch_left_is_looked_behind(log: Log) -> None:
+def test_search_goes_on_after_the_running_maximum_of_a_trimmed_batch(log: Log) -> None:
     _fill(log, [10_000, *range(1, 251)], records=1)
     log.trim(1)
     assert log.at_time(240) == (0, 241, 1)
@@ -70,14 +70,14 @@ def test_running_maximum_that_a_trimmed_batch_left_is_looked_behind(log: Log) ->
 
 
 @pytest.mark.parametrize("batches", [99, 100, 101, 200])
-def test_search_for_the_greatest_ends_at_any_length(log: Log, batches: int) -> None:
+def test_search_for_the_greatest_ends_in_a_log_of_any_length(log: Log, batches: int) -> None:
     _fill(log, [10_000, *range(batches, 0, -1)], records=1)
     log.trim(1)
     assert log.at_time(MAX_TIMESTAMP) == (0, 2, 1)
     assert log.at_time(batches + 1) == (0, -1, 1)
 
 
-def test_greatest_so_far_that_is_trimmed_between_two_calls_begins_the_search_again(log: Log) -> None:
+def test_search_for_the_greatest_begins_again_if_a_trim_removes_it(log: Log) -> None:
     _fill(log, [10_000, 500, *range(1, 201)], records=1)
     log.trim(1)
     first = log.call("korvet_log_offset_for_time", log.topic_id, MAX_TIMESTAMP, -1, keys=(log.log, log.meta))
@@ -89,7 +89,7 @@ def test_greatest_so_far_that_is_trimmed_between_two_calls_begins_the_search_aga
     assert log.at_time(MAX_TIMESTAMP) == (0, 202, 2)
 
 
-def test_foreign_entry_is_named_in_an_error(log: Log) -> None:
+def test_error_names_a_foreign_entry(log: Log) -> None:
     log.append(timestamp=100)
     log.server.xadd(log.log, {"foreign": "entry"}, id="2-0")
     log.server.hset(log.meta, mapping={"end": 2, "totals": "200 5 2"})
@@ -103,7 +103,7 @@ def test_foreign_entry_is_named_in_an_error(log: Log) -> None:
     trimmed=st.integers(0, 80),
     asked=st.lists(st.integers(0, 52), min_size=1, max_size=5),
 )
-def test_answer_is_that_of_looking_at_every_entry(
+def test_search_finds_what_a_look_at_every_entry_finds(
     log: Log, timestamps: list[int], trimmed: int, asked: list[int]
 ) -> None:
     log.server.flushall()

@@ -9,7 +9,7 @@ def touch(log: Log) -> int:
     return int(log.call("korvet_log_touch", log.topic_id, keys=(log.meta,)))
 
 
-def test_a_touch_is_a_write_that_changes_nothing(log: Log) -> None:
+def test_touch_is_a_write_that_changes_nothing(log: Log) -> None:
     log.append(3)
     before = log.server.hgetall(log.meta)
     changes = log.server.info("persistence")["rdb_changes_since_last_save"]
@@ -18,12 +18,12 @@ def test_a_touch_is_a_write_that_changes_nothing(log: Log) -> None:
     assert log.server.hgetall(log.meta) == before
 
 
-def test_a_touch_works_at_maxmemory(log: Log) -> None:
+def test_touch_works_at_maxmemory(log: Log) -> None:
     log.server.config_set("maxmemory", 1)
     assert touch(log) == 0
 
 
-def test_another_topics_partition_and_none_are_not_touched(log: Log) -> None:
+def test_touch_spares_another_topic_and_makes_no_partition(log: Log) -> None:
     log.topic_id = "b" * 32
     changes = log.server.info("persistence")["rdb_changes_since_last_save"]
     assert touch(log) == GONE

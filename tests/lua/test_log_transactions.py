@@ -1,4 +1,4 @@
-"""Transactions in a partition: Kafka's ProducerStateManagerTest and UnifiedLogTest, and what korvet adds."""
+"""Transactions in a partition: Kafka's ProducerStateManagerTest and UnifiedLogTest, and korvet's additions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log(server: redis.Redis) -> TransactionLog:
 # ---------------------------------------------------------------------- append
 
 
-def test_producer_without_an_open_transaction_is_to_be_verified(log: TransactionLog) -> None:
+def test_producer_without_an_open_transaction_must_be_verified(log: TransactionLog) -> None:
     before = log.dump()
     assert log.write(3, (7, 0, 0)) == (VERIFY, -1, 0, 0)
     assert log.write(3, (7, 0, 3)) == (VERIFY, -1, 0, 0)
@@ -44,7 +44,7 @@ def test_producer_without_an_open_transaction_is_to_be_verified(log: Transaction
     assert log.dump() == before
 
 
-def test_verified_batch_opens_the_transaction_and_later_ones_cost_no_question(log: TransactionLog) -> None:
+def test_verified_batch_opens_a_transaction_for_later_ones(log: TransactionLog) -> None:
     assert log.write(3, (7, 0, 0), FIRST) == (NONE, 0, 0, 0)
     assert log.write(2, (7, 0, 3)) == (NONE, 3, 0, 0)
     assert log.write(2, (7, 0, 5), FIRST) == (NONE, 5, 0, 0)
@@ -52,14 +52,22 @@ def test_verified_batch_opens_the_transaction_and_later_ones_cost_no_question(lo
     assert log.described() == {7: [0, 6, 1000, 0, FIRST, "app"]}
 
 
-def test_transaction_without_a_producer_id_is_none(log: TransactionLog) -> None:
+def test_partition_keeps_a_transactional_id_with_a_nul_whole(log: TransactionLog) -> None:
+    assert log.write(3, (7, 0, 0), FIRST, transactional_id="app\0other").code == NONE
+    assert log.described()[7][-1] == "app\0other"
+    log.mark((7, 1), FIRST)
+    assert log.write(3, (7, 1, 0), FIRST + 1, transactional_id="app\0other").code == NONE
+    assert log.described()[7][-2:] == [FIRST + 1, "app\0other"]
+
+
+def test_transactional_batch_without_a_producer_id_is_refused(log: TransactionLog) -> None:
     before = log.dump()
     assert log.write(1, (-1, -1, -1)).code == log.write(1, (-1, -1, -1), FIRST).code == INVALID_PRODUCER_ID_MAPPING
     assert log.write(1, (-1, -1, -1), placed=b"placed").code == INVALID_PRODUCER_ID_MAPPING
     assert log.dump() == before
 
 
-def test_sequence_is_looked_at_behind_the_question(log: TransactionLog) -> None:
+def test_partition_checks_the_sequence_after_the_verification(log: TransactionLog) -> None:
     log.write(1, (7, 0, 0), FIRST)
     log.mark((7, 1), FIRST)
     assert log.write(1, (7, 1, 5)).code == VERIFY
@@ -68,7 +76,7 @@ def test_sequence_is_looked_at_behind_the_question(log: TransactionLog) -> None:
     assert log.write(1, (7, 1, 0), FIRST + 1).code == NONE
 
 
-def test_gap_in_an_open_transaction_is_refused_though_history_went_back(log: TransactionLog) -> None:
+def test_gap_in_an_open_transaction_is_refused_in_any_history(log: TransactionLog) -> None:
     log.write(3, (7, 0, 0), FIRST)
     log.run_id = "2" * 40
     assert log.write(3, (7, 0, 6)).code == OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -90,14 +98,14 @@ def test_duplicate_gets_its_first_offset_with_and_without_the_transaction(log: T
     assert log.dump() == before
 
 
-def test_batch_behind_one_that_failed_must_be_the_next(log: TransactionLog) -> None:
+def test_batch_after_a_failed_one_must_be_the_next(log: TransactionLog) -> None:
     assert log.write(1, (7, 0, 3), FIRST, is_next=True).code == OUT_OF_ORDER_SEQUENCE_NUMBER
     log.write(1, (7, 0, 0), FIRST)
     assert log.write(1, (7, 0, 2), is_next=True).code == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.write(1, (7, 0, 1), is_next=True).code == NONE
 
 
-def test_placed_batch_opens_the_transaction_only_when_its_bytes_are_there(log: TransactionLog) -> None:
+def test_placed_batch_opens_a_transaction_only_with_its_bytes(log: TransactionLog) -> None:
     args = (TOPIC_ID, log.run_id, 3, 6, 1000, 1, 7, 0, 0, b"", "", FIRST, "app")
     before = log.dump()
     reply = log.call("korvet_log_append_transactional", *args, keys=(*log.keys, log.temporary()))
@@ -108,7 +116,7 @@ def test_placed_batch_opens_the_transaction_only_when_its_bytes_are_there(log: T
     assert log.first_open() == 0
 
 
-def test_another_topics_partition_is_left_alone(log: TransactionLog) -> None:
+def test_call_leaves_the_partition_of_another_topic_alone(log: TransactionLog) -> None:
     log.topic_id = "b" * 32
     before = log.dump()
     assert log.write(1, (7, 0, 0), FIRST) == (GONE, -1, -1, -1)
@@ -117,7 +125,7 @@ def test_another_topics_partition_is_left_alone(log: TransactionLog) -> None:
 
 
 @kafka("ProducerStateManagerTest.testNonTransactionalAppendWithOngoingTransaction")
-def test_batch_of_no_transaction_is_refused_while_one_is_open(log: TransactionLog) -> None:
+def test_plain_batch_is_refused_while_a_transaction_is_open(log: TransactionLog) -> None:
     log.write(1, (7, 0, 0), FIRST)
     before = log.dump()
     assert log.plain(1, (7, 0, 1)) == (INVALID_TXN_STATE, -1, 0, 0)
@@ -128,7 +136,7 @@ def test_batch_of_no_transaction_is_refused_while_one_is_open(log: TransactionLo
     assert log.plain(1, (7, 0, 1)).code == NONE
 
 
-def test_first_open_is_that_of_the_oldest_transaction(log: TransactionLog) -> None:
+def test_first_open_offset_is_of_the_oldest_transaction(log: TransactionLog) -> None:
     for offset, producer_id in enumerate((7, 8, 9)):
         log.write(1, (producer_id, 0, 0), FIRST + offset)
     assert (log.first_open(), log.open_transactions()) == (0, {7: 0, 8: 1, 9: 2})
@@ -140,7 +148,7 @@ def test_first_open_is_that_of_the_oldest_transaction(log: TransactionLog) -> No
     assert (log.first_open(), log.open_transactions()) == (None, {})
 
 
-def test_channel_tells_the_last_stable_offset_where_it_is_not_the_end(log: TransactionLog) -> None:
+def test_channel_tells_a_last_stable_offset_below_the_end(log: TransactionLog) -> None:
     with listening(log.server, log.log) as next_message:
         log.plain(2, (-1, -1, -1))
         log.write(1, (7, 0, 0), FIRST)
@@ -173,7 +181,7 @@ def test_marker_ends_the_transaction_once(log: TransactionLog, outcome: str) -> 
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_only_aborted_transactions_are_in_the_index(log: TransactionLog, outcome: str) -> None:
+def test_index_has_only_aborted_transactions(log: TransactionLog, outcome: str) -> None:
     log.write(2, (7, 0, 0), FIRST)
     log.write(2, (8, 0, 0), FIRST + 1)
     log.mark((8, 0), FIRST + 1, outcome)
@@ -221,7 +229,7 @@ def test_marker_of_the_same_epoch_goes_on_with_its_sequence(log: TransactionLog)
 
 
 @kafka("ProducerStateManagerTest.testOldEpochForControlRecord")
-def test_marker_of_an_older_epoch_is_refused_where_nothing_is_open(log: TransactionLog) -> None:
+def test_marker_of_an_older_epoch_is_refused_if_nothing_is_open(log: TransactionLog) -> None:
     log.plain(1, (7, 5, 0))
     before = log.dump()
     assert log.mark((7, 4), FIRST) == (INVALID_PRODUCER_EPOCH, -1, 0, 0)
@@ -240,15 +248,15 @@ def test_marker_is_written_at_maxmemory_and_a_batch_is_not(log: TransactionLog) 
     log.server.config_set("maxmemory", 0)
 
 
-def test_decision_is_one_of_two_words(log: TransactionLog) -> None:
+def test_marker_with_an_unknown_decision_raises_an_error(log: TransactionLog) -> None:
     before = log.dump()
-    with pytest.raises(redis.ResponseError, match="decision is neither commit nor abort: maybe"):
+    with pytest.raises(redis.ResponseError, match=r"decision must be one of commit\|abort, not maybe"):
         log.mark((7, 0), FIRST, "maybe")
     assert log.dump() == before
 
 
 @pytest.mark.parametrize("wrong", [3, 4, 5])
-def test_nothing_is_written_where_a_key_is_of_another_type(log: TransactionLog, wrong: int) -> None:
+def test_key_of_another_type_prevents_every_write(log: TransactionLog, wrong: int) -> None:
     log.server.delete(log.keys[wrong])
     log.server.set(log.keys[wrong], "text")
     before = log.dump()
@@ -259,7 +267,7 @@ def test_nothing_is_written_where_a_key_is_of_another_type(log: TransactionLog, 
     assert log.dump() == before
 
 
-def test_new_history_begins_with_a_marker_too(log: TransactionLog) -> None:
+def test_marker_begins_the_epoch_of_a_new_history(log: TransactionLog) -> None:
     log.write(1, (7, 0, 0), FIRST)
     log.run_id = "2" * 40
     marked = log.mark((7, 0), FIRST)
@@ -295,14 +303,14 @@ def test_late_marker_does_not_end_the_next_transaction(log: TransactionLog, outc
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_marker_of_a_history_that_is_lost_does_not_end_what_is_open(log: TransactionLog, outcome: str) -> None:
+def test_marker_of_a_lost_history_does_not_end_an_open_transaction(log: TransactionLog, outcome: str) -> None:
     log.write(1, (7, 0, 0), FIRST + 1)
     before = log.dump()
     assert log.mark((7, 0), FIRST, outcome) == (NONE, -1, 0, 0)
     assert log.dump() == before
 
 
-def test_transaction_of_which_its_coordinator_does_not_know_is_aborted_first(log: TransactionLog) -> None:
+def test_transaction_unknown_to_its_coordinator_must_be_aborted_first(log: TransactionLog) -> None:
     log.write(2, (7, 0, 0), FIRST)
     before = log.dump()
     assert log.write(1, (7, 1, 0)).code == VERIFY
@@ -314,7 +322,7 @@ def test_transaction_of_which_its_coordinator_does_not_know_is_aborted_first(log
     assert (log.first_open(), log.aborted_transactions()) == (None, [(0, 2, 7, 3)])
 
 
-def test_abort_ends_also_a_transaction_of_which_its_coordinator_does_not_know(log: TransactionLog) -> None:
+def test_abort_also_ends_a_transaction_unknown_to_its_coordinator(log: TransactionLog) -> None:
     log.write(2, (7, 0, 0), FIRST)
     assert log.mark((7, 1), FIRST + 9, "abort").code == NONE
     assert log.aborted_transactions() == [(0, 2, 7, 3)]
@@ -343,7 +351,7 @@ def test_open_transaction_survives_the_trim_of_its_batches(log: TransactionLog) 
     assert log.aborted_transactions() == [(0, 2, 7, 3)]
 
 
-def test_delete_leaves_nothing(log: TransactionLog) -> None:
+def test_delete_leaves_no_key(log: TransactionLog) -> None:
     log.write(1, (7, 0, 0), FIRST)
     log.mark((7, 0), FIRST, "abort")
     log.write(1, (8, 0, 0), FIRST + 1)
@@ -352,7 +360,7 @@ def test_delete_leaves_nothing(log: TransactionLog) -> None:
     assert log.delete() == [NONE, 0]
 
 
-def test_all_keys_are_made_together(log: TransactionLog) -> None:
+def test_create_makes_all_keys_together(log: TransactionLog) -> None:
     assert log.server.exists(*log.keys) == len(log.keys)
     assert (log.open_transactions(), log.aborted_transactions(), log.described()) == ({}, [], {})
     assert log.create() == NONE
@@ -360,7 +368,7 @@ def test_all_keys_are_made_together(log: TransactionLog) -> None:
     assert log.create() == GONE
 
 
-def test_partition_of_before_gets_the_keys_with_its_first_transaction(log: TransactionLog) -> None:
+def test_older_partition_gets_the_keys_with_its_first_transaction(log: TransactionLog) -> None:
     log.server.delete(*log.keys[3:])
     log.write(1, (7, 0, 0), FIRST)
     assert log.server.exists(*log.keys) == len(log.keys)
@@ -370,7 +378,7 @@ def test_partition_of_before_gets_the_keys_with_its_first_transaction(log: Trans
 
 
 @kafka("ProducerStateManagerTest.testProducersWithOngoingTransactionsDontExpire")
-def test_producers_are_forgotten_but_for_those_with_an_open_transaction(
+def test_partition_forgets_producers_without_an_open_transaction(
     server: redis.Redis, set_clock: Callable[[float], None]
 ) -> None:
     start_s = 2_000_000_000.0
@@ -392,7 +400,17 @@ def test_producers_are_forgotten_but_for_those_with_an_open_transaction(
     assert fields <= len(log.producer_ids()) + 100
 
 
-def test_producers_are_told_with_what_is_known(log: TransactionLog) -> None:
+def test_listing_may_tell_only_producers_with_an_open_transaction(log: TransactionLog) -> None:
+    log.plain(2, (5, 1, 8))
+    log.write(3, (6, 2, 0), FIRST)
+    log.write(1, (7, 0, 0), FIRST + 1)
+    log.mark((7, 0), FIRST + 1)
+    assert log.described(only_open=True) == {6: [2, 2, 1000, 2, FIRST, "app"]}
+    log.mark((6, 2), FIRST)
+    assert log.described(only_open=True) == {}
+
+
+def test_listing_tells_the_state_of_producers(log: TransactionLog) -> None:
     log.plain(2, (5, 1, 8))
     log.write(3, (6, 2, 0), FIRST)
     log.mark((7, 3), FIRST + 1)
@@ -408,7 +426,7 @@ def test_producers_are_told_with_what_is_known(log: TransactionLog) -> None:
     assert reply == [GONE, b"0", []]
 
 
-def test_trim_finds_aborted_ones_of_the_wrong_type_before_anything_is_written(log: TransactionLog) -> None:
+def test_trim_finds_a_wrong_type_before_the_first_write(log: TransactionLog) -> None:
     log.write(3, (7, 0, 0), FIRST)
     log.mark((7, 0), FIRST, "abort")
     log.server.delete(log.keys[4])

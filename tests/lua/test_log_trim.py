@@ -25,7 +25,7 @@ def _placed(log: Log) -> list[int]:
     return sorted(int(key.rpartition(b":")[2]) for key in keys)
 
 
-def test_start_moves_and_whole_batches_below_it_go(log: Log) -> None:
+def test_trim_moves_the_start_and_removes_whole_batches_below_it(log: Log) -> None:
     _fill(log, 6)
     assert _placed(log) == [10, 40]
     assert log.trim(25) == [0, 25, 0]
@@ -36,7 +36,7 @@ def test_start_moves_and_whole_batches_below_it_go(log: Log) -> None:
     assert log.append().log_start == 40
 
 
-def test_minus_one_trims_to_the_end_and_offsets_are_never_used_again(log: Log) -> None:
+def test_trim_to_minus_one_empties_the_log_and_reuses_no_offset(log: Log) -> None:
     _fill(log, 3)
     assert log.trim(-1) == [0, 30, 0]
     assert (log.entries(), _placed(log)) == ([], [])
@@ -52,7 +52,7 @@ def test_offset_beyond_the_end_is_out_of_range(log: Log, offset: int) -> None:
     assert log.dump() == before
 
 
-def test_offset_that_was_chosen_in_another_history_is_refused(log: Log) -> None:
+def test_trim_to_an_offset_of_another_history_is_refused(log: Log) -> None:
     _fill(log, 3)
     assert log.trim(10, epoch=0) == [0, 10, 0]
     log.run_id = "another"
@@ -79,14 +79,14 @@ def test_long_trim_takes_several_calls_of_a_hundred_batches(log: Log) -> None:
     assert _placed(log) == [2410, 2440, 2470, 2500]
 
 
-def test_lower_offset_goes_on_with_an_unfinished_trim(log: Log) -> None:
+def test_trim_to_a_lower_offset_finishes_an_earlier_trim(log: Log) -> None:
     _fill(log, 150)
     assert log.trim(1500) == [0, 1500, 1]
     assert log.trim(0) == [0, 1500, 0]
     assert log.entries() == []
 
 
-def test_epochs_below_the_start_are_forgotten(log: Log, set_clock: Callable[[float], None]) -> None:
+def test_trim_forgets_epochs_below_the_start(log: Log, set_clock: Callable[[float], None]) -> None:
     for server, seconds in (("1", 0), ("2", 10), ("3", 20)):
         set_clock(1_577_836_800 + seconds)
         log.run_id = server * 40
@@ -109,18 +109,27 @@ def test_producers_outlive_their_records(log: Log) -> None:
     assert log.append(3, producer=(7, 0, 3)) == (0, 3, 3, 0)
 
 
-@pytest.mark.parametrize("function", ["trim", "delete"])
-def test_stream_of_the_wrong_type_is_found_before_anything_is_written(log: Log, function: str) -> None:
+def test_stream_of_the_wrong_type_is_found_before_the_first_write(log: Log) -> None:
     log.append()
     log.server.delete(log.log)
     log.server.set(log.log, "text")
     before = log.dump()
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        log.trim(1) if function == "trim" else log.delete()
+        log.trim(1)
     assert log.dump() == before
 
 
-def test_trim_of_another_topic_is_gone(log: Log) -> None:
+@pytest.mark.parametrize("name", ["log", "meta", "producers"])
+def test_key_of_the_wrong_type_keeps_no_partition_from_being_deleted(log: Log, name: str) -> None:
+    log.append()
+    log.server.delete(getattr(log, name))
+    log.server.set(getattr(log, name), "text")
+    log.server.set(f"{log.log}:spare", "text")
+    assert log.delete() == [0, 0]
+    assert log.server.exists(*log.keys, f"{log.log}:spare") == 0
+
+
+def test_trim_of_another_topic_returns_gone(log: Log) -> None:
     _fill(log, 3)
     before = log.dump()
     log.topic_id = "b" * 32
@@ -128,7 +137,7 @@ def test_trim_of_another_topic_is_gone(log: Log) -> None:
     assert log.dump() == before
 
 
-def test_delete_leaves_nothing_and_may_be_repeated(log: Log) -> None:
+def test_repeated_delete_leaves_no_key(log: Log) -> None:
     _fill(log, 6)
     log.append(producer=(7, 0, 0))
     assert log.delete() == [0, 0]
@@ -136,7 +145,7 @@ def test_delete_leaves_nothing_and_may_be_repeated(log: Log) -> None:
     assert log.delete() == [0, 0]
 
 
-def test_long_delete_takes_several_calls_and_the_partition_is_gone_from_the_first(log: Log) -> None:
+def test_long_delete_ends_the_partition_with_its_first_call(log: Log) -> None:
     _fill(log, 250)
     assert log.delete() == [0, 1]
     assert log.append().code == GONE
@@ -157,7 +166,7 @@ def test_delete_of_another_topic_leaves_this_one_alone(log: Log) -> None:
     assert log.dump() == before
 
 
-def test_delete_of_another_topic_leaves_one_that_is_being_deleted_alone(log: Log) -> None:
+def test_delete_spares_another_topic_that_is_being_deleted(log: Log) -> None:
     _fill(log, 150)
     log.delete()
     before = log.dump()
@@ -167,9 +176,29 @@ def test_delete_of_another_topic_leaves_one_that_is_being_deleted_alone(log: Log
 
 
 @pytest.mark.parametrize("batches", [3, 150])
-def test_delete_wakes_who_waits_for_the_log(log: Log, batches: int) -> None:
+def test_delete_wakes_waiting_readers(log: Log, batches: int) -> None:
     _fill(log, batches)
     with listening(log.server, log.log) as next_message:
         while log.delete() == [0, 1]:
             pass
         assert next_message() == b"-1 -1"
+
+
+def test_trim_forgets_very_many_aborted_transactions_in_many_calls(log: Log) -> None:
+    """The test has three thousand transactions; one call removes a thousand."""
+    _fill(log, 1)
+    keys = (*log.keys, *(f"{log.log.removesuffix(':log')}:{name}" for name in ("open", "aborted", "transactions")))
+    aborted = keys[4]
+    log.server.zadd(aborted, {"": -1} | {f"{last} {last} 1 0": last / 1000 for last in range(3000)})
+    trims = [log.call("korvet_log_trim", log.topic_id, 10, keys=keys) for _ in range(4)]
+    assert [more for _, _, more in trims] == [1, 1, 1, 0]
+    assert log.server.zrange(aborted, 0, -1) == [b""]
+
+
+def test_each_call_trims_or_deletes_about_a_mebibyte_of_records(log: Log) -> None:
+    for _ in range(6):
+        log.append(1, batch=b"x" * 600_000)
+    assert log.trim(-1) == [0, 6, 1]
+    assert len(log.entries()) == 3
+    assert log.delete() == [0, 1]
+    assert log.delete() == [0, 0]

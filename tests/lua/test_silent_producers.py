@@ -1,5 +1,5 @@
-"""How long partitions remember producers, and coordinators transactional ids: producer.id.expiration.ms and
-transactional.id.expiration.ms, by the library's clock."""
+"""Expiration of producers in partitions (producer.id.expiration.ms) and of transactional ids in shards
+(transactional.id.expiration.ms), by the library's clock."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 import pytest
 import redis
 
-from korvet.store.catalog import Catalog, ConfigChange
-from korvet.store.groups import Groups
-from korvet.store.maintenance import enforce_retention
+from korvet.store.background.maintenance import enforce_retention
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.settings import ConfigChange
+from korvet.store.groups.groups import Groups
 from korvet.store.outages import Outages
-from korvet.store.transactions import Transactions
+from korvet.store.transactions.transactions import Transactions
 from tests.lua.log import GONE
 from tests.lua.partition import Loop
 from tests.lua.transaction import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, TransactionLog
@@ -27,7 +28,7 @@ Clock = Callable[[float], None]
 
 
 class Remembering(TransactionLog):
-    """A partition in a time of its own, in hours."""
+    """A partition with a time of its own, in hours."""
 
     def __init__(self, server: redis.Redis, set_clock: Clock) -> None:
         super().__init__(server)
@@ -55,7 +56,7 @@ def log(server: redis.Redis, set_clock: Clock) -> Remembering:
 
 
 @kafka("ProducerStateManagerTest.testPidExpirationTimeout")
-def test_silent_producer_is_forgotten_and_may_go_on_anywhere(log: Remembering) -> None:
+def test_forgotten_producer_may_go_on_with_any_sequence(log: Remembering) -> None:
     log.plain(1, (1, 5, 0))
     log.sweep()
     log.go_to(0.99)
@@ -69,8 +70,8 @@ def test_silent_producer_is_forgotten_and_may_go_on_anywhere(log: Remembering) -
 
 
 @kafka("UnifiedLogTest.testPeriodicProducerIdExpiration")
-def test_producer_is_remembered_for_its_time_and_at_most_twice_of_it(log: Remembering) -> None:
-    """Whenever the sweep comes by, and without any append."""
+def test_partition_remembers_a_producer_for_one_to_two_expirations(log: Remembering) -> None:
+    """The sweep alone forgets the producer, without any append."""
     log.sweep()
     log.go_to(0.5)
     log.plain(1, (1, 0, 0))
@@ -83,7 +84,7 @@ def test_producer_is_remembered_for_its_time_and_at_most_twice_of_it(log: Rememb
     assert not any(remembered[minutes] for minutes in range(155, 200, 5))
 
 
-def test_producer_that_goes_on_is_remembered(log: Remembering) -> None:
+def test_partition_remembers_an_active_producer(log: Remembering) -> None:
     for hour in range(6):
         log.go_to(hour)
         assert log.plain(1, (1, 0, hour)).code == NONE
@@ -93,21 +94,21 @@ def test_producer_that_goes_on_is_remembered(log: Remembering) -> None:
 
 @kafka("ProducerStateManagerTest.testProducersWithOngoingTransactionsDontExpire")
 @kafka("ProducerStateManagerTest.testProducerStateAfterFencingAbortMarker")
-def test_open_transactions_and_fencing_markers_keep_their_producers(log: Remembering) -> None:
+def test_open_transaction_or_fencing_marker_keeps_its_producer(log: Remembering) -> None:
     log.write(1, (1, 5, 0), FIRST)
     log.write(1, (2, 5, 0), FIRST + 1)
     for hour in range(1, 5):
         log.go_to(hour)
         log.sweep()
     assert (log.producer_ids(), log.first_open()) == ({1, 2}, 0)
-    # The marker of a newer epoch counts as something that its producer did.
+    # The marker of a newer epoch counts as a sign of its producer.
     log.mark((2, 6), FIRST + 1, "abort")
     log.sweep()
     assert log.described()[2] == [6, -1, 1000, -1, -1, "app"]
     assert log.plain(1, (2, 5, 1)).code == 47
 
 
-def test_closed_transactions_are_forgotten_with_their_producers(log: Remembering) -> None:
+def test_partition_forgets_closed_transactions_with_their_producers(log: Remembering) -> None:
     for producer_id in range(300):
         log.write(1, (producer_id, 0, 0), FIRST + producer_id)
         log.mark((producer_id, 1), FIRST + producer_id)
@@ -118,7 +119,7 @@ def test_closed_transactions_are_forgotten_with_their_producers(log: Remembering
     assert log.server.hkeys(log.transactions) == [b""]
 
 
-def test_longer_time_is_kept_from_when_it_is_asked_for(log: Remembering) -> None:
+def test_longer_expiration_holds_from_the_first_sweep_with_it(log: Remembering) -> None:
     log.plain(1, (1, 0, 0))
     log.sweep()
     log.go_to(0.9)
@@ -135,7 +136,7 @@ def test_longer_time_is_kept_from_when_it_is_asked_for(log: Remembering) -> None
     assert log.producer_ids() == set()
 
 
-def test_appends_forget_by_the_time_that_was_asked_for_last(log: Remembering) -> None:
+def test_appends_forget_producers_by_the_last_expiration(log: Remembering) -> None:
     other = TransactionLog(log.server, "{default:t:1}")
     assert other.create() == NONE
     log.sweep()
@@ -147,7 +148,7 @@ def test_appends_forget_by_the_time_that_was_asked_for_last(log: Remembering) ->
     assert other.producer_ids() == {0, 11, 22, 33}, "a day where nobody asked"
 
 
-def test_notes_of_the_version_before_are_understood(log: Remembering) -> None:
+def test_library_reads_notes_of_the_former_version(log: Remembering) -> None:
     log.plain(1, (1, 0, 0))
     noted_ms = int(START_S * 1000)
     log.server.hset(log.producers, "", f"0 0 {noted_ms} 1")
@@ -157,7 +158,7 @@ def test_notes_of_the_version_before_are_understood(log: Remembering) -> None:
     assert log.server.hget(log.producers, "") == b"0 1 %d 2 86400000" % (noted_ms + DAY_S * 1000)
 
 
-def test_partition_without_producers_is_not_written_to(log: Remembering) -> None:
+def test_sweep_writes_nothing_to_a_partition_without_producers(log: Remembering) -> None:
     log.sweep()
     before = [log.server.dump(key) for key in log.keys]
     log.go_to(5)
@@ -171,14 +172,14 @@ def test_partition_without_producers_is_not_written_to(log: Remembering) -> None
     assert log.producer_ids() == set()
 
 
-def test_partition_of_another_topic_is_left_alone(log: Remembering) -> None:
+def test_sweep_leaves_the_partition_of_another_topic_alone(log: Remembering) -> None:
     before = log.dump()
     assert log.call("korvet_log_forget_producers", "b" * 32, HOUR_MS, 1) == [GONE, 0]
     assert log.dump() == before
 
 
 @pytest.mark.parametrize("wrong", [2, 3, 4, 5])
-def test_nothing_is_written_where_a_key_is_of_another_type(log: Remembering, wrong: int) -> None:
+def test_key_of_another_type_prevents_every_write(log: Remembering, wrong: int) -> None:
     log.server.delete(log.keys[wrong])
     log.server.set(log.keys[wrong], "text")
     before = log.dump()
@@ -187,8 +188,8 @@ def test_nothing_is_written_where_a_key_is_of_another_type(log: Remembering, wro
     assert log.dump() == before
 
 
-def test_every_partition_follows_the_config(server: redis.Redis, loop: Loop, set_clock: Clock) -> None:
-    """Those without retention as well. An hour is more than the longest transaction, a minute is less."""
+def test_every_partition_follows_the_configured_expiration(server: redis.Redis, loop: Loop, set_clock: Clock) -> None:
+    """Partitions without retention follow it too. An hour is more than the longest transaction, a minute is less."""
     set_clock(START_S)
     one = loop.front
     topic = loop.run(one.topic, 2)
@@ -219,7 +220,7 @@ def test_every_partition_follows_the_config(server: redis.Redis, loop: Loop, set
 @pytest.mark.parametrize(
     ("configs", "seconds"), [({}, 7 * DAY_S), ({"transactional.id.expiration.ms": f"{HOUR_MS}"}, 3600)], ids=str
 )
-def test_unused_transactional_id_is_kept_as_the_config_says(
+def test_unused_transactional_id_expires_as_the_config_says(
     server: redis.Redis, loop: Loop, set_clock: Clock, configs: Mapping[str, str], seconds: int
 ) -> None:
     set_clock(START_S)

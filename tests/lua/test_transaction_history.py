@@ -1,6 +1,6 @@
-"""A shard of transactional ids that lost writes which partitions on other nodes kept, as a failover may leave it.
+"""A shard of transactional ids that lost writes in a failover, while partitions on other nodes kept theirs.
 
-What is lost is put back to what it was; the server that it was on has another run id than the one that is here.
+The tests restore the shard's former keys. The lost server had another run id than the present one.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tests.lua.transaction import (
 )
 
 GONE = "f" * 40
-"""The run id of the server that is gone."""
+"""The run id of the lost server."""
 
 
 class Shard(Transactional):
-    """A transactional id whose server can be lost with its last writes."""
+    """A transactional id on a server that can be lost with its last writes."""
 
     def kept(self) -> list[Any]:
         return [self.server.dump(key) for key in self.keys]
 
     def fails_over(self, kept: list[Any] | None = None) -> None:
-        """Another server goes on with what it was sent until then; all of it unless something else is given."""
+        """Another server goes on with the keys that it got; with all keys unless others are given."""
         for key, dumped in zip(self.keys, kept or self.kept(), strict=True):
             self.server.restore(key, 0, dumped, replace=True)
-        self.server.hset(self.keys[0], "run_id", GONE)
+        self.server.hset(self.keys[0], "replid", GONE)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def finished(scene: Scene, told: Told) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("named", [False, True])
-def test_producer_that_begins_anew_gets_an_id_that_nobody_had(scene: Scene, version: int, named: bool) -> None:
+def test_restarted_producer_gets_an_unused_producer_id(scene: Scene, version: int, named: bool) -> None:
     app = scene.app
     assert isinstance(app, Shard)
     producer = app.init().producer
@@ -87,7 +87,7 @@ def test_producer_that_begins_anew_gets_an_id_that_nobody_had(scene: Scene, vers
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_end_that_is_decided_again_gives_no_epoch_that_was_in_use(scene: Scene, outcome: str) -> None:
+def test_second_decision_of_a_lost_end_gives_no_used_epoch(scene: Scene, outcome: str) -> None:
     app = scene.app
     assert isinstance(app, Shard)
     producer = app.init().producer
@@ -109,7 +109,7 @@ def test_end_that_is_decided_again_gives_no_epoch_that_was_in_use(scene: Scene, 
     assert [log.open_transactions().keys() for log in scene.logs.values()] == [{producer[0], second.producer_id}] * 2
 
 
-def test_end_of_the_same_producer_after_a_restart_gives_a_new_id_once(app: Shard) -> None:
+def test_first_end_after_a_server_restart_gives_a_new_producer_id(app: Shard) -> None:
     producer, _ = app.begun()
     app.fails_over()
     told = app.end(producer)
@@ -129,7 +129,7 @@ def test_end_of_version_1_keeps_its_epoch_after_a_restart(app: Shard) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_end_that_was_carried_out_before_is_told_with_a_new_id(app: Shard, outcome: str) -> None:
+def test_repeated_end_after_a_failover_gives_a_new_producer_id(app: Shard, outcome: str) -> None:
     producer = app.ended(outcome)
     app.fails_over()
     fresh = app.server.fcall("korvet_txn_end", 2, *app.keys, "app", *producer, outcome, 2, -1)
@@ -143,7 +143,7 @@ def test_end_that_was_carried_out_before_is_told_with_a_new_id(app: Shard, outco
     assert app.describe()["state"] == f"Complete{outcome.capitalize()}"
 
 
-def test_producer_that_was_timed_out_is_not_told_an_epoch_that_may_be_in_use(app: Shard) -> None:
+def test_timed_out_producer_gets_no_epoch_that_may_be_in_use(app: Shard) -> None:
     producer, ordinal = app.begun()
     app.fails_over()
     app.pass_time(61)
@@ -154,7 +154,7 @@ def test_producer_that_was_timed_out_is_not_told_an_epoch_that_may_be_in_use(app
     assert told.producer_id > producer[0]
 
 
-def test_new_id_that_is_told_while_the_server_fails_is_not_used_for_a_second_epoch(app: Shard) -> None:
+def test_producer_id_given_before_a_failover_gets_no_second_epoch(app: Shard) -> None:
     producer = app.init().producer[0], LAST_EPOCH - 1
     app.field("producer_epoch", LAST_EPOCH - 1)
     app.add(producer, {"t:0": TOPIC_ID})
@@ -166,7 +166,7 @@ def test_new_id_that_is_told_while_the_server_fails_is_not_used_for_a_second_epo
     assert app.init().epoch == 1
 
 
-def test_ordinals_begin_above_those_that_are_lost(scene: Scene) -> None:
+def test_ordinals_begin_above_the_lost_ones(scene: Scene) -> None:
     app = scene.app
     assert isinstance(app, Shard)
     producer = app.init().producer
@@ -186,19 +186,19 @@ def test_ordinals_begin_above_those_that_are_lost(scene: Scene) -> None:
     assert scene.ends() == ["4", "4"]
 
 
-def test_transaction_is_ended_with_a_new_id_where_the_server_is_full(app: Shard) -> None:
+def test_full_server_ends_a_transaction_with_a_new_producer_id(app: Shard) -> None:
     producer, _ = app.begun()
     app.fails_over()
     app.server.config_set("maxmemory", 1)
-    catalog = [f"korvet:{{default:catalog}}:{name}" for name in ("meta", "topics", "configs")]
+    catalog = [f"korvet:{{default:@catalog}}:{name}" for name in ("meta", "topics", "configs")]
     _, fresh_id = app.server.fcall("korvet_producer_id", 3, *catalog)
     code, *goes_on = app.server.fcall("korvet_txn_end", 2, *app.keys, "app", *producer, "commit", 2, fresh_id)[:3]
     assert (code, goes_on) == (NONE, [fresh_id, 0])
 
 
-def test_id_of_a_library_that_knew_no_servers_gets_a_new_one(app: Shard) -> None:
+def test_transactional_id_without_a_replid_gets_a_new_producer_id(app: Shard) -> None:
     producer_id, _ = app.init().producer
-    app.server.hdel(app.keys[0], "run_id")
+    app.server.hdel(app.keys[0], "replid")
     told = app.init()
     assert (told.code, told.epoch) == (NONE, 0)
     assert told.producer_id > producer_id

@@ -1,8 +1,8 @@
-"""Transactions in any order of steps, late and repeated ones among them: what a reader sees is what was decided.
+"""Transactions with steps in any order, also late and repeated ones: a reader sees exactly the decided transactions.
 
-Two transactional ids, of both versions, write to one partition and commit offsets of one group. Every step that a
-front-end may have begun is kept, and made again at any time later: appends and commits with the ordinal that they were
-given, markers, ends and completions of decisions.
+Two transactional ids, of both versions, write to one partition and commit offsets of one group. The test keeps every
+step that a front-end may have begun, and repeats it later: appends and commits with their ordinals, markers, ends and
+completions of decisions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANY = st.integers(0, 1000)
 
 @dataclass
 class Writer:
-    """A producer as its client sees it."""
+    """A producer's state in its client."""
 
     app: Transactional
     version: int
@@ -42,16 +42,16 @@ class Writer:
 
 @dataclass
 class Late:
-    """What a front-end that stands still may yet send."""
+    """A call that a delayed front-end may still send."""
 
     batches: list[tuple[tuple[int, int], int, int]] = field(default_factory=list)
-    """Producer, sequence, ordinal."""
+    """Producer, sequence and ordinal."""
     commits: list[tuple[tuple[int, int], int]] = field(default_factory=list)
     decisions: list[tuple[Transactional, Decision]] = field(default_factory=list)
 
 
 class Transactions(RuleBasedStateMachine):
-    """Steps on the server, and what was decided."""
+    """Steps on the server, and the decisions."""
 
     server: redis.Redis
     set_clock: Callable[[float], None]
@@ -67,12 +67,12 @@ class Transactions(RuleBasedStateMachine):
         self.writers = [Writer(app, version) for version, app in enumerate(apps, 1)]
         self.outcomes: dict[int, str] = {}
         self.held: dict[int, int] = {}
-        """Of each ordinal, the offset that was committed last."""
+        """For each ordinal, the offset that was committed last."""
         self.late = Late()
         self.offset = 0
         self.marked: set[int] = set()
         self.expected = 0
-        """The offset that a transaction committed last, of those whose end came to the group."""
+        """The offset of the last commit among the transactions that ended in the group."""
         self.now = apps[0].now
         for writer in self.writers:
             writer.goes_on(writer.app.init().producer)
@@ -84,7 +84,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(index=APPS, is_same=st.booleans())
     def begin(self, index: int, is_same: bool) -> None:
-        """A new producer, or the same one after an error."""
+        """A new producer begins, or the same one after an error."""
         writer = self.writers[index]
         told = writer.app.init(writer.producer if is_same else (-1, -1))
         if told.decision:
@@ -109,7 +109,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(index=APPS)
     def verify(self, index: int) -> None:
-        """A batch that is verified, and then lies in a front-end that stands still."""
+        """A front-end verifies a batch and then stands still, so the batch waits there."""
         writer = self.writers[index]
         added = writer.app.add(writer.producer, {"t:0": TOPIC_ID})
         if added.code == NONE:
@@ -117,7 +117,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(index=APPS, outcome=OUTCOMES)
     def whole(self, index: int, outcome: str) -> None:
-        """A transaction as most of them are."""
+        """A usual transaction: writes, an offset, and its end."""
         self.write(index)
         self.commit_offset(index)
         self.end(index, outcome)
@@ -147,7 +147,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(which=ANY, is_last=st.booleans())
     def finish(self, which: int, is_last: bool) -> None:
-        """All steps of a decision, whenever that was."""
+        """All steps of an earlier or present decision."""
         if self.late.decisions:
             app, decision = self.late.decisions[-1 if is_last else which % len(self.late.decisions)]
             self._mark(decision)
@@ -156,12 +156,12 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(which=ANY, step=st.sampled_from(["_mark", "_end"]))
     def step(self, which: int, step: str) -> None:
-        """A single step of a decision; completion is not one that comes before the others."""
+        """A single step of a decision; the completion does not come before the others."""
         if self.late.decisions:
             getattr(self, step)(self.late.decisions[which % len(self.late.decisions)][1])
 
     def _mark(self, decision: Decision) -> None:
-        for _ in decision.places:
+        for _ in decision.partitions:
             self.marked.add(decision.ordinal)
             producer = (decision.producer_id, decision.marker_epoch)
             assert self.log.mark(producer, decision.ordinal, decision.outcome).code in (NONE, 47)
@@ -174,7 +174,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(which=ANY)
     def late_batch(self, which: int) -> None:
-        """A batch that was verified before its transaction was ended in the partition, again or only now."""
+        """A batch that was verified before its transaction ended in the partition, sent again or for the first time."""
         if self.late.batches:
             producer, sequence, ordinal = self.late.batches[which % len(self.late.batches)]
             if ordinal not in self.marked:
@@ -193,7 +193,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 30, 61]))
     def time_passes(self, seconds: int) -> None:
-        """The sweep comes by: what is past its timeout is aborted, what was left is told."""
+        """The sweep aborts transactions past their timeout, and gets unfinished decisions."""
         self.now += seconds
         for writer in self.writers:
             writer.app.now = self.group.now = self.now
@@ -223,7 +223,9 @@ class Transactions(RuleBasedStateMachine):
 
 
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentRandomSequences")
-def test_transactions_in_any_order(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
+def test_reader_sees_the_decided_transactions_in_any_order_of_steps(
+    server: redis.Redis, set_clock: Callable[[float], None]
+) -> None:
     class OnServer(Transactions):
         pass
 

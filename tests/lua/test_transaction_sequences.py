@@ -25,7 +25,7 @@ from tests.support.ported import kafka
 
 OUTCOMES = ("commit", "abort")
 STEPS = 5
-"""Of a decision over two partitions and a group: two markers, the group's offsets, complete; and none of them."""
+"""The stops in a decision over two partitions and a group: before any step, two markers, the group, complete."""
 
 
 class Scene:
@@ -39,33 +39,35 @@ class Scene:
         self.group = TransactionGroup(server, set_clock)
         self.sequences = dict.fromkeys(self.logs, 0)
 
-    def write(self, producer: tuple[int, int], place: str, records: int = 1) -> int:
-        """As Produce does: ask the coordinator only where the partition says so. Returns the code."""
-        log, sequence = self.logs[place], self.sequences[place]
+    def write(self, producer: tuple[int, int], partition: str, records: int = 1) -> int:
+        """Write as Produce does: ask the coordinator only if the partition says so. Returns the code."""
+        log, sequence = self.logs[partition], self.sequences[partition]
         appended = log.write(records, (*producer, sequence))
         if appended.code == VERIFY:
-            added = self.app.add(producer, {place: TOPIC_ID})
+            added = self.app.add(producer, {partition: TOPIC_ID})
             if added.code != NONE:
                 return added.code
             appended = log.write(records, (*producer, sequence), added.ordinal)
         if appended.code == NONE:
-            self.sequences[place] += records
+            self.sequences[partition] += records
         return appended.code
 
     def hold(self, producer: tuple[int, int], offset: int) -> int:
-        """As TxnOffsetCommit does. Returns the code."""
+        """Commit an offset as TxnOffsetCommit does. Returns the code."""
         added = self.app.add(producer, groups=["g"])
         return added.code or self.group.hold({"in:0": offset}, added.ordinal, producer=producer)
 
     def run(self, producer: tuple[int, int], offset: int) -> None:
-        assert [self.write(producer, place) for place in self.logs] == [NONE, NONE]
+        assert [self.write(producer, partition) for partition in self.logs] == [NONE, NONE]
         assert self.hold(producer, offset) == NONE
 
     def steps(self, decision: Decision) -> Iterator[int]:
-        """Do what is to be done for a decision, step by step; each gives its code."""
-        for place in decision.places:
+        """Finish a decision step by step; each step yields its code."""
+        for partition in decision.partitions:
             yield (
-                self.logs[place].mark((decision.producer_id, decision.marker_epoch), decision.ordinal, decision.outcome)
+                self.logs[partition].mark(
+                    (decision.producer_id, decision.marker_epoch), decision.ordinal, decision.outcome
+                )
             ).code
         for _ in decision.groups:
             yield self.group.end(decision.outcome, decision.ordinal, decision.producer_id)
@@ -81,7 +83,7 @@ class Scene:
             self.sequences = dict.fromkeys(self.logs, 0)
 
     def ends(self) -> list[str]:
-        """Where the last stable offsets are, and what is open."""
+        """The partitions' last stable offsets."""
         return [str(log.first_open() or log.meta_fields()["end"]) for log in self.logs.values()]
 
     def state(self) -> dict[str, bytes]:
@@ -100,7 +102,7 @@ def scene(server: redis.Redis, set_clock: Callable[[float], None]) -> Scene:
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("done", range(STEPS))
-def test_decision_is_finished_by_another_wherever_the_first_one_stopped(
+def test_another_front_end_finishes_a_decision_from_any_step(
     scene: Scene, outcome: str, version: int, done: int
 ) -> None:
     producer = scene.app.init().producer
@@ -127,7 +129,9 @@ def test_decision_is_finished_by_another_wherever_the_first_one_stopped(
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("is_decided", [False, True])
-def test_no_late_step_touches_the_next_transaction(scene: Scene, outcome: str, version: int, is_decided: bool) -> None:
+def test_late_step_does_not_touch_the_next_transaction(
+    scene: Scene, outcome: str, version: int, is_decided: bool
+) -> None:
     producer = scene.app.init().producer
     scene.run(producer, 5)
     first = scene.app.end(producer, outcome, version)
@@ -141,8 +145,8 @@ def test_no_late_step_touches_the_next_transaction(scene: Scene, outcome: str, v
     scene.finish(first.decision)
     ordinal = first.decision.ordinal
     refusal = INVALID_PRODUCER_EPOCH if version == 2 else INVALID_TXN_STATE
-    for place, log in scene.logs.items():
-        assert log.write(1, (*producer, scene.sequences[place]), ordinal).code == refusal
+    for partition, log in scene.logs.items():
+        assert log.write(1, (*producer, scene.sequences[partition]), ordinal).code == refusal
         assert log.write(1, (*producer, 77), ordinal).code == refusal
     assert scene.group.hold({"in:0": 1}, ordinal, producer=producer) in (INVALID_TXN_STATE, INVALID_PRODUCER_EPOCH)
     assert scene.state() == before
@@ -155,7 +159,7 @@ def test_no_late_step_touches_the_next_transaction(scene: Scene, outcome: str, v
 
 
 @pytest.mark.parametrize("done", range(STEPS))
-def test_new_producer_waits_for_what_the_former_one_left(scene: Scene, done: int) -> None:
+def test_new_producer_waits_for_the_former_ones_transaction(scene: Scene, done: int) -> None:
     producer = scene.app.init().producer
     scene.run(producer, 5)
     told = scene.app.init()
@@ -183,7 +187,7 @@ def test_new_producer_waits_for_what_the_former_one_left(scene: Scene, done: int
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_batch_that_was_verified_before_the_end_is_refused_after_it(scene: Scene, outcome: str) -> None:
+def test_batch_verified_before_the_end_is_refused_after_the_end(scene: Scene, outcome: str) -> None:
     producer = scene.app.init().producer
     assert scene.write(producer, "t:0") == NONE
     ordinal = scene.app.add(producer, {"t:1": TOPIC_ID}).ordinal
@@ -197,7 +201,7 @@ def test_batch_that_was_verified_before_the_end_is_refused_after_it(scene: Scene
     assert scene.app.describe()["ordinal"] > ordinal
 
 
-def test_many_transactions_in_a_row_keep_no_more_than_one(scene: Scene) -> None:
+def test_many_transactions_leave_the_state_of_one(scene: Scene) -> None:
     producer = scene.app.init().producer
     for number in range(30):
         scene.run(producer, number)

@@ -1,4 +1,4 @@
-"""Transactions as the tests drive them: the library's functions, called with what a front-end would pass."""
+"""Transactions, driven by the tests: the library's functions, called with a front-end's arguments."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ TRANSACTION_ABORTABLE = 120
 LAST_EPOCH = 2**15 - 1
 EXPIRATION_MS = 7 * 86_400_000
 START_S = 4_000_000_000.0
+OUTCOMES = ("commit", "abort")
+PARTITION = {"t:0": TOPIC_ID}
+"""A member of a transaction, as `Transactional.add` takes it."""
 
 
 class Decision(NamedTuple):
-    """What is to be finished."""
+    """A decision that is not finished."""
 
     ordinal: int
     producer_id: int
     marker_epoch: int
     outcome: str
-    places: dict[str, str]
+    partitions: dict[str, str]
     groups: list[str]
 
 
 def decision_of(reply: Sequence[Any]) -> Decision:
-    ordinal, producer_id, epoch, outcome, places, groups = reply
-    flat = [plain(value) for value in places]
-    by_place = dict(zip(flat[::2], flat[1::2], strict=True))
-    return Decision(ordinal, producer_id, epoch, plain(outcome), by_place, [plain(value) for value in groups])
+    ordinal, producer_id, epoch, outcome, partitions, groups = reply
+    flat = [plain(value) for value in partitions]
+    by_partition = dict(zip(flat[::2], flat[1::2], strict=True))
+    return Decision(ordinal, producer_id, epoch, plain(outcome), by_partition, [plain(value) for value in groups])
 
 
 class Told(NamedTuple):
-    """A code, a producer id and an epoch, and the decision where there is one."""
+    """A code, a producer id and an epoch, and the decision if there is one."""
 
     code: int
     producer_id: int
@@ -73,7 +76,7 @@ class Transactional:
     def __init__(self, server: redis.Redis, set_clock: Callable[[float], None], name: str = "app") -> None:
         self.server = server
         self.name = name
-        self.keys = (f"korvet:{{default:txn:00}}:id:{name}", "korvet:{default:txn:00}:deadlines")
+        self.keys = (f"korvet:{{default:@txn:00}}:id:{name}", "korvet:{default:@txn:00}:deadlines")
         self.now = START_S
         self.outages = ""
         self._set_clock = set_clock
@@ -92,7 +95,7 @@ class Transactional:
         if reply[0] == FRESH_ID:
             self._ids += 1
             reply = self._call(function, *args, self._ids, self.outages)
-        return Told(*reply[:3], *map(decision_of, reply[3:]))
+        return Told(*reply[:3], *map(decision_of, reply[3:4]))
 
     def init(self, producer: tuple[int, int] = (-1, -1), *, timeout_ms: int = 60_000) -> Told:
         return self._told("init", self.name, timeout_ms, *producer)
@@ -100,15 +103,15 @@ class Transactional:
     def add(
         self,
         producer: tuple[int, int],
-        places: Mapping[str, str] | None = None,
+        partitions: Mapping[str, str] | None = None,
         groups: Sequence[str] = (),
         *,
         mode: str = "add",
     ) -> Added:
-        flat = [part for pair in (places or {}).items() for part in pair]
+        flat = [part for pair in (partitions or {}).items() for part in pair]
         flat += [part for group in groups for part in (group, "")]
         reply = self._call("add", self.name, *producer, mode, self.outages, *flat)
-        return Added(*reply[:3], *map(decision_of, reply[3:]))
+        return Added(*reply[:3], *map(decision_of, reply[3:4]))
 
     def end(self, producer: tuple[int, int], outcome: str = "commit", version: int = 2) -> Told:
         return self._told("end", self.name, *producer, outcome, version)
@@ -137,22 +140,22 @@ class Transactional:
 
     # ------------------------------------------------------------------ short cuts
 
-    def begun(self, *places: str, groups: Sequence[str] = ()) -> tuple[tuple[int, int], int]:
+    def begun(self, *partitions: str, groups: Sequence[str] = ()) -> tuple[tuple[int, int], int]:
         """A new producer with an open transaction: its id and epoch, and the ordinal."""
         producer = self.init().producer
-        added = self.add(producer, dict.fromkeys(places or ("t:0",), TOPIC_ID), groups)
+        added = self.add(producer, dict.fromkeys(partitions or ("t:0",), TOPIC_ID), groups)
         assert added.code == NONE
         return producer, added.ordinal
 
     def decided(self, outcome: str = "commit", version: int = 2) -> tuple[tuple[int, int], Decision]:
-        """A transaction that is decided about: the producer as it was, and the decision."""
+        """A transaction with a decision: the producer before it, and the decision."""
         producer, _ = self.begun()
         decision = self.end(producer, outcome, version).decision
         assert decision is not None
         return producer, decision
 
     def ended(self, outcome: str = "commit", version: int = 2) -> tuple[int, int]:
-        """A transaction that is complete; the producer that made it, as it was then."""
+        """A complete transaction; its producer as it was then."""
         producer, decision = self.decided(outcome, version)
         self.complete(decision.ordinal)
         return producer
@@ -174,7 +177,7 @@ class TransactionLog(Log):
         return (self.log, self.meta, self.producers, self.open, self.aborted, self.transactions)
 
     def plain(self, records: int, producer: tuple[int, int, int]) -> Appended:
-        """A batch that is of no transaction, by the keys of an append."""
+        """A batch outside of transactions, by the keys of an append."""
         args = (self.topic_id, self.run_id, records, 5, 1000, 4_000_000_000, *producer, b"batch")
         reply: bytes = self.call("korvet_log_append", *args, keys=self.keys[:3])
         return Appended(*map(int, reply.split()))
@@ -189,6 +192,7 @@ class TransactionLog(Log):
         placed: bytes | None = None,
         inline: bytes = b"batch",
         joins: bool = False,
+        transactional_id: str = "app",
     ) -> Appended:
         """A batch of a transaction, inline or placed; ``producer`` is id, epoch and base sequence."""
         temporary = [self.temporary()] if placed is not None else []
@@ -197,7 +201,7 @@ class TransactionLog(Log):
         batch = inline if placed is None else b""
         size = len(batch if placed is None else placed)
         args = (self.topic_id, self.run_id, records, size, 1000, 4_000_000_000, *producer, batch)
-        rest = (1 if is_next else "", ordinal, "app" if ordinal else "", *([1] if joins else []))
+        rest = (1 if is_next else "", ordinal, transactional_id if ordinal else "", *([1] if joins else []))
         keys = (*self.keys, *temporary)
         reply: bytes = self.call("korvet_log_append_transactional", *args, *rest, keys=keys)
         return Appended(*map(int, reply.split()))
@@ -216,13 +220,14 @@ class TransactionLog(Log):
         return {int(member): int(score) for member, score in found}
 
     def aborted_transactions(self, first: int = 0) -> list[tuple[int, ...]]:
-        """First and last offset, producer id and last stable offset, of those that end at or above an offset."""
+        """The aborted transactions from an offset on: first and last offset, producer id, last stable offset."""
         found: Any = self.server.zrangebyscore(self.aborted, first, "+inf")
         return [tuple(map(int, member.split())) for member in found]
 
-    def described(self) -> dict[int, list[Any]]:
-        """What is known of the producers, by their ids."""
-        reply: Any = self.server.fcall_ro("korvet_log_producers", 6, *self.keys, self.topic_id, 0)
+    def described(self, *, only_open: bool = False) -> dict[int, list[Any]]:
+        """The state of each producer, by its id."""
+        args = (self.topic_id, 0, "", 1) if only_open else (self.topic_id, 0)
+        reply: Any = self.server.fcall_ro("korvet_log_producers", 6, *self.keys, *args)
         code, cursor, producers = reply
         assert (code, cursor) == (NONE, b"0")
         return {of[0]: [plain(value) for value in of[1:]] for of in producers}

@@ -30,7 +30,7 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
 public final class Assignors {
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    /** A group as Kafka's assignors are told of it; members are in the order of their ids. */
+    /** A group as Kafka's assignors see it; members are in the order of their ids. */
     private static final class Group implements SubscribedTopicDescriber {
         private final JsonNode partitions;
         private final Map<String, MemberSubscriptionAndAssignmentImpl> members = new TreeMap<>();

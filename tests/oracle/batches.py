@@ -19,7 +19,7 @@ CONTROL = 0x20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What to put in a batch. `timestamp` and the ids may be a Var of the script; `damage` names one thing to break.
+    """The content of a batch. `timestamp` and the ids may be a Var of the script; `damage` names one part to break.
 
     Damage: crc, magic, length, count (last offset delta not matching the records), truncated, base_offset.
     """
@@ -76,9 +76,9 @@ def encode(batch: Batch) -> bytes:
 
 
 def describe(data: bytes | None) -> list[Mapping[str, Any]] | None:
-    """What lies in a Fetch answer's records: one mapping per batch. A cut last batch is only counted as `cut`.
+    """The batches in a Fetch answer's records, one mapping for each. A cut last batch is only counted as `cut`.
 
-    The checksum is told as right or wrong and not as a number, because it covers the producer id.
+    The checksum is right or wrong here instead of a number, because it covers the producer id.
     """
     if data is None:
         return None

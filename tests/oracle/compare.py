@@ -1,4 +1,4 @@
-"""Compare two transcripts of a script field by field, after taking out what may differ."""
+"""Compare two transcripts of a script field by field, without the fields that may differ."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +12,12 @@ from tests.oracle.versions import ADVERTISED, API_KEYS
 
 _COMPARED: Final = {name: row.compared for row in FREE for name in row.fields}
 _KEYS: Final = ("name", "topic", "topic_id", "group_id", "key", "member_id", "resource_name", "partition_index",
-                "index", "partition", "api_key")  # fmt: skip
-# Lists that hold what others made on the same broker; only what the script made itself is compared.
+                "topic_name", "partition_id", "index", "partition", "api_key")  # fmt: skip
+# Lists that hold things of others on the same broker; the comparison takes only the script's own.
 _OWN_ONLY: Final = {("list_groups", "groups"): "group_id", ("metadata", "topics"): "name",
                     ("describe_log_dirs", "results[].topics"): "name",
-                    ("list_config_resources", "config_resources"): "resource_name"}  # fmt: skip
+                    ("list_config_resources", "config_resources"): "resource_name",
+                    ("elect_leaders", "replica_election_results"): "topic"}  # fmt: skip
 _ABSENT: Final = "(absent)"
 
 
@@ -76,17 +77,17 @@ class _Normalizer:
         found = batches.describe(data)
         if found is None:
             return None
-        # Batches keep their order: it is the log's.
+        # Batches keep their order, because it is the log's order.
         return [{key: _presence(v) if _COMPARED.get(key) else v for key, v in batch.items()} for batch in found]
 
 
 def normalize(played: Played, variables: Mapping[str, Any]) -> Any:
-    """An outcome with names for the script's variables and without what two brokers never share."""
+    """An outcome with names for the script's variables, and without values that two brokers never share."""
     return _Normalizer(played, variables).tree(played.outcome)
 
 
 def _pairs(left: Sequence[Any], right: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Elements of two lists side by side: by key where every element of both has one of its own, else by position."""
+    """Elements of two lists side by side: by key if every element of both has a distinct one, else by position."""
     for key in _KEYS:
         keys = [[item.get(key) if isinstance(item, dict) else None for item in side] for side in (left, right)]
         if all(None not in side and len(set(map(repr, side))) == len(side) for side in keys) and (left or right):
@@ -123,7 +124,7 @@ def _allowed(played: Played, script: str, path: str, differences: Sequence[Diffe
 def mismatches(
     script: str, kafka: Transcript, korvet: Transcript, differences: Sequence[Difference] = DIFFERENCES
 ) -> list[str]:
-    """One line per field in which korvet's answers differ from Kafka's and no row of the table allows it."""
+    """One line for each field in which korvet differs from Kafka, unless a row of the table allows it."""
     lines = []
     for ours, theirs in zip(korvet.played, kafka.played, strict=True):
         left, right = normalize(theirs, kafka.variables), normalize(ours, korvet.variables)
@@ -134,7 +135,7 @@ def mismatches(
 
 
 def surprises(kafka: Transcript) -> list[str]:
-    """One line per answer of Kafka whose error codes are not those the script says: the script is wrong."""
+    """One line for each answer of Kafka with other error codes than the script states: the script is wrong."""
     lines = []
     for played in kafka.played:
         found = error_codes(played.outcome) if isinstance(played.outcome, dict) else {played.outcome}

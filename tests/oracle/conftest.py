@@ -1,4 +1,4 @@
-"""The two brokers of the oracle: Apache Kafka, and korvet or what KORVET_TEST_BOOTSTRAP names instead of it.
+"""The two brokers of the oracle: Apache Kafka, and korvet or the broker that KORVET_TEST_BOOTSTRAP names.
 
 KORVET_TEST_BOOTSTRAP is host:port of a running broker, or `kafka` for a second Kafka process, which proves that the
 harness reports nothing between two brokers that are equal.
@@ -18,12 +18,12 @@ SETTINGS = {
     "group.min.session.timeout.ms": "500", "group.max.size": "3", "group.consumer.max.size": "3",
     "group.consumer.min.session.timeout.ms": "1000", "group.consumer.min.heartbeat.interval.ms": "500",
 }  # fmt: skip
-"""Of both brokers, so that scripts see sessions end and groups that are full."""
+"""The settings of both brokers, so that scripts see expired sessions and full groups."""
 
 
 @pytest.fixture(scope="session")
 def kafka_address() -> Iterator[str]:
-    """host:port of the Apache Kafka to compare with. Without Java or Maven a skip; in CI a failure."""
+    """host:port of the Apache Kafka to compare with. Without Java or Maven, tests are skipped, or fail in CI."""
     with ExitStack() as stack:
         try:
             running = stack.enter_context(running_kafka(settings=SETTINGS))

@@ -1,4 +1,4 @@
-"""What may differ between Apache Kafka's answers and korvet's, and why. docs/compatibility.md mirrors both tables."""
+"""Allowed differences between Kafka's answers and korvet's, with reasons. docs/compatibility.md shows both tables."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
-    """Fields, wherever they stand, whose values two brokers never share.
+    """Fields of any answer whose values two brokers never share.
 
     compared: `not` (left out), `presence` (absent, empty or negative against anything else).
     """
@@ -22,7 +22,7 @@ class Difference:
     """A field of one API's answers that korvet fills differently on purpose; the oracle leaves it out.
 
     path: as in `topics[].partitions[].leader_epoch`; `answer` is the whole answer, a missing one included.
-    script: a pattern of script names; `*` is every script. extra: only where Kafka's has none.
+    script: a pattern of script names; `*` is every script. extra: allowed only if Kafka's answer lacks the field.
     """
 
     api: str
@@ -38,32 +38,34 @@ class Difference:
 
 
 FREE: Final = (
-    Free(fields=("throttle_time",), compared="not", reason="depends on load"),
+    Free(fields=("throttle_time",), compared="not", reason="it depends on the broker's load"),
     Free(
         fields=("error_message", "batch_index_error_message", "documentation"),
         compared="presence",
-        reason="the wording is each broker's own",
+        reason="each broker has its own wording",
     ),
     Free(
         fields=("node_id", "broker_id", "leader_id", "controller_id", "replica_nodes", "isr_nodes", "host", "port"),
         compared="presence",
         reason="names of nodes and their addresses",
     ),
-    Free(fields=("cluster_id", "topic_id", "producer_id"), compared="presence", reason="ids are minted by each broker"),
+    Free(fields=("cluster_id", "topic_id", "producer_id"), compared="presence", reason="each broker mints its own ids"),
     Free(
         fields=("log_dir", "total_bytes", "usable_bytes"),
         compared="not",
-        reason="where a broker keeps its data, and how much room is there",
+        reason="the directory of a broker's data, and its room",
     ),
     Free(fields=("log_append_time", "transaction_start_time"), compared="presence", reason="the broker's clock"),
 )
 
 _REJOINS: Final = (
-    "Kafka 4.1 fences a member that lost its epoch and joins again as itself until its session is over, as later "
-    "versions do not; korvet lets it join"
+    "Kafka 4.1 fences a member that lost its epoch and joins again as itself, until its session is over; later "
+    "versions and korvet let it join"
 )
-_GOES_ON: Final = "a group without members that changes its protocol goes on with its epochs; in Kafka it is a new one"
-_OWN_CONFIGS: Final = "korvet has configs of topics that Kafka has not; their names begin with korvet."
+_GOES_ON: Final = "a group without members that changes its protocol keeps its epochs; in Kafka it is a new group"
+_OWN_CONFIGS: Final = "korvet has configs of topics that Kafka lacks; their names begin with korvet."
+
+_CATALOG_VERSION: Final = "it is the catalog's version, which counts changes; Kafka's metadata log has more records"
 
 DIFFERENCES: Final = (
     Difference(api="create_topics", path="topics[].configs[]", reason=_OWN_CONFIGS, extra=True),
@@ -78,7 +80,7 @@ DIFFERENCES: Final = (
         api="*",
         path="answer",
         script="unsupported *",
-        reason="Kafka closes the connection; korvet answers UNSUPPORTED_VERSION where the version has a place for it",
+        reason="Kafka closes the connection; korvet answers UNSUPPORTED_VERSION if the version has a field for it",
     ),
     Difference(
         api="api_versions",
@@ -93,12 +95,12 @@ DIFFERENCES: Final = (
     Difference(
         api="api_versions",
         path="finalized_features_epoch",
-        reason="counts the changes of what korvet announces, not those of a cluster",
+        reason="it counts the changes of korvet's features; in Kafka it counts the changes of the cluster's metadata",
     ),
     Difference(
         api="describe_producers",
         path="topics[].partitions[].active_producers[].coordinator_epoch",
-        reason="coordinators have no epochs here, so it is 0 for every producer of a transaction",
+        reason="korvet's coordinators have no epochs, so it is 0 for every producer of a transaction",
     ),
     Difference(
         api="fetch",
@@ -108,25 +110,25 @@ DIFFERENCES: Final = (
     Difference(
         api="produce",
         path="responses[].partition_responses[].record_errors",
-        reason="only batches of topics that ask for it are decoded; of others korvet names no record",
+        reason="korvet decodes only batches of topics whose settings need it, and names no record of other batches",
     ),
     Difference(
         api="*",
         path="answer",
         script="produce undecodable *",
-        reason="batches are stored as they came and never decompressed; what is broken inside, consumers find",
+        reason="korvet stores batches as they came and never decompresses them; consumers find broken records in them",
     ),
     Difference(
         api="produce",
         path="responses[].partition_responses[].log_append_time",
         script="produce *duplicate*",
-        reason="for a duplicate batch Kafka shows the first one's newest timestamp here, korvet -1 as for any other",
+        reason="for a duplicate batch Kafka shows the first one's newest timestamp; korvet shows -1, as for any other",
     ),
     Difference(
         api="*",
         path="answer",
         script="produce duplicate topics in one request",
-        reason="a topic that stands twice in a request: Kafka appends one of the two, korvet both",
+        reason="if a request names a topic twice, Kafka appends one of the two, and korvet both",
     ),
     Difference(
         api="incremental_alter_configs",
@@ -140,6 +142,30 @@ DIFFERENCES: Final = (
         script="describe configs of a broker",
         reason="broker configs are one set for all front-ends and can be changed while they run",
     ),
+    *(
+        Difference(
+            api="describe_configs",
+            path=f"results[].configs[].{field}",
+            script="describe configs of a broker's address",
+            reason="Kafka shows the value in the server's file, here none; korvet shows the address of Metadata",
+        )
+        for field in ("value", "config_source", "synonyms")
+    ),
+    *(
+        Difference(api="describe_quorum", path=path, script="describe quorum", reason=reason)
+        for path, reason in (
+            ("topics[].partitions[].leader_epoch", "korvet has no elections, so it is 1; a busy Kafka has some"),
+            ("topics[].partitions[].high_watermark", _CATALOG_VERSION),
+            ("topics[].partitions[].current_voters[].log_end_offset", _CATALOG_VERSION),
+            ("topics[].partitions[].current_voters[].replica_directory_id", "each broker mints its own ids"),
+            ("topics[].partitions[].current_voters[].last_fetch_timestamp", "the broker's clock"),
+            ("topics[].partitions[].current_voters[].last_caught_up_timestamp", "the broker's clock"),
+            (
+                "nodes[].listeners[]",
+                "korvet has no controllers apart from brokers, so it shows the brokers' listener",
+            ),
+        )
+    ),
     Difference(
         api="consumer_group_heartbeat", path="answer", script="consumer group joins again in *", reason=_REJOINS
     ),
@@ -147,8 +173,15 @@ DIFFERENCES: Final = (
         api="consumer_group_heartbeat",
         path="error_code",
         script="consumer group that is not there",
-        reason="members of a group that Redis lost are UNKNOWN_MEMBER_ID and join again; after Kafka's "
-        "GROUP_ID_NOT_FOUND clients end",
+        reason="korvet answers UNKNOWN_MEMBER_ID to members of a group that Redis lost, so they join again; clients "
+        "end at Kafka's GROUP_ID_NOT_FOUND",
+    ),
+    Difference(
+        api="consumer_group_heartbeat",
+        path="error_code",
+        script="migration static member changes to the classic protocol",
+        reason="korvet answers UNKNOWN_MEMBER_ID to members that a group lost when it became a classic one, if they "
+        "may join it again; clients end at Kafka's GROUP_ID_NOT_FOUND",
     ),
     *(
         Difference(api=api, path=path, script="migration empty *", reason=_GOES_ON)

@@ -1,7 +1,7 @@
 """Requests from plain mappings and answers to plain values, for every version of an API through kio's schemas.
 
-A request is one mapping for all versions: names that a version does not know are left out, what it needs and the
-mapping does not give takes the schema's default or zero. A name that no version knows is a mistake in the script.
+A request is one mapping for all versions: it may have names that a version does not know, which are left out. A field
+that the mapping lacks gets the schema's default or zero. A name that no version knows is a mistake in the script.
 Durations and times are int milliseconds, error codes their Kafka names, ids uuid.UUID (None for the zero id).
 """
 
@@ -76,7 +76,7 @@ def _zero(kind: Any) -> Any:
 
 
 def entity(schema: Any, values: Mapping[str, Value], path: str) -> Any:
-    """An entity of a schema from a mapping; `path` names the place in complaints."""
+    """An entity of a schema from a mapping; `path` names the place in error messages."""
     fields = {}
     for field in dataclasses.fields(schema):
         if field.name in values:
@@ -117,7 +117,7 @@ def _check_names(api: str, values: Value) -> None:
 def request_frame(
     api: str, version: int, values: Mapping[str, Value], correlation_id: int, sent_version: int | None = None
 ) -> bytes:
-    """A whole frame, size first. `sent_version` goes into the header instead of the version that shaped the body."""
+    """A whole frame, size first. `sent_version` goes into the header instead of the version of the body."""
     _check_names(api, values)
     schema = load_request_schema(API_KEYS[api], version)
     buffer = io.BytesIO()
@@ -158,7 +158,7 @@ def parse_answer(api: str, version: int, frame: bytes, correlation_id: int) -> V
     """The tree of an answer's body. Raises ValueError for a wrong correlation id or bytes left over."""
     schema = load_response_schema(API_KEYS[api], version)
     if api == "describe_transactions":
-        # kio reads no time below 0, and -1 is that of a transactional id without a transaction.
+        # kio refuses times below 0, and the time of a transactional id without a transaction is -1.
         frame = frame.replace(b"\xff" * 8, bytes(8))
     buffer = memoryview(frame).toreadonly()
     header_schema: Any = schema.__header_schema__

@@ -1,6 +1,6 @@
 """docs/compatibility.md's tables, written from the Python tables that the oracle obeys.
 
-`python -m tests.oracle.page` rewrites the parts of the page between the markers; a test holds them equal.
+`python -m tests.oracle.page` rewrites the parts of the page between the markers; a test compares page and tables.
 """
 
 import re
@@ -28,7 +28,7 @@ def _range(low: int, high: int) -> str:
 
 
 def tables() -> dict[str, str]:
-    """The page's tables by the name of their marker."""
+    """The page's tables by the names of their markers."""
     apis = sorted(ADVERTISED, key=API_KEYS.__getitem__)
     versions = [(_camel(api), str(API_KEYS[api]), _range(*ADVERTISED[api])) for api in apis]
     different = [
@@ -49,7 +49,7 @@ def tables() -> dict[str, str]:
 
 
 def written(text: str) -> str:
-    """The page with every marked table replaced by the one from Python. Raises ValueError for a missing marker."""
+    """The page with the current table at every marker. Raises ValueError for a missing marker."""
     for name, table in tables().items():
         marked = re.compile(rf"(<!-- {name} -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
         if not marked.search(text):

@@ -25,7 +25,7 @@ REPEAT_EVERY_S = 0.02
 CLOSED: Final = "connection closed"
 NOTHING: Final = "no answer"
 
-# Requests outside the API under test name topics, which the newest versions of these two do not.
+# Requests outside the API under test name topics, which these two APIs' newest versions do not.
 SETUP_VERSIONS: Final = {"produce": 12, "fetch": 12}
 
 
@@ -46,13 +46,13 @@ class Packed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One request and what to do with its answer.
+    """One request, and the use of its answer.
 
     version: shapes the request; None is the version under test for the script's own API, else the newest usual one.
-    sent_version, answer_version: what the header says and how to read the answer, where they differ from `version`.
+    sent_version, answer_version: the version in the header and the answer's, if they differ from `version`.
     on: the connection. later: send only, a Receive reads the answer. silent: no answer must come.
     save: variable -> path in the answer. until: repeat until `path` has the value; "" means until there is no error.
-    errors: every error code in Kafka's answer apart from NONE, so that a script does what it says; None: not checked.
+    errors: every error code in Kafka's answer apart from NONE, to prove that a script fits its name; None: not checked.
     ignore: paths of this answer that may differ between two runs of the same broker.
     """
 
@@ -82,7 +82,7 @@ class Receive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A named sequence of steps, played once for each version of `api` (or only those given)."""
+    """A named sequence of steps, played once for each version of `api` (or only the given ones)."""
 
     name: str
     api: str
@@ -90,7 +90,7 @@ class Script:
     versions: tuple[int, ...] = ()
 
     def played_versions(self) -> tuple[int, ...]:
-        """The versions of `api` this script is played at."""
+        """The versions of `api` at which this script is played."""
         return self.versions or tuple(supported(self.api))
 
 
@@ -114,7 +114,7 @@ class Transcript:
 
 
 def at(tree: Any, path: str) -> Any:
-    """The value at a path such as `topics[0].name`. Raises LookupError where there is none."""
+    """The value at a path such as `topics[0].name`. Raises LookupError if there is none."""
     for part in path.replace("]", "").replace("[", ".").split("."):
         try:
             tree = tree[int(part)] if isinstance(tree, list) else tree[part]
@@ -158,7 +158,7 @@ class Connection:
             return step, NOTHING
         try:
             return step, messages.parse_answer(step.api, version, frame, correlation_id)
-        except Exception as error:  # whatever the decoder makes of a wrong answer is the finding
+        except Exception as error:  # any failure of the decoder on a wrong answer is the finding
             return step, {"unreadable": frame.hex(), "why": repr(error)}
 
     def receive_nothing(self) -> tuple[Step, Any]:
@@ -187,7 +187,7 @@ class Connection:
 
 
 def new_variables() -> dict[str, Any]:
-    """Unique names and the clock for one playing of a script; give both brokers a copy of the same ones."""
+    """Unique names and the time, for one play of a script; give both brokers a copy of the same ones."""
     token = secrets.token_hex(4)
     return {**{name: f"oracle-{name}-{token}" for name in NAMES}, "now": time.time_ns() // 1_000_000}
 
@@ -294,7 +294,7 @@ def _reached(outcome: Any, until: tuple[str, Any]) -> bool:
 
 
 def play(script: Script, version: int, address: str, variables: Mapping[str, Any]) -> Transcript:
-    """Play a script against the broker at host:port. Raises AssertionError where an `until` is not reached."""
+    """Play a script against the broker at host:port. Raises AssertionError if an `until` is not reached."""
     player = _Player(script, version, address, variables)
     player.play()
     return player.transcript

@@ -1,4 +1,4 @@
-"""Every script, at every version Apache Kafka 4.1.2 serves, on Kafka and on korvet: the same answers."""
+"""Every script, at every version that Apache Kafka 4.1.2 serves, gets the same answers from Kafka and from korvet."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,7 +18,7 @@ CASES = [
 @pytest.mark.parametrize(("script", "version"), CASES)
 def test_korvet_answers_as_kafka(script: Script, version: int, kafka_address: str, korvet_address: str) -> None:
     variables = new_variables()
-    # At the same time, since some scripts wait for timeouts.
+    # Both brokers play at the same time, because some scripts wait for timeouts.
     with ThreadPoolExecutor(2) as threads:
         both = [threads.submit(play, script, version, to, variables) for to in (kafka_address, korvet_address)]
     kafka = both[0].result()

@@ -1,4 +1,4 @@
-"""The assignors beside Kafka's own: the same groups get the same sizes, and no more partitions move."""
+"""korvet's assignors beside Kafka's: equal groups get equally large targets, and no more partitions move."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from korvet.store.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
+from korvet.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
 from tests.store.assignor_specs import assign, check, moves, sizes, topic
 from tests.support.kafka import TEST_JVM, KafkaUnavailable, fetch_jars
 from tests.support.tools import cannot_run, find_tool
@@ -55,7 +55,7 @@ def _asked(name: str, spec: GroupSpec) -> dict[str, Any]:
 
 
 def _kafkas(asked: Sequence[tuple[str, GroupSpec]]) -> list[dict[str, Assignment]]:
-    """What Kafka's assignors make of groups; who is left out of its answer has nothing."""
+    """The targets of Kafka's assignors for groups; a member that Kafka's answer lacks has no partitions."""
     try:
         command = [find_tool("java"), *TEST_JVM, "-cp", f"{fetch_jars()}/*", str(SOURCE)]
     except KafkaUnavailable as error:
@@ -71,7 +71,7 @@ def _kafkas(asked: Sequence[tuple[str, GroupSpec]]) -> list[dict[str, Assignment
     ]
 
 
-def test_targets_are_as_good_as_kafkas() -> None:
+def test_targets_of_small_groups_are_as_good_as_kafkas() -> None:
     random = Random(848)
     asked = [(random.choice(["uniform", "uniform", "range"]), random_group(random)) for _ in range(GROUPS)]
     for (name, spec), theirs in zip(asked, _kafkas(asked), strict=True):
@@ -84,8 +84,8 @@ def test_targets_are_as_good_as_kafkas() -> None:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-def test_large_groups_get_as_good_targets_as_kafkas(name: str) -> None:
-    """A hundred members of a thousand partitions, as they come and when half of them are gone."""
+def test_targets_of_large_groups_are_as_good_as_kafkas(name: str) -> None:
+    """A hundred members of a thousand partitions: first they join, then half of them leave."""
     random = Random(97)
     topics = {topic(number): 20 for number in range(1, 51)}
     members = {

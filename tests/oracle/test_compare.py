@@ -1,4 +1,4 @@
-"""The comparer, with bytes alone: equal answers pass, an altered field is named, the table allows what it says."""
+"""The comparer, on bytes alone: equal answers pass, changed fields are named, and the table allows only its rows."""
 
 import io
 import struct
@@ -55,22 +55,22 @@ def test_equal_answers_have_no_mismatch() -> None:
     assert mismatches("s", transcript(offsets((0, 3))), transcript(offsets((0, 3)))) == []
 
 
-def test_an_altered_field_is_named_with_both_values() -> None:
+def test_altered_field_is_named_with_both_values() -> None:
     found = mismatches("s", transcript(offsets((0, 3), (1, 4))), transcript(offsets((0, 3), (1, 5))))
     assert found == ["step 1: topics[name='<t>'].partitions[partition_index=1].offset: Kafka 4, korvet 5"]
 
 
-def test_a_missing_element_is_reported() -> None:
+def test_missing_element_is_reported() -> None:
     (line,) = mismatches("s", transcript(offsets((0, 3), (1, 4))), transcript(offsets((1, 4))))
     assert line.startswith("step 1: topics[name='<t>'].partitions[partition_index=0]: Kafka {")
     assert line.endswith("korvet '(absent)'")
 
 
-def test_the_order_of_a_list_says_nothing() -> None:
+def test_order_of_a_list_is_ignored() -> None:
     assert mismatches("s", transcript(offsets((0, 3), (1, 4))), transcript(offsets((1, 4), (0, 3)))) == []
 
 
-def test_throttle_times_are_free_and_the_clock_is_compared_by_presence() -> None:
+def test_throttle_times_are_ignored_and_clock_times_compared_by_presence() -> None:
     assert mismatches("s", transcript(offsets((0, 3))), transcript(offsets((0, 3), throttle_ms=9))) == []
 
     def stamped(time_ms: int) -> Transcript:
@@ -101,12 +101,12 @@ def test_records_are_compared_batch_by_batch() -> None:
     assert [line.rsplit(": ", 1)[1] for line in found] == ["Kafka 'right', korvet 'wrong'"]
 
 
-def test_no_answer_against_an_answer_is_a_mismatch() -> None:
+def test_missing_answer_is_a_mismatch() -> None:
     (line,) = mismatches("s", transcript(offsets((0, 3))), transcript(NOTHING))
     assert line.startswith("step 1: answer: Kafka {")
 
 
-def test_a_row_of_the_table_allows_its_own_field_only() -> None:
+def test_row_of_the_table_allows_only_its_own_field() -> None:
     row = Difference(api="list_offsets", path="topics[].partitions[].offset", reason="a test", script="only this*")
     kafka, korvet = transcript(offsets((0, 3))), transcript(offsets((0, 4)))
     assert mismatches("only this one", kafka, korvet, (row,)) == []
@@ -115,7 +115,7 @@ def test_a_row_of_the_table_allows_its_own_field_only() -> None:
     assert len(mismatches("only this one", kafka, korvet, (other_field,))) == 1
 
 
-def test_a_row_for_what_korvet_has_more_does_not_allow_wrong_ones() -> None:
+def test_row_for_extra_elements_allows_no_wrong_elements() -> None:
     row = Difference(api="list_offsets", path="topics[].partitions[]", reason="a test", extra=True)
     kafka = transcript(offsets((0, 3)))
     assert mismatches("s", kafka, transcript(offsets((0, 3), (1, 4))), (row,)) == []
@@ -123,7 +123,7 @@ def test_a_row_for_what_korvet_has_more_does_not_allow_wrong_ones() -> None:
     assert len(mismatches("s", kafka, transcript(offsets()), (row,))) == 1
 
 
-def test_an_unexpected_error_of_kafka_is_a_fault_of_the_script() -> None:
+def test_unexpected_error_of_kafka_is_a_fault_of_the_script() -> None:
     refused = answer("heartbeat", 4, {"error_code": 25})
     assert surprises(transcript(refused, "heartbeat")) == [
         "step 1: Kafka answered ['UNKNOWN_MEMBER_ID'], the script says []"
@@ -139,13 +139,13 @@ def test_bytes_after_an_answer_and_foreign_correlation_ids_are_refused() -> None
         messages.parse_answer("heartbeat", 1, frame, 6)
 
 
-def test_a_field_that_no_version_has_is_refused() -> None:
+def test_field_that_no_version_has_is_refused() -> None:
     with pytest.raises(ScriptError, match="heartbeat has no field generation"):
         messages.request_frame("heartbeat", 4, {"generation": 1}, 1)
 
 
 @pytest.mark.parametrize("api", API_KEYS)
-def test_an_empty_request_can_be_built_at_every_version(api: str) -> None:
+def test_empty_request_can_be_built_at_every_version(api: str) -> None:
     for version in supported(api):
         frame = messages.request_frame(api, version, {}, 7)
         assert struct.unpack_from(">ihhi", frame) == (len(frame) - 4, API_KEYS[api], version, 7)

@@ -1,4 +1,4 @@
-"""docs/compatibility.md says what the oracle compares, and the broker advertises what the page says."""
+"""docs/compatibility.md names the versions that the oracle compares, and the broker advertises those versions."""
 
 import os
 
@@ -21,7 +21,7 @@ def _advertised(address: str) -> dict[int, tuple[int, int]]:
     return {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer.outcome["api_keys"]}
 
 
-def test_the_page_has_the_tables_of_the_oracle() -> None:
+def test_page_has_the_tables_of_the_oracle() -> None:
     text = PAGE.read_text()
     assert text == written(text), "run: python -m tests.oracle.page"
 
@@ -36,7 +36,7 @@ def test_script_names_are_unique() -> None:
 
 
 @pytest.mark.skipif("KORVET_TEST_BOOTSTRAP" in os.environ, reason="another broker stands in for korvet")
-def test_korvet_advertises_exactly_what_the_page_says(korvet_address: str) -> None:
+def test_korvet_advertises_exactly_the_versions_of_the_page(korvet_address: str) -> None:
     assert _advertised(korvet_address) == {API_KEYS[api]: versions for api, versions in ADVERTISED.items()}
 
 

@@ -1,6 +1,6 @@
-"""Kafka's own command line tools, from its jars: what they print of korvet is what they print of Kafka.
+"""Kafka's own command line tools, from its jars, print the same about korvet as about Kafka.
 
-Each command runs on both brokers, with topics, groups and transactional ids of a name of its own.
+Each command runs on both brokers, with topics, groups and transactional ids of its own.
 """
 
 from __future__ import annotations
@@ -32,23 +32,26 @@ ANY_GROUPS = "org.apache.kafka.tools.GroupsCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
+ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 WITHIN_S = 30.0
 STABLE = ConsumerGroupState.STABLE
 BEGAN_MS = int(time.time() * 1000)
 
-# What is each broker's own, or the clock's.
+# Values that belong to one broker, or to the clock.
 MASKED = (
     (re.compile(r"127\.0\.0\.1:\d+"), "HOST"),
     (re.compile(r"(?<=TopicId: )[\w-]{22}"), "ID"),
     (re.compile(r"(?<=-)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "MEMBER"),
-    # Of the consumer protocol the client makes it.
+    # In the consumer protocol the client makes the member id.
     (re.compile(r"(?<= )[\w+/-]{22}(?= )"), "MEMBER"),
     (re.compile(r"(?<=\"logDir\":)\"[^\"]*\""), "DIRECTORY"),
     (re.compile(r"(?m)^\s+at .*\n"), ""),
     (re.compile(r"(?m)^.*\bkorvet\..*\n"), ""),
     (re.compile(r"[ \t]+"), " "),
 )
-# Columns of which only it is compared whether there is something.
+# Columns that are compared only by presence.
 NUMBERS = {
     "ProducerId", "CurrentTransactionStartTimeMs", "TransactionDurationMs", "LastTimestamp", "CoordinatorId",
     "Coordinator", "CoordinatorEpoch",
@@ -63,7 +66,7 @@ class Tools:
         self._driver = driver
 
     def run(self, broker: str, tool: str, *arguments: str) -> tuple[int, str]:
-        """The exit code and what was printed."""
+        """The exit code and the printed text."""
         told = self._driver.call("run", tool=tool, arguments=["--bootstrap-server", broker, *arguments])
         return told["exit"], told["output"]
 
@@ -78,14 +81,14 @@ class Tools:
         return found
 
     def same(self, tool: str, *arguments: str, mine: str = "", code: int = 0) -> str:
-        """Assert that a command ends alike on both, and with this code; what it printed, masked."""
+        """Assert that a command ends alike on both brokers, with this code; returns the printed text, masked."""
         kafka, korvet = self.both(tool, *arguments, mine=mine)
         assert korvet == kafka
         assert korvet[0] == code, korvet[1]
         return korvet[1]
 
     def same_table(self, *arguments: str, mine: str = "\t") -> list[Mapping[str, str]]:
-        """The rows that TransactionsCommand prints, but for numbers that are each broker's own."""
+        """The rows that TransactionsCommand prints, without numbers that belong to one broker."""
         tables = [_table(self.run(broker, TRANSACTIONS, *arguments), mine) for broker in self.brokers]
         assert tables[0] == tables[1]
         return tables[1]
@@ -126,7 +129,7 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(WITHIN_S) == 0
 
 
-def test_topics(tools: Tools, topic: str) -> None:
+def test_topic_tool_prints_as_for_kafka(tools: Tools, topic: str) -> None:
     one = ("--topic", topic)
     tools.same(TOPICS, "--create", *one, "--partitions", "1", code=1)
     tools.same(TOPICS, "--create", "--topic", f"{topic}-2", "--config", "retention.ms=long", code=1)
@@ -146,7 +149,7 @@ def test_topics(tools: Tools, topic: str) -> None:
     tools.same(TOPICS, "--delete", *one, "--if-exists")
 
 
-def test_records_and_their_offsets(tools: Tools, topic: str, tmp_path: Path) -> None:
+def test_record_and_offset_tools_print_as_for_kafka(tools: Tools, topic: str, tmp_path: Path) -> None:
     for broker in tools.brokers:
         produce(broker, topic, 10)
     shown = ("print.key=true", "print.timestamp=true", "print.partition=true", "print.offset=true")
@@ -164,9 +167,9 @@ def test_records_and_their_offsets(tools: Tools, topic: str, tmp_path: Path) -> 
     assert tools.same(OFFSETS, "--topic", topic, "--time", "-2") == f"{topic}:0:4\n{topic}:1:0\n"
 
 
-def test_log_directories(tools: Tools, topic: str) -> None:
+def test_log_directory_tool_prints_as_for_kafka(tools: Tools, topic: str) -> None:
     for broker in tools.brokers:
-        # One record: how many come in one batch is up to the client's timing.
+        # The test sends one record, because the client's timing decides how many records share a batch.
         produce(broker, topic, 1)
     told = json.loads(tools.same(LOG_DIRS, "--describe", "--topic-list", topic, mine="{").replace("DIRECTORY", '""'))
     sizes = {one["partition"]: one["size"] for one in told["brokers"][0]["logDirs"][0]["partitions"]}
@@ -175,7 +178,7 @@ def test_log_directories(tools: Tools, topic: str) -> None:
     tools.same(LOG_DIRS, "--describe", "--broker-list", "1234567", code=1)
 
 
-def test_configs_of_topics(tools: Tools, topic: str) -> None:
+def test_config_tool_prints_topics_as_for_kafka(tools: Tools, topic: str) -> None:
     one = ("--entity-type", "topics", "--entity-name", topic)
     assert tools.same(CONFIGS, "--describe", *one, "--all").count("synonyms={") > 25
     tools.same(CONFIGS, "--alter", *one, "--add-config", "cleanup.policy=[compact,delete],segment.ms=600000")
@@ -188,12 +191,12 @@ def test_configs_of_topics(tools: Tools, topic: str) -> None:
     tools.same(CONFIGS, "--describe", *one)
 
 
-def test_configs_of_brokers(tools: Tools, topic: str) -> None:
+def test_config_tool_prints_brokers_as_for_kafka(tools: Tools, topic: str) -> None:
     everywhere = ("--entity-type", "brokers", "--entity-default")
     tools.same(CONFIGS, "--alter", *everywhere, "--add-config", "log.retention.ms=200000000,message.max.bytes=2000000")
     try:
         tools.same(CONFIGS, "--describe", *everywhere)
-        # A topic shows both, its own value and those behind it.
+        # A topic shows its own value and the broker's values behind it.
         shown = tools.same(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", topic, "--all")
         assert (
             "retention.ms=100000000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=100000000, "
@@ -202,8 +205,11 @@ def test_configs_of_brokers(tools: Tools, topic: str) -> None:
         kafka, korvet = tools.both(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all")
     finally:
         tools.same(CONFIGS, "--alter", *everywhere, "--delete-config", "log.retention.ms,message.max.bytes")
-    # Kafka's brokers have more: files, threads, controllers, security. What korvet shows is as there, but for these.
+    # Kafka's brokers have more configs: files, threads, controllers, security. korvet's are as Kafka's, except these.
     assert {line.split("=")[0].strip() for line in set(korvet[1].splitlines()) - set(kafka[1].splitlines())} == {
+        "advertised.listeners",
+        "group.consumer.max.size",
+        "group.max.size",
         "max.incremental.fetch.session.cache.slots",
         "offsets.topic.replication.factor",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -257,7 +263,7 @@ def members(tools: Tools, topic: str, protocol: str) -> Iterator[str]:
 
 @pytest.fixture
 def left(tools: Tools, topic: str, protocol: str) -> str:
-    """The group of `members` after they left."""
+    """The group of `members` after its member left."""
     with reading(tools, topic, protocol) as group:
         return group
 
@@ -277,7 +283,7 @@ def upgraded(tools: Tools, topic: str) -> Iterator[str]:
 
 
 def await_settled(broker: str, group: str, consumers: list[confluent_kafka.Consumer]) -> None:
-    """Until the members of a group have the topic's two partitions evenly, and the broker knows it."""
+    """Wait until a group's members share the topic's two partitions evenly, and the broker knows it."""
     admin, deadline = AdminClient({"bootstrap.servers": broker}), time.monotonic() + WITHIN_S
     while True:
         assert time.monotonic() < deadline, f"{group} did not settle"
@@ -288,7 +294,9 @@ def await_settled(broker: str, group: str, consumers: list[confluent_kafka.Consu
             return
 
 
-def test_groups_with_members(tools: Tools, topic: str, members: str, protocol: str) -> None:
+def test_group_tools_print_groups_with_members_as_for_kafka(
+    tools: Tools, topic: str, members: str, protocol: str
+) -> None:
     one = ("--group", members)
     for more in ("--state", "--type"):
         assert members in tools.same(GROUPS, "--list", more, mine=members)
@@ -309,7 +317,9 @@ def test_groups_with_members(tools: Tools, topic: str, members: str, protocol: s
     assert tools.same(GROUPS, "--list", "--state", "Empty", mine=members) == ""
 
 
-def test_groups_that_members_left(tools: Tools, topic: str, left: str, protocol: str) -> None:
+def test_group_tools_print_groups_that_members_left_as_for_kafka(
+    tools: Tools, topic: str, left: str, protocol: str
+) -> None:
     one = ("--group", left)
     assert left in tools.same(GROUPS, "--list", "--state", "Empty", "--type", protocol, mine=left)
     for what in ("--members", "--state", "--offsets"):
@@ -323,11 +333,11 @@ def test_groups_that_members_left(tools: Tools, topic: str, left: str, protocol:
     tools.same(GROUPS, "--describe", *one, "--state")
 
 
-def test_groups_of_both_protocols(tools: Tools, topic: str, upgraded: str) -> None:
+def test_group_tools_print_groups_of_both_protocols_as_for_kafka(tools: Tools, topic: str, upgraded: str) -> None:
     one = ("--group", upgraded)
     tools.same(ANY_GROUPS, "--list", mine=upgraded)
     assert f"{upgraded} HOST (1) uniform Stable 2 2 2" in tools.same(GROUPS, "--describe", *one, "--state", "--verbose")
-    # Members come in the order of their ids, which each broker and each client chooses.
+    # Members are ordered by their ids, which each broker and each client chooses.
     kafka, korvet = (
         sorted(output.splitlines()) for _, output in tools.both(GROUPS, "--describe", *one, "--members", "--verbose")
     )
@@ -335,19 +345,19 @@ def test_groups_of_both_protocols(tools: Tools, topic: str, upgraded: str) -> No
     assert {line.split()[-1] for line in korvet if upgraded in line} == {"true", "false"}
 
 
-def test_described_by_librdkafka(tools: Tools, members: str, protocol: str) -> None:
+def test_librdkafka_describes_groups_as_for_kafka(tools: Tools, members: str, protocol: str) -> None:
     told = []
     for broker in tools.brokers:
         admin = AdminClient({"bootstrap.servers": broker})
         group = admin.describe_consumer_groups([members])[members].result(WITHIN_S)
-        places = [sorted((one.topic, one.partition) for one in member.assignment.topic_partitions)
+        partitions = [sorted((one.topic, one.partition) for one in member.assignment.topic_partitions)
                   for member in group.members]  # fmt: skip
-        told.append((group.state, group.type, group.is_simple_consumer_group, group.partition_assignor, places))
+        told.append((group.state, group.type, group.is_simple_consumer_group, group.partition_assignor, partitions))
     assert told[0] == told[1]
     assert told[1][1] == ConsumerGroupType[protocol.upper()]
 
 
-def test_configs_of_groups(tools: Tools) -> None:
+def test_config_tool_prints_groups_as_for_kafka(tools: Tools) -> None:
     one = ("--entity-type", "groups", "--entity-name", unique("group"))
     tools.same(CONFIGS, "--describe", *one)
     tools.same(CONFIGS, "--alter", *one, "--add-config", "consumer.session.timeout.ms=50000")
@@ -362,7 +372,7 @@ def test_configs_of_groups(tools: Tools) -> None:
     tools.same(CONFIGS, "--describe", *one)
 
 
-def test_groups_without_members(tools: Tools, topic: str) -> None:
+def test_group_tools_print_groups_without_members_as_for_kafka(tools: Tools, topic: str) -> None:
     group = unique("group")
     one = ("--group", group)
     for broker in tools.brokers:
@@ -379,7 +389,7 @@ def test_groups_without_members(tools: Tools, topic: str) -> None:
     tools.same(GROUPS, "--describe", *one)
 
 
-def test_transactions(tools: Tools, topic: str) -> None:
+def test_transaction_tool_prints_as_for_kafka(tools: Tools, topic: str) -> None:
     mine = unique("txn")
     producers: list[Any] = []
     for broker in tools.brokers:
@@ -393,13 +403,13 @@ def test_transactions(tools: Tools, topic: str) -> None:
     (described,) = tools.same_table("describe", "--transactional-id", mine)
     assert described["TopicPartitions"] == f"{topic}-0"
     tools.same(TRANSACTIONS, "describe", "--transactional-id", f"{mine}-2", code=1)
-    place = ("--topic", topic, "--partition", "0")
-    kafka, korvet = (open_since(tools, broker, place) for broker in tools.brokers)
+    partition = ("--topic", topic, "--partition", "0")
+    kafka, korvet = (open_since(tools, broker, partition) for broker in tools.brokers)
     assert korvet == kafka == "0"
     tools.same_table("find-hanging", "--topic", topic, "--max-transaction-timeout", "0")
-    tools.same(TRANSACTIONS, "abort", *place, "--start-offset", "7", code=1)
-    tools.same(TRANSACTIONS, "abort", *place, "--start-offset", "0")
-    assert [open_since(tools, broker, place) for broker in tools.brokers] == ["None", "None"]
+    tools.same(TRANSACTIONS, "abort", *partition, "--start-offset", "7", code=1)
+    tools.same(TRANSACTIONS, "abort", *partition, "--start-offset", "0")
+    assert [open_since(tools, broker, partition) for broker in tools.brokers] == ["None", "None"]
     assert tools.same(OFFSETS, "--topic", topic) == f"{topic}:0:2\n{topic}:1:0\n"
     tools.same(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", mine)
     tools.same(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", f"{mine}-2")
@@ -408,13 +418,61 @@ def test_transactions(tools: Tools, topic: str) -> None:
             producer.commit_transaction(WITHIN_S)
 
 
-def open_since(tools: Tools, broker: str, place: tuple[str, ...]) -> str:
+def open_since(tools: Tools, broker: str, partition: tuple[str, ...]) -> str:
     """The start of the one producer's transaction, as describe-producers prints it."""
-    (row,) = _table(tools.run(broker, TRANSACTIONS, "describe-producers", *place), "")
+    (row,) = _table(tools.run(broker, TRANSACTIONS, "describe-producers", *partition), "")
     return row["CurrentTransactionStartOffset"]
 
 
-def test_features(tools: Tools) -> None:
+def test_topic_tool_adds_partitions_at_the_nodes_of_metadata(tools: Tools) -> None:
+    one = ("--topic", unique("tool"))
+    tools.same(TOPICS, "--create", *one, "--replica-assignment", "1,1")
+    tools.same(TOPICS, "--alter", *one, "--partitions", "4", "--replica-assignment", "1,1,1,1")
+    assert "PartitionCount: 4" in tools.same(TOPICS, "--describe", *one)
+
+
+def test_election_tool_prints_as_for_kafka(tools: Tools, topic: str) -> None:
+    kind = ("--election-type", "preferred")
+    tools.same(ELECTION, *kind, "--all-topic-partitions")
+    assert tools.same(ELECTION, *kind, "--topic", topic, "--partition", "0") == (
+        f"Valid replica already elected for partitions {topic}-0\n"
+    )
+    tools.same(ELECTION, "--election-type", "unclean", "--topic", topic, "--partition", "99", code=1)
+
+
+def test_reassignment_tool_prints_as_for_kafka(tools: Tools, topic: str, tmp_path: Path) -> None:
+    assert tools.same(REASSIGN, "--list") == "No partition reassignments found.\n"
+    topics, plan = tmp_path / "topics.json", tmp_path / "plan.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    tools.same(REASSIGN, "--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "1")
+    for node_id, code in ((1, 0), (2, 1)):
+        parts = [{"topic": topic, "partition": 0, "replicas": [node_id], "log_dirs": ["any"]}]
+        plan.write_text(json.dumps({"version": 1, "partitions": parts}))
+        tools.same(REASSIGN, "--execute", "--reassignment-json-file", str(plan), code=code)
+        if code == 0:
+            tools.same(REASSIGN, "--verify", "--reassignment-json-file", str(plan))
+            tools.same(REASSIGN, "--cancel", "--reassignment-json-file", str(plan))
+
+
+def test_quorum_tool_prints_as_for_kafka(tools: Tools) -> None:
+    for how in ("--status", "--replication"):
+        kafka, korvet = ([_words(line) for line in output.splitlines()] for _, output in tools.both(
+            QUORUM, "describe", how))  # fmt: skip
+        assert korvet == kafka
+    assert [code for code, _ in tools.both(QUORUM, "describe", "--status")] == [0, 0]
+
+
+def _words(line: str) -> list[str]:
+    """The words of a line, with `#` for ids, numbers above 0, and names of listeners."""
+    return [re.sub(r"[\w-]{22}|[1-9]\d*|\w+(?=://)", "#", word) for word in line.split()]
+
+
+def test_config_tool_prints_quotas_and_users_as_for_kafka(tools: Tools) -> None:
+    for kind in ("users", "clients", "ips"):
+        assert tools.same(CONFIGS, "--describe", "--entity-type", kind) == ""
+
+
+def test_feature_tool_prints_as_for_kafka(tools: Tools) -> None:
     for name, top in (("transaction.version", 2), ("group.version", 1)):
         shown = f"Feature: {name} SupportedMinVersion: 0 SupportedMaxVersion: {top} FinalizedVersionLevel: {top}"
         for code, output in tools.both(FEATURES, "describe", mine=name):

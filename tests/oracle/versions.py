@@ -1,4 +1,4 @@
-"""The APIs korvet implements and, for each, the versions Apache Kafka 4.1.2 serves: what the oracle compares."""
+"""The APIs that korvet implements, each with the versions that Kafka 4.1.2 serves: these the oracle compares."""
 
 from typing import Final
 
@@ -12,10 +12,12 @@ API_KEYS: Final = {
     "add_partitions_to_txn": 24, "add_offsets_to_txn": 25, "end_txn": 26, "txn_offset_commit": 28,
     "describe_producers": 61, "describe_transactions": 65, "list_transactions": 66,
     "write_txn_markers": 27, "consumer_group_heartbeat": 68, "consumer_group_describe": 69,
-    "list_config_resources": 74,
+    "list_config_resources": 74, "alter_replica_log_dirs": 34, "elect_leaders": 43,
+    "alter_partition_reassignments": 45, "list_partition_reassignments": 46, "describe_client_quotas": 48,
+    "describe_user_scram_credentials": 50, "describe_quorum": 55,
 }  # fmt: skip
 
-# Produce is advertised from 0, because librdkafka looks for that; 0 to 2 have no schema left, as in Kafka.
+# Produce is advertised from 0, because librdkafka looks for that. As in Kafka, 0 to 2 have no schema any more.
 ADVERTISED: Final = {
     "produce": (0, 13), "fetch": (4, 18), "list_offsets": (1, 10), "metadata": (0, 13), "offset_commit": (2, 9),
     "offset_fetch": (1, 9), "find_coordinator": (0, 6), "join_group": (0, 9), "heartbeat": (0, 4),
@@ -28,7 +30,9 @@ ADVERTISED: Final = {
     "end_txn": (0, 5), "txn_offset_commit": (0, 5), "describe_producers": (0, 0), "describe_transactions": (0, 0),
     "list_transactions": (0, 2), "write_txn_markers": (1, 1),
     "consumer_group_heartbeat": (0, 1), "consumer_group_describe": (0, 1),
-    "list_config_resources": (0, 1),
+    "list_config_resources": (0, 1), "alter_replica_log_dirs": (1, 2), "elect_leaders": (0, 2),
+    "alter_partition_reassignments": (0, 1), "list_partition_reassignments": (0, 0),
+    "describe_client_quotas": (0, 1), "describe_user_scram_credentials": (0, 0), "describe_quorum": (0, 2),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""One Spark for all tests here, on this machine, with Delta and the stock Kafka connector."""
+"""One Spark on this machine for all tests here, with Delta and the stock Kafka connector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.session import make_session
+from tests.support.java import hasten_spark
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
+from tests.support.spark_classes import make_class_archive
 from tests.support.tools import cannot_run, find_tool
 
 JARS = ROOT / ".cache" / "spark-4.2.0-jars"
@@ -18,12 +20,15 @@ POM = Path(__file__).with_name("spark-pom.xml")
 
 @pytest.fixture(scope="session")
 def spark_jars() -> str:
-    """Delta and the stock Kafka connector, as the setting spark.jars takes them."""
+    """Delta and the stock Kafka connector, for the setting spark.jars. Drivers that start later start quickly."""
     find_tool("java"), find_tool("mvn")
     try:
-        return ",".join(sorted(str(path) for path in fetch_dependencies(POM, JARS).glob("*.jar")))
+        jars = ",".join(sorted(str(path) for path in fetch_dependencies(POM, JARS).glob("*.jar")))
     except KafkaUnavailable as error:
         cannot_run(str(error))
+    make_class_archive(jars)
+    hasten_spark()
+    return jars
 
 
 @pytest.fixture(scope="package")
@@ -33,8 +38,6 @@ def spark(spark_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     settings = {
         "spark.jars": spark_jars,
         "spark.driver.memory": "1g",
-        # Tests are over before the optimizing compiler would be of use, which takes a processor for itself till then.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

@@ -1,4 +1,4 @@
-"""A raw table of numbered records, and what a topic holds of them."""
+"""A raw table of numbered records, and the records of a topic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyspark.sql import functions as f
 from korvet.pipeline.lake import RAW_COLUMNS, Lake
 
 BEGIN_MS = 1_700_000_000_000
-"""The timestamp of the first record; each is a millisecond younger than the one before."""
+"""The timestamp of the first record; each later record is a millisecond younger."""
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 """Key, value, headers, timestamp in ms."""
 
 
 def numbered(spark: SparkSession, count: int, partitions: int, *, first: int = 0, size_bytes: int = 0) -> DataFrame:
-    """Rows whose every column comes of their number: see `record`. Offsets have gaps, as transactions leave them."""
+    """Rows with all columns made of their number, see `record`. Offsets have gaps, as after transactions."""
     number = f.col("id")
     text = number.cast("string")
     rows = spark.range(first, first + count).select(
@@ -43,7 +43,7 @@ def numbered(spark: SparkSession, count: int, partitions: int, *, first: int = 0
 
 
 def record(number: int, size_bytes: int = 0) -> Record:
-    """What `numbered` makes of a number."""
+    """The record that `numbered` makes of a number."""
     text = str(number).encode()
     return (
         text if number % 7 else None,
@@ -59,17 +59,17 @@ def offset(number: int, partitions: int) -> int:
 
 
 def write(rows: DataFrame, lake: Path | str, topic: str) -> str:
-    """Append to the topic's raw table; its path."""
+    """Append to the topic's raw table; returns its path."""
     path = Lake(str(lake)).raw(topic)
     rows.write.format("delta").mode("append").partitionBy("date").save(path)
     return path
 
 
 def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, list[Record]]:
-    """All that is committed, by partition, in order."""
+    """All committed records, by partition, in order."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "readers", "isolation.level": "read_committed"}
     reader = Consumer({**settings, "enable.partition.eof": "true", "enable.auto.commit": "false"})
-    reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    reader.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found: dict[int, list[Record]] = defaultdict(list)
     ended: set[int | None] = set()
     deadline = time.monotonic() + 120
@@ -82,10 +82,11 @@ def read_topic(bootstrap: str, topic: str, partitions: int) -> dict[int, list[Re
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     ended.add(message.partition())
                     continue
-                place = message.partition()
-                assert place is not None
+                partition = message.partition()
+                assert partition is not None
                 headers = message.headers()
-                found[place].append((message.key(), message.value(), headers, message.timestamp()[1]))  # type: ignore[arg-type]
+                # The library's types allow text for keys, values and headers, though it reads bytes.
+                found[partition].append((message.key(), message.value(), headers, message.timestamp()[1]))  # type: ignore[arg-type]
     finally:
         reader.close()
     return dict(found)

@@ -1,7 +1,7 @@
-"""A driver to be killed: streams into topics, that stop where their test says, to be killed there.
+"""A driver that a test kills: its streams into topics stop at the points that the test names.
 
-Run as ``python -m tests.pipeline.sink_driver DIRECTORY BOOTSTRAP JARS QUERIES``. In the directory, a file
-``hold-WHERE`` makes it say ``held-WHERE`` by a file there, and wait for its end.
+Run as ``python -m tests.pipeline.sink_driver DIRECTORY BOOTSTRAP JARS QUERIES``. If the directory has a
+file ``hold-POINT``, the driver makes a file ``held-POINT`` there, and waits for its end.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ HELD_S = 280.0
 def start_query(
     spark: SparkSession, name: str, sink: str, directory: str, bootstrap: str, *, source: str = "", **options: str
 ) -> StreamingQuery:
-    """A batch to topic NAME: of the next hundred numbers, the even ones by one task and to one partition.
+    """Write a batch of a hundred numbers to topic NAME: one task writes the even ones to one partition.
 
-    :param source: a format and a topic, as ``kafka:TOPIC``, whose values are taken instead, each to its partition.
+    :param source: ``FORMAT:TOPIC``, such as ``kafka:TOPIC``: take its values instead, each to its partition.
     """
     brokers = {"kafka.bootstrap.servers": bootstrap}
     reader = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2")
@@ -47,14 +47,14 @@ def start_query(
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 
-def hold(directory: str, where: str) -> None:
-    if Path(directory, f"hold-{where}").exists():
-        Path(directory, f"held-{where}").touch()
+def hold(directory: str, point: str) -> None:
+    if Path(directory, f"hold-{point}").exists():
+        Path(directory, f"held-{point}").touch()
         time.sleep(HELD_S)
 
 
 class HeldWriter(StreamWriter):
-    """The sink's own, held behind a task's first rows, and between the last task and Spark's log."""
+    """The sink's writer, held behind a task's first rows, and between the last task and Spark's log."""
 
     def __init__(self, writer: StreamWriter, name: str, directory: str) -> None:
         super().__init__(writer._plan)
@@ -93,7 +93,7 @@ def main(directory: str, bootstrap: str, jars: str, queries: str) -> None:
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10",
     }
-    # So that tasks which are held leave room for the others.
+    # Held tasks leave cores for the others.
     spark = make_session("killed", f"local[{2 * len(options)}]", settings)
     spark.dataSource.register(HeldDataSource)
     started = [start_query(spark, name, "held", directory, bootstrap, **options[name]) for name in options]

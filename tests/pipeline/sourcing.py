@@ -1,4 +1,4 @@
-"""Topics for the tests of the source: what is in them, and how they came to be so."""
+"""Topics for the tests of the source: records, transactions, trims and partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def create(broker: KorvetServer, topic: str, partitions: int = 1, settings: Mapping[str, str] = _NOTHING) -> None:
-    """A topic whose records stay, however old they are."""
+    """Create a topic that keeps records of any age."""
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
         assert admin.create_topic(topic, partitions, {"retention.ms": "-1", **settings})
 
@@ -29,7 +29,7 @@ def produce(
     settings: Mapping[str, str] = _NOTHING,
     start_ms: int = 1_700_000_000_000,
 ) -> None:
-    """One record a second of `start_ms` on, with keys ``k0``, ``k1`` and so on."""
+    """Produce records a second apart, from `start_ms` on, with keys ``k0``, ``k1`` and so on."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, **settings})
     for index, value in enumerate(values):
         producer.produce(topic, value, f"k{index}", partition=partition, timestamp=start_ms + index * 1_000)
@@ -37,7 +37,7 @@ def produce(
 
 
 def transact(broker: KorvetServer, topic: str, values: Sequence[bytes], *, commit: bool, partition: int = 0) -> None:
-    """One transaction, which is ended."""
+    """Write one transaction, and end it."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"of-{topic}"})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -53,7 +53,9 @@ def transact(broker: KorvetServer, topic: str, values: Sequence[bytes], *, commi
 def trim(broker: KorvetServer, offsets: Mapping[Partition, int]) -> None:
     """Delete the records below the offsets."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in admin.delete_records([TopicPartition(*place, offset) for place, offset in offsets.items()]).values():
+    for future in admin.delete_records(
+        [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+    ).values():
         future.result(30)
 
 

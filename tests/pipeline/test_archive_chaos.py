@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from scripts.chaosrun.pipeline.archive import CONTROL, SHORT, run_archive
 
 
-def test_every_record_is_in_the_lake_once_though_the_driver_is_killed(
+def test_archive_writes_every_record_once_over_kills_of_the_driver(
     spark: SparkSession, spark_jars: str, tmp_path: Path
 ) -> None:
     run = run_archive(
@@ -20,7 +20,7 @@ def test_every_record_is_in_the_lake_once_though_the_driver_is_killed(
     assert run.happened["driver killed"] == run.happened["driver killed between write and checkpoint"] == 1
 
 
-def test_without_application_transactions_there_are_duplicates(
+def test_archive_without_application_transactions_writes_duplicates(
     spark: SparkSession, spark_jars: str, tmp_path: Path
 ) -> None:
     run = run_archive(

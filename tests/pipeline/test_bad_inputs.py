@@ -1,4 +1,4 @@
-"""What an archive says when something is not as it must be, and what a reader of the lake sees then."""
+"""An archive's errors for bad brokers, topics, lakes and schemas, and the lake after them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def config(broker: KorvetServer, lake: Path, topic: str, **others: Any) -> Archi
 
 
 def why(result: ArchiveResult, topic: str) -> str:
-    """The reason why a topic's archive failed, which is one line that names the topic or its table."""
+    """The reason why a topic's archive failed: one line that names the topic or its table."""
     error = result.failed[topic]
     assert "\n" not in str(error)
     assert topic in str(error)
@@ -43,7 +43,7 @@ def why(result: ArchiveResult, topic: str) -> str:
 
 
 def rows(spark: SparkSession, lake: Path, topic: str) -> list[int]:
-    """The offsets in the raw table, sorted; a table that was never begun has none."""
+    """The offsets in the raw table, sorted; none if there is no table."""
     table = Lake(str(lake)).raw(topic)
     if not Path(table).exists():
         return []
@@ -51,7 +51,7 @@ def rows(spark: SparkSession, lake: Path, topic: str) -> list[int]:
 
 
 class Running:
-    """An archive that goes on in a thread, a batch each second."""
+    """An archive in a thread, with a batch each second."""
 
     def __init__(self, spark: SparkSession, of: ArchiveConfig) -> None:
         self._stop = threading.Event()
@@ -67,7 +67,7 @@ class Running:
             time.sleep(0.05)
 
     def result(self) -> ArchiveResult:
-        """How it ended."""
+        """Wait for the end; returns the result."""
         self._thread.join(WITHIN_S)
         assert self._result is not None
         return self._result
@@ -92,7 +92,7 @@ Run = Callable[[ArchiveConfig], Running]
 
 @pytest.fixture
 def run(spark: SparkSession) -> Iterator[Run]:
-    """Archives that are ended with the test."""
+    """Begin archives that end with the test."""
     started: list[Running] = []
 
     def begin(of: ArchiveConfig) -> Running:
@@ -111,14 +111,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_broker_is_away_at_the_start(spark: SparkSession, lake: Path) -> None:
+def test_archive_fails_at_once_if_no_broker_answers(spark: SparkSession, lake: Path) -> None:
     away = ArchiveConfig(bootstrap_servers="127.0.0.1:1", lake=str(lake), topics=("orders",))
     with pytest.raises(BrokerUnreachable, match=r"no broker answers at 127\.0\.0\.1:1 .*; start one with"):
         archive(spark, away)
     assert not lake.exists()
 
 
-def test_topic_does_not_exist(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
+def test_archive_of_a_missing_topic_fails_at_once(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
     with pytest.raises(UnknownTopic, match="topic bad-none: it does not exist at "):
         archive(spark, config(broker, lake, "bad-none"))
     assert not lake.exists()
@@ -134,7 +134,7 @@ def test_topic_does_not_exist(spark: SparkSession, broker: KorvetServer, lake: P
         ("bad-lake", "text", "Parent path is not a directory"),
     ],
 )
-def test_lake_is_corrupt(
+def test_archive_leaves_a_corrupt_lake_as_it_is(
     spark: SparkSession, broker: KorvetServer, lake: Path, path: str, content: str, reason: str
 ) -> None:
     topic = "bad-lake"
@@ -147,7 +147,7 @@ def test_lake_is_corrupt(
     assert (lake / path).read_text() == content
 
 
-def test_schema_that_does_not_parse(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
+def test_archive_refuses_a_schema_that_gives_no_columns(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
     topic = "bad-schema"
     create(broker, topic)
     produce(broker, topic, VALUES)
@@ -161,7 +161,7 @@ def test_schema_that_does_not_parse(spark: SparkSession, broker: KorvetServer, l
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_topic_is_deleted_under_the_query(
+def test_archive_ends_if_its_topic_is_deleted(
     broker: KorvetServer, spark: SparkSession, lake: Path, run: Run, source: str
 ) -> None:
     topic = f"bad-deleted-{source}"
@@ -174,7 +174,7 @@ def test_topic_is_deleted_under_the_query(
     assert rows(spark, lake, topic) == list(range(10))
 
 
-def test_records_were_trimmed_that_spark_would_read(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
+def test_records_trimmed_behind_the_archive_are_an_error(spark: SparkSession, broker: KorvetServer, lake: Path) -> None:
     topic = "bad-trimmed"
     create(broker, topic)
     produce(broker, topic, VALUES)
@@ -188,7 +188,7 @@ def test_records_were_trimmed_that_spark_would_read(spark: SparkSession, broker:
     assert rows(spark, lake, topic) == [*range(10), *range(15, 20)]
 
 
-def test_broker_is_away_in_the_middle_and_comes_back(spark: SparkSession, lake: Path, run: Run) -> None:
+def test_archive_goes_on_when_the_broker_comes_back(spark: SparkSession, lake: Path, run: Run) -> None:
     topic = "bad-back"
     with running_broker() as server:
         create(server, topic)
@@ -203,7 +203,7 @@ def test_broker_is_away_in_the_middle_and_comes_back(spark: SparkSession, lake: 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_broker_is_away_in_the_middle_and_stays_so(spark: SparkSession, lake: Path, run: Run) -> None:
+def test_archive_ends_if_the_broker_stays_away(spark: SparkSession, lake: Path, run: Run) -> None:
     topic = "bad-away"
     with running_broker() as server:
         create(server, topic)

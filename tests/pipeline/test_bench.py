@@ -1,4 +1,4 @@
-"""The bench's measures of the pipeline find a value for every line, and its day sees what is lost or doubled."""
+"""The bench measures a value for every line of the pipeline, and its day finds lost and doubled records."""
 
 import time
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from tests.support.broker import KorvetServer
 RECORDS = 400
 
 
-def test_every_step_is_measured_in_both_ways(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+def test_bench_measures_every_step_in_both_ways(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
     create, delete = targets.admin_topics(broker.bootstrap)
     target = targets.Target(
         name="korvet", address=broker.bootstrap, pids=(), ready_s=0, create_topic=create, delete_topic=delete
@@ -29,7 +29,7 @@ def test_every_step_is_measured_in_both_ways(spark: SparkSession, broker: Korvet
     bench = pipeline.Bench(spark=spark, target=target, topic=topic, records=RECORDS, directory=tmp_path)
     steps = bench.steps()
     assert list(steps) == [line.key for line in PIPELINE[0].lines]
-    # Each looks for itself whether all records came through.
+    # Each step checks by itself that all records came through.
     assert all(measured(way) > 0 for measured in steps.values() for way in PIPELINE_WAYS)
 
 
@@ -41,7 +41,7 @@ def written(spark: SparkSession, path: Path, records: Iterable[tuple[int, int]])
     return str(path)
 
 
-def test_a_day_without_loss_passes(spark: SparkSession, tmp_path: Path) -> None:
+def test_day_without_loss_passes(spark: SparkSession, tmp_path: Path) -> None:
     table = written(spark, tmp_path / "t", [(0, 0), (1, 1), (2, 2)])
     assert day.records_in(tmp_path / "t") == 3
     day.check_once(spark, table, 3)
@@ -56,14 +56,14 @@ def test_a_day_without_loss_passes(spark: SparkSession, tmp_path: Path) -> None:
         pytest.param([(0, 0), (1, 2)], 2, id="an offset left out"),
     ],
 )
-def test_a_day_with_records_lost_or_doubled_fails(
+def test_day_with_records_lost_or_doubled_fails(
     spark: SparkSession, tmp_path: Path, records: list[tuple[int, int]], sent: int
 ) -> None:
     with pytest.raises(pipeline.PipelineFailed):
         day.check_once(spark, written(spark, tmp_path / "t", records), sent)
 
 
-def test_memory_early_and_late_is_told() -> None:
+def test_summary_of_a_day_tells_memory_early_and_late() -> None:
     moments = [
         day.Moment(seconds=n * 10, used_bytes=used * 1_000_000, sent=n, behind=0, in_lake=n)
         for n, used in enumerate([10, 100, 100, 100, 150, 0])

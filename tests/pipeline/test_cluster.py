@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.cli import run
 from tests.support.broker import KorvetServer
+from tests.support.java import SHORT_LIVED
 
 SPARK_HOME = Path(pyspark.__file__).parent
 READY_WITHIN_S = 120.0
@@ -39,7 +40,7 @@ ENVIRONMENT = {
 
 @contextmanager
 def running(log: Path, *arguments: str) -> Iterator[None]:
-    """A process of the cluster, ended at the end."""
+    """A process of the cluster, which ends with the block."""
     command = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
     with open(log, "wb") as sink:
         process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
@@ -55,7 +56,7 @@ def running(log: Path, *arguments: str) -> Iterator[None]:
 
 
 def logged(log: Path, text: str) -> str:
-    """What comes after a text on its line, once it is in the log."""
+    """The rest of the line behind a text, once the log has it."""
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         for line in log.read_text(errors="replace").splitlines():
@@ -67,14 +68,14 @@ def logged(log: Path, text: str) -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the master is, and a directory of each worker's work."""
+    """The master's address, and each worker's directory."""
 
     master: str
     works: tuple[Path, Path]
 
     def executors(self) -> list[set[str]]:
         """The ids of the executors that each worker started, for all applications."""
-        return [{place.name for place in work.glob("app-*/*")} for work in self.works]
+        return [{path.name for path in work.glob("app-*/*")} for work in self.works]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def topic(broker: KorvetServer) -> str:
-    """A topic of four partitions, with as many records in each."""
+    """A topic of four partitions with equal numbers of records."""
     name = f"cluster-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (future,) = admin.create_topics([NewTopic(name, PARTITIONS)]).values()
@@ -112,14 +113,15 @@ def topic(broker: KorvetServer) -> str:
 def submit(
     cluster: Cluster, jars: str, events: Path, verb: str, capsys: pytest.CaptureFixture[str], *flags: str
 ) -> Any:
-    """What a job prints as JSON; ``events`` gets Spark's own log of what ran where."""
+    """The JSON that a job prints; ``events`` gets Spark's event log."""
     events.mkdir()
     settings = {
         "spark.driver.memory": "600m",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
-        # Both executors are there before the first task is given to one.
+        "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
+        # Spark gives out the first task when both executors are there.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
         "spark.cores.max": "2",
@@ -135,7 +137,7 @@ def submit(
     job = capsys.readouterr().out.strip()
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, "--jars", jars]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    # A session of its own, so that the job's Python ends with spark-submit's Java.
+    # In a session of its own the job's Python ends with spark-submit's Java.
     with subprocess.Popen(
         [*command, job, *flags, "--json"],
         env=ENVIRONMENT,
@@ -150,13 +152,13 @@ def submit(
             os.killpg(process.pid, signal.SIGKILL)
             raise
     assert process.returncode == 0, err[-4000:]
-    # spark-submit joins a job's output and its log, whose lines are objects, too, each on one line.
+    # spark-submit joins a job's output with its log, whose lines are JSON objects, too.
     _, mark, shown = f"\n{out}".rpartition("\n{\n")
     return json.loads(mark + shown)
 
 
 def executors_by_stage(events: Path) -> list[set[str]]:
-    """Which executors ran tasks of each stage."""
+    """The executors that ran tasks, by stage."""
     (log,) = events.iterdir()
     found: dict[int, set[str]] = {}
     for line in log.read_text().splitlines():
@@ -189,7 +191,7 @@ def test_jobs_run_on_all_workers_of_a_cluster(
     }
     first, second = cluster.executors()
     assert len(first) == len(second) == 1
-    # One stage reads all partitions, and two executors of two workers had a part in it.
+    # One stage reads all partitions, and both workers' executors ran tasks of it.
     assert first | second in executors_by_stage(events)
 
     report = submit(

@@ -1,16 +1,13 @@
-"""The verbs of ``korvet pipeline`` as a user runs them: what they print, what they leave, how they end."""
+"""The verbs of ``korvet pipeline`` as a user runs them: their output, their files and their exit codes."""
 
 from __future__ import annotations
 
 import json
 import os
-import pty
 import secrets
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from korvet.cli import run
 from tests.support.broker import KorvetServer
+from tests.support.terminal import terminal
 
 WITHIN_S = 300.0
 Shown = tuple[int, str, str]
@@ -38,7 +36,7 @@ def korvet(
         capfd.readouterr()
         code = run(["pipeline", verb, *flags, "--bootstrap-server", broker.bootstrap])
         shown = capfd.readouterr()
-        # librdkafka's clients of other tests in this process complain there of brokers that are gone.
+        # librdkafka's clients of other tests print there that their brokers are gone.
         err = "".join(line for line in shown.err.splitlines(keepends=True) if not line.startswith("%"))
         return code, shown.out, err
 
@@ -65,7 +63,7 @@ def filled(broker: KorvetServer, records: int) -> str:
 
 
 def log_lines(err: str) -> list[dict[str, Any]]:
-    """All of stderr, which is JSON, a line each."""
+    """The JSON objects on stderr, one on each line."""
     return [json.loads(line) for line in err.splitlines()]
 
 
@@ -118,7 +116,7 @@ def test_verbs_work_one_after_the_other(
         (["maintain", "--lake", "LAKE", "--retention", "1h"], "retention of 1 hours: below 168 files may go"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
+def test_verb_that_fails_prints_one_line(
     korvet: Callable[..., Shown], tmp_path: Path, flags: list[str], sentence: str
 ) -> None:
     lake = str(tmp_path)
@@ -129,39 +127,34 @@ def test_what_cannot_be_done_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def read_until(terminal: int, text: str, process: subprocess.Popen[bytes]) -> str:
-    """What a terminal shows, up to a text."""
-    deadline, read = time.monotonic() + WITHIN_S, ""
-    while text not in read and time.monotonic() < deadline and process.poll() is None:
-        if select.select([terminal], [], [], 0.1)[0]:
-            read += os.read(terminal, 4096).decode(errors="replace")
-    assert text in read, read
-    return read
-
-
 def test_interrupted_archive_ends_in_good_order(broker: KorvetServer, spark_jars: str, tmp_path: Path) -> None:
     topic = filled(broker, 10)
     command = [sys.executable, "-m", "korvet.cli", "pipeline", "archive", "--topic", topic, "--every", "500ms"]
     command += ["--lake", str(tmp_path / "lake"), "--bootstrap-server", broker.bootstrap]
     command += ["--conf", f"spark.jars={spark_jars}", "--conf", "spark.driver.memory=600m", "--master", "local[2]"]
-    terminal, end = pty.openpty()
-    try:
-        with subprocess.Popen(
-            command, stdin=end, stdout=subprocess.PIPE, stderr=end, start_new_session=True
-        ) as process:
-            # The record count that the terminal shows once the batch is in the lake.
-            shown = read_until(terminal, "BEHIND", process) + read_until(terminal, topic, process)
-            # As a terminal does it: everything that runs in the foreground gets it.
-            os.killpg(process.pid, signal.SIGINT)
-            shown += read_until(terminal, "ending after what is running", process)
-            out, _ = process.communicate(timeout=WITHIN_S)
-            assert process.returncode == 0, shown
-    finally:
-        os.close(terminal)
-        os.close(end)
+    with (
+        terminal() as shown,
+        subprocess.Popen(
+            command,
+            env={**os.environ, "TERM": "xterm"},
+            stdin=shown.end,
+            stdout=subprocess.PIPE,
+            stderr=shown.end,
+            start_new_session=True,
+        ) as process,
+    ):
+        # The terminal shows the record count once the batch is in the lake.
+        shown.read_until("BEHIND", process, WITHIN_S)
+        shown.read_until(topic, process, WITHIN_S)
+        # A terminal signals all processes in the foreground.
+        os.killpg(process.pid, signal.SIGINT)
+        text = shown.read_to_end(process, WITHIN_S)
+        out, _ = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 0, text
+    assert "ending after the running work" in text
     assert out.decode().splitlines()[1].split() == [topic, "20", "1", "0:10", "1:10"]
-    assert "Traceback" not in shown
-    assert "WARN" not in shown
+    assert "Traceback" not in text
+    assert "WARN" not in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -170,17 +163,19 @@ def test_interrupted_start_leaves_no_java(spark_jars: str, tmp_path: Path, numbe
     command += ["--conf", f"spark.jars={spark_jars}", "--conf", "spark.driver.memory=600m", "--master", "local[2]"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
         assert process.stderr is not None
-        # Java's first words: it does not know yet whom to listen to.
+        # Java's first words come before its listener.
         assert process.stderr.readline()
         os.killpg(process.pid, signal.SIGINT) if number == signal.SIGINT else process.terminate()
-        # Ends when nobody has stderr any more.
+        # This ends when no process has stderr any more.
         process.communicate(timeout=WITHIN_S)
         assert process.returncode == 130
 
 
-def test_what_java_does_not_take_is_said(spark_jars: str, tmp_path: Path) -> None:
+def test_setting_that_java_refuses_is_one_line(spark_jars: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "korvet.cli", "pipeline", "report", "--lake", str(tmp_path)]
     command += ["--conf", f"spark.jars={spark_jars}", "--conf", "spark.driver.memory=much"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WITHIN_S)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("korvet: Java does not start as it is told to: Invalid maximum heap size: -Xmxmuch; ")
+    assert done.stderr.startswith(
+        "korvet: Java does not start with these options: Invalid maximum heap size: -Xmxmuch; "
+    )

@@ -1,4 +1,4 @@
-"""Of all that Spark tells about a failure, a user gets the sentence that says what happened."""
+"""A user gets the one sentence of Spark's errors that tells the event."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ OUT_OF_MEMORY = (
         ("", "Spark: RuntimeError"),
     ],
 )
-def test_what_is_told_becomes_a_sentence(text: str, sentence: str) -> None:
+def test_error_of_spark_becomes_a_sentence(text: str, sentence: str) -> None:
     assert str(failure(RuntimeError(text))) == sentence
 
 
-def test_errors_of_the_pipeline_stay_what_they_are() -> None:
+def test_error_of_the_pipeline_stays_the_same() -> None:
     error = UnknownTopic("topic x: it does not exist")
     assert failure(error) is error
 
@@ -72,13 +72,13 @@ def refuse_batch(batch: DataFrame, batch_id: int) -> None:
     raise PipelineError("batch: it is not as it must be")
 
 
-def test_error_raised_by_a_task_is_told_as_it_was_raised(spark: SparkSession) -> None:
+def test_error_of_a_task_keeps_its_text(spark: SparkSession) -> None:
     with pytest.raises(Exception) as caught:
         spark.range(1).foreach(refuse)
     assert str(failure(caught.value)) == "record 7: it is not as it must be"
 
 
-def test_error_raised_for_a_batch_of_a_query_is_told_as_it_was_raised(spark: SparkSession) -> None:
+def test_error_of_a_batch_function_keeps_its_text(spark: SparkSession) -> None:
     rows = spark.readStream.format("rate").load()
     query = rows.writeStream.foreachBatch(refuse_batch).trigger(availableNow=True).start()
     with pytest.raises(Exception) as caught:

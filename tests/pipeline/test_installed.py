@@ -1,4 +1,4 @@
-"""The wheel, away from the clone: what is in it, and that it serves and is found by Spark."""
+"""The wheel, away from the clone: its files, its server, and its data source for Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from korvet.pipeline.broker import Broker
 from tests.support.broker import ROOT, KorvetServer
 
-# As Spark looks for data sources, in pyspark.sql.worker.lookup_data_sources.
+# Spark's search for data sources, from pyspark.sql.worker.lookup_data_sources.
 LOOK_FOR_SOURCES = """
 import importlib, pkgutil
 found = [one.name for one in pkgutil.iter_modules() if one.name.startswith("pyspark_")]
@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with what the wheel installs."""
+    """A directory with the files that the wheel installs."""
     directory = tmp_path_factory.mktemp("installed")
     with ZipFile(wheel) as packed:
         packed.extractall(directory)
@@ -45,7 +45,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, directory: Path, *arguments: str) -> str:
-    """What that Python prints which finds the wheel first, run from some other directory."""
+    """The output of a Python that finds the wheel first, run in another directory."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=directory,
@@ -56,10 +56,10 @@ def run(installed: Path, directory: Path, *arguments: str) -> str:
     ).stdout
 
 
-def test_the_wheel_has_the_packages_and_the_library(wheel: Path) -> None:
+def test_wheel_has_the_packages_and_the_library(wheel: Path) -> None:
     files = (path for package in ("korvet", "pyspark_korvet") for path in ROOT.glob(f"{package}/**/*"))
     wanted = {str(path.relative_to(ROOT)) for path in files if path.is_file() and path.suffix != ".pyc"}
-    wanted |= {f"korvet/lua/{path.name}" for path in ROOT.glob("lua/*.lua")}
+    wanted |= {f"korvet/lua/{path.parent.name}/{path.name}" for path in ROOT.glob("lua/*/*.lua")}
     assert "korvet/py.typed" in wanted
     with ZipFile(wheel) as packed:
         found = {name for name in packed.namelist() if ".dist-info/" not in name}
@@ -68,7 +68,7 @@ def test_the_wheel_has_the_packages_and_the_library(wheel: Path) -> None:
     assert found == wanted
 
 
-def test_an_installed_korvet_serves(installed: Path, tmp_path: Path) -> None:
+def test_installed_korvet_serves(installed: Path, tmp_path: Path) -> None:
     server = KorvetServer(tmp_path, root=installed)
     server.start()
     try:
@@ -79,7 +79,7 @@ def test_an_installed_korvet_serves(installed: Path, tmp_path: Path) -> None:
         server.stop()
 
 
-def test_spark_finds_the_data_source_and_the_jobs_of_an_installed_korvet(installed: Path, tmp_path: Path) -> None:
+def test_spark_finds_an_installed_korvets_data_source_and_jobs(installed: Path, tmp_path: Path) -> None:
     assert (
         run(installed, tmp_path, "-c", LOOK_FOR_SOURCES) == f"korvet {installed}/korvet/pipeline/source/__init__.py\n"
     )

@@ -1,4 +1,4 @@
-"""What the log of a table proves, who may write to it, and how tables are maintained."""
+"""Tables of the lake: the proofs in their logs, their only writer, and their maintenance."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> str:
     return Lake(str(tmp_path)).raw("t")
 
 
-def test_a_lake_has_its_places() -> None:
+def test_lake_names_the_places_of_its_tables() -> None:
     lake = Lake("s3a://bucket/lake/", "/checkpoints")
     assert lake.raw("a.b") == "s3a://bucket/lake/a.b/raw"
     assert lake.typed("a") == "s3a://bucket/lake/a/typed"
@@ -59,7 +59,7 @@ def test_a_lake_has_its_places() -> None:
     assert Lake("lake").checkpoint("a") == "lake/a/_checkpoint"
 
 
-def test_the_proof_outlives_commits_of_others_and_follows_a_restore(spark: SparkSession, path: str) -> None:
+def test_proof_outlives_other_commits_and_follows_a_restore(spark: SparkSession, path: str) -> None:
     assert read_proven(spark, path) is None
     table = Table(spark, path, {})
     assert table.append(records(spark, 0), proven(0, 2)) == 1
@@ -70,7 +70,7 @@ def test_the_proof_outlives_commits_of_others_and_follows_a_restore(spark: Spark
     assert read_proven(spark, path) == proven(0, 2)
 
 
-def test_where_the_log_does_not_tell_any_more_the_rows_are_counted(spark: SparkSession, path: str) -> None:
+def test_proof_counts_rows_if_the_log_has_no_commit_of_an_archive(spark: SparkSession, path: str) -> None:
     table = Table(spark, path, {"delta.checkpointInterval": "3"})
     for batch_id in range(4):
         table.append(records(spark, batch_id), proven(batch_id, batch_id + 1))
@@ -90,13 +90,13 @@ def test_where_the_log_does_not_tell_any_more_the_rows_are_counted(spark: SparkS
     assert offsets(spark, path) == [0, 1, 2, 3, 4]
 
 
-def test_who_claims_a_table_is_its_only_writer(spark: SparkSession, path: str) -> None:
+def test_claim_makes_an_archive_the_only_writer(spark: SparkSession, path: str) -> None:
     older = Table(spark, path, {})
     older.append(records(spark, 0), proven(0, 1))
     newer = Table(spark, path, {})
     older.append(records(spark, 1), proven(1, 2))
     newer.claim("t", "id", "two")
-    # What was written after it looked the first time counts.
+    # Rows written after its first look count.
     assert (newer.next_offset(0), newer.proven and newer.proven.generation) == (2, 2)
     with pytest.raises(Overtaken, match="another archive writes to this table"):
         older.append(records(spark, 2), proven(2, 3))
@@ -107,25 +107,23 @@ def test_who_claims_a_table_is_its_only_writer(spark: SparkSession, path: str) -
     assert offsets(spark, path) == [0, 1, 2]
 
 
-def test_a_batch_of_two_archives_with_one_checkpoint_is_written_once(spark: SparkSession, path: str) -> None:
+def test_two_archives_with_one_checkpoint_write_a_batch_once(spark: SparkSession, path: str) -> None:
     tables = [Table(spark, path, {}) for _ in range(2)]
     for table in tables:
         table.append(records(spark, 0), proven(0, 1))
     assert offsets(spark, path) == [0]
 
 
-def test_a_table_that_another_archive_made_meanwhile_is_not_written_to(spark: SparkSession, path: str) -> None:
+def test_archive_does_not_write_to_a_table_made_meanwhile(spark: SparkSession, path: str) -> None:
     first, second = Table(spark, path, {}), Table(spark, path, {})
     first.append(records(spark, 0), proven(0, 1))
-    # Its batches may have higher numbers than those of the table.
+    # Its batches may have higher numbers than the table's.
     with pytest.raises(Overtaken):
         second.append(records(spark, 0), proven(5, 1, "two"))
     assert offsets(spark, path) == [0]
 
 
-def test_of_two_archives_that_make_a_table_in_one_instant_one_does(
-    spark: SparkSession, path: str, tmp_path: Path
-) -> None:
+def test_one_of_two_archives_makes_a_table_in_one_instant(spark: SparkSession, path: str, tmp_path: Path) -> None:
     first, second = Table(spark, path, {}), Table(spark, path, {})
     has_begun, has_lost = tmp_path / "has begun", tmp_path / "has lost"
 
@@ -152,7 +150,7 @@ def until_there(file: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_claim_after_a_restore_is_above_all_that_was_written(spark: SparkSession, path: str) -> None:
+def test_claim_after_a_restore_is_above_all_generations(spark: SparkSession, path: str) -> None:
     table = Table(spark, path, {})
     table.append(records(spark, 0), proven(0, 1))
     table.claim("t", "id", "two")
@@ -165,7 +163,7 @@ def test_a_claim_after_a_restore_is_above_all_that_was_written(spark: SparkSessi
     assert again.proven is not None and again.proven.generation == 3
 
 
-def test_a_table_that_is_deleted_under_the_archive_is_not_begun_anew(spark: SparkSession, path: str) -> None:
+def test_archive_does_not_make_a_deleted_table_anew(spark: SparkSession, path: str) -> None:
     table = Table(spark, path, {})
     table.append(records(spark, 0), proven(0, 1))
     shutil.rmtree(path)
@@ -174,7 +172,7 @@ def test_a_table_that_is_deleted_under_the_archive_is_not_begun_anew(spark: Spar
     assert not Path(path).exists()
 
 
-def test_a_first_write_that_was_cut_off_leaves_nothing_in_the_way(spark: SparkSession, path: str) -> None:
+def test_first_write_cut_off_leaves_nothing_in_the_way(spark: SparkSession, path: str) -> None:
     for left in ("_delta_log/_staged_commits", f"date={DAY}"):
         (Path(path) / left).mkdir(parents=True)
     (Path(path) / f"date={DAY}" / "part-0.snappy.parquet").write_bytes(b"PAR1")
@@ -183,28 +181,28 @@ def test_a_first_write_that_was_cut_off_leaves_nothing_in_the_way(spark: SparkSe
     assert offsets(spark, path) == [0]
 
 
-def test_what_is_no_table_is_told_in_a_sentence(spark: SparkSession, path: str) -> None:
-    place = Path(path)
-    place.parent.mkdir(parents=True)
-    place.write_text("a file")
+def test_file_that_is_no_table_is_one_sentence(spark: SparkSession, path: str) -> None:
+    table = Path(path)
+    table.parent.mkdir(parents=True)
+    table.write_text("a file")
     with pytest.raises(PipelineError, match="a file is in the way of the table"):
         read_proven(spark, path)
-    place.unlink()
-    place.mkdir()
+    table.unlink()
+    table.mkdir()
     assert read_proven(spark, path) is None
-    (place / "something").write_text("else")
+    (table / "something").write_text("else")
     with pytest.raises(PipelineError, match="there are files, but no Delta table"):
         read_proven(spark, path)
-    spark.range(3).withColumn("date", F.lit(DAY)).write.format("delta").save(str(place.parent / "typed"))
+    spark.range(3).withColumn("date", F.lit(DAY)).write.format("delta").save(str(table.parent / "typed"))
     with pytest.raises(PipelineError, match="was not written by an archive"):
-        Table(spark, str(place.parent / "typed"), {})
-    (place / "_delta_log").mkdir()
-    (place / "_delta_log" / f"{0:020d}.json").write_text("{")
+        Table(spark, str(table.parent / "typed"), {})
+    (table / "_delta_log").mkdir()
+    (table / "_delta_log" / f"{0:020d}.json").write_text("{")
     with pytest.raises(PipelineError, match="its Delta log cannot be read"):
         read_proven(spark, path)
 
 
-def test_small_files_become_one_and_old_ones_go(spark: SparkSession, path: str) -> None:
+def test_maintenance_joins_small_files_and_deletes_old_ones(spark: SparkSession, path: str) -> None:
     lake = str(Path(path).parents[1])
     table = Table(spark, path, {})
     for batch_id in range(3):
@@ -215,12 +213,12 @@ def test_small_files_become_one_and_old_ones_go(spark: SparkSession, path: str) 
     assert maintain(spark, MaintainConfig(lake=lake)).tables[path].files_compacted == 0
     maintain(spark, MaintainConfig(lake=lake, retention_hours=0, force=True))
     assert len([each for each in Path(path).rglob("*.parquet") if "_delta_log" not in str(each)]) == 1
-    # The archive goes on, unaware.
+    # The archive goes on, and knows nothing of it.
     table.append(records(spark, 3), proven(3, 4))
     assert offsets(spark, path) == [0, 1, 2, 3]
 
 
-def test_what_cannot_be_maintained_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_maintenance_tells_the_tables_that_fail(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     with pytest.raises(PipelineError, match="there are no tables of an archive"):
         maintain(spark, MaintainConfig(lake=str(tmp_path / "nowhere")))

@@ -1,4 +1,4 @@
-"""Rows of a raw table become records: the same ones, each once, in their order, and only those of the range."""
+"""A replay writes the rows of its range as records: unchanged, each once, and in order."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ EXPECTED = {number: [record(each) for each in range(number, COUNT, PARTITIONS)] 
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One with the topic ``numbers``: 900 records of three partitions."""
-    place = str(tmp_path_factory.mktemp("replay") / "lake")
-    write(numbered(spark, COUNT, PARTITIONS), place, "numbers")
-    return place
+    """A lake with the topic ``numbers``: 900 records of three partitions."""
+    path = str(tmp_path_factory.mktemp("replay") / "lake")
+    write(numbered(spark, COUNT, PARTITIONS), path, "numbers")
+    return path
 
 
 def make_topic(
@@ -44,7 +44,7 @@ def make_topic(
         assert admin.create_topic(name, partitions, {"retention.ms": "-1", **(settings or {})})
 
 
-def test_records_come_as_they_were_and_once(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+def test_replay_writes_unchanged_records_once(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
     write(numbered(spark, COUNT, PARTITIONS), tmp_path, "numbers")
     config = ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="numbers", to="replayed-all", create=True
@@ -55,7 +55,7 @@ def test_records_come_as_they_were_and_once(spark: SparkSession, broker: KorvetS
     assert read_topic(broker.bootstrap, "replayed-all", PARTITIONS) == EXPECTED
     assert told[-1].records == told[-1].total == COUNT
 
-    # The table grows; the same command still means the version that it began with.
+    # The table grows; the same command still reads the version that it began with.
     write(numbered(spark, 90, PARTITIONS, first=COUNT), tmp_path, "numbers")
     again = replay(spark, config)
     assert (again.records, again.complete, again.version) == (0, True, 0)
@@ -65,7 +65,7 @@ def test_records_come_as_they_were_and_once(spark: SparkSession, broker: KorvetS
     assert read_topic(broker.bootstrap, "replayed-all", PARTITIONS) == whole
 
 
-def test_a_replay_that_was_stopped_goes_on(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+def test_stopped_replay_goes_on(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
     make_topic(broker, "replayed-stopped")
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-stopped")
     slowly = replace(config, rate=15.0)
@@ -91,7 +91,7 @@ def test_a_replay_that_was_stopped_goes_on(spark: SparkSession, broker: KorvetSe
     assert read_topic(broker.bootstrap, "replayed-stopped", PARTITIONS) == EXPECTED
 
 
-def test_a_topic_that_was_made_anew_meanwhile_is_told_of(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+def test_replay_fails_if_its_topic_was_made_anew(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
     make_topic(broker, "replayed-anew")
     config = ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-anew", partitions=(0,), rate=100.0
@@ -110,7 +110,7 @@ def test_a_topic_that_was_made_anew_meanwhile_is_told_of(spark: SparkSession, br
     assert is_new
 
 
-def test_the_range_is_what_was_chosen(spark: SparkSession, lake: str) -> None:
+def test_replay_writes_the_chosen_range(spark: SparkSession, lake: str) -> None:
     rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
     begin = datetime.fromtimestamp(BEGIN_MS / 1000, UTC)
 
@@ -130,7 +130,7 @@ def test_the_range_is_what_was_chosen(spark: SparkSession, lake: str) -> None:
     assert numbers(to_time=begin) == []
 
 
-def test_a_partition_is_one_task_in_order(spark: SparkSession, lake: str) -> None:
+def test_replay_sends_a_partition_by_one_task_in_order(spark: SparkSession, lake: str) -> None:
     rows = read(spark, open_table(spark, Lake(lake).raw("numbers"), "numbers"), 0)
     tasks = remaining(rows, {0: 50, 2: 0}).select("partition", "offset", f.spark_partition_id().alias("task")).collect()
     assert {(row["task"], row["partition"]) for row in tasks} == {(0, 0), (1, 2)}
@@ -158,7 +158,7 @@ def test_a_partition_is_one_task_in_order(spark: SparkSession, lake: str) -> Non
         ({"to": None}, r"^topic numbers is archived: its lake would hold these records a second time"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_written(
+def test_replay_refuses_impossible_requests_before_it_writes(
     spark: SparkSession, broker: KorvetServer, lake: str, change: Mapping[str, object], message: str
 ) -> None:
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
@@ -175,7 +175,7 @@ def test_what_cannot_be_is_told_before_anything_is_written(
     assert [read_topic(broker.bootstrap, topic, 2) for topic in topics] == [{} for _ in topics]
 
 
-def test_a_corrupt_table_is_told_of(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+def test_replay_refuses_a_corrupt_table(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
     log = Path(Lake(str(tmp_path)).raw("numbers")) / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text("rubbish")
@@ -185,7 +185,7 @@ def test_a_corrupt_table_is_told_of(spark: SparkSession, broker: KorvetServer, t
     assert "\n" not in str(told.value)
 
 
-def test_a_broker_that_is_away_is_told_of(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_fails_if_no_broker_answers(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "TIMEOUT_S", 1.0)
     config = ReplayConfig(bootstrap_servers="127.0.0.1:1", lake=lake, topic="numbers", to="replayed")
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
@@ -200,12 +200,14 @@ def test_a_broker_that_is_away_is_told_of(spark: SparkSession, lake: str, monkey
         ({"from_time": datetime(2026, 1, 1)}, "from 2026-01-01T00:00:00: a time needs a time zone"),
     ],
 )
-def test_values_that_cannot_be_are_refused(values: Mapping[str, object], message: str) -> None:
+def test_replay_refuses_values_that_are_not_valid(values: Mapping[str, object], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         ReplayConfig(bootstrap_servers="", lake="", topic="", **values)  # type: ignore[arg-type]
 
 
-def test_timestamps_that_are_not_kept_are_warned_of(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+def test_replay_warns_of_timestamps_that_the_topic_changes(
+    spark: SparkSession, broker: KorvetServer, lake: str
+) -> None:
     make_topic(broker, "replayed-stamped", {"message.timestamp.type": "LogAppendTime"})
     config = ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-stamped", partitions=(1,),
@@ -226,7 +228,7 @@ def test_timestamps_that_are_not_kept_are_warned_of(spark: SparkSession, broker:
         replay(spark, replace(config, to="replayed-elsewhere", create=True))
 
 
-def test_a_short_retention_is_warned_of(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
+def test_replay_warns_of_a_short_retention(spark: SparkSession, broker: KorvetServer, lake: str) -> None:
     make_topic(broker, "replayed-short", {"retention.ms": "3600000"})
     config = ReplayConfig(
         bootstrap_servers=broker.bootstrap, lake=lake, topic="numbers", to="replayed-short", to_offset=2
@@ -237,7 +239,9 @@ def test_a_short_retention_is_warned_of(spark: SparkSession, broker: KorvetServe
     assert warnings == [("records are older than the topic keeps them, and may be gone at once", 6, 3600000)]
 
 
-def test_a_record_that_the_topic_refuses_ends_it(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+def test_record_that_the_topic_refuses_ends_the_replay(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path
+) -> None:
     write(numbered(spark, 8, 2, first=1, size_bytes=3000), tmp_path, "large")
     make_topic(broker, "replayed-large", {"max.message.bytes": "2000"})
     config = ReplayConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path), topic="large", to="replayed-large")

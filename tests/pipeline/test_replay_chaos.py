@@ -1,4 +1,4 @@
-"""A replay that is killed between a commit and the end of its task goes on exactly, and the control does not."""
+"""A replay killed between a commit and the end of its task goes on exactly; the control doubles records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNT = 30_000
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["replay", "control"])
-def test_a_killed_replay_goes_on(spark: SparkSession, spark_jars: str, tmp_path: Path, forgets: bool) -> None:
+def test_killed_replay_goes_on(spark: SparkSession, spark_jars: str, tmp_path: Path, forgets: bool) -> None:
     write(numbered(spark, COUNT, 4), tmp_path, TOPIC)
     verdict = replay_under_fire(
         jars=spark_jars, lake=str(tmp_path), spark=spark, count=COUNT, size_bytes=0,

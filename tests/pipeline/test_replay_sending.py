@@ -1,4 +1,4 @@
-"""A partition's producer: it goes on where the last transaction ended, whoever committed it, and is fenced."""
+"""A partition's sender goes on where the last transaction ended, and its successor fences it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka import Producer, TopicPartition
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.replay import task
-from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Place, Positions
+from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
 from korvet.pipeline.replay.run import _new_run
 from korvet.pipeline.replay.sending import Chunk, Fenced, Sender, TakenOver, Target
 from korvet.pipeline.replay.stopping import tell_to_stop
@@ -26,8 +26,10 @@ from tests.support.broker import KorvetServer, running_broker
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
-def target(broker: KorvetServer, topic_settings: Mapping[str, str] = NO_SETTINGS, timeout_ms: int = 60_000) -> Target:
-    """A replay of its own, into a topic of its own of two partitions."""
+def new_target(
+    broker: KorvetServer, topic_settings: Mapping[str, str] = NO_SETTINGS, timeout_ms: int = 60_000
+) -> Target:
+    """A replay into a new topic of two partitions."""
     topic = f"sending-{uuid.uuid4().hex[:8]}"
     address = {"bootstrap.servers": broker.bootstrap}
     with Broker(address) as admin:
@@ -38,35 +40,35 @@ def target(broker: KorvetServer, topic_settings: Mapping[str, str] = NO_SETTINGS
 
 
 def chunk(first: int, count: int) -> Chunk:
-    """Records of these offsets; the value of each is its offset."""
+    """Records of these offsets, each with its offset as value."""
     offsets = list(range(first, first + count))
     return Chunk(offsets=offsets, rows=[(None, str(offset).encode(), None, BEGIN_MS) for offset in offsets])
 
 
-def offsets(broker: KorvetServer, place: Target) -> list[int]:
-    """Of the records in partition 0."""
-    found = read_topic(broker.bootstrap, place.topic, 2).get(0, [])
+def offsets(broker: KorvetServer, target: Target) -> list[int]:
+    """The values of the records in partition 0."""
+    found = read_topic(broker.bootstrap, target.topic, 2).get(0, [])
     return [int(value) for _, value, _, _ in found if value is not None]
 
 
-def test_who_comes_next_goes_on_behind_the_last_transaction(broker: KorvetServer) -> None:
-    place = target(broker)
-    with Sender(place, 0, 5) as first:
+def test_next_sender_goes_on_behind_the_last_transaction(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    with Sender(target, 0, 5) as first:
         first.begin()
         assert first.position == 5
         first.send(chunk(5, 10))
-    with Sender(place, 0, 5) as second, Positions(place.settings, place.name, place.topic) as positions:
+    with Sender(target, 0, 5) as second, Positions(target.settings, target.name, target.topic) as positions:
         second.begin()
         assert second.position == 15
         second.send(chunk(5, 20))
-        assert positions.read([0, 1], place.note.topic_id)[0].note.records == 20
-    assert offsets(broker, place) == list(range(5, 25))
+        assert positions.read([0, 1], target.note.topic_id)[0].note.records == 20
+    assert offsets(broker, target) == list(range(5, 25))
 
 
 @pytest.mark.parametrize("count", [10, task.MOST_RECORDS])
-def test_a_producer_that_was_followed_is_fenced_and_writes_nothing(broker: KorvetServer, count: int) -> None:
-    place = target(broker)
-    with Sender(place, 0, 0) as old, Sender(place, 0, 0) as new:
+def test_sender_with_a_successor_is_fenced_and_writes_nothing(broker: KorvetServer, count: int) -> None:
+    target = new_target(broker)
+    with Sender(target, 0, 0) as old, Sender(target, 0, 0) as new:
         old.begin()
         old.send(chunk(0, 10))
         new.begin()
@@ -75,32 +77,37 @@ def test_a_producer_that_was_followed_is_fenced_and_writes_nothing(broker: Korve
         new.send(chunk(10, 5))
         old.follow()
         assert old.position == 15
-    assert offsets(broker, place) == list(range(15))
+    assert offsets(broker, target) == list(range(15))
 
 
-def test_a_position_that_is_on_its_way_is_waited_for(broker: KorvetServer) -> None:
-    place = target(broker)
-    pending = Producer({**place.settings, "transactional.id": place.name})
+def test_sender_waits_for_a_position_on_its_way(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    pending = Producer({**target.settings, "transactional.id": target.name})
     pending.init_transactions()
-    pending.begin_transaction()
-    with Sender(place, 0, 0) as sender, Positions(place.settings, place.name, place.topic) as positions:
-        note = TopicPartition(place.topic, 0, 7, place.note.to_json())
+    with Sender(target, 0, 0) as sender, Positions(target.settings, target.name, target.topic) as positions:
+        # The broker lists a group once it has an offset.
+        pending.begin_transaction()
+        first = TopicPartition(target.topic, 0, 3, target.note.to_json())
+        pending.send_offsets_to_transaction([first], positions.group)
+        pending.commit_transaction()
+        pending.begin_transaction()
+        note = TopicPartition(target.topic, 0, 7, target.note.to_json())
         pending.send_offsets_to_transaction([note], positions.group)
         beginning = threading.Thread(target=sender.begin)
         beginning.start()
         beginning.join(1)
-        with Broker(place.settings) as admin:
+        with Broker(target.settings) as admin:
             later = threading.Timer(1, pending.commit_transaction)
             later.start()
-            group = GROUP_PREFIX + place.name
-            assert admin.committed(group, stable=True)[place.topic, 0].offset == 7
+            group = GROUP_PREFIX + target.name
+            assert admin.committed(group, stable=True)[target.topic, 0].offset == 7
             later.join()
         beginning.join(60)
         assert sender.position == 7
 
 
 class Slow(Sender):
-    """Its first transaction is open for longer than it may be."""
+    """A sender whose first transaction is open for too long."""
 
     is_first = True
 
@@ -112,17 +119,17 @@ class Slow(Sender):
         super().commit(producer, position)
 
 
-def test_a_transaction_that_took_too_long_is_written_again(broker: KorvetServer) -> None:
-    place = target(broker, timeout_ms=1500)
-    with Slow(place, 0, 0) as sender:
+def test_sender_repeats_a_transaction_that_took_too_long(broker: KorvetServer) -> None:
+    target = new_target(broker, timeout_ms=1500)
+    with Slow(target, 0, 0) as sender:
         sender.begin()
         sender.send(chunk(0, 10))
         sender.send(chunk(10, 10))
-    assert offsets(broker, place) == list(range(20))
+    assert offsets(broker, target) == list(range(20))
 
 
 class Untold(Sender):
-    """It does not learn that its first transaction was committed."""
+    """A sender that does not learn of its first commit."""
 
     is_first = True
 
@@ -130,66 +137,66 @@ class Untold(Sender):
         super().commit(producer, position)
         if self.is_first:
             self.is_first = False
-            # The transaction is over, so this fails as a commit does whose answer was lost.
+            # The transaction is over, so this fails like a commit whose answer was lost.
             producer.commit_transaction()
 
 
-def test_a_commit_whose_answer_was_lost_is_not_repeated(broker: KorvetServer) -> None:
-    place = target(broker)
-    with Untold(place, 0, 0) as sender:
+def test_sender_does_not_repeat_a_commit_whose_answer_was_lost(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    with Untold(target, 0, 0) as sender:
         sender.begin()
         sender.send(chunk(0, 10))
         sender.send(chunk(10, 10))
-    assert offsets(broker, place) == list(range(20))
+    assert offsets(broker, target) == list(range(20))
 
 
-def test_what_the_topic_refuses_is_told_and_leaves_nothing_open(broker: KorvetServer) -> None:
-    place = target(broker, {"message.timestamp.before.max.ms": "1000"})
-    with Sender(place, 0, 0) as sender:
+def test_record_that_the_topic_refuses_leaves_no_open_transaction(broker: KorvetServer) -> None:
+    target = new_target(broker, {"message.timestamp.before.max.ms": "1000"})
+    with Sender(target, 0, 0) as sender:
         sender.begin()
         old = Chunk(offsets=[0], rows=[(b"k", b"v", None, 1000)])
-        with pytest.raises(PipelineError, match=rf"{place.topic}-0 behind 0 .*message\.timestamp\.before\.max\.ms"):
+        with pytest.raises(PipelineError, match=rf"{target.topic}-0 behind 0 .*message\.timestamp\.before\.max\.ms"):
             sender.send(old)
-    with Broker(place.settings) as admin:
-        key = (place.topic, 0)
+    with Broker(target.settings) as admin:
+        key = (target.topic, 0)
         ends = [admin.latest([key], committed_only=each)[key].offset for each in (True, False)]
     assert ends[0] == ends[1]
-    assert offsets(broker, place) == []
+    assert offsets(broker, target) == []
 
 
-def test_a_position_before_the_one_that_was_read_is_told_of(broker: KorvetServer) -> None:
-    place = target(broker)
-    with Sender(place, 0, 0) as first, Sender(place, 0, 10) as second:
+def test_sender_refuses_a_position_below_its_own(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    with Sender(target, 0, 0) as first, Sender(target, 0, 10) as second:
         first.begin()
         first.send(chunk(0, 3))
         with pytest.raises(PipelineError, match="was replayed up to 10, and its group says 3"):
             second.begin()
 
 
-def test_a_group_that_is_no_replays_is_told_of(broker: KorvetServer) -> None:
-    place = target(broker)
-    with Sender(place, 0, 100) as sender:
+def test_positions_of_a_group_that_is_no_replays_are_refused(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    with Sender(target, 0, 100) as sender:
         sender.begin()
         sender.send(chunk(100, 1))
-        with Broker(place.settings) as admin:
-            admin.commit(GROUP_PREFIX + place.name, {(place.topic, 0): Position(offset=3, leader_epoch=None)})
+        with Broker(target.settings) as admin:
+            admin.commit(GROUP_PREFIX + target.name, {(target.topic, 0): Position(offset=3, leader_epoch=None)})
         with pytest.raises(PipelineError, match="is not a replay's"):
             sender.begin()
 
 
-def test_positions_of_a_former_topic_count_no_more(broker: KorvetServer) -> None:
-    place = target(broker)
-    with Sender(place, 0, 0) as sender, Positions(place.settings, place.name, place.topic) as positions:
+def test_positions_of_a_deleted_topic_do_not_count(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    with Sender(target, 0, 0) as sender, Positions(target.settings, target.name, target.topic) as positions:
         sender.begin()
         sender.send(chunk(0, 3))
-        assert positions.read([0], place.note.topic_id)[0].offset == 3
+        assert positions.read([0], target.note.topic_id)[0].offset == 3
         assert positions.read([0], "another") == {}
 
 
-def test_an_attempt_that_is_followed_waits_for_its_successor(broker: KorvetServer) -> None:
-    place = target(broker)
-    plan = task.Plan(target=place, firsts={0: 0}, ends={0: 20}, rate=None, at_once=1)
-    with Sender(place, 0, 0) as old, Sender(place, 0, 0) as new:
+def test_fenced_attempt_waits_for_its_successor(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    plan = task.Plan(target=target, firsts={0: 0}, ends={0: 20}, rate=None, at_once=1)
+    with Sender(target, 0, 0) as old, Sender(target, 0, 0) as new:
         old.begin()
         new.begin()
         new.send(chunk(0, 10))
@@ -201,69 +208,69 @@ def test_an_attempt_that_is_followed_waits_for_its_successor(broker: KorvetServe
         assert not waiting.is_alive()
 
 
-def test_a_run_that_was_begun_a_second_time_ends_the_first(broker: KorvetServer) -> None:
-    place = target(broker)
-    plan = task.Plan(target=place, firsts={0: 0}, ends={0: 20}, rate=None, at_once=1)
-    second = replace(place, note=replace(place.note, run="second"))
-    with Sender(place, 0, 0) as old, Sender(second, 0, 0) as new:
+def test_second_start_of_a_replay_ends_the_first(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    plan = task.Plan(target=target, firsts={0: 0}, ends={0: 20}, rate=None, at_once=1)
+    second = replace(target, note=replace(target.note, run="second"))
+    with Sender(target, 0, 0) as old, Sender(second, 0, 0) as new:
         old.begin()
         new.begin()
         new.send(chunk(0, 10))
         with pytest.raises(TakenOver, match="was started a second time"):
             task.follow(old, plan, 0)
-        # Nor does it fence the second where it comes to a partition that it had not begun.
-        with Sender(place, 0, 0) as late, pytest.raises(TakenOver, match=r"goes on with .*-0 behind 10"):
+        # The first does not fence the second at a partition that it had not begun.
+        with Sender(target, 0, 0) as late, pytest.raises(TakenOver, match=r"goes on with .*-0 behind 10"):
             late.begin()
         new.send(chunk(10, 10))
-    assert offsets(broker, place) == list(range(20))
+    assert offsets(broker, target) == list(range(20))
 
 
-def test_a_run_goes_on_behind_what_an_earlier_one_still_wrote(broker: KorvetServer) -> None:
-    place = target(broker)
-    second = replace(place, note=replace(place.note, run="second"))
-    with Sender(place, 0, 0) as old, Sender(second, 0, 0) as new:
+def test_run_goes_on_behind_a_last_write_of_an_earlier_run(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    second = replace(target, note=replace(target.note, run="second"))
+    with Sender(target, 0, 0) as old, Sender(second, 0, 0) as new:
         old.begin()
         old.send(chunk(0, 10))
         new.begin()
         new.send(chunk(0, 20))
-    assert offsets(broker, place) == list(range(20))
+    assert offsets(broker, target) == list(range(20))
 
 
-def test_a_run_is_later_than_those_before_it_though_the_clock_was_set_back() -> None:
+def test_run_is_later_than_its_predecessors_though_the_clock_went_back() -> None:
     year_2100 = f"{4_102_444_800 * 10**9:016x}{uuid.uuid4().hex}"
     note = Note(job="job", version=0, topic_id="id", run=year_2100, records=0)
-    first, second = _new_run({}), _new_run({0: Place(offset=5, note=note)})
-    assert first < year_2100 < second < _new_run({1: Place(offset=5, note=replace(note, run=second))})
+    first, second = _new_run({}), _new_run({0: Progress(offset=5, note=note)})
+    assert first < year_2100 < second < _new_run({1: Progress(offset=5, note=replace(note, run=second))})
 
 
-def test_two_replays_of_one_name_are_told_of(broker: KorvetServer) -> None:
-    place = target(broker)
-    other = replace(place, note=replace(place.note, job="another"))
-    with Sender(place, 0, 0) as first, Sender(other, 0, 10) as second:
+def test_second_replay_of_one_name_is_refused(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    other = replace(target, note=replace(target.note, job="another"))
+    with Sender(target, 0, 0) as first, Sender(other, 0, 10) as second:
         first.begin()
         first.send(chunk(0, 5))
-        with pytest.raises(PipelineError, match="is done with another table or range, too; choose another name"):
+        with pytest.raises(PipelineError, match="also runs with another table or range; choose another name"):
             second.begin()
 
 
-def test_positions_are_waited_for_while_storage_is_away(tmp_path: Path) -> None:
+def test_reader_of_positions_waits_while_storage_is_away(tmp_path: Path) -> None:
     with running_broker(directory=tmp_path) as broker:
-        place = target(broker)
-        with Sender(place, 0, 0) as sender, Positions(place.settings, place.name, place.topic) as positions:
+        target = new_target(broker)
+        with Sender(target, 0, 0) as sender, Positions(target.settings, target.name, target.topic) as positions:
             sender.begin()
             sender.send(chunk(0, 1))
             broker.kill_embedded()
-            assert positions.read([0], place.note.topic_id)[0].offset == 1
+            assert positions.read([0], target.note.topic_id)[0].offset == 1
 
 
-def test_the_rate_is_kept_and_shared_by_those_that_are_not_at_their_end(broker: KorvetServer) -> None:
-    place = target(broker)
-    plan = task.Plan(target=place, firsts={0: 0, 1: 0}, ends={0: 100, 1: 10}, rate=40.0, at_once=2)
+def test_unfinished_partitions_share_the_rate(broker: KorvetServer) -> None:
+    target = new_target(broker)
+    plan = task.Plan(target=target, firsts={0: 0, 1: 0}, ends={0: 100, 1: 10}, rate=40.0, at_once=2)
     began = time.monotonic()
-    with Broker(place.settings) as admin:
+    with Broker(target.settings) as admin:
         pace = task.Pace(plan, admin)
         assert pace.most() == 20
-        with Sender(place, 1, 0) as other:
+        with Sender(target, 1, 0) as other:
             other.begin()
             other.send(chunk(0, 10))
         for _ in range(3):
@@ -271,11 +278,11 @@ def test_the_rate_is_kept_and_shared_by_those_that_are_not_at_their_end(broker: 
             pace.sent(20)
         assert time.monotonic() - began >= 0.9
         assert pace.most() == 40
-        # Another run of the replay is no matter.
-        assert tell_to_stop(admin, replace(place, note=replace(place.note, run="second")))
+        # Word to another run does not count.
+        assert tell_to_stop(admin, replace(target, note=replace(target.note, run="second")))
         time.sleep(task.LOOK_EVERY_S)
         assert not pace.is_over()
-        assert tell_to_stop(admin, place)
+        assert tell_to_stop(admin, target)
         deadline = time.monotonic() + 30
         while not pace.is_over():
             assert time.monotonic() < deadline

@@ -1,10 +1,10 @@
-"""What a report says is what there is: of groups at the broker, and of records and files in the lake."""
+"""A report agrees with the groups at the broker, and with the records and files in the lake."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import RAW_COLUMNS, Lake
-from korvet.pipeline.report import Day, Interval, Lag, Report, ReportConfig, html_page, report, save
+from korvet.pipeline.report import Day, Interval, Lag, Report, ReportConfig, UnreadableGroup, html_page, report, save
+from korvet.store.keys import Namespace
 from tests.support.broker import KorvetServer
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -64,7 +65,7 @@ def told(spark: SparkSession, lake: Lake, **others: object) -> Report:
     return report(spark, ReportConfig(lake=lake.location, **given))  # type: ignore[arg-type]
 
 
-def test_intervals_count_the_records_and_bytes_of_the_time(spark: SparkSession, lake: Lake) -> None:
+def test_report_counts_records_and_bytes_of_its_intervals(spark: SparkSession, lake: Lake) -> None:
     found = told(spark, lake)
     assert found.intervals == (
         Interval(topic="clicks", start=NOON, records=1, bytes=15),
@@ -74,7 +75,7 @@ def test_intervals_count_the_records_and_bytes_of_the_time(spark: SparkSession, 
     assert found.lags == ()
 
 
-def test_days_are_those_of_all_files_in_the_table(spark: SparkSession, lake: Lake) -> None:
+def test_report_counts_records_bytes_and_files_of_each_day(spark: SparkSession, lake: Lake) -> None:
     found = told(spark, lake, topics=("orders",))
     assert [(day.topic, day.date, day.records, day.files) for day in found.days] == [
         ("orders", date(2026, 2, 28), 1, 1),
@@ -85,7 +86,7 @@ def test_days_are_those_of_all_files_in_the_table(spark: SparkSession, lake: Lak
         assert day.bytes == sum(file.stat().st_size for file in files)
 
 
-def test_interval_is_chosen_from_the_time(spark: SparkSession, lake: Lake) -> None:
+def test_report_chooses_intervals_by_its_time(spark: SparkSession, lake: Lake) -> None:
     assert told(spark, lake, topics=("clicks",), interval_s=None, until=NOON + 24 * HOUR).interval_s == 600
 
 
@@ -98,7 +99,7 @@ def test_interval_is_chosen_from_the_time(spark: SparkSession, lake: Lake) -> No
         ({"bootstrap_servers": "127.0.0.1:1"}, "groups: no broker answers at 127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_report_that_cannot_be_made_is_one_sentence(
     spark: SparkSession, lake: Lake, given: dict[str, object], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("korvet.pipeline.broker.TIMEOUT_S", 2.0)
@@ -106,12 +107,12 @@ def test_what_cannot_be_is_one_sentence(
         told(spark, lake, **given)
 
 
-def test_lake_without_topics_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_on_a_lake_without_topics_fails(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="there is no archived topic in it"):
         told(spark, Lake(str(tmp_path)))
 
 
-def test_table_that_cannot_be_read_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_on_an_unreadable_table_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     log = tmp_path / "orders" / "raw" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text("no log\n")
@@ -135,15 +136,15 @@ def group(broker: KorvetServer) -> Iterator[tuple[str, str]]:
         producer.produce(name, b"value", partition=0)
     assert producer.flush(30) == 0
     consumer = confluent_kafka.Consumer({**settings, "group.id": name})
-    places = [confluent_kafka.TopicPartition(name, 0, 1), confluent_kafka.TopicPartition(name, 1, 0)]
-    consumer.commit(offsets=places, asynchronous=False)
+    positions = [confluent_kafka.TopicPartition(name, 0, 1), confluent_kafka.TopicPartition(name, 1, 0)]
+    consumer.commit(offsets=positions, asynchronous=False)
     consumer.close()
     yield name, name
     for future in admin.delete_topics([name]).values():
         future.result(30)
 
 
-def test_lags_are_the_brokers(
+def test_report_shows_the_brokers_lags(
     spark: SparkSession, lake: Lake, broker: KorvetServer, group: tuple[str, str], tmp_path: Path
 ) -> None:
     topic, name = group
@@ -160,6 +161,31 @@ def test_lags_are_the_brokers(
     assert facts["intervals"][0]["start"] == "2026-03-01T12:00:00+00:00"
 
 
+def test_report_leaves_out_a_group_that_the_broker_cannot_read(
+    spark: SparkSession, lake: Lake, broker: KorvetServer, group: tuple[str, str]
+) -> None:
+    topic, readable = group
+    damaged = f"{readable}-damaged"
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": damaged})
+    consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    with broker.redis() as client:
+        keys = Namespace().group(damaged)
+        client.delete(keys.offsets)
+        client.set(keys.offsets, "not a hash")
+        try:
+            found = told(spark, lake, bootstrap_servers=broker.bootstrap)
+            with pytest.raises(PipelineError, match=f"offsets of group {damaged}: UNKNOWN"):
+                told(spark, lake, bootstrap_servers=broker.bootstrap, groups=(readable, damaged))
+        finally:
+            client.delete(*keys)
+    assert {lag.group for lag in found.lags} >= {readable}
+    (left_out,) = found.unreadable
+    assert left_out.group == damaged
+    assert left_out.reason.startswith(f"offsets of group {damaged}: UNKNOWN")
+    assert json.loads(json.dumps(found.to_json()))["unreadable"] == [{"group": damaged, "reason": left_out.reason}]
+
+
 MADE = Report(
     made_at=NOON + HOUR,
     since=NOON,
@@ -172,11 +198,14 @@ MADE = Report(
 
 
 @pytest.mark.parametrize("form", ["delta", "parquet"])
-def test_saved_figures_add_up_to_a_history(spark: SparkSession, tmp_path: Path, form: str) -> None:
-    place = str(tmp_path / "figures")
+def test_saved_reports_make_a_history(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    path = str(tmp_path / "figures")
     for _ in range(2):
-        save(spark, MADE, place, "delta" if form == "delta" else "parquet")
-    read: Callable[[str], DataFrame] = lambda name: spark.read.format(form).load(f"{place}/{name}")  # noqa: E731
+        save(spark, MADE, path, "delta" if form == "delta" else "parquet")
+
+    def read(name: str) -> DataFrame:
+        return spark.read.format(form).load(f"{path}/{name}")
+
     lags = read("lags").select("group", "lag", F.unix_seconds("made_at").alias("at")).collect()
     assert [tuple(row) for row in lags] == [("<script>$x$", 2, int((NOON + HOUR).timestamp()))] * 2
     assert read("intervals").agg(F.sum("records"), F.sum("bytes")).first() == (120, 12000)
@@ -184,7 +213,7 @@ def test_saved_figures_add_up_to_a_history(spark: SparkSession, tmp_path: Path, 
 
 
 class Page(HTMLParser):
-    """Checks that elements are closed in order, and collects what a test looks at."""
+    """Checks that elements close in order, and collects texts, pictures and links."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -216,14 +245,14 @@ class Page(HTMLParser):
         self.texts.append(data.strip())
 
 
-def test_page_needs_nothing_else_and_says_what_its_pictures_show() -> None:
+def test_page_stands_alone_and_describes_its_pictures() -> None:
     page = Page(html_page(MADE))
     assert page.open == []
     assert len(page.pictures) == 3
     assert all(page.pictures)
     assert all(link.startswith("#") for link in page.links)
     assert "script" not in page.open
-    # The group's name, which is an element to who does not look, is text in the plot and in the table.
+    # The group's name looks like an element, but is text in the plot and in the table.
     assert page.texts.count("<script>$x$") == 2
     assert {"orders", "60", "6 kB", "4 kB"} <= set(page.texts)
 
@@ -232,8 +261,16 @@ def test_each_plot_of_the_page_names_its_topics() -> None:
     interval = Interval(topic="_own", start=NOON, records=60, bytes=6000)
     day = Day(topic="_own", date=date(2026, 3, 1), records=60, bytes=4000, files=1)
     page = Page(html_page(replace(MADE, intervals=(*MADE.intervals, interval), days=(*MADE.days, day))))
-    # In both plots, and in both tables.
+    # Both plots and both tables name the topic.
     assert [page.texts.count(topic) for topic in ("orders", "_own")] == [4 + 1, 4]
+
+
+def test_page_names_the_groups_that_its_lags_leave_out() -> None:
+    unreadable = (UnreadableGroup(group="<b>bad", reason="offsets of group <b>bad: UNKNOWN"),)
+    for lags in (MADE.lags, ()):
+        page = Page(html_page(replace(MADE, lags=lags, unreadable=unreadable)))
+        assert page.texts.count("Group <b>bad is left out: offsets of group <b>bad: UNKNOWN.") == 1
+        assert len(page.pictures) == 2 + bool(lags)
 
 
 def test_page_without_figures_says_so() -> None:

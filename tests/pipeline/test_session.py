@@ -1,4 +1,4 @@
-"""The session of the jobs: Delta works in it, and so does the stock connector beside it."""
+"""The session of the jobs, with Delta and the stock connector at work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from korvet.pipeline.broker import Broker
 from tests.support.broker import KorvetServer
 
 
-def test_a_table_is_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_session_writes_and_reads_a_table(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(10).write.format("delta").save(str(tmp_path / "table"))
     assert spark.read.format("delta").load(str(tmp_path / "table")).count() == 10
 
@@ -33,18 +33,18 @@ SCRIPT = str(session._WORKER_PYTHON)
     [
         (None, True, False, SCRIPT),
         (SCRIPT, True, True, SCRIPT),
-        # Started by a process of another installation.
+        # A process of another installation started this one.
         ("/elsewhere/worker_python.sh", True, False, SCRIPT),
-        # A JVM that the script's variables were never given to.
+        # A running JVM did not get the script's variables.
         (None, True, True, sys.executable),
         ("/usr/bin/python3", True, False, "/usr/bin/python3"),
         ("/usr/bin/python3", False, False, "/usr/bin/python3"),
-        # Other machines do not have it.
+        # Other machines do not have the script.
         (SCRIPT, False, True, None),
         (None, False, False, None),
     ],
 )
-def test_workers_python_is_the_users_or_one_that_works(
+def test_session_chooses_the_users_python_or_one_that_works(
     monkeypatch: pytest.MonkeyPatch, given: str | None, is_local: bool, has_java: bool, chosen: str | None
 ) -> None:
     environment = {} if given is None else {"PYSPARK_PYTHON": given}
@@ -54,7 +54,7 @@ def test_workers_python_is_the_users_or_one_that_works(
     assert environment.get("PYSPARK_PYTHON") == chosen
 
 
-def test_the_stock_connector_reads_a_topic(spark: SparkSession, broker: KorvetServer) -> None:
+def test_stock_connector_reads_a_topic(spark: SparkSession, broker: KorvetServer) -> None:
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
         assert admin.create_topic("stock", 2, {})
         assert admin.topics(["stock"])["stock"].partitions == (0, 1)

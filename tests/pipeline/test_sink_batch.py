@@ -1,4 +1,4 @@
-"""`df.write.format("korvet")`: which columns become what of a record, and what is refused.
+"""`df.write.format("korvet")`: the columns of records, and refusals.
 
 After Spark's KafkaSinkBatchSuite.
 """
@@ -33,7 +33,7 @@ def error_of(frame: DataFrame, broker: KorvetServer, **options: Any) -> str:
     return str(failure(caught.value))
 
 
-def test_all_columns_in_any_order_become_records(spark: SparkSession, broker: KorvetServer) -> None:
+def test_batch_writes_all_columns_in_any_order(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "sink-columns", 3)
     at = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
     rows = [
@@ -55,13 +55,13 @@ def test_all_columns_in_any_order_become_records(spark: SparkSession, broker: Ko
     assert bare[:5] == (1, 0, None, b"", [])
 
 
-def test_the_topic_option_goes_before_the_column(spark: SparkSession, broker: KorvetServer) -> None:
+def test_topic_option_overrides_the_column(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "sink-option", 1)
     write(spark.createDataFrame([("nowhere", "value")], "topic string, value string"), broker, topic=topic)
     assert [one.value for one in read_topic(broker.bootstrap, topic)] == [b"value"]
 
 
-def test_a_key_goes_to_the_partition_that_the_java_client_chooses(spark: SparkSession, broker: KorvetServer) -> None:
+def test_sink_chooses_a_keys_partition_like_the_java_client(spark: SparkSession, broker: KorvetServer) -> None:
     ours, theirs = (create_topic(broker.bootstrap, f"sink-partitioner-{name}", 5) for name in ("korvet", "kafka"))
     frame = spark.range(200).selectExpr("concat('key ', id) as key", "'' as value")
     write(frame, broker, topic=ours)
@@ -74,14 +74,14 @@ def test_a_key_goes_to_the_partition_that_the_java_client_chooses(spark: SparkSe
     assert by_korvet == by_kafka
 
 
-def test_every_row_of_a_large_frame_arrives_once(spark: SparkSession, broker: KorvetServer) -> None:
+def test_batch_writes_every_row_of_a_large_frame_once(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "sink-many")
     frame = spark.range(0, 30_000, 1, 3).selectExpr("cast(id as string) as value")
     write(frame, broker, topic=topic, **{"kafka.queue.buffering.max.messages": "1000"})
     assert sorted(int(one.value or b"") for one in read_topic(broker.bootstrap, topic)) == list(range(30_000))
 
 
-def test_large_values_are_written_where_they_may_be(spark: SparkSession, broker: KorvetServer) -> None:
+def test_batch_writes_large_values_if_the_topic_takes_them(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "sink-large", 1)
     frame = spark.sql("select repeat('x', 1040000) as value")
     assert "is too large" in error_of(frame, broker, topic=topic)
@@ -89,14 +89,14 @@ def test_large_values_are_written_where_they_may_be(spark: SparkSession, broker:
     assert [len(one.value or b"") for one in read_topic(broker.bootstrap, topic)] == [1_040_000]
 
 
-def test_with_exactly_once_each_task_is_a_transaction(spark: SparkSession, broker: KorvetServer) -> None:
+def test_batch_with_exactly_once_writes_a_transaction_for_each_task(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "sink-transaction", 1)
-    # The second task's last row is refused, so nothing of it may be read.
+    # The topic refuses the second task's last row, so readers see nothing of that task.
     row = "case when id = 199 then 7 else 0 end as partition"
     frame = spark.range(0, 200, 1, 2).selectExpr("cast(id as string) as value", row)
     assert "sink-transaction-7" in error_of(frame, broker, topic=topic, exactlyOnce="true")
     write(frame.where("id < 199"), broker, topic=topic, exactlyOnce="true")
-    # The first task of the job that failed was committed, or not begun, or its end came after the job's.
+    # The failed job's first task committed, or did not begin, or ended after the job.
     committed = sorted(int(one.value or b"") for one in read_topic(broker.bootstrap, topic))
     assert committed in (list(range(199)), sorted([*range(100), *range(199)]))
 
@@ -118,7 +118,7 @@ def test_with_exactly_once_each_task_is_a_transaction(spark: SparkSession, broke
         ("value string", {"topic": "t", "kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers' must be specified"),
     ],
 )
-def test_what_cannot_be_written_is_refused_in_a_sentence(
+def test_writer_refuses_wrong_columns_or_options_in_one_sentence(
     spark: SparkSession, schema: str, options: dict[str, str], told: str
 ) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", **options}
@@ -127,7 +127,7 @@ def test_what_cannot_be_written_is_refused_in_a_sentence(
             writer(given, spark.createDataFrame([], schema).schema, False)
 
 
-def test_a_refusal_is_shown_by_spark(spark: SparkSession, broker: KorvetServer) -> None:
+def test_spark_shows_the_sinks_refusal(spark: SparkSession, broker: KorvetServer) -> None:
     assert error_of(spark.range(1), broker, topic="t") == "Required attribute 'value' not found"
 
 
@@ -140,14 +140,14 @@ def test_a_refusal_is_shown_by_spark(spark: SparkSession, broker: KorvetServer) 
         (f"'t' as topic, cast(array((null, X'00')) as {HEADERS}) as headers", "a header with a null key"),
     ],
 )
-def test_rows_that_cannot_be_records_are_refused(spark: SparkSession, columns: str, told: str) -> None:
+def test_sink_refuses_rows_that_cannot_be_records(spark: SparkSession, columns: str, told: str) -> None:
     frame = spark.sql(f"select 'v' as value, {columns}")
-    places = columns_of(frame.schema, None)
+    sink_columns = columns_of(frame.schema, None)
     with pytest.raises(PipelineError, match=told):
-        list(places.records(frame.toArrow().to_batches()[0]))
+        list(sink_columns.records(frame.toArrow().to_batches()[0]))
 
 
-def test_a_topic_cannot_be_overwritten(spark: SparkSession) -> None:
+def test_sink_refuses_to_overwrite_a_topic(spark: SparkSession) -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
     with pytest.raises(PipelineError, match="a topic cannot be overwritten"):
         batch_writer(options, spark.createDataFrame([], "value string").schema, True)

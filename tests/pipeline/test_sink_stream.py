@@ -1,4 +1,4 @@
-"""`df.writeStream.format("korvet")`: exactly once, though the driver is killed anywhere."""
+"""`df.writeStream.format("korvet")` writes exactly once, over kills of the driver anywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELD_WITHIN_S = 240.0
 
 
 def numbers(bootstrap: str, topic: str, partitions: int = 2) -> list[list[int]]:
-    """What each partition holds, in its order."""
+    """The numbers in each partition, in order."""
     found: list[list[int]] = [[] for _ in range(partitions)]
     for one in read_topic(bootstrap, topic):
         found[one.partition].append(int(one.value or b""))
@@ -32,7 +32,7 @@ def numbers(bootstrap: str, topic: str, partitions: int = 2) -> list[list[int]]:
 
 
 def produce_numbers(broker: KorvetServer, topic: str, first: int) -> None:
-    """The next 99, each in the partition of the three that it leaves as a remainder."""
+    """Produce the next 99 numbers; the remainder by three chooses the partition."""
     for partition in range(3):
         values = [str(number).encode() for number in range(first + partition, first + 99, 3)]
         produce(broker, topic, values, partition=partition)
@@ -43,12 +43,12 @@ def kill_where_held(
     broker: KorvetServer,
     jars: str,
     queries: Mapping[str, Mapping[str, str]],
-    places: Collection[str],
+    points: Collection[str],
     until: Callable[[], object],
 ) -> None:
-    """Run the queries in a driver of their own until they are held there and that is so; kill all of its processes."""
-    for place in places:
-        (directory / f"hold-{place}").touch()
+    """Run the queries in a driver until they are held at all points and ``until`` is true; then kill its processes."""
+    for point in points:
+        (directory / f"hold-{point}").touch()
     command = [sys.executable, "-m", "tests.pipeline.sink_driver", str(directory), broker.bootstrap, jars]
     log = directory / "driver.log"
     with log.open("wb") as output:
@@ -57,7 +57,7 @@ def kill_where_held(
         )
     deadline = time.monotonic() + HELD_WITHIN_S
     try:
-        while not (all((directory / f"held-{place}").exists() for place in places) and until()):
+        while not (all((directory / f"held-{point}").exists() for point in points) and until()):
             assert driver.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
             time.sleep(0.05)
     finally:
@@ -73,10 +73,10 @@ def run_to_its_end(spark: SparkSession, name: str, directory: Path, broker: Korv
         query.stop()
 
 
-def test_every_row_is_there_once_though_the_driver_is_killed(
+def test_stream_writes_every_row_once_over_kills_of_the_driver(
     spark: SparkSession, spark_jars: str, broker: KorvetServer, tmp_path: Path
 ) -> None:
-    """In the middle of both tasks, when one of them is through, and between both and Spark's log of the batch."""
+    """Kill the driver in both tasks, after one of them, and between both and Spark's log of the batch."""
     queries: dict[str, dict[str, str]] = {
         create_topic(broker.bootstrap, f"sink-kill-{name}"): {} for name in ("middle", "between", "behind", "control")
     }
@@ -97,9 +97,9 @@ def test_every_row_is_there_once_though_the_driver_is_killed(
         copied = [sum(map(bool, numbers(broker.bootstrap, name, 3))) for name in (kafka_between, korvet_between)]
         return bool(stored) and any(numbers(broker.bootstrap, between)) and copied == [2, 2]
 
-    places = [f"{middle}-0", f"{middle}-1", f"{between}-1", f"{behind}-commit", f"{control}-commit"]
-    places += [f"{kafka_between}-1", f"{kafka_behind}-commit", f"{korvet_between}-1"]
-    kill_where_held(tmp_path, broker, spark_jars, queries | copies, places, are_as_far_as_can_be)
+    points = [f"{middle}-0", f"{middle}-1", f"{between}-1", f"{behind}-commit", f"{control}-commit"]
+    points += [f"{kafka_between}-1", f"{kafka_behind}-commit", f"{korvet_between}-1"]
+    kill_where_held(tmp_path, broker, spark_jars, queries | copies, points, are_as_far_as_can_be)
     first, second = list(range(0, 100, 2)), list(range(1, 100, 2))
     assert numbers(broker.bootstrap, middle) == [[], []]
     assert numbers(broker.bootstrap, between) in ([first, []], [[], second])
@@ -114,6 +114,6 @@ def test_every_row_is_there_once_though_the_driver_is_killed(
         assert odds[:50] == second and odds == list(range(1, 2 * len(odds), 2))
     for name in copies:
         assert numbers(broker.bootstrap, name, 3) == [list(range(partition, 198, 3)) for partition in range(3)]
-    # What the others were kept from.
+    # The control shows the duplicates that the others avoid.
     seen = Counter(chain(*numbers(broker.bootstrap, control)))
     assert {number for number, times in seen.items() if times == 2} == set(range(100))

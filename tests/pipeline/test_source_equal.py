@@ -1,4 +1,4 @@
-"""Batch queries of ``format("korvet")`` give row for row what ``format("kafka")`` gives."""
+"""Batch queries of ``format("korvet")`` give the same rows as ``format("kafka")``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stocked() -> Iterator[KorvetServer]:
 
 
 def _fill_odd(server: KorvetServer) -> None:
-    """Nulls, empty texts, headers, and a timestamp that is not there."""
+    """Produce nulls, empty texts, headers, and a missing timestamp."""
     create(server, "kind-odd")
     producer = Producer({"bootstrap.servers": server.bootstrap})
     producer.produce("kind-odd", None, None)
@@ -74,7 +74,7 @@ def _fill_trimmed(server: KorvetServer) -> None:
 
 
 def _fill_compacted(server: KorvetServer) -> None:
-    """Of twenty keys thrice, the compactor leaves the last of each."""
+    """Produce twenty keys three times; the compactor leaves the last record of each."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "0"}
     create(server, "kind-compacted", 1, settings)
     for round_ in range(3):
@@ -96,7 +96,7 @@ def read(spark: SparkSession, form: str, server: KorvetServer, options: Mapping[
 
 
 def hashes(frame: DataFrame) -> list[Row]:
-    """Each row's topic, partition and offset, and the hash over all its columns; sorted."""
+    """The topic, partition and offset of each row, and the hash over all its columns; sorted."""
     rows = frame.select("topic", "partition", "offset", sql.xxhash64(*frame.columns)).collect()
     return sorted(tuple(row) for row in rows)
 
@@ -109,7 +109,7 @@ def offsets(rows: list[Row], topic: str, partition: int = 0) -> list[int]:
     return [row[2] for row in rows if row[:2] == (topic, partition)]
 
 
-def test_all_kinds_of_topics(spark: SparkSession, stocked: KorvetServer) -> None:
+def test_both_sources_read_all_kinds_of_topics_alike(spark: SparkSession, stocked: KorvetServer) -> None:
     ours, stock = both(spark, stocked, {"subscribePattern": "^(codec|kind)-"})
     assert ours == stock
     assert all(len(offsets(ours, f"codec-{codec}")) == 300 for codec in CODECS)
@@ -119,7 +119,7 @@ def test_all_kinds_of_topics(spark: SparkSession, stocked: KorvetServer) -> None
     assert len(offsets(ours, "kind-odd")) == 6 and len(offsets(ours, "kind-appended")) == 2
 
 
-def test_all_kinds_of_topics_committed_only(spark: SparkSession, stocked: KorvetServer) -> None:
+def test_both_sources_read_committed_records_alike(spark: SparkSession, stocked: KorvetServer) -> None:
     committed = {"subscribePattern": "kind", "kafka.isolation.level": "read_committed"}
     ours, stock = both(spark, stocked, committed)
     assert ours == stock
@@ -127,7 +127,7 @@ def test_all_kinds_of_topics_committed_only(spark: SparkSession, stocked: Korvet
     assert offsets(ours, "kind-transactional", 1) == [0]
 
 
-def test_columns_are_those_of_the_stock_source(spark: SparkSession, stocked: KorvetServer) -> None:
+def test_source_has_the_stock_sources_columns(spark: SparkSession, stocked: KorvetServer) -> None:
     for headers in ("true", "false"):
         options = {"subscribe": "kind-odd", "includeHeaders": headers}
         ours, stock = (read(spark, form, stocked, options) for form in ("korvet", "kafka"))
@@ -167,7 +167,7 @@ def test_columns_are_those_of_the_stock_source(spark: SparkSession, stocked: Kor
         ),
     ],
 )
-def test_parts_of_topics(
+def test_both_sources_read_parts_of_topics_alike(
     spark: SparkSession, stocked: KorvetServer, options: dict[str, str], expected: list[tuple[int, ...]]
 ) -> None:
     ours, stock = both(spark, stocked, options)
@@ -196,7 +196,7 @@ def test_parts_of_topics(
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_a_sentence(
+def test_query_that_cannot_be_read_is_one_sentence(
     spark: SparkSession, stocked: KorvetServer, options: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(Exception) as raised:
@@ -204,7 +204,7 @@ def test_what_cannot_be_read_is_told_in_a_sentence(
     assert complaint in str(failure(raised.value))
 
 
-def test_what_was_trimmed_is_skipped_where_that_is_no_failure(spark: SparkSession, stocked: KorvetServer) -> None:
+def test_trimmed_records_are_skipped_if_that_is_no_failure(spark: SparkSession, stocked: KorvetServer) -> None:
     options = {
         "subscribe": "kind-trimmed",
         "startingOffsets": '{"kind-trimmed":{"0":2,"1":3}}',

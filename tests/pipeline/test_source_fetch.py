@@ -1,4 +1,4 @@
-"""A task of the source, without Spark: it reads its range and ends, whatever became of the log meanwhile."""
+"""A task of the source, without Spark, reads its range and ends, also if the log changes meanwhile."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def values(wanted: OffsetRange, how: FetchOptions) -> list[bytes]:
     return [message.value() or b"" for messages in fetch(wanted, how) for message in messages]
 
 
-def test_a_range_is_read_and_nothing_beside_it(broker: KorvetServer) -> None:
+def test_task_reads_its_range_and_nothing_else(broker: KorvetServer) -> None:
     create(broker, "fetch-range", 2)
     for partition in (0, 1):
         produce(broker, "fetch-range", [b"%d-%d" % (partition, n) for n in range(5_000)], partition=partition)
     assert offsets(OffsetRange("fetch-range", 1, 100, 4_900), options(broker)) == list(range(100, 4_900))
-    # By the consumer that was kept, in the other partition, and backwards.
+    # The kept consumer reads the other partition, and backwards.
     assert values(OffsetRange("fetch-range", 0, 7, 9), options(broker)) == [b"0-7", b"0-8"]
     assert values(OffsetRange("fetch-range", 1, 3, 4), options(broker)) == [b"1-3"]
     lengths = [len(found) for found in fetch(OffsetRange("fetch-range", 0, 0, 5_000), options(broker))]
     assert sum(lengths) == 5_000 and max(lengths) <= CHUNK_ROWS
 
 
-def test_a_task_that_is_ended_early_leaves_the_next_one_a_clean_start(broker: KorvetServer) -> None:
+def test_task_ended_early_leaves_the_next_a_clean_start(broker: KorvetServer) -> None:
     create(broker, "fetch-early")
     produce(broker, "fetch-early", [b"%d" % n for n in range(5_000)])
     found = fetch(OffsetRange("fetch-early", 0, 0, 5_000), options(broker))
@@ -72,21 +72,21 @@ def test_a_task_that_is_ended_early_leaves_the_next_one_a_clean_start(broker: Ko
     assert values(OffsetRange("fetch-early", 0, 1, 3), options(broker)) == [b"1", b"2"]
 
 
-def test_markers_at_the_end_of_a_range_are_not_waited_for(broker: KorvetServer) -> None:
+def test_task_does_not_wait_for_markers_at_the_ranges_end(broker: KorvetServer) -> None:
     create(broker, "fetch-markers")
     transact(broker, "fetch-markers", [b"a", b"b"], commit=True)
     transact(broker, "fetch-markers", [b"c"], commit=False)
     whole = OffsetRange("fetch-markers", 0, 0, 5)
     assert values(whole, options(broker, committed=True)) == [b"a", b"b"]
     assert values(whole, options(broker)) == [b"a", b"b", b"c"]
-    # Nothing but a marker, and nothing but what was aborted.
+    # The ranges hold only a marker, and only aborted records.
     assert values(OffsetRange("fetch-markers", 0, 2, 3), options(broker, committed=True)) == []
     assert values(OffsetRange("fetch-markers", 0, 3, 5), options(broker, committed=True)) == []
     produce(broker, "fetch-markers", [b"d"])
     assert values(OffsetRange("fetch-markers", 0, 2, 5), options(broker, committed=True)) == []
 
 
-def test_an_open_transaction_in_the_range_is_waited_for(broker: KorvetServer) -> None:
+def test_task_waits_for_an_open_transaction_in_its_range(broker: KorvetServer) -> None:
     create(broker, "fetch-open")
     produce(broker, "fetch-open", [b"a"])
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "fetch-open"})
@@ -101,7 +101,7 @@ def test_an_open_transaction_in_the_range_is_waited_for(broker: KorvetServer) ->
     assert values(OffsetRange("fetch-open", 0, 0, 2), committed) == [b"a", b"b"]
 
 
-def test_offsets_that_were_trimmed_fail_the_task_or_are_skipped(broker: KorvetServer) -> None:
+def test_trimmed_offsets_fail_the_task_or_are_skipped(broker: KorvetServer) -> None:
     create(broker, "fetch-trimmed")
     produce(broker, "fetch-trimmed", [b"%d" % n for n in range(10)], settings={"batch.num.messages": "1"})
     trim(broker, {("fetch-trimmed", 0): 4})
@@ -112,7 +112,7 @@ def test_offsets_that_were_trimmed_fail_the_task_or_are_skipped(broker: KorvetSe
     assert offsets(OffsetRange("fetch-trimmed", 0, 0, 3), options(broker, fail=False)) == []
 
 
-def test_a_log_that_ends_before_the_range_fails_the_task_or_is_skipped(broker: KorvetServer) -> None:
+def test_log_that_ends_before_the_range_fails_the_task_or_is_skipped(broker: KorvetServer) -> None:
     create(broker, "fetch-short")
     produce(broker, "fetch-short", [b"0", b"1"])
     with pytest.raises(PipelineError, match="Offsets 2 up to 5 of fetch-short-0 cannot be read: the log ends at 2"):
@@ -123,7 +123,7 @@ def test_a_log_that_ends_before_the_range_fails_the_task_or_is_skipped(broker: K
     assert offsets(OffsetRange("fetch-short", 0, 7, 9), options(broker, fail=False)) == []
 
 
-def test_a_topic_that_was_deleted_fails_the_task_or_is_skipped(broker: KorvetServer) -> None:
+def test_deleted_topic_fails_the_task_or_is_skipped(broker: KorvetServer) -> None:
     create(broker, "fetch-deleted")
     produce(broker, "fetch-deleted", [b"0"])
     delete(broker, "fetch-deleted")
@@ -133,7 +133,7 @@ def test_a_topic_that_was_deleted_fails_the_task_or_is_skipped(broker: KorvetSer
     assert offsets(gone, options(broker, fail=False)) == []
 
 
-def test_nobody_answering_is_told_with_the_address() -> None:
+def test_error_without_a_broker_names_the_address() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -147,7 +147,7 @@ def test_nobody_answering_is_told_with_the_address() -> None:
             offsets(OffsetRange("t", 0, 3, 4), how)
 
 
-def test_settings_that_no_client_knows_are_told(broker: KorvetServer) -> None:
+def test_error_names_settings_unknown_to_the_client(broker: KorvetServer) -> None:
     with pytest.raises(PipelineError, match=r'No such configuration property: "no\.such\.setting"'):
         offsets(OffsetRange("t", 0, 0, 1), options(broker, {"no.such.setting": "1"}))
     mistaken = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t", "kafka.no.such.setting": "1"}
@@ -155,9 +155,7 @@ def test_settings_that_no_client_knows_are_told(broker: KorvetServer) -> None:
         Cluster(stream_options(mistaken)).partitions()
 
 
-def test_a_topic_that_goes_while_a_pattern_is_looked_up_is_left_out(
-    broker: KorvetServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pattern_leaves_out_a_topic_deleted_meanwhile(broker: KorvetServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("fits-1", "fits-2"):
         create(broker, name)
     names = Broker.topic_names
@@ -174,13 +172,13 @@ def test_a_topic_that_goes_while_a_pattern_is_looked_up_is_left_out(
     cluster.close()
 
 
-def test_partitions_without_a_leader_are_waited_for() -> None:
-    # So librdkafka tells of them while Redis is away.
+def test_query_waits_for_partitions_without_a_leader() -> None:
+    # This is librdkafka's error while Redis is away.
     error = KafkaError(KafkaError._NOENT, "No leaders found")
     assert isinstance(explained("offsets of t-0", error, "broker:9092"), BrokerUnreachable)
 
 
-def test_an_outage_in_the_middle_is_waited_out(tmp_path: Path) -> None:
+def test_task_waits_out_an_outage(tmp_path: Path) -> None:
     server = KorvetServer(tmp_path).start()
     try:
         create(server, "outage")

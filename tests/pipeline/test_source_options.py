@@ -1,4 +1,4 @@
-"""The options of the source: what Spark's Kafka source takes and refuses, and the Java client's names.
+"""The options of the source, as Spark's Kafka source takes and refuses them, and the Java client's names.
 
 The cases are those of Spark's KafkaSourceProviderSuite, KafkaMicroBatchSourceSuite, KafkaRelationSuite and
 JsonUtilsSuite.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.source import KorvetDataSource
 from korvet.pipeline.source.offsets import AtOffsets, AtTime, AtTimes, Everywhere, from_json, to_json
@@ -20,7 +21,6 @@ from korvet.pipeline.source.options import (
     ReadOptions,
     Subscribed,
     batch_options,
-    client_settings,
     include_headers,
     stream_options,
 )
@@ -48,12 +48,12 @@ both = pytest.mark.parametrize("parse", [batch_options, stream_options])
         ({"subscribePattern": "("}, "no regular expression"),
     ],
 )
-def test_what_to_read_is_told_in_exactly_one_way(parse: Parser, options: dict[str, str], complaint: str) -> None:
+def test_options_name_the_topics_in_exactly_one_way(parse: Parser, options: dict[str, str], complaint: str) -> None:
     with pytest.raises(PipelineError, match=complaint):
         parse(BROKER | options)
 
 
-def test_what_to_read() -> None:
+def test_options_tell_the_partitions_to_read() -> None:
     assert batch_options({**BROKER, "subscribe": " b, a ,b,"}).choice == Subscribed(topics=("b", "a"))
     assigned = batch_options({**BROKER, "assign": '{"a":[0,1],"b":[2]}'}).choice
     assert assigned == Assigned(partitions=frozenset({("a", 0), ("a", 1), ("b", 2)}))
@@ -66,13 +66,13 @@ def test_what_to_read() -> None:
     "name",
     ["auto.offset.reset", "enable.auto.commit", "interceptor.classes", "key.deserializer", "value.deserializer"],
 )
-def test_what_spark_refuses_of_the_client_is_refused(parse: Parser, name: str) -> None:
+def test_source_refuses_the_client_settings_that_spark_refuses(parse: Parser, name: str) -> None:
     with pytest.raises(PipelineError, match=f"Kafka option '{name}' is not supported"):
         parse(ONE_TOPIC | {f"kafka.{name}": "x"})
 
 
 @both
-def test_a_broker_must_be_named(parse: Parser) -> None:
+def test_options_must_name_a_broker(parse: Parser) -> None:
     with pytest.raises(PipelineError, match=r"Option 'kafka\.bootstrap\.servers' must be specified"):
         parse({"subscribe": "t"})
 
@@ -99,13 +99,13 @@ def test_a_broker_must_be_named(parse: Parser) -> None:
         ("kafka.request.timeout.ms", "long", "expected a whole number"),
     ],
 )
-def test_values_that_cannot_be_read(parse: Parser, name: str, value: str, complaint: str) -> None:
+def test_options_with_unreadable_values_are_refused(parse: Parser, name: str, value: str, complaint: str) -> None:
     options = {**ONE_TOPIC, "startingTimestamp": "0"} if name.endswith("Strategy") else ONE_TOPIC
     with pytest.raises(PipelineError, match=complaint):
         parse(options | {name: value})
 
 
-def test_a_batch_begins_before_it_ends() -> None:
+def test_batch_that_ends_before_it_begins_is_refused() -> None:
     for name, value, complaint in (
         ("startingOffsets", "latest", "starting offset can't be latest"),
         ("startingOffsets", '{"t":{"0":1,"1":-1}}', "starting offset can't be latest .* t-1"),
@@ -126,18 +126,18 @@ def test_a_batch_begins_before_it_ends() -> None:
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
-def test_a_stream_has_no_end(name: str) -> None:
+def test_stream_refuses_an_end(name: str) -> None:
     with pytest.raises(PipelineError, match="a streaming query has no end"):
         stream_options(ONE_TOPIC | {name: "0"})
 
 
-def test_where_queries_begin_and_end_by_default() -> None:
+def test_queries_begin_and_end_at_defaults() -> None:
     assert batch_options(ONE_TOPIC).starting == Everywhere(offset=-2)
     assert batch_options(ONE_TOPIC).ending == Everywhere(offset=-1)
     assert stream_options(ONE_TOPIC).starting == Everywhere(offset=-1)
 
 
-def test_names_and_values_of_offsets_are_of_any_case() -> None:
+def test_names_and_values_of_offsets_ignore_case() -> None:
     # KafkaSourceProviderSuite: get offsets from case insensitive parameters.
     assert stream_options(ONE_TOPIC | {"STARTINGOFFSETS": "EarLiEst"}).starting == Everywhere(offset=-2)
     assert stream_options(ONE_TOPIC | {"startingoffsets": " latest "}).starting == Everywhere(offset=-1)
@@ -145,7 +145,7 @@ def test_names_and_values_of_offsets_are_of_any_case() -> None:
     assert offsets == AtOffsets(offsets={("Topic-A", 0): 23})
 
 
-def test_one_time_goes_before_times_and_those_before_offsets() -> None:
+def test_one_time_overrides_times_and_times_override_offsets() -> None:
     options = {**ONE_TOPIC, "startingOffsets": "earliest"}
     options |= {"startingOffsetsByTimestamp": '{"t":{"0":7}}'}
     assert batch_options(options).starting == AtTimes(timestamps_ms={("t", 0): 7}, else_latest=False)
@@ -154,7 +154,7 @@ def test_one_time_goes_before_times_and_those_before_offsets() -> None:
     assert batch_options(ONE_TOPIC | {"endingTimestamp": "9"}).ending == AtTime(timestamp_ms=9, else_latest=True)
 
 
-def test_limits_of_a_trigger() -> None:
+def test_options_limit_a_trigger() -> None:
     with pytest.raises(PipelineError, match=r"minOffsetsPerTrigger \(9\) is higher than maxOffsetsPerTrigger \(8\)"):
         stream_options(ONE_TOPIC | {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"})
     found = stream_options(ONE_TOPIC | {"minOffsetsPerTrigger": "7", "maxTriggerDelay": "2m"})
@@ -162,30 +162,30 @@ def test_limits_of_a_trigger() -> None:
     assert stream_options(ONE_TOPIC).max_trigger_delay_s == 900
 
 
-def test_spark_reads_what_is_uncommitted_unless_told_otherwise() -> None:
+def test_source_reads_uncommitted_records_by_default() -> None:
     assert not batch_options(ONE_TOPIC).read_committed
     assert batch_options(ONE_TOPIC | {"kafka.isolation.level": "read_committed"}).read_committed
 
 
-def test_headers_are_left_out_unless_told_otherwise() -> None:
+def test_source_leaves_out_headers_by_default() -> None:
     assert not include_headers(ONE_TOPIC)
     assert include_headers(ONE_TOPIC | {"INCLUDEHEADERS": "True"})
 
 
-def test_the_group_has_the_name_that_is_wanted() -> None:
+def test_source_uses_the_given_group_name() -> None:
     assert batch_options(ONE_TOPIC).client["group.id"] == "korvet-executor"
     assert batch_options(ONE_TOPIC | {"groupIdPrefix": "mine"}).client["group.id"] == "mine-executor"
     assert batch_options(ONE_TOPIC | {"groupIdPrefix": "mine", "kafka.group.id": "g"}).client["group.id"] == "g"
 
 
-def test_offsets_of_a_checkpoint_are_sorted() -> None:
+def test_checkpoint_has_sorted_offsets() -> None:
     # JsonUtilsSuite: parsing partitionOffsets.
     offsets = {("b", 10): 3, ("b", 9): -1, ("a", 0): 23}
     assert list(to_json(offsets)) == ["a", "b"] and list(to_json(offsets)["b"]) == ["9", "10"]
     assert from_json(to_json(offsets)) == offsets
 
 
-def test_java_settings_become_those_of_librdkafka() -> None:
+def test_java_settings_become_librdkafkas() -> None:
     options = {
         "kafka.bootstrap.servers": "h:1",
         "kafka.security.protocol": "SASL_SSL",
@@ -226,7 +226,7 @@ def test_java_settings_become_those_of_librdkafka() -> None:
     }
 
 
-def test_a_pem_keystore_holds_certificates_and_key() -> None:
+def test_pem_keystore_holds_certificates_and_key() -> None:
     found = client_settings({**BROKER, "kafka.ssl.keystore.location": "/me.pem", "kafka.ssl.keystore.type": "PEM"})
     assert (found["ssl.certificate.location"], found["ssl.key.location"]) == ("/me.pem", "/me.pem")
 
@@ -240,18 +240,18 @@ def test_a_pem_keystore_holds_certificates_and_key() -> None:
         ("sasl.login.callback.handler.class", "x.Y", "a Java class cannot be used here"),
     ],
 )
-def test_java_settings_that_cannot_be_followed(name: str, value: str, complaint: str) -> None:
+def test_java_settings_that_librdkafka_cannot_follow_are_refused(name: str, value: str, complaint: str) -> None:
     with pytest.raises(PipelineError, match=complaint):
         client_settings({**BROKER, f"kafka.{name}": value})
 
 
-def test_another_schema_is_refused() -> None:
+def test_source_refuses_another_schema() -> None:
     source = KorvetDataSource(ONE_TOPIC)
     with pytest.raises(PipelineError, match="is fixed"):
         source.reader(source.schema().add("more", "string"))
 
 
-def test_readers_are_pickled_as_spark_does() -> None:
+def test_readers_pickle_as_spark_does_it() -> None:
     source = KorvetDataSource(ONE_TOPIC | {"maxOffsetsPerTrigger": "5"})
     reader = source.streamReader(source.schema())
     assert pickle.loads(pickle.dumps(reader)).getDefaultReadLimit() == reader.getDefaultReadLimit()

@@ -1,4 +1,4 @@
-"""How offsets are shared out over tasks and triggers: the cases of Spark's KafkaOffsetRangeCalculatorSuite."""
+"""Shares of tasks and triggers in a query's offsets: the cases of Spark's KafkaOffsetRangeCalculatorSuite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from korvet.pipeline.source.ranges import OffsetRange, rate_limit, split
 
 Range = tuple[int, int, int]
-"""Topic's number, start, end."""
+"""The topic's number, start and end."""
 
 
 def ranges(*found: Range) -> list[OffsetRange]:
@@ -71,27 +71,27 @@ def ranges(*found: Range) -> list[OffsetRange]:
         ),
     ],
 )
-def test_ranges_with_a_least_number_of_tasks(
+def test_split_makes_the_least_number_of_tasks(
     min_partitions: int | None, given: list[Range], expected: list[Range]
 ) -> None:
     assert split(ranges(*given), min_partitions) == ranges(*expected)
 
 
-def test_ranges_with_a_largest_number_of_records() -> None:
+def test_split_keeps_ranges_below_the_most_records() -> None:
     assert split(ranges((1, 0, 10), (2, 0, 3)), None, 4) == ranges((1, 0, 3), (1, 3, 6), (1, 6, 10), (2, 0, 3))
     assert split(ranges((1, 0, 8)), 4, 4) == ranges((1, 0, 2), (1, 2, 4), (1, 4, 6), (1, 6, 8))
 
 
-def test_a_trigger_takes_of_each_partition_in_proportion() -> None:
+def test_trigger_takes_of_each_partition_in_proportion() -> None:
     start = {("t", 0): 0, ("t", 1): 100, ("t", 2): 7}
     latest = {("t", 0): 900, ("t", 1): 200, ("t", 2): 7}
     assert rate_limit(100, start, latest) == {("t", 0): 90, ("t", 1): 110, ("t", 2): 7}
 
 
-def test_a_trigger_starves_no_small_partition() -> None:
+def test_trigger_starves_no_small_partition() -> None:
     assert rate_limit(10, {("t", 0): 0, ("t", 1): 0}, {("t", 0): 1000, ("t", 1): 1}) == {("t", 0): 9, ("t", 1): 1}
 
 
-def test_a_trigger_goes_no_further_than_the_end() -> None:
+def test_trigger_goes_no_further_than_the_end() -> None:
     assert rate_limit(10**19, {("t", 0): 0}, {("t", 0): 5}) == {("t", 0): 5}
     assert rate_limit(10, {("t", 0): 9}, {("t", 0): 5}) == {("t", 0): 5}

@@ -1,4 +1,4 @@
-"""Streaming queries of ``format("korvet")``: batches, checkpoints, triggers, and what becomes of topics meanwhile."""
+"""Streaming queries of ``format("korvet")``: batches, checkpoints, triggers, and changes of topics meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 
 
 class Query:
-    """A streaming query with a checkpoint, of what is there; each run of it goes on where the last one ended."""
+    """A streaming query with a checkpoint. Each run reads the records at hand, and goes on where the last one ended."""
 
     def __init__(self, spark: SparkSession, broker: KorvetServer, directory: Path, options: Mapping[str, str]) -> None:
         self._spark = spark
@@ -35,7 +35,7 @@ class Query:
         self.progress: list[Any] = []
 
     def run(self, form: str, **more: str) -> list[Row]:
-        """Run it to its end; topic, partition, offset and the hash over all columns of each row it got, sorted."""
+        """Run the query to its end; returns each row's topic, partition, offset and hash over all columns, sorted."""
         before = set(self.rows)
         stream = self._spark.readStream.format(form).options(**self._options, **more).load()
         writer = stream.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self._checkpoint))
@@ -58,7 +58,7 @@ class Query:
         self.rows[batch] = [tuple(row) for row in kept]
 
 
-def test_both_sources_read_the_same_stream_and_each_others_checkpoints(
+def test_both_sources_read_one_stream_and_each_others_checkpoints(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     create(broker, "stream-same", 2)
@@ -81,14 +81,14 @@ def test_both_sources_read_the_same_stream_and_each_others_checkpoints(
     produce(broker, "stream-same", [b"more"] * 5)
     grow(broker, "stream-same", 3)
     produce(broker, "stream-same", [b"new"] * 3, partition=2)
-    # Each goes on from the other's checkpoint.
+    # Each source goes on from the other's checkpoint.
     crossed = [row[:3] for row in stock.run("korvet")]
     assert crossed == [row[:3] for row in ours.run("kafka")]
     assert crossed == [*(("stream-same", 0, 100 + n) for n in range(5)), *(("stream-same", 2, n) for n in range(3))]
     assert stock.run("korvet") == []
 
 
-def test_what_was_trimmed_under_a_query_fails_it_or_is_skipped(
+def test_records_trimmed_under_a_query_fail_it_or_are_skipped(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     create(broker, "stream-trimmed")
@@ -104,13 +104,13 @@ def test_what_was_trimmed_under_a_query_fails_it_or_is_skipped(
 
 
 def reader(broker: KorvetServer, topic: str, **options: str) -> KorvetStreamReader:
-    """As Spark makes one in the driver."""
+    """A reader, as Spark makes it in the driver."""
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
     source = KorvetDataSource({name.lower(): value for name, value in given.items()})
     return source.streamReader(source.schema())
 
 
-def test_a_stream_begins_where_it_is_told(broker: KorvetServer) -> None:
+def test_stream_begins_where_it_is_told(broker: KorvetServer) -> None:
     create(broker, "begins", 2)
     produce(broker, "begins", [b""] * 5, start_ms=1_000_000)
     transact(broker, "begins", [b"x"], commit=True, partition=1)
@@ -132,7 +132,7 @@ def test_a_stream_begins_where_it_is_told(broker: KorvetServer) -> None:
         found.stop()
 
 
-def test_a_stream_of_what_comes_begins_where_it_first_began(broker: KorvetServer) -> None:
+def test_stream_of_later_records_begins_where_it_first_began(broker: KorvetServer) -> None:
     create(broker, "comes")
     produce(broker, "comes", [b""] * 2)
     found = reader(broker, "comes")
@@ -149,7 +149,7 @@ def test_a_stream_of_what_comes_begins_where_it_first_began(broker: KorvetServer
     again.stop()
 
 
-def test_a_stream_of_what_comes_loses_nothing_when_it_dies_in_its_first_batch(
+def test_stream_of_later_records_loses_nothing_in_its_first_batch(
     spark: SparkSession, broker: KorvetServer, tmp_path: Path
 ) -> None:
     create(broker, "first-batch")
@@ -157,7 +157,7 @@ def test_a_stream_of_what_comes_loses_nothing_when_it_dies_in_its_first_batch(
     query = Query(spark, broker, tmp_path, {"subscribe": "first-batch"})
     commit = tmp_path / "checkpoint" / "commits" / "0"
     assert query.run("korvet") == []
-    # As where it was killed before it had ended.
+    # The query looks as if a kill came before the batch's end.
     commit.unlink()
     commit.with_name(".0.crc").unlink()
     produce(broker, "first-batch", [b"after"] * 3)
@@ -173,17 +173,17 @@ def test_a_stream_of_what_comes_loses_nothing_when_it_dies_in_its_first_batch(
         ({"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "5"}, ReadMaxRows(5)),
     ],
 )
-def test_limits_are_told_to_spark(broker: KorvetServer, options: dict[str, str], expected: ReadLimit) -> None:
+def test_source_tells_spark_its_limits(broker: KorvetServer, options: dict[str, str], expected: ReadLimit) -> None:
     assert reader(broker, "any", **options).getDefaultReadLimit() == expected
 
 
-def test_a_trigger_waits_for_enough_records_but_not_for_ever(broker: KorvetServer) -> None:
+def test_trigger_waits_for_enough_records_but_not_for_ever(broker: KorvetServer) -> None:
     create(broker, "least")
     produce(broker, "least", [b""] * 3)
     waiting = reader(broker, "least", minOffsetsPerTrigger="4", maxOffsetsPerTrigger="5", maxTriggerDelay="1h")
     start = {"least": {"0": 0}}
     limit = waiting.getDefaultReadLimit()
-    # The first batch waits for nothing, as no batch was long ago.
+    # The first batch does not wait, since no batch came before it.
     assert waiting.latestOffset(start, limit) == {"least": {"0": 3}}
     assert waiting.latestOffset(start, limit) == start
     assert waiting.reportLatestOffset() == {"least": {"0": 3}}
@@ -196,7 +196,7 @@ def test_a_trigger_waits_for_enough_records_but_not_for_ever(broker: KorvetServe
     hasty.stop()
 
 
-def test_what_comes_after_available_now_began_is_left(broker: KorvetServer) -> None:
+def test_available_now_leaves_later_records(broker: KorvetServer) -> None:
     create(broker, "now")
     produce(broker, "now", [b""] * 3)
     found = reader(broker, "now", minOffsetsPerTrigger="2")
@@ -204,13 +204,13 @@ def test_what_comes_after_available_now_began_is_left(broker: KorvetServer) -> N
     start = found.initialOffset() | {"now": {"0": 0}}
     assert found.latestOffset(start, ReadMaxRows(2)) == {"now": {"0": 2}}
     produce(broker, "now", [b""] * 3)
-    # One record is less than the least, and still the end of what was there.
+    # One record is below the least, but ends the records that were there.
     assert found.latestOffset({"now": {"0": 2}}, ReadMaxRows(2)) == {"now": {"0": 3}}
     assert found.latestOffset({"now": {"0": 3}}, ReadAllAvailable()) == {"now": {"0": 3}}
     found.stop()
 
 
-def test_new_partitions_are_read_from_their_beginning(broker: KorvetServer) -> None:
+def test_stream_reads_new_partitions_from_their_beginning(broker: KorvetServer) -> None:
     create(broker, "grows")
     produce(broker, "grows", [b""] * 3)
     found = reader(broker, "grows", maxOffsetsPerTrigger="4")
@@ -227,7 +227,7 @@ def test_new_partitions_are_read_from_their_beginning(broker: KorvetServer) -> N
     found.stop()
 
 
-def test_what_is_gone_between_batches_fails_the_query_or_is_skipped(broker: KorvetServer) -> None:
+def test_records_gone_between_batches_fail_the_query_or_are_skipped(broker: KorvetServer) -> None:
     create(broker, "stays")
     produce(broker, "stays", [b""])
     end = {"stays": {"0": 1}}
@@ -245,7 +245,7 @@ def test_what_is_gone_between_batches_fails_the_query_or_is_skipped(broker: Korv
         lenient.stop()
 
 
-def test_a_topic_that_is_deleted_under_the_query_is_told(broker: KorvetServer) -> None:
+def test_topic_deleted_under_the_query_is_an_error(broker: KorvetServer) -> None:
     create(broker, "short-lived")
     found = reader(broker, "short-lived")
     start = found.initialOffset()
@@ -255,7 +255,7 @@ def test_a_topic_that_is_deleted_under_the_query_is_told(broker: KorvetServer) -
     found.stop()
 
 
-def test_an_end_that_went_back_is_asked_for_again_and_told_as_it_is(broker: KorvetServer) -> None:
+def test_source_asks_again_for_an_end_that_went_back(broker: KorvetServer) -> None:
     create(broker, "behind")
     produce(broker, "behind", [b""])
     found = reader(broker, "behind", **{"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "1"})

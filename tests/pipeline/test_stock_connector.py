@@ -1,4 +1,4 @@
-"""Spark's own `format("kafka")`, as it is, against korvet: what it reads and writes is what was produced."""
+"""Spark's own `format("kafka")` reads and writes korvet's topics, unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADERS = "array(named_struct('key', 'h', 'value', cast(value as binary)))"
 
 
 def produce(broker: KorvetServer, topic: str, numbers: range) -> None:
-    """Number n goes to partition n % 2, a second after n - 1, with a header."""
+    """Produce numbers: n goes to partition n % 2, a second after n - 1, with a header."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
     for n in numbers:
         at_ms = START_MS + n * 1_000
@@ -48,7 +48,7 @@ def expected(numbers: range) -> list[str]:
     return [f"v{n}" for n in numbers]
 
 
-def test_a_batch_reads_every_column(spark: SparkSession, broker: KorvetServer) -> None:
+def test_stock_batch_reads_every_column(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "stock-batch")
     produce(broker, topic, range(20))
     rows = read(spark, broker, subscribe=topic, includeHeaders="true").orderBy("timestamp").collect()
@@ -60,13 +60,13 @@ def test_a_batch_reads_every_column(spark: SparkSession, broker: KorvetServer) -
     assert len(rows) == 20
 
 
-def test_a_pattern_reads_the_topics_that_fit(spark: SparkSession, broker: KorvetServer) -> None:
+def test_stock_pattern_reads_the_topics_that_match(spark: SparkSession, broker: KorvetServer) -> None:
     for index, name in enumerate(("stock-pattern-a", "stock-pattern-b", "stock-other")):
         produce(broker, create_topic(broker.bootstrap, name), range(index * 10, index * 10 + 10))
     assert values(read(spark, broker, subscribePattern="stock-pattern-.*")) == expected(range(20))
 
 
-def test_offsets_and_times_bound_what_is_read(spark: SparkSession, broker: KorvetServer) -> None:
+def test_stock_offsets_and_times_bound_a_batch(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "stock-bounds")
     produce(broker, topic, range(20))
     from_5, to_12 = str(START_MS + 5_000), str(START_MS + 12_000)
@@ -83,7 +83,7 @@ def test_offsets_and_times_bound_what_is_read(spark: SparkSession, broker: Korve
     assert values(assigned) == expected(range(1, 20, 2))
 
 
-def test_committed_records_alone_are_read_where_asked(spark: SparkSession, broker: KorvetServer) -> None:
+def test_stock_batch_reads_only_committed_records_if_told(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "stock-committed", 1)
     transact(broker, topic, ["v0", "v1"], commit=True)
     transact(broker, topic, ["v2", "v3"], commit=False)
@@ -93,7 +93,7 @@ def test_committed_records_alone_are_read_where_asked(spark: SparkSession, broke
     assert values(read(spark, broker, subscribe=topic)) == expected(range(5))
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+def test_stock_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
     source = create_topic(broker.bootstrap, "stock-stream-source")
     sink = create_topic(broker.bootstrap, "stock-stream-sink")
     kafka = {"kafka.bootstrap.servers": broker.bootstrap}
@@ -119,7 +119,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: Korve
     )
 
 
-def test_a_batch_is_written(spark: SparkSession, broker: KorvetServer) -> None:
+def test_stock_sink_writes_a_batch(spark: SparkSession, broker: KorvetServer) -> None:
     topic = create_topic(broker.bootstrap, "stock-write", 3)
     frame = spark.range(30).selectExpr(f"'{topic}' as topic", "cast(id % 3 as int) as partition", "string(id) as value")
     before_ms = int(datetime.now(UTC).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Batches split by Spark, and what becomes of their tables as the schema changes."""
+"""Batches that Spark splits, and their tables while the schema changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTEGER = {"type": "integer"}
 STRING = {"type": "string"}
 
 Batch = Callable[[Sequence[Any]], DataFrame]
-"""Makes a batch of values; what is not bytes becomes JSON, and None a tombstone."""
+"""Makes a batch of values: None becomes a tombstone, bytes stay, all else becomes JSON."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def batch(spark: SparkSession) -> Batch:
 
 
 class Tables:
-    """A topic's two tables, written as the archive does it."""
+    """A topic's two tables, written like the archive's."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self._spark = spark
@@ -68,22 +68,22 @@ def tables(spark: SparkSession, tmp_path: Path) -> Tables:
     return Tables(spark, tmp_path)
 
 
-def test_tables_over_three_versions_of_a_schema(batch: Batch, tables: Tables) -> None:
-    places: dict[str, Any] = {"x": INTEGER}
+def test_typed_table_grows_over_three_versions_of_a_schema(batch: Batch, tables: Tables) -> None:
+    coordinates: dict[str, Any] = {"x": INTEGER}
     goods: dict[str, Any] = {"sku": STRING}
-    at = {"type": "object", "properties": places}
+    at = {"type": "object", "properties": coordinates}
     lines = {"type": "array", "items": {"type": "object", "properties": goods}}
     tables.add(
         batch([{"id": 1, "at": {"x": 2}, "lines": [{"sku": "a"}]}, b"{", None]),
         {"properties": {"id": INTEGER, "at": at, "lines": lines, "open": {}, "dropped": STRING}},
     )
-    places["y"] = {"type": "string", "format": "date-time"}
+    coordinates["y"] = {"type": "string", "format": "date-time"}
     goods["n"] = {"type": "number"}
     tables.add(
         batch([{"id": 2, "at": {"y": "0001-01-01T00:00:00Z"}, "lines": [{"sku": "b", "n": 1.5}], "new": True}]),
         {"properties": {"id": INTEGER, "at": at, "lines": lines, "open": INTEGER, "new": {"type": "boolean"}}},
     )
-    # An incompatible change: what is no integer fits the schema, but not the column.
+    # The change is incompatible: a text fits the schema, but not the column.
     tables.add(
         batch([{"id": "three", "open": 3}, {"id": 3, "open": [4]}, {"new": False}]),
         {"properties": {"id": {"type": ["integer", "string"]}, "new": {"type": "boolean"}, "open": {}}},
@@ -103,7 +103,7 @@ def test_tables_over_three_versions_of_a_schema(batch: Batch, tables: Tables) ->
         (5, False, 3, None, "[4]", None),
         (6, False, None, False, None, None),
     ]
-    # As text, since Python has no timestamps as early as that.
+    # The query reads text, since Python has no timestamps so early.
     read = tables.typed().where("id is not null").orderBy("id").selectExpr("lines", "at.x", "cast(at.y as string)")
     assert [tuple(row) for row in read.collect()] == [
         ([Row(sku="a", n=None)], 2, None),
@@ -131,11 +131,11 @@ def test_tables_over_three_versions_of_a_schema(batch: Batch, tables: Tables) ->
     }
 
 
-def test_columns_have_the_names_that_properties_have(batch: Batch, tables: Tables) -> None:
+def test_columns_have_the_names_of_properties(batch: Batch, tables: Tables) -> None:
     names = ["a b", "a.b", "`", "ü", " ,;{}()\n\t=", "date", "_offset", "date_", "_metadata", "", "\0", "x" * 300]
     inside = {"type": "object", "properties": {"d.e": INTEGER}}
     schema = {"properties": {**dict.fromkeys(names, INTEGER), "in side": inside}}
-    value = {name: place for place, name in enumerate(names)} | {"in side": {"d.e": -1}}
+    value = {name: index for index, name in enumerate(names)} | {"in side": {"d.e": -1}}
     tables.add(batch([value]), schema)
     tables.add(batch([value]), schema)
     columns = [{"date": "date_", "_offset": "_offset_", "date_": "date__"}.get(name, name) for name in names]
@@ -143,7 +143,7 @@ def test_columns_have_the_names_that_properties_have(batch: Batch, tables: Table
     assert tables.typed().select("`a b`", "`a.b`", "`in side`.`d.e`").where("`ü` = 3").count() == 2
 
 
-def test_each_record_is_judged_once_where_that_is_kept(batch: Batch) -> None:
+def test_persisted_split_judges_each_record_once(batch: Batch) -> None:
     parts = split(batch([{"id": 1}, {"id": "x"}]), json.dumps({"properties": {"id": INTEGER}}), None)
     parts.judged.persist()
     for part in (parts.typed, parts.dead_letters):

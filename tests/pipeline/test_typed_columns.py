@@ -1,4 +1,4 @@
-"""Which columns a JSON Schema gives, and how a table's columns grow."""
+"""The columns that a JSON Schema gives, and the growth of a table's columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
 def told(schema: dict[str, Any]) -> str:
-    """The columns in Spark's short way, with JSON's text called by that name."""
+    """The columns in Spark's short form, with ``json`` for JSON's text."""
     return shown(columns(json.dumps(schema)))
 
 
@@ -79,7 +79,7 @@ def shown(found: StructType) -> str:
     ],
     ids=str,
 )
-def test_column_of_a_property(schema: dict[str, Any], expected: str) -> None:
+def test_property_gives_a_column(schema: dict[str, Any], expected: str) -> None:
     number = {"type": "number"}
     definitions = {
         "point": {"$anchor": "point", "type": "object", "properties": {"x": number, "y": number}},
@@ -129,11 +129,11 @@ def test_column_of_a_property(schema: dict[str, Any], expected: str) -> None:
     ],
     ids=str,
 )
-def test_columns_of_a_whole_value(schema: dict[str, Any], expected: str) -> None:
+def test_whole_value_gives_columns(schema: dict[str, Any], expected: str) -> None:
     assert told(schema) == expected
 
 
-def test_what_lies_too_deep_is_text() -> None:
+def test_value_too_deep_is_text() -> None:
     schema: dict[str, Any] = {"type": "integer"}
     for _ in range(60):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -176,7 +176,7 @@ def test_what_lies_too_deep_is_text() -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_schema_that_gives_no_columns(text: str, why: str) -> None:
+def test_schema_without_columns_is_refused(text: str, why: str) -> None:
     with pytest.raises(PipelineError) as failure:
         columns(text)
     assert str(failure.value).startswith(f"the JSON Schema gives no columns: {why}")

@@ -1,4 +1,4 @@
-"""What becomes of a value: a row that reads back as it was written, or a dead letter that says why."""
+"""A value becomes a row that reads back unchanged, or a dead letter with the reason."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
+from korvet.configs.value_schema import ValueSchema
 from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed import columns
 from korvet.pipeline.typed import judge as judging
 from korvet.pipeline.typed.columns import fold
 from korvet.pipeline.typed.judge import Judge
 from korvet.pipeline.typed.table import column_name, grown, is_json_text, named
-from korvet.store.value_schema import ValueSchema
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 RAW_ARROW = to_arrow_schema(RAW_COLUMNS, timezone="UTC")
@@ -35,18 +35,18 @@ def records(values: Sequence[bytes | None]) -> pa.RecordBatch:
             "headers": [{"key": "h", "value": b"v"}],
             "topic": "orders",
             "partition": 3,
-            "offset": place,
+            "offset": offset,
             "timestamp": AT,
             "timestampType": 0,
             "date": AT.date(),
         }
-        for place, value in enumerate(values)
+        for offset, value in enumerate(values)
     ]
     return pa.RecordBatch.from_pylist(rows, RAW_ARROW)
 
 
 def judged(schema: Any, values: Sequence[bytes | None], table: StructType | None = None) -> list[dict[str, Any]]:
-    """Each with ``typed`` and ``dead_letter``, one of them None."""
+    """The verdicts, each with ``typed`` and ``dead_letter``, one of them None."""
     text = json.dumps(schema)
     own = named(columns(text))
     judge = Judge(text, own if table is None else grown(table, own))
@@ -54,7 +54,7 @@ def judged(schema: Any, values: Sequence[bytes | None], table: StructType | None
 
 
 def member(schema: Any, text: str | bytes) -> Any:
-    """What becomes of a property ``it``: its column, or the text of the reason."""
+    """The column of a property ``it``, or the text of the reason."""
     value = text if isinstance(text, bytes) else text.encode()
     (row,) = judged({"properties": {"it": schema}}, [b'{"it": %s}' % value])
     assert (row["typed"] is None) != (row["dead_letter"] is None)
@@ -91,7 +91,7 @@ POINTS = {"type": "array", "items": {"type": "object", "properties": {"x y": INT
         (POINTS, '[{"x y": 1, "more": 2}, {}]', [{"x y": 1}, {"x y": None}]),
     ],
 )
-def test_value_that_fits(schema: Any, text: str, expected: Any) -> None:
+def test_judge_makes_a_row_of_a_value_that_fits(schema: Any, text: str, expected: Any) -> None:
     assert member(schema, text) == expected
 
 
@@ -121,7 +121,7 @@ def test_value_that_fits(schema: Any, text: str, expected: Any) -> None:
     ],
     ids=lambda text: str(text)[:40],
 )
-def test_value_that_does_not_fit(schema: Any, text: str | bytes, reason: str) -> None:
+def test_judge_tells_why_a_value_does_not_fit(schema: Any, text: str | bytes, reason: str) -> None:
     found = member(schema, text)
     assert isinstance(found, ValueError)
     assert str(found).startswith(reason)
@@ -129,7 +129,7 @@ def test_value_that_does_not_fit(schema: Any, text: str | bytes, reason: str) ->
 
 
 @pytest.mark.parametrize("value", [b"null", b"[]", b"5", b""])
-def test_value_that_is_no_object(value: bytes) -> None:
+def test_judge_refuses_a_value_that_is_no_object(value: bytes) -> None:
     (row,) = judged({}, [value])
     assert row["typed"] is None
     assert row["dead_letter"]["reason"].startswith(("$: ", "not JSON: "))
@@ -141,12 +141,12 @@ def test_reason_stays_short() -> None:
     assert len(row["dead_letter"]["reason"]) == judging.MOST_REASON
 
 
-def test_reason_that_names_half_of_a_surrogate_pair() -> None:
+def test_reason_escapes_half_of_a_surrogate_pair() -> None:
     (row,) = judged({"additionalProperties": {"type": "integer"}}, [b'{"\\ud800": "x"}'])
     assert row["dead_letter"]["reason"] == r"$['\ud800']: 'x' is not of type 'integer'"
 
 
-def test_row_and_dead_letter_have_what_the_record_has() -> None:
+def test_row_and_dead_letter_keep_the_records_fields() -> None:
     schema = {"properties": {"date": STRING, "_Offset": INTEGER}}
     about = {"_key": b"k", "_partition": 3, "_timestamp": AT, "date": AT.date()}
     fits, tombstone, wrong = judged(schema, [b'{"date": "today", "_Offset": 7}', None, b'{"date": 1}'])
@@ -158,7 +158,7 @@ def test_row_and_dead_letter_have_what_the_record_has() -> None:
     assert fits["dead_letter"] is tombstone["dead_letter"] is wrong["typed"] is None
 
 
-def test_schema_without_properties_tells_dead_letters_alone() -> None:
+def test_schema_without_properties_still_tells_dead_letters() -> None:
     fits, wrong = judged({"type": "object", "required": ["id"]}, [b'{"id": 1}', b"{}"])
     assert fits["typed"]["_offset"] == 0
     assert wrong["dead_letter"]["reason"] == "$: 'id' is a required property"
@@ -200,7 +200,7 @@ def test_property_that_changed_its_case_stays_in_its_column() -> None:
     assert row["typed"]["In"] == {"A": 3}
 
 
-def test_value_that_takes_too_many_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_that_takes_too_many_keywords_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "MOST_KEYWORDS", 1000)
     schema = {"properties": {"it": {"type": "array", "items": INTEGER}}}
     few, many = judged(schema, [json.dumps({"it": list(range(n))}).encode() for n in (10, 10_000)])
@@ -208,7 +208,7 @@ def test_value_that_takes_too_many_keywords(monkeypatch: pytest.MonkeyPatch) -> 
     assert many["dead_letter"]["reason"] == "it takes more than 1000 keywords to judge"
 
 
-def test_large_values_are_judged_few_at_a_time() -> None:
+def test_judge_takes_few_large_values_at_a_time() -> None:
     schema = {"properties": {"it": STRING}}
     judge = Judge(json.dumps(schema), named(columns(json.dumps(schema))))
     value = json.dumps({"it": "x" * (3 << 20)}).encode()
@@ -269,7 +269,7 @@ SCHEMAS = objects_of(
 
 
 def reads_back(field: StructField, found: Any, written: Any) -> bool:
-    """Whether a column holds what its property was."""
+    """Whether a column holds its property's value."""
     if found is None or written is None:
         return found is None and written is None
     return same(json.loads(found), written) if is_json_text(field) else same_by_type(field.dataType, found, written)
@@ -311,7 +311,7 @@ def test_every_value_is_in_one_table_and_reads_back(schema: Fitting, data: st.Da
                 assert reads_back(field, row["typed"][column_name(field.name)], value.get(field.name))
 
 
-def test_what_reads_back_differently_is_noticed() -> None:
+def test_value_that_reads_back_differently_is_noticed() -> None:
     field = columns('{"properties": {"it": {"type": "number"}}}')[0]
     assert reads_back(field, 1.0, 1)
     assert not reads_back(field, math.nextafter(1.0, 2.0), 1)

@@ -1,4 +1,4 @@
-"""What is in a topic, read by a plain consumer."""
+"""A topic's records, read by a plain consumer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Written(NamedTuple):
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 2) -> str:
-    """The name of a new topic."""
+    """Create a topic that keeps records of any age, for tests write old ones; returns its name."""
     with Broker({"bootstrap.servers": bootstrap}) as broker:
-        assert broker.create_topic(name, partitions, {})
+        assert broker.create_topic(name, partitions, {"retention.ms": "-1"})
     return name
 
 
 def read_topic(bootstrap: str, topic: str, *, committed_only: bool = True) -> list[Written]:
-    """All records up to the ends of now, by partition and offset."""
+    """All records up to the present log ends, by partition and offset."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "tests",

@@ -1,4 +1,4 @@
-"""A load that must not notice anything: an idempotent producer and a consumer group, librdkafka's, each in a thread."""
+"""A load that must notice nothing: librdkafka's idempotent producer and its consumer group, each in a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.ba
 
 
 class Member:
-    """A member of the group: what it was given, and how often it was told what to read."""
+    """A member of the group: the values that it read, and the number of its assignments and revocations."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         self.values: list[int] = []
@@ -57,7 +57,7 @@ class Member:
 
 
 class Load:
-    """The load, from the beginning of the block to its end. Values are numbers, in the order of sending."""
+    """The load, for the time of the block. Values are numbers, in the order of sending."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, *, partitions: int, members: int) -> None:
         self.acknowledged: list[int] = []
@@ -81,7 +81,7 @@ class Load:
         self.finish()
 
     def finish(self) -> None:
-        """Stop sending, wait until what was sent is acknowledged, and let the members leave."""
+        """Stop sending, wait until all records are acknowledged, and let the members leave."""
         self._stop.set()
         self._thread.join()
         for member in self.members:
@@ -107,15 +107,15 @@ class Load:
 
     @property
     def all_errors(self) -> list[Any]:
-        """What producer and members were told, beside what librdkafka mends by itself."""
+        """The errors of producer and members, except errors that librdkafka mends itself."""
         return self.errors + [error for member in self.members for error in member.errors]
 
     def wait_until_settled(self) -> None:
-        """Wait until every member has its share, and reads."""
+        """Wait until every member has an assignment, and reads."""
         self._wait(lambda: all(member.assignments and member.values for member in self.members))
 
     def wait_for(self, more: int) -> None:
-        """Wait until this many more records are acknowledged on each partition, and all of them read by the group."""
+        """Wait until each partition has ``more`` further acknowledged records, and the group has read all of them."""
         goal = len(self.acknowledged) + more * self._partitions
         self._wait(lambda: len(self.acknowledged) >= goal)
         wanted = set(self.acknowledged)
@@ -130,7 +130,7 @@ class Load:
 
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Everything that is in a topic, sorted."""
+    """All values of a topic, sorted."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", **_QUICK})
     wanted = 0
     for index in range(partitions):

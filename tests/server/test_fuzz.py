@@ -1,4 +1,4 @@
-"""Bytes that are no requests, thrown at a live broker: it says so in single lines, leaks nothing and goes on."""
+"""Random bytes for a live broker: it logs single lines, leaks nothing and goes on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROFILE = settings(
 api_keys = st.sampled_from(sorted(registry()))
 versions = st.integers(0, 18)
 junk = st.binary(max_size=200)
-"""Bodies: mostly they end too early, or say lengths that are not there."""
+"""Bodies: most end too early, or claim lengths beyond their end."""
 headers = st.builds(lambda key, version, body: request(key, version, 7, "fuzz", body), api_keys, versions, junk)
 frames = st.one_of(st.builds(frame, junk), headers)
 
@@ -56,7 +56,7 @@ def send_and_leave(server: KorvetServer, data: bytes) -> None:
 
 
 def serves(server: KorvetServer) -> None:
-    """A good client gets its answer."""
+    """Check that a good client gets its answer."""
     with connect(server) as client:
         client.sendall(API_VERSIONS)
         size, correlation_id = struct.unpack(">ii", client.recv(8, socket.MSG_WAITALL))
@@ -111,7 +111,7 @@ def test_truncated_frames(server: KorvetServer, data: bytes, cut: int) -> None:
     ids=["Metadata", "Produce", "DeleteGroups"],
 )
 def test_null_collections(server: KorvetServer, key: int, version: int, body: bytes) -> None:
-    """The connection is closed without an answer."""
+    """The broker closes the connection without an answer."""
     with connect(server) as client:
         client.sendall(request(key, version, 7, "fuzz", body))
         client.settimeout(WITHIN_S)
@@ -132,7 +132,7 @@ def test_any_key_and_version(server: KorvetServer, key: int, version: int, body:
     serves(server)
 
 
-def test_announced_frame_that_never_comes_takes_no_memory_and_leaves_no_connection(server: KorvetServer) -> None:
+def test_announced_frame_that_never_comes_takes_no_memory(server: KorvetServer) -> None:
     before = open_sockets(server)
     clients = [connect(server) for _ in range(50)]
     for client in clients:
@@ -162,7 +162,7 @@ def test_connections_of_clients_that_vanish_are_closed(server: KorvetServer) -> 
 
 
 def test_error_answer_of_every_served_version_can_be_encoded() -> None:
-    """What an unexpected exception or an unsupported version is answered with, where the response can say it."""
+    """The broker sends these answers after an unexpected exception, and for an unsupported version."""
     for api in registry().values():
         for version in range(api.lowest, api.highest + 1):
             if has_top_level_error(api.key, version):

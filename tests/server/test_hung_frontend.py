@@ -1,4 +1,4 @@
-"""A front-end that hangs for less time than makes a call late: its client leaves, and goes on at another one."""
+"""A front-end that hangs too briefly for its calls to be late. Its client leaves, and goes on at another one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pair(valkey_server: Server) -> Iterator[Pair]:
 
 @contextmanager
 def asked_and_left(front_end: KorvetServer, api: str, version: int, **fields: Any) -> Iterator[None]:
-    """A front-end hangs during the block; who asked it this has left by then."""
+    """Hang a front-end for the time of the block, after a client has sent it a request and left."""
     with connected(front_end.port) as connection:
         connection.ask("api_versions", 0)
         os.kill(front_end.pid, signal.SIGSTOP)
@@ -53,7 +53,7 @@ def asked_and_left(front_end: KorvetServer, api: str, version: int, **fields: An
         os.kill(front_end.pid, signal.SIGCONT)
 
 
-def test_commit_of_a_client_that_left_does_not_take_back_what_it_committed_elsewhere(pair: Pair) -> None:
+def test_late_commit_does_not_take_back_a_newer_one(pair: Pair) -> None:
     hangs, other = pair
     topic, group = created(other.port), unique("g")
     poll_until(lambda: commit(hangs.port, group, topic, 1) == ["NONE"], "the topic is known")
@@ -62,11 +62,11 @@ def test_commit_of_a_client_that_left_does_not_take_back_what_it_committed_elsew
     with asked_and_left(hangs, "offset_commit", 9, **fields, topics=[{"name": topic, "partitions": rows}]):
         assert commit(other.port, group, topic, 2) == ["NONE"]
         assert commit(other.port, group, topic, 3) == ["NONE"]
-    assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # What it had been asked before is done.
+    assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # It has done the earlier request by now.
     assert committed(other.port, group, topic, 0) == [3]
 
 
-def test_heartbeat_of_a_client_that_left_gives_up_nothing_that_it_took_since(pair: Pair) -> None:
+def test_late_heartbeat_gives_up_no_partition_taken_since(pair: Pair) -> None:
     hangs, other = pair
     topic, group = created(other.port, partitions=2), unique("g")
     poll_until(lambda: commit(hangs.port, unique("g"), topic, 1) == ["NONE"], "the topic is known")
@@ -77,7 +77,7 @@ def test_heartbeat_of_a_client_that_left_gives_up_nothing_that_it_took_since(pai
     with asked_and_left(hangs, "consumer_group_heartbeat", 1, **fields):
         assert mine.beat()["error_code"] == "NONE"
         assert its.join()["error_code"] == "NONE"
-    assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # What it had been asked before is done.
+    assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # It has done the earlier request by now.
     its.beat()
     assert [len(parts) for parts in mine.owned.values()] == [2]
     assert its.owned == {}
@@ -85,7 +85,7 @@ def test_heartbeat_of_a_client_that_left_gives_up_nothing_that_it_took_since(pai
     assert [len(parts) for parts in its.owned.values()] == [1]
 
 
-def test_join_of_a_static_client_that_left_does_not_fence_the_member_that_it_is_now(pair: Pair) -> None:
+def test_late_join_does_not_fence_the_static_member_that_joined_since(pair: Pair) -> None:
     hangs, other = pair
     group = unique("g")
     static: dict[str, Any] = {"group_instance_id": "i"}
@@ -95,5 +95,5 @@ def test_join_of_a_static_client_that_left_does_not_fence_the_member_that_it_is_
         mine = join(other.port, group, **static)
         assert mine["error_code"] == "NONE"
         assert sync(other.port, group, mine["member_id"], 1, {mine["member_id"]: b"all"})["error_code"] == "NONE"
-    stable(hangs.port, unique("g"))  # What it had been asked before is done.
+    stable(hangs.port, unique("g"))  # It has done the earlier request by now.
     assert heartbeat(other.port, group, mine["member_id"]) == "NONE"

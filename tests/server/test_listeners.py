@@ -1,4 +1,4 @@
-"""Several listeners of one broker, each with its own namespace: what is behind one is not to be seen from the other."""
+"""Several listeners of one broker, each with its own namespace. Clients of one see nothing of the other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fill(door: str, values: list[bytes]) -> None:
 
 
 def read_as_group(door: str, count: int) -> list[bytes]:
-    """Read so many values as the group, commit, and leave."""
+    """Read a number of values as a group, commit, and leave."""
     settings = {"bootstrap.servers": door, "group.id": GROUP, "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
     consumer.subscribe([TOPIC])
@@ -70,7 +70,7 @@ def position(door: str) -> int:
     return int(found[0].offset)
 
 
-def test_same_names_behind_two_doors_are_other_topics_and_other_groups(doors: list[str]) -> None:
+def test_two_listeners_with_two_namespaces_share_no_topic_and_no_group(doors: list[str]) -> None:
     one, other, other_again = doors
     create(one)
     fill(one, [b"one-0", b"one-1"])
@@ -93,7 +93,7 @@ def brokers(door: str) -> set[tuple[str | None, int]]:
     return {(broker.host, broker.port) for broker in found.values()}
 
 
-def test_clients_are_told_the_address_of_the_door_they_came_through(server: KorvetServer, doors: list[str]) -> None:
+def test_clients_learn_the_address_of_their_own_listener(server: KorvetServer, doors: list[str]) -> None:
     told = [
         {
             (broker.host, broker.port)

@@ -1,4 +1,4 @@
-"""Never do two embedded servers write to one data directory, whatever became of the first one's korvet."""
+"""Two embedded servers never write to one data directory, even if the first one's korvet was killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
-async def test_server_that_does_not_leave_keeps_others_from_its_data(
+async def test_orphaned_server_that_does_not_end_keeps_its_data_locked(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "_STOP_S", 0.3)
@@ -41,7 +41,7 @@ async def test_server_that_does_not_leave_keeps_others_from_its_data(
     finally:
         os.kill(pid, signal.SIGCONT)
     try:
-        # Where it was told by its parent's end it leaves by itself, else it is told to.
+        # The tether has told the server of its parent's end, or the new korvet tells it to leave.
         async with embedded.embedded_server(server.data_dir) as successor:
             assert not is_alive(pid)
             assert server.embedded_pid == successor.pid

@@ -1,4 +1,4 @@
-"""Clients behind a load balancer: their own addresses are known, and who is none is told so in one line."""
+"""Clients behind a load balancer: the front-end knows their addresses, and logs one line for a wrong header."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROFILE = settings(max_examples=100, deadline=None, suppress_health_check=[Healt
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[KorvetServer]:
-    """One door behind a balancer, one that is not; for each a namespace."""
+    """A broker with a listener behind a balancer and one without, each with a namespace."""
     doors = (ListenerSettings(port=0, proxy_protocol=True), ListenerSettings(port=0, namespace="plain"))
     with running_broker(listeners=doors, broker={"group.initial.rebalance.delay.ms": "0"}) as broker:
         yield broker
@@ -94,7 +94,7 @@ def test_group_shows_its_members_own_address(server: KorvetServer, header: bytes
 
 
 @pytest.mark.parametrize("header", [V1, V2_WITH_TLVS, LOCAL], ids=["v1", "v2", "local"])
-def test_header_may_come_in_any_pieces_together_with_requests(server: KorvetServer, header: bytes) -> None:
+def test_header_may_arrive_in_any_pieces_together_with_requests(server: KorvetServer, header: bytes) -> None:
     everything = header + API_VERSIONS
     for cut in (1, 5, 12, 15, 16, 17, len(header) - 1, len(header), len(header) + 1, len(everything)):
         with connect(server) as client:
@@ -125,7 +125,7 @@ def plain(log: str) -> str:
     return re.sub(r"\x1b\[\d*m", "", log)
 
 
-def test_requests_without_a_header_are_refused_and_the_line_says_what_to_do(server: KorvetServer) -> None:
+def test_connection_without_a_header_is_refused_with_advice_in_the_log(server: KorvetServer) -> None:
     with connect(server) as client:
         client.sendall(API_VERSIONS)
         assert is_closed(client)
@@ -133,7 +133,7 @@ def test_requests_without_a_header_are_refused_and_the_line_says_what_to_do(serv
 
 
 @pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
-def test_header_where_none_is_expected_is_refused(server: KorvetServer, header: bytes) -> None:
+def test_header_at_a_plain_listener_is_refused(server: KorvetServer, header: bytes) -> None:
     count = server.log.count("a PROXY protocol header, which only a listener with proxy-protocol takes")
     with connect(server, door=1) as client:
         client.sendall(header + API_VERSIONS)
@@ -159,7 +159,7 @@ def test_health_checks_leave_no_line(server: KorvetServer) -> None:
     assert server.log == before
 
 
-def test_header_that_never_ends_is_not_waited_for(server: KorvetServer) -> None:
+def test_header_that_never_ends_times_out(server: KorvetServer) -> None:
     with connect(server) as silent, connect(server) as slow:
         slow.sendall(V2[:20])
         assert is_closed(silent)
@@ -183,9 +183,7 @@ def test_drain_does_not_wait_for_headers() -> None:
     more=st.binary(max_size=100),
     cut=st.integers(0, 200),
 )
-def test_any_bytes_are_answered_or_refused_and_the_next_client_is_served(
-    server: KorvetServer, begin: bytes, more: bytes, cut: int
-) -> None:
+def test_any_bytes_are_answered_or_refused(server: KorvetServer, begin: bytes, more: bytes, cut: int) -> None:
     data = begin + more
     with connect(server) as client:
         try:

@@ -1,4 +1,4 @@
-"""Front-ends and library are replaced by a newer version, one by one and under load, and no client notices."""
+"""A rolling upgrade: a newer version replaces front-ends and library one by one under load, and no client notices."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TOO_OLD = f"holds version {NEWER} of korvet's library, and this is korvet {korve
 
 @pytest.fixture(scope="module")
 def newer() -> Iterator[Path]:
-    """A copy of the code whose package and library say a higher version."""
+    """A copy of the code whose package and library have a higher version."""
     with tempfile.TemporaryDirectory(prefix="kv") as name:
         root = Path(name)
         for part in ("korvet", "lua"):
             shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for path in (root / "korvet" / "__init__.py", root / "lua" / "00_library.lua"):
+        for path in (root / "korvet" / "__init__.py", root / "lua" / "0-core/0-library.lua"):
             text = path.read_text()
             assert text.count(korvet.__version__) == 1
             path.write_text(text.replace(korvet.__version__, NEWER))
@@ -62,9 +62,9 @@ class Fleet:
         self.balancer.wait_until_up()
 
     def make(self, port: int, root: Path) -> KorvetServer:
-        place = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
         server = KorvetServer(
-            place,
+            directory,
             redis_url=self.redis.url,
             port=port,
             advertised=self.balancer.address,
@@ -76,7 +76,7 @@ class Fleet:
         return server
 
     def replace(self, number: int, root: Path) -> None:
-        """Stop a front-end as an operator does, and start one of other code in its place."""
+        """Stop a front-end as an operator does, and start one with other code instead."""
         old = self.front_ends[number]
         assert old.stop() == 0
         self.front_ends[number] = self.make(old.port, root).start()
@@ -95,7 +95,7 @@ class Fleet:
 
 @contextmanager
 def fleet_under_load(redis: Server) -> Iterator[tuple[Fleet, Load]]:
-    """A fleet with a load that must not notice anything, which is looked into at the end."""
+    """A fleet under a load, which must have noticed nothing at the end."""
     with ExitStack() as stack:
         fleet = Fleet(stack, redis)
         topic, group = created(fleet.balancer.port, partitions=PARTITIONS), unique("g")
@@ -112,7 +112,7 @@ def fleet_under_load(redis: Server) -> Iterator[tuple[Fleet, Load]]:
 
 
 def refusal(redis: Server) -> str:
-    """What a front-end of this version says instead of starting."""
+    """The error of a front-end of this version that refuses to start."""
     with tempfile.TemporaryDirectory(prefix="kv") as name:
         settings = KorvetServer(Path(name), redis_url=redis.url).settings()
         ended = subprocess.run(
@@ -159,17 +159,17 @@ def test_library_first(redis: Server, newer: Path) -> None:
         assert fleet.library_version() == NEWER
 
 
-def test_functions_that_are_lost_between_two_versions_end_up_the_newer_ones(redis: Server, newer: Path) -> None:
+def test_flushed_functions_are_loaded_again_in_the_newer_version(redis: Server, newer: Path) -> None:
     with fleet_under_load(redis) as (fleet, load):
         fleet.replace(0, newer)
         older = subprocess.run(
-            ["cat", *sorted(map(str, (ROOT / "lua").glob("*.lua")))], capture_output=True, check=True
+            ["cat", *sorted(map(str, (ROOT / "lua").glob("*/*.lua")))], capture_output=True, check=True
         )
         with redis.client() as client:
             for _ in range(3):
                 client.function_flush()
                 load.wait_for(20)
-            # As if one of the older version had been the first to load it again.
+            # A front-end of the older version may be the first to load its library again.
             client.function_load(older.stdout.decode(), replace=True)
         load.wait_for(20)
         until(lambda: fleet.library_version() == NEWER, "the newer front-end has put its own there")

@@ -1,4 +1,4 @@
-"""Processes: the broker as it is started, its embedded server, its workers, and Redis that is away."""
+"""The broker's processes: its start, its embedded server, its workers, and a Redis that is away."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANYWHERE = (ListenerSettings(port=0),)
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    # A unix socket's path holds some hundred characters at most, so no long names.
+    # A unix socket's path has about a hundred characters at most, so names are short.
     with tempfile.TemporaryDirectory(prefix="kv") as name:
         yield Path(name)
 
@@ -42,7 +42,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def ask(server: KorvetServer, data: bytes) -> bytes:
-    """The body of the answer, on a connection of its own."""
+    """The body of the answer to one request, on a connection of its own."""
     with socket.create_connection(("127.0.0.1", server.port), WITHIN_S) as client:
         client.settimeout(WITHIN_S)
         client.sendall(data)
@@ -56,7 +56,7 @@ def creation(letter: bytes) -> bytes:
 
 
 def create_topic(server: KorvetServer, letter: bytes) -> int:
-    """The error code of creating a topic of one letter; -1 when the connection was closed instead."""
+    """The error code of creating a topic with a one-letter name; -1 if the connection was closed instead."""
     try:
         return int.from_bytes(ask(server, creation(letter))[11:13], "big", signed=True)
     except (OSError, struct.error):
@@ -75,7 +75,7 @@ def test_restart_keeps_port_and_data(directory: Path) -> None:
         assert create_topic(server, b"a") == 36
 
 
-def test_embedded_server_leaves_last_and_with_a_killed_parent(directory: Path) -> None:
+def test_embedded_server_ends_last_and_with_a_killed_parent(directory: Path) -> None:
     with running_broker(directory=directory) as server:
         pid = server.embedded_pid
         assert server.stop() == 0
@@ -86,7 +86,7 @@ def test_embedded_server_leaves_last_and_with_a_killed_parent(directory: Path) -
         assert not is_alive(pid)
 
 
-def test_embedded_server_that_dies_is_started_again_with_its_data(directory: Path) -> None:
+def test_embedded_server_that_dies_is_restarted_with_its_data(directory: Path) -> None:
     with running_broker(directory=directory) as server:
         assert create_topic(server, b"a") == 0
         with server.redis() as client:
@@ -111,7 +111,7 @@ def test_second_serve_on_the_same_data_is_refused_in_one_line(directory: Path) -
         assert create_topic(server, b"a") == 0
 
 
-def test_server_that_cannot_be_started_is_one_line(directory: Path) -> None:
+def test_embedded_server_that_cannot_start_is_one_line(directory: Path) -> None:
     data = directory / "data"
     (data / "appendonlydir").mkdir(parents=True)
     (data / "appendonlydir" / "appendonly.aof.manifest").write_text("nonsense\n")
@@ -124,7 +124,7 @@ def test_server_that_cannot_be_started_is_one_line(directory: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-def test_redis_that_is_down_at_start_is_waited_for(directory: Path) -> None:
+def test_start_waits_for_a_redis_that_is_down(directory: Path) -> None:
     with running_server("valkey") as redis:
         redis.kill()
         server = KorvetServer(directory, redis_url=redis.url)
@@ -139,15 +139,15 @@ def test_redis_that_is_down_at_start_is_waited_for(directory: Path) -> None:
             server.kill()
 
 
-def test_redis_that_does_not_serve_yet_at_start_is_waited_for(directory: Path) -> None:
+def test_start_waits_for_a_redis_that_does_not_serve_yet(directory: Path) -> None:
     with running_server("valkey", tcp=True) as primary, running_server("valkey", tcp=True) as redis:
         with redis.client() as client:
             client.replicaof("127.0.0.1", primary.port)
         server = KorvetServer(directory, redis_url=redis.url)
         try:
             server.start(wait=False)
-            until(lambda: "redis does not serve yet" in server.log, "it says so")
-            assert "READONLY" in next(line for line in server.log.splitlines() if "does not serve yet" in line)
+            until(lambda: "waiting for it" in server.log, "it says so")
+            assert "is a replica and takes no writes" in server.log
             with redis.client() as client:
                 client.replicaof("NO", "ONE")
             server.wait_until_ready()
@@ -156,7 +156,7 @@ def test_redis_that_does_not_serve_yet_at_start_is_waited_for(directory: Path) -
             server.kill()
 
 
-def test_sigterm_ends_it_while_redis_is_down_at_start(directory: Path) -> None:
+def test_sigterm_ends_a_start_that_waits_for_redis(directory: Path) -> None:
     server = KorvetServer(directory, redis_url="redis://127.0.0.1:1")
     try:
         server.start(wait=False)
@@ -168,7 +168,7 @@ def test_sigterm_ends_it_while_redis_is_down_at_start(directory: Path) -> None:
         server.kill()
 
 
-def test_redis_that_is_lost_in_flight_fails_requests_and_comes_back(directory: Path) -> None:
+def test_redis_lost_in_flight_fails_requests_and_comes_back(directory: Path) -> None:
     (directory / "redis").mkdir()
     with (
         running_server("valkey", directory=directory / "redis", options={"appendonly": "yes"}) as redis,
@@ -183,7 +183,7 @@ def test_redis_that_is_lost_in_flight_fails_requests_and_comes_back(directory: P
         assert "Traceback" not in server.log
 
 
-def test_frozen_redis_holds_requests_and_thaws(directory: Path) -> None:
+def test_requests_wait_for_a_frozen_redis_and_are_answered_later(directory: Path) -> None:
     with running_server("valkey") as redis, running_broker(redis_url=redis.url, directory=directory) as server:
         with redis.paused(), socket.create_connection(("127.0.0.1", server.port), WITHIN_S) as client:
             client.sendall(creation(b"a"))
@@ -206,7 +206,7 @@ def test_workers_share_a_port_and_are_restarted_and_drained(directory: Path) -> 
         assert not any(is_alive(pid) for pid in everybody)
 
 
-def test_nobody_who_reads_its_output_is_needed(directory: Path) -> None:
+def test_broker_goes_on_if_its_output_pipes_are_closed(directory: Path) -> None:
     with running_broker(workers=2, directory=directory) as server:
         assert server.process is not None and server.process.stdout is not None
         server.process.stdout.close()
@@ -220,7 +220,7 @@ def test_nobody_who_reads_its_output_is_needed(directory: Path) -> None:
         assert server.stop() == 0
 
 
-def test_log_that_cannot_be_written_ends_nothing(directory: Path) -> None:
+def test_broker_goes_on_if_its_log_cannot_be_written(directory: Path) -> None:
     read_end, write_end = os.pipe()
     settings = ServeSettings(listeners=ANYWHERE, data_dir=directory / "data")
     process = subprocess.Popen(
@@ -244,7 +244,7 @@ def test_log_that_cannot_be_written_ends_nothing(directory: Path) -> None:
         process.wait()
 
 
-def test_ctrl_c_at_any_moment_leaves_nobody_and_no_traceback(directory: Path) -> None:
+def test_ctrl_c_at_any_moment_leaves_no_process_and_no_traceback(directory: Path) -> None:
     server = KorvetServer(directory, workers=2)
     for worker_count in (0, 2):
         server.start(wait=False)
@@ -269,7 +269,7 @@ def test_workers_leave_when_their_supervisor_is_killed(directory: Path) -> None:
         server.start()
 
 
-def test_port_that_is_taken_is_one_line_with_workers_too(directory: Path) -> None:
+def test_taken_port_is_one_line_with_workers_too(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for workers in (1, 2):
@@ -284,7 +284,7 @@ def test_port_that_is_taken_is_one_line_with_workers_too(directory: Path) -> Non
             assert ended.stderr == f"korvet: cannot listen on 127.0.0.1:{port}: address already in use\n"
 
 
-def test_listeners_that_exclude_each_other_are_one_line(directory: Path) -> None:
+def test_listeners_that_exclude_each_other_are_refused_in_one_line(directory: Path) -> None:
     port = free_port()
     doors = (ListenerSettings(host="0.0.0.0", port=port), ListenerSettings(port=port, namespace="b"))
     settings = ServeSettings(listeners=doors, data_dir=directory / "data")

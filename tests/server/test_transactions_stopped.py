@@ -1,7 +1,7 @@
-"""A front-end stands still (SIGSTOP) between two steps of a transaction, while another one goes on with its producer.
+"""A front-end stands still (SIGSTOP) between two steps of a transaction, while its producer goes on at another one.
 
-A gate before Redis holds it at exactly the call that is meant. What it wakes up with later belongs to a transaction
-that is over, and touches none that began since: for producers of both versions of transactions.
+A gate before Redis holds the front-end at exactly one call. The calls that it makes later belong to a transaction that
+has ended. They touch no later one, for producers of both versions of transactions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.redis import Server
 FLOWS = pytest.mark.parametrize("flow", [1, 2])
 PARTITIONS = 4
 LATE_MS = 2600
-"""A call of a front-end that was not served for longer does nothing."""
+"""The time of an outage after which a front-end's call is late and does nothing."""
 DATA, MARKER = 0x10, 0x30
 
 
@@ -56,7 +56,7 @@ def pair(valkey_server: Server) -> Iterator[Pair]:
 
 
 class Scene:
-    """A producer with an open transaction at the front-end that will stand still, and what it does elsewhere."""
+    """A producer with an open transaction at the front-end that will stand still. It goes on at the other one."""
 
     def __init__(self, pair: Pair, flow: int) -> None:
         self.pair, self.flow = pair, flow
@@ -77,7 +77,7 @@ class Scene:
         assert mine.commit_offsets(self.group, {(self.topic, 0): offset}) == ["NONE"]
 
     def elsewhere(self) -> Producer:
-        """The same producer at the other front-end, with what it knew before the first one stood still."""
+        """The same producer at the other front-end, with its state before the first one stood still."""
         mine = self.mine
         again = Producer(self.pair.other.port, mine.transactional_id, self.flow, mine.producer_id, mine.epoch)
         again.sequences.update(mine.sequences)
@@ -85,9 +85,9 @@ class Scene:
 
     @contextmanager
     def stopped(self, is_it: Callable[[Command], bool], work: Callable[[], object]) -> Iterator[None]:
-        """Have the front-end stand still before a call to which some work leads, and wake up behind the block.
+        """Have the front-end stand still before a call that some work makes, and wake it after the block.
 
-        What it does then is done when the block is left: the work's answer has come.
+        The woken front-end finishes the work before the block is left: the work's answer has come.
         """
         doing = threading.Thread(target=work, daemon=True)
         self.pair.gate.shut_before(is_it)
@@ -109,7 +109,7 @@ class Scene:
 
     @contextmanager
     def left_alone(self, is_it: Callable[[Command], bool], api: str, version: int, **fields: Any) -> Iterator[None]:
-        """As `stopped`, for a request whose client goes away, and so long that it goes on elsewhere."""
+        """Stop as `stopped` does, for a request whose client leaves and goes on elsewhere."""
         self.pair.gate.shut_before(is_it)
         with connected(self.pair.sleeper.port) as connection:
             connection.send(api, version, **fields)
@@ -121,7 +121,7 @@ class Scene:
             poll_until(lambda: self._now_ms() - began_ms > LATE_MS, "the call is late")
         finally:
             os.kill(self.pair.sleeper.pid, signal.SIGCONT)
-            # Answered without Redis, when it knows that its client is gone.
+            # The front-end answers this without Redis, after it has noticed that its client left.
             ask(self.pair.sleeper.port, "api_versions", 0)
             self.pair.gate.open()
         assert described(self.pair.sleeper.port, self.mine.transactional_id)["error_code"] == "NONE"
@@ -135,7 +135,7 @@ class Scene:
         return str(described(self.pair.other.port, self.mine.transactional_id)["transaction_state"])
 
     def read(self) -> list[list[int]]:
-        """Attributes of what a committed reader finds in each partition."""
+        """The attributes of the batches that a reader of committed records gets from each partition."""
         found = []
         for partition in range(PARTITIONS):
             (part,) = fetch(self.pair.other.port, self.topic, wanted(0, partition), isolation_level=1)
@@ -143,7 +143,7 @@ class Scene:
         return found
 
     def aborted(self) -> list[int]:
-        """How many aborted transactions a reader of each partition is told."""
+        """The number of aborted transactions in a Fetch answer, for each partition."""
         parts = [wanted(0, partition) for partition in range(PARTITIONS)]
         return [
             len(part["aborted_transactions"])
@@ -220,7 +220,7 @@ def test_late_new_producer_fences_no_later_one(pair: Pair) -> None:
 
 
 @FLOWS
-def test_late_batch_that_was_verified_before_the_marker_is_in_no_later_transaction(pair: Pair, flow: int) -> None:
+def test_late_batch_verified_before_the_marker_joins_no_later_transaction(pair: Pair, flow: int) -> None:
     scene = Scene(pair, flow)
     again, mine = scene.elsewhere(), scene.mine
     if flow == 1:
@@ -235,7 +235,7 @@ def test_late_batch_that_was_verified_before_the_marker_is_in_no_later_transacti
         assert scene.state() == "Ongoing"
         assert again.end(commit=False) == "NONE"
         scene.write(again, 9)
-    # By version 1 it has epoch and sequence of a batch that is there: a repeated one.
+    # In version 1 it has the epoch and sequence of a stored batch, so it is a duplicate.
     assert answers == (["INVALID_PRODUCER_EPOCH"] if flow == 2 else ["NONE"])
     assert again.end() == "NONE"
     assert scene.read() == [[MARKER, DATA, MARKER], *[[DATA, MARKER]] * (PARTITIONS - 1)]
@@ -243,7 +243,7 @@ def test_late_batch_that_was_verified_before_the_marker_is_in_no_later_transacti
 
 
 @FLOWS
-def test_late_offsets_of_an_ended_transaction_are_in_no_later_one(pair: Pair, flow: int) -> None:
+def test_late_offsets_of_an_ended_transaction_join_no_later_one(pair: Pair, flow: int) -> None:
     scene = Scene(pair, flow)
     again, mine = scene.elsewhere(), scene.mine
     if flow == 1:

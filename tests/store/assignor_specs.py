@@ -1,15 +1,15 @@
-"""Groups and assignments in few words for the tests of the assignors, and what every target has to fulfil."""
+"""Short notations of groups and assignments for the tests of the assignors, and the rules for every target."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from uuid import UUID
 
-from korvet.store.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
+from korvet.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
 
 
 def topic(number: int | str) -> UUID:
-    """The id of a topic that is written T<number>."""
+    """The id of the topic that the notation calls T<number>."""
     return UUID(int=int(number))
 
 
@@ -25,14 +25,14 @@ def target(**members: str) -> dict[str, Assignment]:
 
 
 def member(name: str, text: str, instance: str | None = None) -> MemberSpec:
-    """'T1 T2 | T1:0,1': the topics that a member subscribes to, and behind the bar its target so far."""
+    """A member from 'T1 T2 | T1:0,1': its subscribed topics, and behind the bar its present target."""
     topics, _, current = text.partition("|")
     subscribed = frozenset(topic(number.removeprefix("T")) for number in topics.split())
     return MemberSpec(id=name, instance_id=instance, topics=subscribed, current=assignment(current))
 
 
 def group(sizes: str, /, **members: str) -> GroupSpec:
-    """'T1=3 T2=2', and each member as `member` reads it."""
+    """A group from 'T1=3 T2=2'; each member is written as `member` reads it."""
     partitions = (size[1:].split("=") for size in sizes.split())
     return GroupSpec(
         members={name: member(name, text) for name, text in members.items()},
@@ -46,7 +46,7 @@ def with_members(spec: GroupSpec, *members: MemberSpec) -> GroupSpec:
 
 
 def assigned(spec: GroupSpec, targets: Mapping[str, Assignment]) -> GroupSpec:
-    """The group once everybody's target is this."""
+    """The group after every member has taken its target."""
     found = (
         MemberSpec(id=one.id, instance_id=one.instance_id, topics=one.topics, current=targets.get(one.id, {}))
         for one in spec.members.values()
@@ -55,14 +55,14 @@ def assigned(spec: GroupSpec, targets: Mapping[str, Assignment]) -> GroupSpec:
 
 
 def assign(name: str, spec: GroupSpec) -> dict[str, Assignment]:
-    """The target by the assignor of this name, checked."""
+    """The target that the assignor of this name computes, checked."""
     targets = ASSIGNORS[name].assign(spec)
     check(spec, targets)
     return targets
 
 
 def check(spec: GroupSpec, targets: Mapping[str, Assignment]) -> None:
-    """Every member has a target, and every partition of a topic that somebody subscribes to is in one of theirs."""
+    """Every member has a target, and one of the targets holds every partition of a subscribed topic."""
     assert targets.keys() == spec.members.keys()
     owned = [(topic, partition) for held in targets.values() for topic, many in held.items() for partition in many]
     subscribed = {topic for one in spec.members.values() for topic in one.topics}
@@ -73,12 +73,12 @@ def check(spec: GroupSpec, targets: Mapping[str, Assignment]) -> None:
 
 
 def sizes(targets: Mapping[str, Assignment]) -> dict[str, int]:
-    """How many partitions each member has."""
+    """The number of partitions of each member."""
     return {name: sum(map(len, held.values())) for name, held in targets.items()}
 
 
 def moves(spec: GroupSpec, targets: Mapping[str, Assignment]) -> int:
-    """How many partitions go to a member that did not have them."""
+    """The number of partitions that go to a member that did not have them."""
     return sum(
         len(set(many).difference(spec.members[name].current.get(topic, ())))
         for name, held in targets.items()

@@ -1,17 +1,24 @@
-"""Two front-ends of one server, as far as the store goes."""
+"""Two front-ends of one server: their parts below the API."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.store.logs import Front, front
+from korvet.redis.client import Purpose
+from korvet.store.outages import Outages
+from tests.store.groups import open_groups
+from tests.store.logs import NAMESPACE, Front, front
+from tests.store.redis_groups import Side
 from tests.support.redis import Server
 
 
 @pytest.fixture
 async def one(redis_server: Server) -> AsyncIterator[Front]:
+    """A front-end of an empty server; the server is emptied because some tests damage its keys."""
+    with redis_server.client() as client:
+        client.flushall()
     async with front(redis_server.url) as opened:
         yield opened
 
@@ -21,3 +28,31 @@ async def other(redis_server: Server, one: Front) -> AsyncIterator[Front]:
     """A second front-end of the same server."""
     async with front(redis_server.url) as opened:
         yield opened
+
+
+@pytest.fixture
+def server(redis_server: Server) -> Iterator[Server]:
+    """The session's server, empty."""
+    with redis_server.client() as client:
+        client.flushall()
+        client.config_set("maxmemory", 0)
+    yield redis_server
+
+
+@pytest.fixture
+async def a(one: Front) -> Side:
+    """The first front-end with its groups."""
+    return Side(one, await open_groups(one, Outages(one.store)))
+
+
+@pytest.fixture
+async def b(a: Side, other: Front) -> Side:
+    """The second front-end with its groups."""
+    return Side(other, await open_groups(other, Outages(other.store)))
+
+
+@pytest.fixture
+async def no_reader(one: Front) -> None:
+    """The client at the host reads nothing yet."""
+    key = NAMESPACE.reader("client", "host")
+    await one.store.call(Purpose.COORDINATE, key, "DEL", key)

@@ -1,26 +1,28 @@
-"""Members of groups over a real store: what the tests of groups below the requests share."""
+"""Members of groups over a real store, for the tests of groups below the requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from uuid import uuid4
 
 import anyio
 
-from korvet.store.catalog import Catalog
-from korvet.store.client import Purpose
-from korvet.store.group_types import Joined, JoinRequest, Synced, SyncRequest
-from korvet.store.groups import Groups
+from korvet.redis.client import Purpose
+from korvet.store.background.group_sweep import sweep
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.groups.groups import Groups
+from korvet.store.groups.types import Joined, JoinRequest, Synced, SyncRequest
 from korvet.store.keys import GROUP_INDEX_SHARDS
 from korvet.store.outages import Outages
+from korvet.store.outcomes import Failures
 from tests.store.logs import NAMESPACE, Front
 
 RUNNING = anyio.Event()
-"""Of a front-end that does not drain."""
+"""The event of a front-end that does not drain."""
 
 
 async def open_groups(front: Front, outages: Outages) -> Groups:
-    """The groups of a namespace in which there are none, and a new one waits for nobody."""
+    """The groups of an empty namespace; the first rebalance of a new group waits for no further members."""
     for shard in range(GROUP_INDEX_SHARDS):
         key = NAMESPACE.group_index(shard)
         await front.store.call(Purpose.COORDINATE, key, "DEL", key)
@@ -40,7 +42,7 @@ async def join(
     draining: anyio.Event = RUNNING,
     metadata: bytes = b"metadata",
 ) -> Joined:
-    """A member joins, by a version that needs no member id first, and waits."""
+    """Join a member, by a version that requires no member id first, and wait for the answer."""
     request = JoinRequest(
         group_id=group_id,
         member_id=member_id,
@@ -53,11 +55,11 @@ async def join(
         protocols=[("range", metadata)],
         version=3,
     )
-    return await groups.join(request, draining)
+    return await groups.classic.join(request, draining)
 
 
 async def sync(groups: Groups, group_id: str, joined: Joined, assigned: Sequence[str] = ()) -> Synced:
-    """A member syncs and waits; what the leader assigns to each member is that member's own id."""
+    """Sync a member and wait. The leader assigns to each member that member's own id."""
     request = SyncRequest(
         group_id=group_id,
         member_id=joined.member_id,
@@ -66,13 +68,21 @@ async def sync(groups: Groups, group_id: str, joined: Joined, assigned: Sequence
         protocol=None,
         assignments=[(member_id, member_id.encode()) for member_id in assigned],
     )
-    return await groups.sync(request, RUNNING)
+    return await groups.classic.sync(request, RUNNING)
 
 
 async def stable(groups: Groups) -> tuple[str, str]:
-    """A Stable group of one member, and that member."""
+    """A Stable group of one member, and the member's id."""
     group_id = new_group()
     joined = await join(groups, group_id)
     assert (joined.code, joined.generation) == (0, 1)
     await sync(groups, group_id, joined, [joined.member_id])
     return group_id, joined.member_id
+
+
+async def swept(groups: Groups, suspects: Set[str]) -> Set[str]:
+    """The result of a sweep in which no server fails."""
+    failures: Failures = []
+    found = await sweep(groups, suspects, failures)
+    assert failures == []
+    return found

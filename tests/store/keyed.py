@@ -1,4 +1,4 @@
-"""Batches of records with keys, and the records that are read back."""
+"""Batches of records with keys, and the records that readers get back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.oracle.batches import varint
 
 Pair = tuple[bytes | None, bytes | None]
 Read = tuple[int, bytes | None, bytes | None]
-"""Offset, key, value."""
+"""A record's offset, key and value."""
 
 
 def keyed(
@@ -53,7 +53,7 @@ def batches(found: PartitionRead) -> list[tuple[Batch, bytes]]:
 
 
 def records(found: PartitionRead) -> list[Read]:
-    """The records of a Fetch answer, those of control batches left out."""
+    """The records of a Fetch answer, without control batches."""
     read: list[Read] = []
     for batch, data in batches(found):
         if batch.attributes & 0x20:
@@ -67,7 +67,7 @@ def records(found: PartitionRead) -> list[Read]:
 
 
 def _value(rest: bytes) -> bytes | None:
-    """Of a record from its offset delta on."""
+    """The value in a record's bytes from its offset delta on."""
     at = 0
     parts: list[bytes | None] = []
     _, at = _varint(rest, at)

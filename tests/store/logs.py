@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import anyio
 
-from korvet.store import functions
-from korvet.store.catalog import Catalog, Topic
-from korvet.store.client import Store, open_store
+from korvet.redis.client import Store
+from korvet.redis.wakeup import Wakeups
+from korvet.store import library
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
-from korvet.store.log import Log, Partition, Want
+from korvet.store.library import open_store
+from korvet.store.log.budget import Share
+from korvet.store.log.log import Log
+from korvet.store.log.partition import Partition
+from korvet.store.log.room import Want
 from korvet.store.topics import create_topic
-from korvet.store.wakeup import Wakeups
 from korvet.wire.batch import HEADER, Batch
 from korvet.wire.fetch_response import PartitionRead
 from tests.oracle.batches import Batch as Script
@@ -23,13 +29,13 @@ from tests.oracle.batches import encode
 
 NAMESPACE = Namespace("log-test")
 LARGE = 20_000
-"""Bytes of a value whose batch does not lie in its entry."""
+"""The size in bytes of a value whose batch is placed beside its entry."""
 EVERYTHING = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """What a front-end has of the store."""
+    """A front-end's part of the store."""
 
     store: Store
     catalog: Catalog
@@ -43,17 +49,17 @@ class Front:
         return topic
 
     async def partition(self) -> Partition:
-        """The partition of a new topic of one."""
+        """The partition of a new topic that has only one."""
         return self.log.partition(await self.topic(), 0)
 
     def known(self, partition: Partition) -> Partition:
-        """Another front-end's partition, as this one knows it."""
+        """This front-end's view of another front-end's partition."""
         topic = self.catalog.topic(partition.topic.name)
         assert topic is not None
         return self.log.partition(topic, partition.index)
 
     async def append(self, partition: Partition, data: bytes) -> tuple[int, int]:
-        """Code and base offset."""
+        """Append a batch; returns code and base offset."""
         appended = await self.log.append(partition, header(data), data)
         return appended.code, appended.base_offset
 
@@ -64,9 +70,11 @@ class Front:
         max_bytes: int = EVERYTHING,
         leader_epoch: int = -1,
         last_fetched_epoch: int = -1,
+        share: Share | None = None,
     ) -> PartitionRead:
+        """Read one partition, by the connection that has the share, else by a new one."""
         want = Want(partition, offset, max_bytes, leader_epoch, last_fetched_epoch)
-        (found,) = await self.log.read([want], EVERYTHING)
+        (found,) = await self.log.read([want], EVERYTHING, share)
         return found
 
 
@@ -74,11 +82,26 @@ class Front:
 async def front(url: str) -> AsyncIterator[Front]:
     """A front-end's store, catalog and log."""
     async with open_store(url) as store:
-        await functions.ensure(store)
+        await library.ensure(store)
         wakeups = Wakeups(store)
         catalog = Catalog(NAMESPACE, store, wakeups)
         await catalog.open()
         yield Front(store=store, catalog=catalog, log=Log(NAMESPACE, store, catalog, wakeups), wakeups=wakeups)
+
+
+@contextmanager
+def messages_held(one: Front, partition: Partition) -> Iterator[None]:
+    """Messages to a front-end arrive only behind the block, while other answers of Redis do not wait for them."""
+    subscriber = one.store.subscriber(partition.channel)
+    assert subscriber is not None
+    held: list[Any] = []
+    deliver, subscriber.on_push = subscriber.on_push, held.append
+    try:
+        yield
+    finally:
+        subscriber.on_push = deliver
+        for message in held:
+            deliver(message)
 
 
 def batch(count: int = 3, size: int = 10, producer: int = -1, sequence: int = -1, timestamp: int = 1000) -> bytes:
@@ -113,7 +136,7 @@ def offsets(found: PartitionRead) -> list[int]:
 
 
 def stored(*batches: tuple[int, bytes]) -> list[tuple[int, int, int, bytes]]:
-    """What `split` gives for these batches in epoch 0, each with its base offset."""
+    """The answer of `split` for these batches in epoch 0, each with its base offset."""
     return [(base_offset, 0, header(data).records, data[16:]) for base_offset, data in batches]
 
 
@@ -122,7 +145,7 @@ def codes(reads: Sequence[PartitionRead]) -> list[int]:
 
 
 async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    """Ask again and again until a condition that nobody announces holds."""
+    """Check repeatedly until a condition that no event announces holds."""
     with anyio.fail_after(within_s):
         while not condition():
             await anyio.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Topics with korvet.retention=archived: nothing goes that is not in the archive, whatever Redis forgot meanwhile."""
+"""Topics with korvet.retention=archived: only archived records go, even if Redis forgets writes meanwhile."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from korvet.store import archive_follower
-from korvet.store.archive_follower import ArchiveFollower
-from korvet.store.catalog import ConfigChange, Topic
-from korvet.store.client import Purpose
-from korvet.store.group_types import CommitRequest, Offset
-from korvet.store.groups import Groups
-from korvet.store.log import Meta, Partition
-from korvet.store.log.archived import ARCHIVE_GROUP, archived_end
-from korvet.store.log.compaction import Compaction, compact, compaction_of
+from korvet.redis.client import Purpose
+from korvet.store.background import archive_follower
+from korvet.store.background.archive_follower import ArchiveFollower
+from korvet.store.background.compaction.due import Compaction, compaction_of
+from korvet.store.background.compaction.run import compact
+from korvet.store.background.retention import enforce_settings, time_ms
+from korvet.store.catalog.settings import ConfigChange
+from korvet.store.catalog.topic import Topic
+from korvet.store.groups.archived import ARCHIVE_GROUP, archived_end
+from korvet.store.groups.groups import Groups
+from korvet.store.groups.types import CommitRequest, Offset
 from korvet.store.log.epochs import parse_epochs
+from korvet.store.log.meta import Meta
+from korvet.store.log.partition import Partition
 from korvet.store.outages import Outages
-from korvet.store.retention import enforce_settings, time_ms
 from korvet.store.topics import create_topic, delete_topic
 from tests.api.raw import unique
 from tests.store.keyed import Read, keyed, records
@@ -41,36 +44,38 @@ def offset(at: int, epoch: int, topic: Topic | None = None) -> Offset:
         (b"0:0", offset(7, 0), 7),
         (b"0:0", offset(30, 0), 20),
         (b"0:0,4:8", offset(7, 0), 7),
-        # What was archived from 8 on is lost, and others have its offsets.
+        # Redis lost the records from 8 on that were archived, and other records have their offsets.
         (b"0:0,4:8", offset(15, 0), 8),
         (b"0:0,4:8", offset(15, 4), 15),
         (b"0:0,4:8,9:17", offset(19, 0), 8),
         (b"0:0,4:8,9:17", offset(19, 4), 17),
-        # The epoch itself is lost: nobody knows where it began.
+        # Redis lost the epoch itself, so the start of the epoch is unknown.
         (b"0:0,4:8,9:17", offset(19, 3), 2),
         (b"0:0,4:8,9:17", offset(19, 10), 2),
         (b"4:2", offset(15, 0), 2),
-        # Without an epoch it may be of any history.
+        # A commit without an epoch may belong to any history.
         (b"0:0", offset(15, -1), 2),
         (b"0:0", None, 2),
         (b"0:0", offset(1, 0), 2),
         (b"", offset(15, 0), 2),
     ],
 )
-def test_archived_is_what_was_committed_in_this_history(epochs: bytes, committed: Offset | None, end: int) -> None:
+def test_archived_end_is_the_offset_committed_in_this_history(
+    epochs: bytes, committed: Offset | None, end: int
+) -> None:
     meta = Meta(start=2, end=20, epoch=9, epochs=epochs, stable=20, last_aborted=-1, cleaned=-1)
     assert archived_end(meta, committed) == end
 
 
 class Archive:
-    """A front-end with groups, a topic of one partition, and the follower of commits."""
+    """A front-end with groups, a topic of one partition, and the follower that acts on commits."""
 
     def __init__(self, one: Front, topic: Topic) -> None:
         self.front = one
         self.topic = topic
         self.groups = Groups(NAMESPACE, one.store, one.catalog, one.wakeups, Outages(one.store))
         self.follower = ArchiveFollower(NAMESPACE, one.catalog, one.log)
-        self.groups.on_commit(ARCHIVE_GROUP, self.follower.committed)
+        self.groups.offsets.on_commit(ARCHIVE_GROUP, self.follower.committed)
 
     @property
     def partition(self) -> Partition:
@@ -83,16 +88,16 @@ class Archive:
             group_id=ARCHIVE_GROUP, member_id="", instance_id=None, generation=-1, version=9,
             offsets=[((self.topic.name, 0), one) for one in offsets],
         )  # fmt: skip
-        assert await self.groups.commit(request) == 0
+        assert await self.groups.offsets.commit(request) == 0
 
     async def enforce(self) -> int:
-        """Retention as the sweep does it for each partition; the log's start then."""
+        """Run retention as the sweep does for each partition; returns the log's start."""
         now_ms = await time_ms(NAMESPACE, self.front.log)
         await enforce_settings(NAMESPACE, self.front.catalog, self.front.log, self.topic, 0, now_ms)
         return (await self.meta()).start
 
     async def meta(self) -> Meta:
-        (meta,) = await self.front.log.metas([self.partition])
+        meta = await self.front.log.meta(self.partition)
         assert meta is not None
         return meta
 
@@ -105,7 +110,7 @@ class Archive:
             assert (await self.front.append(self.partition, one))[0] == 0
 
     async def read(self) -> list[Read]:
-        """All that is in the log, out of Redis."""
+        """All records in the log, read from Redis."""
         meta = await self.meta()
         self.front.log.recent.clear()
         self.front.log.forget()
@@ -121,13 +126,13 @@ async def archive(one: Front, name: str = "", **configs: str) -> Archive:
     return Archive(one, topic)
 
 
-async def test_limits_remove_what_is_archived_and_nothing_else(one: Front) -> None:
+async def test_limits_remove_only_archived_records(one: Front) -> None:
     at = await archive(one)
     await at.append(batch(3), batch(3), batch(3))
     assert await at.enforce() == 0
     await at.commit(offset(3, 0, at.topic))
     assert await at.enforce() == 3
-    # In the middle of a batch: the start is there, and the batch stays.
+    # The committed offset is in the middle of a batch: the start moves there, and the batch stays.
     await at.commit(offset(5, 0, at.topic))
     assert await at.enforce() == 5
     assert [record[0] for record in await at.read()] == [5, 6, 7, 8]
@@ -140,20 +145,20 @@ async def test_limits_remove_what_is_archived_and_nothing_else(one: Front) -> No
     assert await at.enforce() == 9
 
 
-async def test_nothing_goes_for_a_commit_without_an_epoch_or_one_that_is_gone(one: Front) -> None:
+async def test_commit_without_an_epoch_or_since_deleted_removes_nothing(one: Front) -> None:
     at = await archive(one)
     await at.append(batch(3), batch(3))
     await at.commit(offset(6, -1, at.topic))
     assert await at.enforce() == 0
     await at.commit(offset(6, 0, at.topic))
-    assert await at.groups.delete([ARCHIVE_GROUP]) == [0]
+    assert await at.groups.administration.delete([ARCHIVE_GROUP]) == [0]
     assert await at.enforce() == 0
     await at.commit(offset(3, 0, at.topic))
-    assert await at.groups.delete_offsets(ARCHIVE_GROUP, [((at.topic.name, 0), at.topic.id.hex)]) == (0, [0])
+    assert await at.groups.offsets.delete(ARCHIVE_GROUP, [((at.topic.name, 0), at.topic.id.hex)]) == (0, [0])
     assert await at.enforce() == 0
 
 
-async def test_a_topic_that_is_made_anew_is_not_archived(one: Front) -> None:
+async def test_topic_that_is_made_anew_is_not_archived(one: Front) -> None:
     former = await archive(one)
     await former.append(batch(3))
     await former.commit(offset(3, 0, former.topic))
@@ -165,10 +170,10 @@ async def test_a_topic_that_is_made_anew_is_not_archived(one: Front) -> None:
     assert await at.enforce() == 3
 
 
-async def test_commits_of_the_archive_are_followed_by_whoever_takes_them(
+async def test_front_end_that_takes_the_archives_commit_follows_it(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of topics that ask for it, each partition once however often it was committed."""
+    """The follower takes topics that ask for it, and each partition once, even if it was committed several times."""
     at, plain = await archive(one), await archive(one, korvet_retention="limits")
     await other.catalog.refresh()
     elsewhere = Archive(other, at.topic)
@@ -187,23 +192,21 @@ async def test_commits_of_the_archive_are_followed_by_whoever_takes_them(
     assert elsewhere.follower._pending == {}
 
 
-async def test_what_a_transaction_commits_for_the_archive_is_followed(one: Front) -> None:
+async def test_archives_commit_in_a_transaction_is_followed(one: Front) -> None:
     at = await archive(one)
     await at.append(batch(3))
     request = CommitRequest(
         group_id=ARCHIVE_GROUP, member_id="", instance_id=None, generation=-1, version=5,
         offsets=[((at.topic.name, 0), offset(3, 0, at.topic))],
     )  # fmt: skip
-    assert await at.groups.hold(request, "archive", 77, 0, 1) == 0
+    assert await at.groups.held_offsets.hold(request, "archive", 77, 0, 1) == 0
     assert await at.enforce() == 0
-    await at.groups.release(ARCHIVE_GROUP, 77, 1, is_commit=True)
+    await at.groups.held_offsets.release(ARCHIVE_GROUP, 77, 1, is_commit=True)
     await at.follower.flush()
     assert (await at.meta()).start == 3
 
 
-async def test_a_history_that_begins_before_the_trim_is_not_trimmed(
-    one: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_history_that_begins_before_the_trim_is_not_trimmed(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     at = await archive(one)
     await at.append(batch(3), batch(3))
     await at.commit(offset(6, 0, at.topic))
@@ -224,7 +227,7 @@ async def test_a_history_that_begins_before_the_trim_is_not_trimmed(
     assert await at.enforce() == 6
 
 
-async def test_nothing_is_compacted_though_all_topics_are_by_default(one: Front) -> None:
+async def test_archived_topic_is_not_compacted_though_others_are_by_default(one: Front) -> None:
     at = await archive(one)
     now_ms = 1_700_000_000_000
     await at.append(*[keyed((b"key", b"%d" % number)) for number in range(5)])
@@ -237,7 +240,7 @@ async def test_nothing_is_compacted_though_all_topics_are_by_default(one: Front)
         assert compaction_of(one.catalog, topic) is not None
     finally:
         await one.catalog.configure_cluster(ConfigChange(set={}, replace=True))
-    # And a run that began before the setting was made does not come to its end.
+    # A run that began before the setting was made does not finish.
     rules = Compaction(min_lag_ms=0, max_lag_ms=2**62, min_dirty_ratio=0, delete_retention_ms=1000)
     await at.configure(korvet_retention="archived")
     assert not await compact(one.log, at.partition, rules, now_ms)
@@ -247,7 +250,7 @@ async def test_nothing_is_compacted_though_all_topics_are_by_default(one: Front)
     assert len(await at.read()) == 2
 
 
-async def test_a_commit_is_followed_soon(one: Front) -> None:
+async def test_commit_of_the_archive_is_followed_soon(one: Front) -> None:
     at = await archive(one)
     await at.append(batch(3))
     start = 0
@@ -280,9 +283,9 @@ STEPS = st.lists(
 
 
 class Scene:
-    """A topic whose limits keep nothing, its archive, and a Redis that may forget what it acknowledged.
+    """A topic whose limits keep nothing, its archive, and a Redis that may forget acknowledged writes.
 
-    The lake has records by offset and value, of any history, for an archive learns late that one was lost.
+    The lake holds records by offset and value, of any history: an archive learns late that Redis lost one.
     """
 
     def __init__(self, at: Archive, dumps: dict[str, bytes]) -> None:
@@ -298,7 +301,7 @@ class Scene:
             self.produced += 1
 
     async def archive(self, left_out: int) -> None:
-        """Copy all but the last records; proven is the offset behind them, with the epoch of the last one."""
+        """Copy all but the last records. The proven offset comes next, with the epoch of the last copied record."""
         meta, read = await self.at.meta(), await self.at.read()
         taken = read[: len(read) - left_out]
         self.lake.update(taken)
@@ -312,13 +315,13 @@ class Scene:
             await self.at.commit(self.proven if with_epoch else self.proven._replace(leader_epoch=-1))
 
     async def forget(self, _: None) -> None:
-        await self.at.groups.delete([ARCHIVE_GROUP])
+        await self.at.groups.administration.delete([ARCHIVE_GROUP])
 
     async def remember(self, _: None) -> None:
         self.dumps.append(await dumped(self.at))
 
     async def lose(self, newer: int) -> None:
-        """Have Redis be as it was, in a server that is another one, a second later; and there may be several."""
+        """Restore the dump before the last ``newer`` ones, as the state of a server with another history."""
         store, meta, newest = self.at.front.store, self.at.partition.keys.meta, (await self.at.meta()).epoch
         for key, value in self.dumps[-1 - min(newer, len(self.dumps) - 1)].items():
             await store.call(Purpose.APPEND, key, "RESTORE", key, 0, value, "REPLACE")
@@ -355,7 +358,7 @@ def steps_of(text: str) -> list[tuple[str, Any]]:
 @example(steps_of("append remember append archive lose append remember lose append report enforce"))
 @example(steps_of("append remember append remember lose-more append archive report lose enforce"))
 @given(steps=STEPS)
-async def test_nothing_is_removed_that_the_lake_has_not(one: Front, steps: list[tuple[str, Any]]) -> None:
+async def test_retention_removes_only_records_in_the_lake(one: Front, steps: list[tuple[str, Any]]) -> None:
     at = await archive(one)
     scene = Scene(at, await dumped(at))
     for step, how in steps:

@@ -1,4 +1,4 @@
-"""What holds for the targets of every group, whatever its members had."""
+"""Properties of every group's targets, for any former targets of its members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from korvet.store.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, changed
+from korvet.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, changed
 from tests.store.assignor_specs import assign, assigned, moves, sizes, topic, with_members
 
 NAMES = [f"member-{number}" for number in range(8)]
@@ -17,7 +17,7 @@ TOPICS = [topic(number) for number in range(1, 6)]
 
 @st.composite
 def groups(draw: st.DrawFn, *, same_topics: bool) -> GroupSpec:
-    """A group in which everybody holds some partitions, of which a few may be held twice or be of no topic."""
+    """A group whose members hold some partitions; a few partitions may be held twice, or belong to no topic."""
     partitions = {one: draw(st.integers(0, 9)) for one in TOPICS}
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
     subsets = st.frozensets(st.sampled_from(TOPICS))
@@ -38,15 +38,15 @@ mixed = groups(same_topics=False)
 
 
 def fewest_moves(spec: GroupSpec) -> int:
-    """How many partitions have to move into a balanced target of a settled group with the same topics for all."""
+    """The number of partitions that must move to balance a settled group whose members have the same topics."""
     held = sorted((sizes({name: one.current})[name] for name, one in spec.members.items()), reverse=True)
     total = sum(spec.partitions[one] for one in next(iter(spec.members.values())).topics)
     quota, extras = divmod(total, len(held))
-    return total - sum(min(count, quota + (place < extras)) for place, count in enumerate(held))
+    return total - sum(min(count, quota + (index < extras)) for index, count in enumerate(held))
 
 
 def improvable(spec: GroupSpec, targets: Mapping[str, Assignment]) -> bool:
-    """Whether a partition could go to a subscriber who has two less than its owner."""
+    """Whether a partition could go to a subscriber that has two fewer than the partition's owner."""
     size = sizes(targets)
     return any(
         size[taker] + 1 < size[giver] and one in spec.members[taker].topics
@@ -57,13 +57,13 @@ def improvable(spec: GroupSpec, targets: Mapping[str, Assignment]) -> bool:
 
 
 @given(same)
-def test_uniform_is_balanced_where_all_have_the_same_topics(spec: GroupSpec) -> None:
+def test_uniform_is_balanced_if_all_members_have_the_same_topics(spec: GroupSpec) -> None:
     size = sizes(assign("uniform", spec)).values()
     assert max(size) - min(size) <= 1
 
 
 @given(mixed)
-def test_no_partition_could_balance_a_uniform_target(spec: GroupSpec) -> None:
+def test_uniform_target_cannot_be_balanced_further_by_one_partition(spec: GroupSpec) -> None:
     assert not improvable(spec, assign("uniform", spec))
 
 
@@ -78,13 +78,13 @@ def test_range_is_balanced_in_each_topic(spec: GroupSpec) -> None:
 
 
 @given(st.one_of(same, mixed), st.sampled_from(list(ASSIGNORS)))
-def test_a_second_target_is_the_first(spec: GroupSpec, name: str) -> None:
+def test_second_target_equals_the_first(spec: GroupSpec, name: str) -> None:
     settled = assigned(spec, assign(name, spec))
     assert changed(settled, assign(name, settled)) == {}
 
 
 @given(st.one_of(same, mixed), st.sampled_from(list(ASSIGNORS)), st.randoms(use_true_random=False))
-def test_the_order_of_members_changes_no_target(spec: GroupSpec, name: str, random: Random) -> None:
+def test_order_of_members_changes_no_target(spec: GroupSpec, name: str, random: Random) -> None:
     members = list(spec.members.values())
     random.shuffle(members)
     assert assign(name, with_members(spec, *members)) == assign(name, spec)
@@ -92,7 +92,7 @@ def test_the_order_of_members_changes_no_target(spec: GroupSpec, name: str, rand
 
 @given(same, st.data())
 def test_uniform_moves_as_little_as_balance_allows(spec: GroupSpec, data: st.DataObject) -> None:
-    """From a settled group, with members that left, others that came, and partitions that were added."""
+    """The group was settled; then members left, members came, and partitions were added."""
     settled = assigned(spec, assign("uniform", spec))
     gone = data.draw(st.sets(st.sampled_from(sorted(spec.members)), max_size=len(spec.members) - 1))
     stay = [one for name, one in settled.members.items() if name not in gone]
@@ -103,7 +103,7 @@ def test_uniform_moves_as_little_as_balance_allows(spec: GroupSpec, data: st.Dat
 
 
 @given(same)
-def test_one_more_member_gets_its_share_and_nothing_else_moves(spec: GroupSpec) -> None:
+def test_added_member_gets_its_share_and_nothing_else_moves(spec: GroupSpec) -> None:
     settled = assigned(spec, assign("uniform", spec))
     topics = next(iter(spec.members.values())).topics
     later = with_members(settled, *settled.members.values(), MemberSpec(id="new", topics=topics))
@@ -112,7 +112,7 @@ def test_one_more_member_gets_its_share_and_nothing_else_moves(spec: GroupSpec) 
 
 
 @given(st.one_of(same, mixed))
-def test_nothing_else_moves_where_a_leaving_member_had_nothing(spec: GroupSpec) -> None:
+def test_nothing_moves_if_the_removed_members_had_no_partitions(spec: GroupSpec) -> None:
     settled = assigned(spec, assign("uniform", spec))
     stay = [one for one in settled.members.values() if one.current]
     later = with_members(settled, *stay)

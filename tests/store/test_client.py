@@ -1,4 +1,4 @@
-"""The store client against real servers: order, errors, loss and return of the connection."""
+"""The store on real servers: the order of commands, errors, and the loss and return of a connection."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import redis
 from structlog.testing import capture_logs
 
 from korvet.errors import StoreError, StoreFull, StoreUnavailable
-from korvet.store import functions, link
-from korvet.store.client import Purpose, Store, open_store
+from korvet.redis import connecting
+from korvet.redis.client import Purpose, Store
+from korvet.redis.error_replies import as_exception
+from korvet.store import library
 from korvet.store.keys import Namespace
-from korvet.store.refusals import as_exception
+from korvet.store.library import open_store
 from tests.support.redis import Server, running_server
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +28,7 @@ CATALOG = Namespace("client").catalog
 
 @pytest.fixture
 def server(redis_server: Server) -> Iterator[Server]:
-    """The session's server, empty of data and functions."""
+    """The session's server, without data and functions."""
     with redis_server.client() as client:
         client.flushall()
         client.function_flush()
@@ -35,7 +37,7 @@ def server(redis_server: Server) -> Iterator[Server]:
 
 @pytest.fixture
 def own_server(redis_server: Server) -> Iterator[Server]:
-    """A server of the same kind for the test alone, to be killed at will."""
+    """A server of the same kind for one test, which may kill it."""
     with running_server(redis_server.kind) as server:
         yield server
 
@@ -62,24 +64,24 @@ async def test_commands_reach_redis_in_the_order_of_the_calls(server: Server) ->
         assert [int(item) for item in items] == list(range(2000))
 
 
-async def test_functions_are_called(server: Server) -> None:
+async def test_function_call_returns_its_reply(server: Server) -> None:
     async with open_store(server.url) as store:
-        await functions.ensure(store)
+        await library.ensure(store)
         version = await store.fcall(Purpose.COORDINATE, "korvet_version", ())
-        assert version.decode() == functions.library_version()
+        assert version.decode() == library.library_version()
         code, cluster_id = await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")
         assert (code, cluster_id) == (0, b"abc")
 
 
-async def test_placed_value_lies_at_its_key_with_an_expiry_before_the_call(server: Server) -> None:
+async def test_placed_value_has_its_key_and_expiry_before_the_call(server: Server) -> None:
     parts: list[bytes | memoryview] = [b"head", memoryview(bytearray(b"x" * 300_000)), memoryview(b"tail")]
     async with open_store(server.url) as store:
-        await functions.ensure(store)
-        # Whatever the function makes of it: it runs behind the SET.
+        await library.ensure(store)
+        # The function runs behind the SET, even if the SET fails.
         call = store.fcall_placed("korvet_version", (KEY,), parts, 60_000)
         ttl = store.call(Purpose.APPEND, KEY, "PTTL", KEY)
         value = store.call(Purpose.APPEND, KEY, "GET", KEY)
-        assert (await call).decode() == functions.library_version()
+        assert (await call).decode() == library.library_version()
         assert 0 < await ttl <= 60_000
         assert await value == b"".join(parts)
 
@@ -102,7 +104,7 @@ async def test_error_reply_is_a_store_error_and_later_commands_go_on(server: Ser
 
 async def test_full_server_is_store_full(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
-        await functions.ensure(store)
+        await library.ensure(store)
         await store.call(Purpose.COORDINATE, KEY, "CONFIG", "SET", "maxmemory", 1)
         with pytest.raises(StoreFull):
             await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")
@@ -128,7 +130,7 @@ async def test_error_replies_have_their_meaning(text: str, kind: type[Exception]
     assert not getattr(error, "outcome_unknown", False)
 
 
-async def test_everything_pipelined_on_a_lost_connection_fails_with_unknown_outcome(own_server: Server) -> None:
+async def test_commands_on_a_lost_connection_fail_with_unknown_outcome(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
         await store.call(Purpose.APPEND, KEY, "CLIENT", "PAUSE", 60_000, "WRITE")
         futures = [store.call(Purpose.APPEND, KEY, "RPUSH", KEY, number) for number in range(100)]
@@ -138,7 +140,7 @@ async def test_everything_pipelined_on_a_lost_connection_fails_with_unknown_outc
         assert all(isinstance(error, StoreUnavailable) and error.outcome_unknown for error in errors)
 
 
-async def test_commands_fail_at_once_and_known_while_there_is_no_connection(own_server: Server) -> None:
+async def test_commands_without_a_connection_fail_at_once_with_known_outcome(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
         own_server.kill()
         await until(lambda: not store.is_connected())
@@ -148,7 +150,7 @@ async def test_commands_fail_at_once_and_known_while_there_is_no_connection(own_
         assert isinstance(await outcome(store.fcall_placed("korvet_version", (KEY,), [b"x"], 1000)), StoreUnavailable)
 
 
-async def test_another_run_id_is_told_before_anything_is_sent_to_the_new_server(own_server: Server) -> None:
+async def test_store_tells_of_a_new_history_before_a_command_reaches_the_server(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
         before, told = store.run_id(KEY), []
         store.on_history_change(lambda: told.append(store.run_id(KEY)))
@@ -171,10 +173,10 @@ async def test_broken_connection_to_the_same_server_is_no_change_of_history(serv
         assert not told
 
 
-async def test_server_that_owes_replies_and_says_nothing_is_given_up(
+async def test_store_gives_up_a_connection_whose_server_owes_replies(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "SILENCE_LIMIT_S", 0.3)
+    monkeypatch.setattr(connecting, "SILENCE_LIMIT_S", 0.3)
     async with open_store(own_server.url) as store:
         with own_server.paused():
             error = await outcome(store.call(Purpose.APPEND, KEY, "PING"))
@@ -183,10 +185,10 @@ async def test_server_that_owes_replies_and_says_nothing_is_given_up(
         await until(store.is_connected)
 
 
-async def test_subscriber_is_not_believed_when_the_server_went_silent(
+async def test_store_gives_up_a_subscriber_connection_to_a_silent_server(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "SILENCE_LIMIT_S", 0.3)
+    monkeypatch.setattr(connecting, "SILENCE_LIMIT_S", 0.3)
     async with open_store(own_server.url) as store:
         subscriber = store.subscriber(KEY)
         assert subscriber is not None
@@ -195,7 +197,7 @@ async def test_subscriber_is_not_believed_when_the_server_went_silent(
         await until(store.is_connected)
 
 
-async def test_login_that_is_refused_is_not_tried_for_long(own_server: Server) -> None:
+async def test_refused_login_is_an_error_at_once(own_server: Server) -> None:
     with own_server.client() as client:
         client.config_set("requirepass", "secret")
     with anyio.fail_after(10):
@@ -204,16 +206,16 @@ async def test_login_that_is_refused_is_not_tried_for_long(own_server: Server) -
                 pass
 
 
-async def test_lost_functions_are_loaded_and_the_calls_sent_again_in_order(server: Server) -> None:
+async def test_lost_functions_are_loaded_and_calls_sent_again_in_order(server: Server) -> None:
     async with open_store(server.url) as store:
-        await functions.ensure(store)
+        await library.ensure(store)
         with server.client() as client:
             client.function_flush()
         await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")
         with server.client() as client:
             client.function_flush()
         ids = [store.fcall(Purpose.COORDINATE, "korvet_producer_id", CATALOG) for _ in range(50)]
-        # The first refusals are in, and the library is on its way: what is asked now waits behind what was refused.
+        # The first refusals have come and the library is being loaded: new calls wait behind the refused ones.
         await asyncio.wait([store.call(Purpose.READ, KEY, "PING")])
         ids += [store.fcall(Purpose.COORDINATE, "korvet_producer_id", CATALOG) for _ in range(50)]
         handed_out = [(await reply)[1] for reply in ids]
@@ -222,18 +224,14 @@ async def test_lost_functions_are_loaded_and_the_calls_sent_again_in_order(serve
 
 
 def without_the_function(version: str) -> str:
-    """A library of another version in which korvet_catalog_init is yet to come."""
-    source = functions.library_source().decode()
-    return source.replace(f"'{functions.library_version()}'", f"'{version}'").replace(
-        "'korvet_catalog_init'", "'other'"
-    )
+    """A library of another version, without korvet_catalog_init."""
+    source = library.library_source().decode()
+    return source.replace(f"'{library.library_version()}'", f"'{version}'").replace("'korvet_catalog_init'", "'other'")
 
 
 @pytest.mark.parametrize(("version", "ours"), [("0.0.1", True), ("99.0.0", False)])
-async def test_library_that_lacks_a_function_is_replaced_by_a_newer_one(
-    server: Server, version: str, ours: bool
-) -> None:
-    """As where a front-end of the former version was the first to load its own where the functions were lost."""
+async def test_older_library_without_a_function_is_replaced(server: Server, version: str, ours: bool) -> None:
+    """A front-end of the former version may be the first to load a library after the server lost its functions."""
     async with open_store(server.url) as store:
         with server.client() as client:
             client.function_load(without_the_function(version))
@@ -244,7 +242,7 @@ async def test_library_that_lacks_a_function_is_replaced_by_a_newer_one(
             assert isinstance(first, StoreError) != ours
             assert second[0] == 0
             there = client.fcall_ro("korvet_version", 0)
-            assert there.decode() == (functions.library_version() if ours else version)
+            assert there.decode() == (library.library_version() if ours else version)
 
 
 async def test_library_that_cannot_be_loaded_fails_the_calls(own_server: Server) -> None:
@@ -262,7 +260,7 @@ async def test_cancelled_waiter_does_not_shift_the_replies(server: Server) -> No
         assert await kept == b"second"
 
 
-async def test_password_user_and_database_are_used() -> None:
+async def test_store_uses_password_user_and_database() -> None:
     with running_server("valkey", tcp=True) as server:
         with server.client() as client:
             client.acl_setuser("korvet", enabled=True, passwords=["+p@ss/word"], commands=["+@all"], keys=["*"])
@@ -273,12 +271,12 @@ async def test_password_user_and_database_are_used() -> None:
             assert "word" not in str(store.url)
         with redis.Redis.from_url(url) as client:
             assert client.get(KEY) == b"x"
-        with pytest.raises(StoreUnavailable, match="WRONGPASS"):
+        with pytest.raises(StoreUnavailable, match=r"WRONGPASS.*ACL SAVE"):
             async with open_store(f"redis://korvet:no@127.0.0.1:{server.port}", connect_timeout_s=0.3):
                 pass
 
 
-async def test_outage_is_told_once_and_so_is_its_end(own_server: Server) -> None:
+async def test_outage_is_logged_once_and_so_is_its_end(own_server: Server) -> None:
     with capture_logs() as lines:
         async with open_store(own_server.url) as store:
             own_server.kill()
@@ -293,14 +291,38 @@ async def test_outage_is_told_once_and_so_is_its_end(own_server: Server) -> None
     assert len(reasons) == len(set(reasons))
 
 
+async def test_demoted_server_loses_all_connections_until_it_leads_again(own_server: Server) -> None:
+    """A replica's data may be old, and a call that outlives a demotion would write into a lost history."""
+    links = [Purpose.APPEND, Purpose.READ, Purpose.COORDINATE, Purpose.SUBSCRIBE]
+    with capture_logs() as lines:
+        async with open_store(own_server.url) as store:
+            with own_server.client() as client:
+                client.replicaof("127.0.0.1", 1)
+                with pytest.raises(StoreUnavailable, match="READONLY"):
+                    await store.call(Purpose.COORDINATE, KEY, "SET", KEY, "x")
+                await until(lambda: not any(one.is_up for one in (store.link(of, KEY) for of in links) if one))
+                await until(lambda: "is a replica and takes no writes" in store.problem)
+                client.replicaof("NO", "ONE")
+            await until(store.is_connected)
+            await store.call(Purpose.COORDINATE, KEY, "SET", KEY, "x")
+    told = [line["event"] for line in lines]
+    assert (told.count("redis connection lost"), told.count("redis is back")) == (1, 1)
+
+
 async def test_unreachable_redis_is_one_error_in_time() -> None:
     with pytest.raises(StoreUnavailable, match=r"redis://127\.0\.0\.1:1: "):
         async with open_store("redis://127.0.0.1:1", connect_timeout_s=0.2):
             pass
 
 
-async def test_exception_of_the_block_comes_out_as_it_was(server: Server) -> None:
+async def test_exception_passes_through_an_open_store_unchanged(server: Server) -> None:
     with pytest.raises(ZeroDivisionError):
         async with open_store(server.url) as store:
             assert isinstance(store, Store)
             _ = 1 / 0
+
+
+async def test_call_with_more_arguments_than_its_bound_is_not_sent(server: Server) -> None:
+    async with open_store(server.url) as store:
+        with pytest.raises(StoreError, match="korvet_version takes 0 arguments, not 1"):
+            await store.fcall(Purpose.COORDINATE, "korvet_version", (), "surplus")

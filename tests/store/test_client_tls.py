@@ -1,4 +1,4 @@
-"""TLS towards Redis, and the words for a connection that cannot be."""
+"""TLS to Redis, and the errors of connections that fail because of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 from korvet.errors import StoreUnavailable
-from korvet.store.client import Purpose, open_store
+from korvet.redis.client import Purpose
+from korvet.store.library import open_store
 from tests.support.redis import Server, ServerUnavailable, free_port, running_server, unavailable
 from tests.support.tools import find_tool
 
@@ -48,7 +49,7 @@ def self_signed(directory: Path) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    """Redis of the distribution: the Valkey of the wheel is built without TLS."""
+    """The distribution's Redis, because the Valkey of the wheel is built without TLS."""
     key, certificate = self_signed(tmp_path_factory.mktemp("tls"))
     port = free_port()
     options = {
@@ -63,7 +64,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
 
 
 async def problem(url: str) -> str:
-    """Why a store cannot be opened; found at once and not by waiting for the time to connect."""
+    """The error of opening a store, which must come before the time for connecting is over."""
     with anyio.fail_after(15):
         with pytest.raises(StoreUnavailable) as caught:
             async with open_store(url):
@@ -71,7 +72,7 @@ async def problem(url: str) -> str:
     return str(caught.value)
 
 
-async def test_tls_is_used(secure: Secure) -> None:
+async def test_store_uses_tls(secure: Secure) -> None:
     async with open_store(secure.url) as store:
         assert await store.call(Purpose.APPEND, KEY, "SET", KEY, "x" * 1_000_000) == b"OK"
         assert len(await store.call(Purpose.READ, KEY, "GET", KEY)) == 1_000_000
@@ -81,25 +82,25 @@ async def test_tls_is_used(secure: Secure) -> None:
 
 @pytest.fixture
 def until_the_loop_is_closed() -> Iterator[contextlib.ExitStack]:
-    """What is entered here is left after the test's event loop is gone."""
+    """A stack of contexts that end after the test's event loop has closed."""
     with contextlib.ExitStack() as stack:
         yield stack
 
 
-async def test_server_that_says_no_goodbye_is_left(
+async def test_store_does_not_wait_for_a_servers_tls_goodbye(
     secure: Secure, until_the_loop_is_closed: contextlib.ExitStack
 ) -> None:
-    """A connection that stays behind is warned of when the loop closes, and that fails the test."""
+    """A connection left behind causes a warning when the loop closes, and that fails the test."""
     async with open_store(secure.url) as store:
         assert await store.call(Purpose.READ, KEY, "PING") == b"PONG"
         until_the_loop_is_closed.enter_context(secure.server.paused())
 
 
-async def test_certificate_is_checked(secure: Secure) -> None:
+async def test_store_checks_the_servers_certificate(secure: Secure) -> None:
     assert "certificate is not trusted" in await problem(f"rediss://127.0.0.1:{secure.tls_port}")
 
 
-async def test_client_certificate_is_shown_where_the_server_wants_one(secure: Secure) -> None:
+async def test_client_certificate_is_sent_if_the_server_asks(secure: Secure) -> None:
     with secure.server.client() as client:
         client.config_set("tls-auth-clients", "yes")
         try:
@@ -110,16 +111,16 @@ async def test_client_certificate_is_shown_where_the_server_wants_one(secure: Se
             client.config_set("tls-auth-clients", "no")
 
 
-async def test_tls_to_a_server_without_it_says_so(secure: Secure) -> None:
+async def test_error_says_that_a_server_speaks_no_tls(secure: Secure) -> None:
     assert "does not speak TLS" in await problem(f"rediss://127.0.0.1:{secure.server.port}")
 
 
-async def test_no_tls_to_a_server_with_it_says_so(secure: Secure) -> None:
+async def test_error_says_that_a_server_speaks_tls(secure: Secure) -> None:
     assert "speaks TLS" in await problem(f"redis://127.0.0.1:{secure.tls_port}")
 
 
 @pytest.mark.parametrize("login", ["", "korvet:wrong@"])
-async def test_login_that_a_cluster_refuses_is_told_at_once(login: str) -> None:
+async def test_login_refused_by_a_cluster_is_an_error_at_once(login: str) -> None:
     with running_server("valkey", tcp=True, options={"cluster-enabled": "yes"}) as server:
         with server.client() as client:
             client.config_set("requirepass", "secret")

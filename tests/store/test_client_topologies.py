@@ -9,13 +9,15 @@ import anyio
 import pytest
 
 from korvet.errors import ConfigError, SlotMoving, StoreFull, StoreUnavailable
-from korvet.store import detour, functions
-from korvet.store.address import Address, parse_redis_url
-from korvet.store.client import Purpose, open_store
+from korvet.redis import slot_migration
+from korvet.redis.address import Address, parse_redis_url
+from korvet.redis.client import Purpose
+from korvet.redis.error_replies import redirection
+from korvet.redis.topology import slot_of
+from korvet.redis.wakeup import Wakeups
+from korvet.store import library
 from korvet.store.keys import Namespace
-from korvet.store.refusals import redirection
-from korvet.store.topology import slot_of
-from korvet.store.wakeup import Wakeups
+from korvet.store.library import open_store
 from tests.support.topologies import Cluster, running_cluster, running_sentinel
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +39,7 @@ async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
 
 
 async def eventually(ask: Callable[[], Any], within_s: float = 20.0) -> Any:
-    """Ask until it is answered, as a client that retries."""
+    """Ask until Redis answers, as a client that retries does."""
     with anyio.fail_after(within_s):
         while True:
             try:
@@ -57,7 +59,7 @@ async def test_commands_go_to_the_node_of_their_key(cluster: Cluster) -> None:
 
 async def test_functions_and_placed_values_work_on_every_node(cluster: Cluster) -> None:
     async with open_store(cluster.url) as store:
-        await functions.ensure(store)
+        await library.ensure(store)
         for number in range(6):
             catalog = Namespace(f"n{number}").catalog
             assert (await store.fcall(Purpose.COORDINATE, "korvet_catalog_init", catalog, "abc"))[0] == 0
@@ -66,7 +68,7 @@ async def test_functions_and_placed_values_work_on_every_node(cluster: Cluster) 
             assert await store.call(Purpose.APPEND, key, "GET", key) == b"placed " + key.encode()
 
 
-async def test_node_without_the_library_gets_it_when_it_is_asked(cluster: Cluster) -> None:
+async def test_node_without_the_library_gets_it_at_the_first_call(cluster: Cluster) -> None:
     for node in cluster.nodes:
         cluster.ask(node, "FUNCTION", "FLUSH")
     async with open_store(cluster.url) as store:
@@ -87,7 +89,7 @@ async def test_wake_ups_come_from_every_node(cluster: Cluster) -> None:
                 moved |= await listening.wait(10)
 
 
-async def test_slot_that_moved_is_followed_in_order_and_its_wake_ups_too(cluster: Cluster) -> None:
+async def test_commands_and_wake_ups_follow_a_moved_slot_in_order(cluster: Cluster) -> None:
     key = "korvet:{moving}:list"
     slot = slot_of(key)
     async with open_store(cluster.url) as store:
@@ -111,7 +113,7 @@ async def test_slot_that_moved_is_followed_in_order_and_its_wake_ups_too(cluster
             assert await listening.wait(10) == {key}
 
 
-async def test_append_that_nobody_waits_for_any_more_goes_to_the_new_owner_before_the_next(cluster: Cluster) -> None:
+async def test_cancelled_append_reaches_the_new_owner_before_the_next(cluster: Cluster) -> None:
     key = "korvet:{left}:list"
     async with open_store(cluster.url) as store:
         source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
@@ -124,7 +126,7 @@ async def test_append_that_nobody_waits_for_any_more_goes_to_the_new_owner_befor
         assert await store.call(Purpose.READ, key, "LRANGE", key, 0, -1) == [b"first", b"0", b"1", b"2"]
 
 
-async def test_slot_is_followed_where_nodes_do_not_know_their_own_address(cluster: Cluster) -> None:
+async def test_slot_is_followed_if_nodes_do_not_know_their_own_address(cluster: Cluster) -> None:
     assert redirection("MOVED 3999 :6381", Address("::1", 6380)) == (3999, Address("::1", 6381))
     key = "korvet:{endpoint}:list"
     for node in cluster.nodes:
@@ -142,7 +144,7 @@ async def test_slot_is_followed_where_nodes_do_not_know_their_own_address(cluste
             cluster.ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
 
 
-async def test_key_that_lies_at_the_importing_node_is_asked_for_there(cluster: Cluster) -> None:
+async def test_key_at_the_importing_node_is_found_there(cluster: Cluster) -> None:
     key = "korvet:{asking}:list"
     slot = slot_of(key)
     async with open_store(cluster.url) as store:
@@ -162,7 +164,7 @@ async def test_key_that_lies_at_the_importing_node_is_asked_for_there(cluster: C
                 cluster.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", cluster.node_id(source))
 
 
-async def test_open_slot_is_waited_for_and_nothing_overtakes(cluster: Cluster) -> None:
+async def test_commands_wait_for_an_open_slot_and_keep_their_order(cluster: Cluster) -> None:
     key = "korvet:{open}:list"
     async with open_store(cluster.url) as store:
         source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
@@ -179,21 +181,21 @@ async def test_open_slot_is_waited_for_and_nothing_overtakes(cluster: Cluster) -
             cluster.move_keys(slot_of(key), source, target)
             await anyio.sleep(0.05)
         assert await both == 1
-        # Those behind it on the wire were done by the node at once; what came later waited.
+        # The node served the commands behind this one at once; later commands waited.
         assert [await length for length in lengths] == list(range(3, 41))
         items = await store.call(Purpose.READ, key, "LRANGE", key, 0, -1)
         assert [int(item) for item in items] == list(range(40))
 
 
-async def test_slot_that_stays_open_fails_what_waits_and_lets_the_next_try(
+async def test_slot_that_stays_open_fails_waiting_commands_and_lets_the_next_try(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detour, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(slot_migration, "PATIENCE_S", 0.2)
     key = "korvet:{ajar}:list"
     async with open_store(cluster.url) as store:
         source = next(node for node in cluster.nodes if node.port == _port_of(store.run_id(key), cluster))
         target = next(node for node in cluster.nodes if node is not source)
-        await functions.ensure(store)
+        await library.ensure(store)
         await store.call(Purpose.APPEND, key, "DEL", key)
         await store.call(Purpose.APPEND, key, "RPUSH", key, 0)
         with cluster.open_slot(slot_of(key), source, target):
@@ -219,7 +221,7 @@ async def test_idle_subscriber_follows_a_slot_that_moves(cluster: Cluster) -> No
             await listening.ready()
             before = wakeups.since(key)
             cluster.move_slot(slot_of(key), source, target)
-            # No command tells this store of the move: the server that it was subscribed at does.
+            # No command tells this store of the move; the server of its subscription does.
             assert await listening.wait(10) == {key}
             await listening.ready()
             assert wakeups.since(key) != before
@@ -230,7 +232,7 @@ async def test_idle_subscriber_follows_a_slot_that_moves(cluster: Cluster) -> No
             assert wakeups.latest(key) == b"moved"
 
 
-async def test_node_that_is_lost_does_not_disturb_the_others() -> None:
+async def test_lost_node_does_not_disturb_the_others() -> None:
     with running_cluster() as own:
         async with open_store(own.url) as store:
             for node in own.nodes:
@@ -248,17 +250,17 @@ async def test_node_that_is_lost_does_not_disturb_the_others() -> None:
             assert await eventually(lambda: store.call(Purpose.APPEND, away, "SET", away, "x")) == b"OK"
 
 
-async def test_server_that_is_no_cluster_is_refused_in_time() -> None:
+async def test_cluster_url_of_a_server_without_a_cluster_is_refused_in_time() -> None:
     with pytest.raises(StoreUnavailable, match="cluster"):
         async with open_store("redis+cluster://127.0.0.1:1", connect_timeout_s=0.3):
             pass
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
-async def test_failover_is_followed_and_told_as_another_history(kind: Any) -> None:
+async def test_failover_is_followed_and_changes_the_history(kind: Any) -> None:
     with running_sentinel(kind) as sentinel:
         async with open_store(sentinel.url) as store:
-            await functions.ensure(store)
+            await library.ensure(store)
             before = store.run_id("x")
             told: list[None] = []
             store.on_history_change(lambda: told.append(None))
@@ -279,7 +281,7 @@ async def test_unknown_service_is_one_error_in_time() -> None:
             pass
 
 
-def test_urls_are_taken_apart() -> None:
+def test_urls_are_parsed() -> None:
     assert parse_redis_url("redis://").addresses == (Address("127.0.0.1", 6379),)
     assert parse_redis_url("redis://:p@h:1/2").login == ("p",)
     assert parse_redis_url("redis://u:p%40@[::1]:7").login == ("u", "p@")
@@ -298,7 +300,7 @@ def test_urls_are_taken_apart() -> None:
         "redis+cluster://", "redis+cluster://h/1", "redis://h?nonsense=1", "rediss://h?ca=/does/not/exist",
     ],
 )  # fmt: skip
-def test_urls_that_are_none_are_refused(url: str) -> None:
+def test_wrong_urls_are_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         parse_redis_url(url)
 

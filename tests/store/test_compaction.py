@@ -1,4 +1,4 @@
-"""Compaction over real servers: what stays, where it is found, and what a run that is broken off leaves behind."""
+"""Compaction on real servers: the records that stay, their offsets, and the leftovers of an interrupted run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from korvet.store.client import Purpose
-from korvet.store.log import Partition
-from korvet.store.log.compaction import Compaction, compact
-from korvet.store.retention import Retention, enforce
+from korvet.redis.client import Purpose
+from korvet.store.background.compaction.due import Compaction
+from korvet.store.background.compaction.run import compact
+from korvet.store.background.retention import Retention, enforce
+from korvet.store.log.partition import Partition
 from korvet.wire.batch import ZSTD
 from korvet.wire.compacted import delete_horizon_ms
 from korvet.wire.records import first_at_or_after
@@ -30,7 +31,7 @@ async def fill(front: Front, partition: Partition, *all_pairs: Sequence[Pair], c
 
 
 async def read_all(front: Front, partition: Partition, offset: int = 0) -> list[Read]:
-    """All records from an offset on, out of Redis."""
+    """All records from an offset on, read from Redis."""
     front.log.recent.clear()
     front.log.forget()
     return [record for record in records(await front.read(partition, offset)) if record[0] >= offset]
@@ -55,7 +56,7 @@ UNIT = {"log", "meta", "producers", "open", "aborted", "transactions"}
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("size", [1, LARGE])
-async def test_the_last_value_of_each_key_stays_where_it_was(one: Front, codec: int, size: int) -> None:
+async def test_last_value_of_each_key_keeps_its_offset(one: Front, codec: int, size: int) -> None:
     partition = await one.partition()
     await fill(
         one, partition,
@@ -66,7 +67,7 @@ async def test_the_last_value_of_each_key_stays_where_it_was(one: Front, codec: 
         codec=codec,
     )  # fmt: skip
     assert await compact(one.log, partition, ALWAYS, NOW_MS)
-    # The last batch is out of reach, so it does not count as newer than others.
+    # Compaction does not reach the last batch, so its keys do not replace older ones.
     left = [(2, b"c", b"1" * size), (3, b"a", b"2" * size), (4, b"b", b"2" * size), (5, b"d", b"1" * size)]
     last = [(6, b"d", b"2" * size)]
     for offset in range(8):
@@ -92,7 +93,7 @@ def at(delete_retention_ms: int = 1000, **changed: Any) -> Compaction:
 
 
 async def seen(front: Front, partition: Partition) -> list[tuple[int, bytes | None, bytes | None]]:
-    """All records but those that were written by `end_with`."""
+    """All records except the ones that `end_with` appends."""
     return [record for record in await read_all(front, partition) if record[1] != END]
 
 
@@ -100,20 +101,20 @@ END = b"end"
 
 
 async def end_with(front: Front, partition: Partition) -> None:
-    """A further batch, so that all before it is within reach, and is dirty."""
+    """Append one more batch: compaction reaches all batches before it, and they are dirty."""
     await fill(front, partition, [(END, b"")])
 
 
 @kafka("LogCleanerTest.testCleaningWithDeletes")
 @pytest.mark.parametrize("codec", [0, 4])
-async def test_tombstone_stays_for_its_time_after_it_was_seen_first(one: Front, codec: int) -> None:
+async def test_tombstone_stays_for_its_time_after_compaction_first_saw_it(one: Front, codec: int) -> None:
     partition = await one.partition()
     await fill(one, partition, [(b"a", b"1"), (b"b", b"1")], [(b"a", None), (b"c", b"1")], codec=codec)
     await end_with(one, partition)
     assert await compact(one.log, partition, ALWAYS, NOW_MS)
     kept = [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
     assert await seen(one, partition) == kept
-    # Its record still has its own time, in a batch that says when it may go.
+    # The tombstone's record keeps its own time; the batch holds the time at which the tombstone may go.
     (_, (batch, data), *_) = batches(await one.read(partition, 0))
     assert delete_horizon_ms(batch) == NOW_MS + 1000
     assert first_at_or_after(batch, data, 1000) == (0, 1000)
@@ -132,28 +133,28 @@ async def test_young_batches_are_out_of_reach(one: Front) -> None:
         assert (await one.append(partition, keyed((b"a", b""), timestamp=timestamp)))[0] == 0
     await end_with(one, partition)
     settings = at(min_lag_ms=1000)
-    # Of the first young one on nothing is looked at, however old what follows is.
+    # Compaction stops at the first young batch, even if later batches are old.
     assert await compact(one.log, partition, at(min_lag_ms=1001), NOW_MS)
     assert await seen(one, partition) == [(1, b"a", b""), (2, b"a", b""), (3, b"a", b"")]
     assert await compact(one.log, partition, settings, NOW_MS)
     assert await seen(one, partition) == [(3, b"a", b"")]
 
 
-async def test_share_of_dirty_bytes_decides_unless_they_are_too_old(one: Front) -> None:
+async def test_share_of_dirty_bytes_decides_unless_a_batch_is_too_old(one: Front) -> None:
     partition = await one.partition()
     await fill(one, partition, *([(b"%d" % at, b"")] for at in range(6)))
     await end_with(one, partition)
     assert await compact(one.log, partition, at(min_dirty_ratio=0.5), NOW_MS)
     await fill(one, partition, *([(b"%d" % at, b"")] for at in range(3)))
-    # Six are clean, the former last one and two more can be cleaned.
+    # Six batches are clean; compaction can clean three: the former last one and two more.
     assert not await compact(one.log, partition, at(min_dirty_ratio=0.5), NOW_MS)
     assert not await compact(one.log, partition, at(min_dirty_ratio=0.5, max_lag_ms=NOW_MS - 1000), NOW_MS)
     assert await compact(one.log, partition, at(min_dirty_ratio=0.5, max_lag_ms=NOW_MS - 1001), NOW_MS)
-    # The last one is out of reach.
+    # Compaction does not reach the last batch.
     assert [offset for offset, *_ in await seen(one, partition)] == [2, 3, 4, 5, 7, 8, 9]
 
 
-# ---------------------------------------------------------------------- what is beside the log
+# ---------------------------------------------------------------------- keys beside the log
 
 
 async def test_positions_lags_sizes_and_times_stay_right(one: Front) -> None:
@@ -205,7 +206,7 @@ async def test_producers_are_still_known(one: Front) -> None:
     assert await one.append(partition, sent[0]) == (0, 0)
 
 
-async def test_retention_by_size_counts_what_is_left(one: Front) -> None:
+async def test_retention_by_size_counts_the_bytes_that_compaction_left(one: Front) -> None:
     partition = await one.partition()
     for number in range(20):
         await fill(one, partition, [(b"%d" % (number % 10), b"v" * 100)])
@@ -213,10 +214,10 @@ async def test_retention_by_size_counts_what_is_left(one: Front) -> None:
     sizes = [len(data) for _, data in batches(await one.read(partition, 0))]
     assert len(sizes) == 11
     await enforce(one.log, partition, Retention(ms=-1, bytes=sum(sizes[4:])), NOW_MS)
-    left = batches(await one.read(partition, (await one.log.metas([partition]))[0].start))  # type: ignore[union-attr]
+    left = batches(await one.read(partition, (await one.log.meta(partition)).start))  # type: ignore[union-attr]
     assert [len(data) for _, data in left] == sizes[4:]
     await enforce(one.log, partition, Retention(ms=NOW_MS, bytes=-1), 2 * NOW_MS)
-    assert (await one.log.metas([partition]))[0].start == 20  # type: ignore[union-attr]
+    assert (await one.log.meta(partition)).start == 20  # type: ignore[union-attr]
     assert await keys_of(one, partition) == UNIT
 
 
@@ -224,7 +225,7 @@ async def test_retention_by_size_counts_what_is_left(one: Front) -> None:
 
 
 @kafka("LogCleanerTest.testBuildPartialOffsetMap", "LogCleanerTest.testPartialSegmentClean")
-async def test_more_keys_than_there_is_room_for_take_several_runs(one: Front) -> None:
+async def test_more_keys_than_a_run_has_room_for_take_several_runs(one: Front) -> None:
     partition = await one.partition()
     await fill(one, partition, *([(b"%d" % (number % 8), b"%d" % number)] for number in range(16)))
     await end_with(one, partition)
@@ -254,7 +255,7 @@ async def test_more_new_batches_than_memory_holds_take_several_runs(one: Front, 
 
 
 async def test_log_that_grows_by_its_first_compaction_keeps_its_sums(one: Front) -> None:
-    """The times of tombstones take more room when their batch gets a horizon, and here nothing goes."""
+    """No record goes here, and the batches of tombstones grow: with a horizon their times take more room."""
     partition = await one.partition()
     await fill(one, partition, *([(b"%d" % number, None)] for number in range(150)))
     await end_with(one, partition)
@@ -266,7 +267,7 @@ async def test_log_that_grows_by_its_first_compaction_keeps_its_sums(one: Front)
     assert (await one.append(partition, keyed((b"x", b""))))[1] == 151
 
 
-async def test_batch_that_nobody_can_read_stays(one: Front) -> None:
+async def test_unreadable_batch_stays(one: Front) -> None:
     partition = await one.partition()
     broken = bytearray(keyed((b"a", b"lost"), (b"b", b"")))
     broken[61] = 0x7E
@@ -281,8 +282,8 @@ async def test_batch_that_nobody_can_read_stays(one: Front) -> None:
     assert b"1" not in data[61:70]
 
 
-async def test_tombstone_stays_behind_a_batch_that_nobody_can_read(one: Front) -> None:
-    """It may hold an older value of the key: korvet reads no more than 64 MiB of a batch, its clients do."""
+async def test_tombstone_stays_behind_an_unreadable_batch(one: Front) -> None:
+    """The unreadable batch may hold an older value of the key. Clients read batches over korvet's limit of 64 MiB."""
     partition = await one.partition()
     assert await one.append(partition, keyed((b"a", b"kept"), attributes=ZSTD)) == (0, 0)
     await fill(one, partition, [(b"a", None)])

@@ -1,4 +1,4 @@
-"""Compaction that is broken off, is made by two at once, or meets those who write, trim and read."""
+"""Compaction that is interrupted, that two front-ends run at once, or that meets writers, trims and readers."""
 
 from __future__ import annotations
 
@@ -14,30 +14,39 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import StoreUnavailable
-from korvet.store.client import Purpose
-from korvet.store.log import Partition, compaction
-from korvet.store.log.compaction import Compaction, clear_leftover, compact
+from korvet.redis.client import Purpose
+from korvet.store.background.compaction import lease as lease_module
+from korvet.store.background.compaction import run
+from korvet.store.background.compaction.due import Compaction
+from korvet.store.background.compaction.run import clear_leftover, compact
+from korvet.store.log.partition import Partition
 from korvet.wire.fetch_response import PartitionRead
 from tests.store.keyed import Read, all_values, keyed, records
 from tests.store.logs import LARGE, Front, front
 from tests.support.redis import KINDS, Kind, Server, running_server
 
 pytestmark = pytest.mark.anyio
+NOT_LEADER_OR_FOLLOWER = 6
 NOW_MS = 1_700_000_000_000
 SETTINGS = Compaction(min_lag_ms=0, max_lag_ms=2**62, min_dirty_ratio=0, delete_retention_ms=1000)
 
 
 async def read_all(front: Front, partition: Partition, offset: int = 0) -> list[Read]:
-    """All records from an offset on, out of Redis."""
+    """All records from an offset on, read from Redis.
+
+    :raises StoreUnavailable: if Redis is away.
+    """
     front.log.recent.clear()
     front.log.forget()
     found: PartitionRead = await front.read(partition, offset)
+    if found.code == NOT_LEADER_OR_FOLLOWER:
+        raise StoreUnavailable("away")
     assert found.code == 0
     return [record for record in records(found) if record[0] >= offset]
 
 
 async def filled(front: Front, count: int = 230) -> tuple[Partition, dict[bytes | None, bytes | None]]:
-    """A partition with small and large values of a few keys, and the last ones of them."""
+    """A partition with small and large values of a few keys, and the last value of each key."""
     partition = await front.partition()
     for number in range(count):
         size = LARGE if number % 50 < 3 else 10
@@ -66,11 +75,11 @@ async def left_over(front: Front, partition: Partition) -> list[bytes]:
 
 
 class Killed(Exception):
-    """Stands for the end of a front-end."""
+    """The end of a front-end."""
 
 
 def dying(front: Front, after: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Have the front-end's calls end with the given number; what is returned tells how many were made."""
+    """Kill the front-end at the call with the given number; returns a function that tells the number of calls made."""
     call, made = front.store.fcall, 0
 
     def fcall(purpose: Purpose, function: str, *args: Any) -> Any:
@@ -85,10 +94,10 @@ def dying(front: Front, after: int, monkeypatch: pytest.MonkeyPatch) -> Callable
     return lambda: made
 
 
-async def test_run_that_dies_anywhere_harms_nothing_and_is_made_good(
+async def test_run_that_dies_at_any_call_harms_nothing_and_is_repaired(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "LEASE_MS", 0)
+    monkeypatch.setattr(lease_module, "LEASE_MS", 0)
     for after in range(40):
         partition, values = await filled(one)
         with monkeypatch.context() as patched:
@@ -114,11 +123,11 @@ async def test_run_that_dies_anywhere_harms_nothing_and_is_made_good(
     raise AssertionError("no end of calls")
 
 
-async def test_what_a_dead_run_left_is_cleared_away_once_its_lease_is_over(
+async def test_leftovers_of_a_dead_run_are_removed_when_its_lease_is_over(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever it died, though nothing is due any more."""
-    monkeypatch.setattr(compaction, "LEASE_MS", 0)
+    """The run may have died at any call; the removal does not wait for the next run."""
+    monkeypatch.setattr(lease_module, "LEASE_MS", 0)
     for after in range(40):
         partition, values = await filled(one)
         await other.catalog.refresh()
@@ -132,7 +141,7 @@ async def test_what_a_dead_run_left_is_cleared_away_once_its_lease_is_over(
                 is_dead = True
         lease = await one.store.call(Purpose.READ, meta, "HGET", meta, "compaction")
         assert (lease is not None) == (is_dead and after > 0)
-        # Not yet, by this time, which was before.
+        # This time is before the end of the lease.
         await clear_leftover(other.log, known, NOW_MS)
         assert await one.store.call(Purpose.READ, meta, "HGET", meta, "compaction") == lease
         await clear_leftover(other.log, known, 2**52)
@@ -156,9 +165,9 @@ async def test_lease_keeps_others_away_and_a_former_owner_does_no_harm(
         with pytest.raises(Killed):
             await compact(one.log, partition, SETTINGS, NOW_MS)
     assert not await compact(other.log, known, SETTINGS, NOW_MS)
-    # Both take the lease from each other all the time.
-    monkeypatch.setattr(compaction, "LEASE_MS", 0)
-    monkeypatch.setattr(compaction, "_RENEW_S", 0.0)
+    # Both front-ends take the lease from each other all the time.
+    monkeypatch.setattr(lease_module, "LEASE_MS", 0)
+    monkeypatch.setattr(lease_module, "_RENEW_S", 0.0)
     await other.store.call(Purpose.APPEND, known.keys.meta, "HDEL", known.keys.meta, "compaction")
     for _ in range(5):
         async with anyio.create_task_group() as tasks:
@@ -173,7 +182,7 @@ async def test_lease_keeps_others_away_and_a_former_owner_does_no_harm(
 
 
 async def test_run_that_was_overtaken_gives_up(one: Front, other: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lease was over and another run went through: what it planned would count in the totals twice."""
+    """The run's lease ended and another run went through, so this run's plan would count in the totals twice."""
     partition, values = await filled(one)
     await other.catalog.refresh()
     known, meta = other.known(partition), partition.keys.meta
@@ -185,8 +194,8 @@ async def test_run_that_was_overtaken_gives_up(one: Front, other: Front, monkeyp
             await one.store.call(Purpose.APPEND, meta, "HDEL", meta, "compaction")
             assert await compact(other.log, known, SETTINGS, NOW_MS)
 
-    monkeypatch.setattr(compaction, "_RENEW_S", 0.0)
-    monkeypatch.setattr(compaction, "check_room", overtaken)
+    monkeypatch.setattr(lease_module, "_RENEW_S", 0.0)
+    monkeypatch.setattr(run, "check_room", overtaken)
     assert not await compact(one.log, partition, SETTINGS, NOW_MS)
     assert runs == ["check", "check"]
     assert all_values(await read_all(one, partition)) == values
@@ -197,7 +206,7 @@ async def test_run_that_was_overtaken_gives_up(one: Front, other: Front, monkeyp
     assert await left_over(one, partition) == []
 
 
-async def test_writing_trimming_and_reading_go_on(one: Front, other: Front) -> None:
+async def test_writers_trims_and_readers_go_on_during_compaction(one: Front, other: Front) -> None:
     partition, values = await filled(one)
     await other.catalog.refresh()
     known = other.known(partition)
@@ -216,9 +225,9 @@ async def test_writing_trimming_and_reading_go_on(one: Front, other: Front) -> N
         is_done = True
 
     async def read() -> None:
-        """A reader sees offsets that rise, and in the end the last value of each key."""
+        """Read: offsets rise, and in the end each key has its last value."""
         at, seen = 0, dict[bytes | None, bytes | None]()
-        while not is_done or at < (await other.log.metas([known]))[0].end:  # type: ignore[union-attr]
+        while not is_done or at < (await other.log.meta(known)).end:  # type: ignore[union-attr]
             found = await other.read(known, at, 5000)
             if found.code != 0:
                 at = 2
@@ -257,15 +266,15 @@ async def test_topic_that_is_deleted_meanwhile_leaves_nothing(one: Front, monkey
 
 
 def torn(server: Server) -> None:
-    """Take from the server's file the end of what it did last, which is then lost as a whole."""
+    """Cut off the end of the server's file, which loses the last call as a whole."""
     (path,) = (server.directory / "appendonlydir").glob("*.incr.aof")
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_server_that_dies_anywhere_and_forgets_its_last_step(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that crashed, and as a replica that takes over without it."""
+async def test_server_may_die_at_any_call_and_forget_its_last_step(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last step is lost in a crash, or to a replica that takes over without it."""
     options = {"appendonly": "yes", "appendfsync": "no"}
     with running_server(kind, options=options) as server:
         async with front(server.url) as one:
@@ -288,7 +297,7 @@ async def test_server_that_dies_anywhere_and_forgets_its_last_step(kind: Kind, m
 
 
 def killed_before(front: Front, server: Server, number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """Have the server killed before a call of a run behind its first; what is returned tells whether it was."""
+    """Kill the server before a later call of a run; returns a function that tells whether it was killed."""
     call, made = front.store.fcall, 0
 
     def fcall(purpose: Purpose, function: str, *args: Any) -> Any:
@@ -339,7 +348,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """What is left of a partition: batches as (offset just past it, records, delete horizon)."""
+    """A partition's batches as (offset just past it, records, delete horizon)."""
 
     def __init__(self) -> None:
         self.start = self.end = 0
@@ -393,7 +402,7 @@ async def test_partition_behaves_as_its_model(one: Front, steps: list[tuple[str,
                     model.compact(1000)
                 is_first = False
             if how:
-                # With room for one key it takes several runs, whose horizons are not this model's.
+                # With room for one key, compaction takes several runs, whose horizons differ from the model's.
                 break
         for offset in range(model.start, model.end + 1):
             assert await read_all(one, partition, offset) == model.read(offset)

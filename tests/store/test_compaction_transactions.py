@@ -1,4 +1,4 @@
-"""Compaction of what transactions wrote: cases of Kafka's LogCleanerTest, and open transactions."""
+"""Compaction of transactional records: cases of Kafka's LogCleanerTest, and open transactions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from itertools import count
 
 import pytest
 
-from korvet.store.client import Purpose
-from korvet.store.log import Partition, compaction
-from korvet.store.log.compaction import Compaction, compact
+from korvet.redis.client import Purpose
+from korvet.store.background.compaction import batches as batches_module
+from korvet.store.background.compaction import run
+from korvet.store.background.compaction.due import Compaction
+from korvet.store.background.compaction.run import compact
+from korvet.store.log.partition import Partition
 from korvet.wire.batch import TRANSACTIONAL
 from korvet.wire.fetch_response import PartitionRead
 from korvet.wire.markers import marker
@@ -25,7 +28,7 @@ LAST = b"last"
 
 
 class Scene:
-    """A partition to which transactions write, and its compaction in a time of its own."""
+    """A partition that transactions write to, and its compaction on a clock of the test."""
 
     def __init__(self, front: Front, partition: Partition) -> None:
         self.front = front
@@ -36,7 +39,7 @@ class Scene:
         self._sequences: dict[int, int] = defaultdict(int)
 
     async def write(self, producer_id: int, *keys: int) -> None:
-        """A batch of a producer's open transaction, which begins where none is open."""
+        """Append a batch in a producer's transaction; if no transaction is open, it begins one."""
         ordinal = self._ordinal.setdefault(producer_id, next(self._ordinals))
         sequence = self._sequences[producer_id]
         self._sequences[producer_id] += len(keys)
@@ -61,16 +64,16 @@ class Scene:
         assert reply.split()[0] == b"0", reply
 
     async def clean(self) -> None:
-        """Compact all that is there: a batch behind it is what stays out of reach."""
+        """Compact all batches: one more batch, which this appends, stays out of reach."""
         await self.front.append(self.partition, keyed((LAST, b"")))
         assert await compact(self.front.log, self.partition, SETTINGS, self.now_ms)
 
     async def keys(self) -> list[int]:
-        """Those of the records that are left."""
+        """The keys of the records that are left."""
         return [int(key) for _, key, _ in records(await self._read()) if key and key != LAST]
 
     async def offsets(self) -> list[int]:
-        """Of all that is left, markers too, but what `clean` appended."""
+        """The offsets of all batches that are left, markers too, except the one that `clean` appended."""
         left = []
         read = await self._read()
         last = {offset for offset, key, _ in records(read) if key == LAST}
@@ -81,7 +84,7 @@ class Scene:
         return sorted(left)
 
     async def aborted(self) -> list[tuple[int, int]]:
-        """First and last offsets in the list that readers are told of."""
+        """First and last offsets in the list that readers get."""
         name = self.partition.transaction_keys.aborted
         members = await self.front.store.call(Purpose.READ, name, "ZRANGE", name, 0, -1)
         return [(int(member.split()[0]), int(member.split()[1])) for member in members if member]
@@ -114,7 +117,7 @@ async def test_aborted_records_go_and_markers_stay(scene: Scene) -> None:
 
 
 @kafka("LogCleanerTest.testCommitMarkerRemoval")
-async def test_commit_marker_goes_when_nothing_of_its_transaction_is_left(scene: Scene) -> None:
+async def test_commit_marker_goes_after_all_records_of_its_transaction(scene: Scene) -> None:
     await scene.write(1, 1)
     await scene.write(1, 2, 3)
     await scene.end(1, commit=True)
@@ -125,7 +128,7 @@ async def test_commit_marker_goes_when_nothing_of_its_transaction_is_left(scene:
     await scene.write(1, 1, 3)
     await scene.end(1, commit=True)
     await scene.clean()
-    # The records went just now, so the marker gets its horizon with the next run only.
+    # The records went in this run, so the marker gets its horizon in the next one.
     later = [3, 4, 5, 7, 8, 9]
     assert (await scene.keys(), await scene.offsets()) == ([2, 1, 3], later)
     await scene.clean()
@@ -139,7 +142,7 @@ async def test_commit_marker_goes_when_nothing_of_its_transaction_is_left(scene:
 
 
 @kafka("LogCleanerTest.testAbortMarkerRemoval")
-async def test_abort_marker_goes_and_readers_are_told_no_more_of_its_transaction(scene: Scene) -> None:
+async def test_removed_abort_marker_takes_its_transaction_from_the_list(scene: Scene) -> None:
     await scene.write(1, 1)
     await scene.write(1, 2, 3)
     await scene.end(1, commit=False)
@@ -151,12 +154,12 @@ async def test_abort_marker_goes_and_readers_are_told_no_more_of_its_transaction
     await scene.clean()
     scene.now_ms += RETENTION_MS
     await scene.clean()
-    # Else the producer's next transaction would be taken for the aborted one.
+    # Otherwise a reader would take the producer's next transaction for the aborted one.
     assert (await scene.keys(), await scene.offsets(), await scene.aborted()) == ([3], [4, 5], [])
 
 
 @kafka("LogCleanerTest.testDeletedBatchesWithNoMessagesRead")
-async def test_batches_that_go_one_after_another(scene: Scene) -> None:
+async def test_batches_of_overwritten_records_go_before_their_markers(scene: Scene) -> None:
     await scene.write(1, 1)
     await scene.end(1, commit=False)
     await scene.write(1, 2)
@@ -171,7 +174,7 @@ async def test_batches_that_go_one_after_another(scene: Scene) -> None:
 
 
 @kafka("LogCleanerTest.testCommittedTransactionSpanningSegments")
-async def test_marker_of_records_that_stay_stays(scene: Scene) -> None:
+async def test_marker_stays_while_its_records_stay(scene: Scene) -> None:
     await scene.write(1, 1)
     await scene.end(1, commit=True)
     for _ in range(3):
@@ -187,7 +190,7 @@ async def test_open_transactions_are_out_of_reach(scene: Scene) -> None:
     await scene.write(2, 2, 4)
     await scene.write(3, 2, 5)
     await scene.end(3, commit=True)
-    # The first offset of the open one is the end of what may be looked at: key 2 stays where it was.
+    # A run cleans only batches below the open transaction's first offset: key 2 stays where it was.
     await scene.clean()
     assert await scene.keys() == [2, 3, 2, 4, 2, 5]
     await scene.end(2, commit=False)
@@ -195,10 +198,10 @@ async def test_open_transactions_are_out_of_reach(scene: Scene) -> None:
     assert await scene.keys() == [3, 2, 5]
 
 
-async def test_transaction_that_was_aborted_before_what_is_dirty_hides_no_key_of_its_producers_next(
+async def test_clean_aborted_transaction_hides_no_key_of_the_next_one(
     scene: Scene,
 ) -> None:
-    """Else the older value would stay, and come back when the newer one is a tombstone that goes."""
+    """Otherwise the older value would stay, and come back when a tombstone that replaced it goes."""
     await scene.write(1, 1, 2)
     await scene.end(1, commit=True)
     await scene.write(1, 2)
@@ -214,8 +217,8 @@ async def test_transaction_that_was_aborted_before_what_is_dirty_hides_no_key_of
 async def test_many_aborted_transactions_are_read_and_removed_in_parts(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "ABORTED_STEP", 2)
-    monkeypatch.setattr(compaction, "MOST_MARKERS", 2)
+    monkeypatch.setattr(batches_module, "ABORTED_STEP", 2)
+    monkeypatch.setattr(run, "MOST_MARKERS", 2)
     for number in range(130):
         await scene.write(number % 3, number)
         await scene.end(number % 3, commit=False)

@@ -1,9 +1,11 @@
-"""Values of configs are judged as Apache Kafka 4.1.2 judges them: messages here are its answers to CreateTopics."""
+"""korvet judges config values as Kafka 4.1.2 does; the messages here are Kafka's answers to CreateTopics."""
 
 import pytest
 
-from korvet.store.config_tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from korvet.store.configs import Kind, parse, problem, topic_problem
+from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.groups import GROUP_CONFIGS
+from korvet.configs.topics import TOPIC_CONFIGS
+from korvet.configs.types import Kind, parse, problem, topic_problem
 
 
 def _why(**configs: str | None) -> str | None:
@@ -38,17 +40,17 @@ def _why(**configs: str | None) -> str | None:
         ("min.insync.replicas", "0", "Value must be at least 1"),
     ],
 )
-def test_an_invalid_value_is_refused_in_kafkas_words(name: str, value: str, why: str) -> None:
+def test_invalid_value_is_refused_in_kafkas_words(name: str, value: str, why: str) -> None:
     message = f"Invalid value {value} for configuration {name}: {why}"
     assert topic_problem({name: value}, TOPIC_CONFIGS) == message
 
 
-def test_a_number_is_shown_as_it_was_read() -> None:
+def test_number_is_shown_as_it_was_read() -> None:
     ratio = "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1"
     assert _why(min_cleanable_dirty_ratio="2") == ratio
 
 
-def test_of_a_list_the_first_wrong_element_is_shown() -> None:
+def test_first_wrong_element_of_a_list_is_shown() -> None:
     empty = "Invalid value  for configuration cleanup.policy: String must be one of: compact, delete"
     assert _why(cleanup_policy="delete,") == empty
 
@@ -84,7 +86,7 @@ def test_throttled_replicas_are_pairs_or_a_star(value: str) -> None:
         ("flush.ms", "9223372036854775807"),
     ],
 )
-def test_what_kafka_accepts_and_korvet_does_is_accepted(name: str, value: str) -> None:
+def test_value_that_kafka_accepts_and_korvet_supports_is_accepted(name: str, value: str) -> None:
     assert topic_problem({name: value}, TOPIC_CONFIGS) is None
 
 
@@ -96,7 +98,7 @@ def test_what_kafka_accepts_and_korvet_does_is_accepted(name: str, value: str) -
         ("unclean.leader.election.enable", "true"),
     ],
 )
-def test_what_korvet_does_not_do_is_refused(name: str, value: str) -> None:
+def test_value_that_korvet_does_not_support_is_refused(name: str, value: str) -> None:
     why = topic_problem({name: value}, TOPIC_CONFIGS)
     assert why is not None
     assert "korvet supports only" in why

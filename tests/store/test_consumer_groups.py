@@ -1,4 +1,4 @@
-"""Targets that front-ends compute: how often, by whom, and out of what."""
+"""Targets that front-ends compute from the group and the catalog, once for many heartbeats."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from uuid import UUID, uuid4
 
 import anyio
 import pytest
+from kio.schema.errors import ErrorCode
 
-import korvet.store.consumer_groups
-import korvet.store.subscriptions
+import korvet.store.groups.consumer
+import korvet.store.groups.subscriptions
+from korvet.assignors import Assignment
 from korvet.errors import StoreUnavailable
-from korvet.store.assignors import Assignment
-from korvet.store.catalog import Catalog, ConfigChange
-from korvet.store.client import Purpose
-from korvet.store.consumer_types import (
+from korvet.redis.client import Purpose
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.settings import ConfigChange
+from korvet.store.groups.consumer_types import (
     ConsumerDescription,
     ConsumerMember,
     Heartbeaten,
@@ -24,12 +26,12 @@ from korvet.store.consumer_types import (
     assignment_text,
     parse_assignment,
 )
-from korvet.store.consumer_waits import waits
-from korvet.store.group_sweep import sweep
-from korvet.store.groups import Groups
+from korvet.store.groups.groups import Groups
+from korvet.store.groups.subscriptions import Subscriptions, regex_problem
+from korvet.store.groups.types import GroupDescription
+from korvet.store.groups.why_unstable import waits
 from korvet.store.outages import Outages
-from korvet.store.subscriptions import Subscriptions, regex_problem
-from tests.store.groups import new_group, open_groups
+from tests.store.groups import new_group, open_groups, swept
 from tests.store.logs import NAMESPACE, Front
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +52,7 @@ async def topic(front: Front, partitions: int = 1, name: str = "") -> str:
 
 
 def request(group_id: str, member_id: str, epoch: int = 0, **more: Any) -> HeartbeatRequest:
-    """A join unless there is an epoch."""
+    """A heartbeat of a member: a join, unless it has an epoch."""
     joins: dict[str, Any] = {"names": [], "owned": {}, "rebalance_timeout_ms": 60_000} if epoch == 0 else {}
     usual: dict[str, Any] = {
         "instance_id": None,
@@ -68,7 +70,7 @@ def request(group_id: str, member_id: str, epoch: int = 0, **more: Any) -> Heart
 
 
 class Counting:
-    """Counts the targets that are installed through a front-end; while ``gate`` is unset, none is begun."""
+    """A count of the targets that a front-end begins to install; while ``gate`` is unset, each one waits."""
 
     def __init__(self, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
@@ -83,10 +85,12 @@ class Counting:
         monkeypatch.setattr(groups.consumers, "_make_target", counted)
 
 
-# ------------------------------------------------------------------ who computes a target
+# ------------------------------------------------------------------ the computation of targets
 
 
-async def test_one_target_is_made_for_all_who_wait(one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_target_is_made_for_all_waiting_heartbeats(
+    one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counting, group_id, name = Counting(groups, monkeypatch), new_group(), await topic(one, 20)
     answers: list[Heartbeaten] = []
 
@@ -108,11 +112,11 @@ async def test_one_target_is_made_for_all_who_wait(one: Front, groups: Groups, m
 
 
 async def members(groups: Groups, group_id: str) -> Sequence[ConsumerMember]:
-    group = await groups.describe(group_id)
+    group = await groups.administration.describe(group_id)
     return () if group is None or group.consumer is None else group.consumer.members
 
 
-async def test_who_leaves_while_it_makes_the_target_stops_nobody(
+async def test_client_that_leaves_while_it_makes_the_target_stops_no_other_client(
     one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting, group_id, name = Counting(groups, monkeypatch), new_group(), await topic(one)
@@ -138,7 +142,7 @@ async def test_who_leaves_while_it_makes_the_target_stops_nobody(
     assert groups.consumers._turns == {}
 
 
-async def test_a_failure_is_told_to_all_who_wait(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failure_ends_all_waiting_heartbeats(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     group_id, told = new_group(), 0
 
     async def fail(_: str) -> None:
@@ -159,10 +163,10 @@ async def test_a_failure_is_told_to_all_who_wait(groups: Groups, monkeypatch: py
     assert groups.consumers._turns == {}
 
 
-async def test_a_member_is_answered_while_others_change_the_group_again_and_again(
+async def test_member_is_answered_while_others_keep_changing_the_group(
     one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind each target that is made somebody else joins; what there is must do then."""
+    """Another member joins after each computed target, so the last target must be the answer."""
     group_id, name, others = new_group(), await topic(one, 3), 0
     assert (await groups.consumers.heartbeat(request(group_id, "first", names=[name]))).code == 0
     make_target = groups.consumers._make_target
@@ -181,7 +185,7 @@ async def test_a_member_is_answered_while_others_change_the_group_again_and_agai
     assert (answer.code, others) == (0, 4)
 
 
-async def test_a_large_target_is_computed_beside_the_loop(one: Front, groups: Groups) -> None:
+async def test_large_target_is_computed_beside_the_loop(one: Front, groups: Groups) -> None:
     name, group_id = await topic(one, 1000), new_group()
     first = await groups.consumers.heartbeat(request(group_id, "a", names=[name]))
     await groups.consumers.heartbeat(request(group_id, "b", names=[name]))
@@ -190,8 +194,8 @@ async def test_a_large_target_is_computed_beside_the_loop(one: Front, groups: Gr
     assert [sum(map(len, member.target.values())) for member in (a, b)] == [500, 500]
 
 
-async def test_a_front_end_that_knows_an_older_catalog_reads_it_first(one: Front, other: Front, groups: Groups) -> None:
-    """And does not take away again what a newer one showed."""
+async def test_front_end_with_an_older_catalog_reads_it_first(one: Front, other: Front, groups: Groups) -> None:
+    """The front-end takes no topic away that the newer catalog showed."""
     catalog = Catalog(NAMESPACE, other.store, other.wakeups)
     await catalog.open()
     elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store))
@@ -203,10 +207,10 @@ async def test_a_front_end_that_knows_an_older_catalog_reads_it_first(one: Front
     assert [list(member.owned.values()) for member in await members(groups, group_id)] == [[(0,)]]
 
 
-async def test_a_front_end_that_knows_an_older_catalog_makes_no_target_of_it(
+async def test_front_end_with_an_older_catalog_makes_no_target_from_it(
     one: Front, other: Front, groups: Groups
 ) -> None:
-    """The catalog changes between its question whether it did and its snapshot."""
+    """The catalog changes between the front-end's check for changes and its snapshot."""
     prefix, group_id = f"p-{uuid4().hex[:8]}", new_group()
     await topic(one, 1, f"{prefix}.u")
     catalog = Catalog(NAMESPACE, other.store, other.wakeups)
@@ -214,13 +218,14 @@ async def test_a_front_end_that_knows_an_older_catalog_makes_no_target_of_it(
     elsewhere = Groups(NAMESPACE, other.store, catalog, other.wakeups, Outages(other.store))
     await topic(one, 1, f"{prefix}.v")
     await groups.consumers.heartbeat(request(group_id, "m", regex=f"{prefix}.*"))
+    await groups.consumers.heartbeat(request(group_id, "m", 1))
     epochs = [member.epoch for member in await members(groups, group_id)]
     await elsewhere.consumers.bring_up_to_date(group_id)
     (member,) = await members(groups, group_id)
-    assert (epochs, member.epoch, len(member.target)) == ([1], 1, 2)
+    assert (epochs, member.epoch, len(member.target)) == ([2], 2, 2)
 
 
-async def test_only_other_topics_have_targets_made(
+async def test_only_changed_topics_lead_to_new_targets(
     one: Front, other: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group_id, name = new_group(), await topic(one)
@@ -247,10 +252,10 @@ async def test_only_other_topics_have_targets_made(
     assert catalog.topics_digest == groups.consumers._catalog.topics_digest
 
 
-async def test_what_one_finds_out_about_redis_is_not_tried_by_all_who_wait(
+async def test_unavailable_redis_is_tried_once_for_all_waiting_heartbeats(
     groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis does not answer: one call after the other would take each of them as long as all before it."""
+    """Redis does not answer: if heartbeats called one after another, each would wait for all calls before its own."""
     group_id, tried, gone = new_group(), 0, anyio.Event()
     consume = groups.consumers._consume
 
@@ -280,10 +285,10 @@ async def test_what_one_finds_out_about_redis_is_not_tried_by_all_who_wait(
     assert tried == 1
 
 
-# ------------------------------------------------------------------ groups that nobody looks after
+# ------------------------------------------------------------------ groups without living members
 
 
-async def test_group_whose_members_died_becomes_empty_and_expires(one: Front, groups: Groups) -> None:
+async def test_consumer_group_whose_members_all_expired_becomes_empty_and_expires(one: Front, groups: Groups) -> None:
     group_id = new_group()
     await groups.consumers.heartbeat(request(group_id, "m"))
     keys = NAMESPACE.group(group_id)
@@ -291,14 +296,14 @@ async def test_group_whose_members_died_becomes_empty_and_expires(one: Front, gr
     async def call(key: str, command: str, *args: str | int) -> Any:
         return await one.store.call(Purpose.COORDINATE, key, command, key, *args)
 
-    assert await groups.neglected() == (set(), set())
+    assert await groups.administration.neglected([]) == (set(), set())
     assert await call(keys.sessions, "ZADD", 1, "m") == 0
-    assert await groups.neglected() == ({group_id}, set())
-    assert await sweep(groups, frozenset()) == set()
+    assert await groups.administration.neglected([]) == ({group_id}, set())
+    assert await swept(groups, frozenset()) == set()
     assert await call(keys.group, "HGET", "state") == b"Empty"
     assert await call(keys.group, "PTTL") > 0
-    assert await groups.neglected() == (set(), set())
-    assert [(listed.group_id, listed.state, listed.type) for listed in await groups.list()] == [
+    assert await groups.administration.neglected([]) == (set(), set())
+    assert [(listed.group_id, listed.state, listed.type) for listed in await groups.administration.list()] == [
         (group_id, "Empty", "consumer")
     ]
 
@@ -330,7 +335,7 @@ async def test_names_and_regexes_are_resolved_over_the_catalog(one: Front) -> No
     assert sorted(found.partitions.values()) == [2, 3, 4]
 
 
-async def test_a_regex_is_tried_once_on_a_name(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_regex_is_tried_once_on_a_name(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = f"p-{uuid4().hex[:8]}"
     regexes = [f"{prefix}.*"]
     catalog = Catalog(NAMESPACE, one.store, one.wakeups)
@@ -352,10 +357,30 @@ async def test_a_regex_is_tried_once_on_a_name(one: Front, monkeypatch: pytest.M
     assert gone is not None
     await catalog.begin_delete(gone)
     assert (names(), subscriptions.untried(regexes)) == ([f"{prefix}.u", f"{prefix}.w"], 0)
-    monkeypatch.setattr(korvet.store.subscriptions, "_MOST_GONE", -len(catalog.topics()) - 1)
+    monkeypatch.setattr(korvet.store.groups.subscriptions, "_MOST_GONE", -len(catalog.topics()) - 1)
     await catalog.create(f"{prefix}.x", uuid4(), 1, {})
     assert subscriptions.untried(regexes) == len(catalog.topics()), "names of topics that are gone are dropped"
     assert names() == [f"{prefix}.{suffix}" for suffix in "uwx"]
+
+
+async def test_group_of_members_by_the_hundred_gets_a_target_and_is_described(one: Front, groups: Groups) -> None:
+    name, group_id, ids = await topic(one, 300), new_group(), [f"m{number:03}" for number in range(300)]
+    async with anyio.create_task_group() as tasks:
+        for member in ids:
+            tasks.start_soon(groups.consumers.heartbeat, request(group_id, member, names=[name]))
+    await groups.consumers.bring_up_to_date(group_id)
+    described = await members(groups, group_id)
+    assert sorted(member.id for member in described) == ids
+    targets = [partition for member in described for parts in member.target.values() for partition in parts]
+    assert sorted(targets) == list(range(300))
+
+
+async def test_member_may_not_name_more_topics_than_a_call_takes(groups: Groups) -> None:
+    names = [f"t{number}" for number in range(10_001)]
+    answer = await groups.consumers.heartbeat(request(new_group(), "m", names=names))
+    assert answer.code == int(ErrorCode.invalid_request)
+    answer = await groups.consumers.heartbeat(request(new_group(), "m", names=["t"] * 20_000))
+    assert answer.code == 0
 
 
 async def test_names_are_matched_beside_the_loop(one: Front, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,36 +393,57 @@ async def test_names_are_matched_beside_the_loop(one: Front, groups: Groups, mon
 
     monkeypatch.setattr(groups.consumers._subscriptions, "match", noted)
     name, group_id = await topic(one), new_group()
-    answer = await groups.consumers.heartbeat(request(group_id, "m", regex=f"{name}.*"))
+    await groups.consumers.heartbeat(request(group_id, "m", regex=f"{name}.*"))
+    assert threads == []
+    answer = await groups.consumers.heartbeat(request(group_id, "m", 1))
     assert answer.assignment is not None and list(answer.assignment.values()) == [(0,)]
     assert len(threads) == 1 and threads[0] != threading.get_ident()
 
 
-def test_the_regexes_of_a_process_are_bounded() -> None:
+def test_regexes_of_a_process_are_bounded() -> None:
     regexes = [f"{uuid4()}.*" for _ in range(1000)]
     assert [regex_problem(regex) for regex in regexes] == [None] * 1000
-    known = korvet.store.subscriptions._patterns
+    known = korvet.store.groups.subscriptions._patterns
     assert regexes[-1] in known and len(known) <= 100
 
 
 @pytest.mark.parametrize("regex", ["orders.*", "^a|b$", "(?i)A", "[[:alpha:]]+", "x{1000}", r"(?:\d{4}|)" * 1000])
-def test_what_re2_knows_is_a_regex(regex: str) -> None:
+def test_expression_of_re2_is_a_regex(regex: str) -> None:
     assert regex_problem(regex) is None
 
 
 @pytest.mark.parametrize("regex", [r"\pL" * 334, r"\PL" * 334, "x{3}" * 1001])
 def test_regex_that_takes_long_is_refused_before_it_is_compiled(regex: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RE2 takes seconds to refuse 32 KB of these, and nothing else runs meanwhile."""
-    monkeypatch.setattr("korvet.store.subscriptions.re2.compile", pytest.fail)
+    """RE2 takes seconds to refuse 32 KB of these patterns, and nothing else runs meanwhile."""
+    monkeypatch.setattr("korvet.store.groups.subscriptions.re2.compile", pytest.fail)
     assert (regex_problem(regex) or "").endswith(": pattern too large - compile failed.")
 
 
 def test_groups_of_a_regex_are_not_captured() -> None:
-    assert korvet.store.subscriptions._pattern("(a|(b))*").groups == 0
+    assert korvet.store.groups.subscriptions._pattern("(a|(b))*").groups == 0
+
+
+@pytest.mark.parametrize(
+    ("regex", "matching", "other"),
+    [
+        ("(?P<x>a(?P<y>b)?)+", ["a", "abab"], "b"),
+        ("(?<x>a)|b", ["a", "b"], "x"),
+        (r"[(?P<x>]+(?P<y>c)", ["(?P<x>c"], "c"),
+        (r"[](?P<x>]+(?P<y>c)", ["](?P<x>c"], "c"),
+        (r"\(?P<x>(?P<y>c)", ["P<x>c", "(P<x>c"], "c"),
+        (r"\Q(?P<x>\E(?P<y>c)", ["(?P<x>c"], "c"),
+        (r"[[:alpha:](]+(?P<x>1)", ["a(1"], "1"),
+        (r"[\](?P<x>]+(?P<y>c)", ["](?P<x>c"], "c"),
+    ],
+)
+def test_named_groups_of_a_regex_are_not_captured(regex: str, matching: list[str], other: str) -> None:
+    pattern = korvet.store.groups.subscriptions._pattern(regex)
+    assert pattern.groups == 0
+    assert [name for name in [*matching, other] if pattern.fullmatch(name)] == matching
 
 
 @pytest.mark.parametrize("regex", [r"(a)\1", "(?<=a)b", "a{1001}", "a**", "[b-a]", "\ud800"])
-def test_what_re2_does_not_know_is_none(regex: str) -> None:
+def test_expression_that_re2_refuses_is_no_regex(regex: str) -> None:
     assert (regex_problem(regex) or "").startswith(f"SubscribedTopicRegex `{regex}` is not a valid regular expression:")
 
 
@@ -405,11 +451,11 @@ def test_what_re2_does_not_know_is_none(regex: str) -> None:
 
 
 @pytest.mark.parametrize("assignment", [{}, {A: (0,)}, {A: (0, 2, 10), B: (1,)}])
-def test_an_assignment_is_read_as_it_was_written(assignment: Assignment) -> None:
+def test_assignment_is_read_as_it_was_written(assignment: Assignment) -> None:
     assert parse_assignment(assignment_text(assignment)) == assignment
 
 
-def test_an_assignment_has_one_text() -> None:
+def test_assignment_has_one_text() -> None:
     text = f"{A.hex}:2,10 {B.hex}:0"
     assert assignment_text({B: [0], A: [10, 2], UUID(int=3): []}) == text
 
@@ -437,14 +483,24 @@ def member(
 
 
 def told(*members: ConsumerMember, epoch: int = 2, target_epoch: int = 2) -> list[str]:
-    group = ConsumerDescription(epoch=epoch, target_epoch=target_epoch, members=members)
+    group = GroupDescription(
+        id="",
+        locator="",
+        state="",
+        generation=epoch,
+        protocol_type="consumer",
+        protocol="",
+        leader="",
+        members=(),
+        consumer=ConsumerDescription(epoch=epoch, target_epoch=target_epoch, members=members),
+    )
     return waits(group, lambda id: "ab"[id.int - 1])
 
 
-def test_it_is_said_who_gives_up_what_and_who_waits_for_it() -> None:
+def test_sentences_name_the_members_that_give_up_partitions_and_that_wait() -> None:
     assert told() == told(member("m", 2, {A: (0,)}, {A: (0,)})) == []
     assert told(member("m", 1, {}, {}), epoch=3) == [
-        "the target is of epoch 2, and a heartbeat has yet to have it made for 3"
+        "the target is of epoch 2, and a heartbeat has yet to make that of 3"
     ]
     assert told(
         member("m", 1, {A: (0,)}, {A: (0,)}, revoking={A: (1, 2)}),
@@ -456,11 +512,11 @@ def test_it_is_said_who_gives_up_what_and_who_waits_for_it() -> None:
         "n has yet to take b-0, b-1",
         "n waits for a-1, which m still has",
         "o has yet to go on from epoch 1 to 2",
-        "p is away, and is waited for until its session ends",
+        "p is away, and the group waits for it until its session ends",
     ]
 
 
-def test_not_all_is_said_of_a_large_group() -> None:
+def test_sentences_about_a_large_group_are_bounded() -> None:
     (said,) = told(member("m", 1, {A: tuple(range(10))}, {}))
     assert said == "m has to give up a-0, a-1, a-2, a-3, a-4 and 5 more"
     many = told(*(member(f"m{at:02}", 1, {}, {}) for at in range(30)))

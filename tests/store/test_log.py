@@ -1,4 +1,4 @@
-"""The log through the store, on Redis 7.0 and Valkey: append, read, what is remembered, what comes and goes."""
+"""The log through the store, on Redis 7.0 and Valkey: appends, reads, memory, and keys that are made or lost."""
 
 from __future__ import annotations
 
@@ -8,22 +8,36 @@ from typing import Any
 
 import anyio
 import pytest
-from kio.schema.errors import ErrorCode
 
+from korvet.codes import OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
 from korvet.errors import SlotMoving, StoreUnavailable
-from korvet.store.client import Argument, Buffer, Purpose
-from korvet.store.log import GONE, Log, Partition, Want
-from korvet.store.log.append import INLINE_LIMIT_BYTES, Appending
+from korvet.redis.client import Argument, Buffer, Purpose
+from korvet.store.contract import GONE
+from korvet.store.log.append import Appending
+from korvet.store.log.entries import INLINE_LIMIT_BYTES
+from korvet.store.log.log import Log
+from korvet.store.log.partition import Partition
+from korvet.store.log.room import Want
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING
 from korvet.store.topics import create_topic, delete_topic
-from tests.store.logs import EVERYTHING, LARGE, Front, batch, codes, header, offsets, split, stored, until
+from tests.store.logs import (
+    EVERYTHING,
+    LARGE,
+    Front,
+    batch,
+    codes,
+    header,
+    messages_held,
+    offsets,
+    split,
+    stored,
+    until,
+)
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
-OUT_OF_RANGE, UNKNOWN_TOPIC, STORAGE_ERROR = 1, 3, 56
-UNKNOWN_PRODUCER_ID = int(ErrorCode.unknown_producer_id)
-OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
+OUT_OF_RANGE, UNKNOWN_TOPIC, CORRUPT = 1, 3, 2
 
 
 # ---------------------------------------------------------------------- append and read
@@ -40,7 +54,7 @@ async def test_batches_come_back_as_they_were_sent_with_dense_offsets(one: Front
 
 
 @pytest.mark.parametrize("size", [INLINE_LIMIT_BYTES - 1, INLINE_LIMIT_BYTES, INLINE_LIMIT_BYTES + 1])
-async def test_a_batch_around_the_inline_limit(one: Front, size: int) -> None:
+async def test_batch_is_placed_from_the_inline_limit_on(one: Front, size: int) -> None:
     partition = await one.partition()
     shell = len(batch(1, 8000)) - 8000
     data = batch(1, size - shell)
@@ -51,7 +65,7 @@ async def test_a_batch_around_the_inline_limit(one: Front, size: int) -> None:
     assert placed == (size >= INLINE_LIMIT_BYTES)
 
 
-async def test_a_read_begins_with_the_batch_that_holds_the_offset(one: Front) -> None:
+async def test_read_begins_with_the_batch_that_holds_the_offset(one: Front) -> None:
     partition = await one.partition()
     for _ in range(3):
         await one.append(partition, batch(5))
@@ -104,13 +118,13 @@ async def test_thousands_of_small_batches_are_read_in_turns(one: Front) -> None:
     assert turns < 10
 
 
-async def test_a_duplicate_gets_its_first_offset_and_a_gap_is_refused(one: Front) -> None:
+async def test_duplicate_gets_its_first_offset_and_a_gap_is_refused(one: Front) -> None:
     partition = await one.partition()
     first, second = batch(3, producer=7, sequence=0), batch(3, LARGE, producer=7, sequence=3)
     assert [await one.append(partition, data) for data in (first, second, second, first)] == [
         (0, 0), (0, 3), (0, 3), (0, 0),
     ]  # fmt: skip
-    assert await one.append(partition, batch(3, producer=7, sequence=9)) == (OUT_OF_ORDER, -1)
+    assert await one.append(partition, batch(3, producer=7, sequence=9)) == (OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert offsets(await one.read(partition, 0)) == [0, 3]
 
 
@@ -124,19 +138,21 @@ async def test_nothing_is_left_of_a_refused_large_batch(one: Front) -> None:
     assert keys == [f"{partition.keys.log}:3".encode()]
 
 
-async def test_a_placed_batch_that_is_missing_is_told(one: Front) -> None:
+async def test_reader_gets_an_error_for_a_missing_placed_batch(one: Front) -> None:
     partition = await one.partition()
     await one.append(partition, batch(1))
     await one.append(partition, batch(1, LARGE))
     await one.store.call(Purpose.APPEND, partition.keys.log, "UNLINK", f"{partition.keys.log}:2")
-    assert (await one.read(partition, 0)).code == STORAGE_ERROR
-    assert offsets(await one.read(partition, 0, len(batch(1)))) == [0]
+    await one.append(partition, batch(1))
+    assert offsets(await one.read(partition, 0)) == [0]
+    assert (await one.read(partition, 1)).code == CORRUPT
+    assert offsets(await one.read(partition, 2)) == [2]
 
 
 # ---------------------------------------------------------------------- memory
 
 
-async def test_who_follows_the_end_is_served_without_redis(redis_server: Server, one: Front) -> None:
+async def test_reader_at_the_end_is_served_without_redis(redis_server: Server, one: Front) -> None:
     partition = await one.partition()
     batches = [batch(2), batch(2, LARGE), batch(1)]
     with one.wakeups.listen([partition.channel]) as listening:
@@ -156,7 +172,21 @@ async def test_who_follows_the_end_is_served_without_redis(redis_server: Server,
     assert offsets(await one.read(partition, 0)) == [0, 2, 4]
 
 
-async def test_what_another_front_end_appended_is_remembered_after_the_first_read(
+async def test_acknowledged_append_is_read_before_its_message_arrives(one: Front) -> None:
+    partition = await one.partition()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        await one.append(partition, batch(2))
+        assert offsets(await one.read(partition, 0)) == [0]
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 2")
+        with messages_held(one, partition):
+            await one.append(partition, batch(1))
+            assert offsets(await one.read(partition, 2)) == [2]
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 3")
+        assert offsets(await one.read(partition, 3)) == []
+
+
+async def test_first_read_remembers_batches_of_another_front_end(
     redis_server: Server, one: Front, other: Front
 ) -> None:
     partition = await one.partition()
@@ -171,7 +201,7 @@ async def test_what_another_front_end_appended_is_remembered_after_the_first_rea
             assert offsets(await other.read(theirs, 0)) == [0]
 
 
-async def test_what_is_not_all_in_memory_is_read(one: Front) -> None:
+async def test_batches_that_are_only_partly_in_memory_are_read_from_redis(one: Front) -> None:
     partition = await one.partition()
     with one.wakeups.listen([partition.channel]) as listening:
         await listening.ready()
@@ -183,7 +213,7 @@ async def test_what_is_not_all_in_memory_is_read(one: Front) -> None:
         assert offsets(await one.read(partition, 0)) == [0, 2, 4]
 
 
-async def test_a_trim_elsewhere_ends_the_trust_in_memory(one: Front, other: Front) -> None:
+async def test_trim_elsewhere_ends_the_trust_in_memory(one: Front, other: Front) -> None:
     partition = await one.partition()
     await other.catalog.refresh()
     with one.wakeups.listen([partition.channel]) as listening:
@@ -199,7 +229,7 @@ async def test_a_trim_elsewhere_ends_the_trust_in_memory(one: Front, other: Fron
         assert (await one.read(partition, 2)).log_start == 2
 
 
-async def test_a_deletion_elsewhere_ends_the_trust_in_memory(one: Front, other: Front) -> None:
+async def test_deletion_elsewhere_ends_the_trust_in_memory(one: Front, other: Front) -> None:
     partition = await one.partition()
     await other.catalog.refresh()
     with one.wakeups.listen([partition.channel]) as listening:
@@ -215,7 +245,7 @@ async def test_a_deletion_elsewhere_ends_the_trust_in_memory(one: Front, other: 
 # ---------------------------------------------------------------------- topics come and go
 
 
-async def test_keys_that_were_never_made_are_made_by_the_first_use(one: Front) -> None:
+async def test_first_use_makes_missing_keys(one: Front) -> None:
     for use in ("append", "read", "metas", "trim", "time"):
         partition = await one.partition()
         await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
@@ -224,7 +254,7 @@ async def test_keys_that_were_never_made_are_made_by_the_first_use(one: Front) -
         elif use == "read":
             assert (await one.read(partition, 0)).high_watermark == 0
         elif use == "metas":
-            (meta,) = await one.log.metas([partition])
+            meta = await one.log.meta(partition)
             assert meta is not None and meta.end == 0
         elif use == "trim":
             assert await one.log.trim(partition, -1) == (0, 0)
@@ -232,7 +262,7 @@ async def test_keys_that_were_never_made_are_made_by_the_first_use(one: Front) -
             assert await one.log.offset_for_time(partition, 0) == NOTHING
 
 
-async def test_a_deleted_topic_is_gone_for_everybody(one: Front, other: Front) -> None:
+async def test_deleted_topic_is_gone_for_every_front_end(one: Front, other: Front) -> None:
     partition = await one.partition()
     await one.append(partition, batch(2))
     await other.catalog.refresh()
@@ -246,7 +276,7 @@ async def test_a_deleted_topic_is_gone_for_everybody(one: Front, other: Front) -
     assert await one.store.call(Purpose.READ, partition.keys.log, "KEYS", f"*{partition.topic.name}*") == []
 
 
-async def test_what_a_former_topic_left_behind_is_cleared(one: Front) -> None:
+async def test_keys_that_a_former_topic_left_are_cleared(one: Front) -> None:
     partition = await one.partition()
     for _ in range(250):
         await one.append(partition, batch(1))
@@ -259,7 +289,7 @@ async def test_what_a_former_topic_left_behind_is_cleared(one: Front) -> None:
     assert (await one.append(partition, batch(1)))[0] == GONE
 
 
-async def test_a_topic_that_exists_is_never_taken_for_a_former_one(one: Front, other: Front) -> None:
+async def test_existing_topic_is_not_taken_for_a_former_one(one: Front, other: Front) -> None:
     partition = await one.partition()
     await other.catalog.refresh()
     stale = other.known(partition)
@@ -289,8 +319,8 @@ async def test_trimming_takes_as_many_calls_as_it_needs(one: Front) -> None:
 # ---------------------------------------------------------------------- repairs
 
 
-def lose_next_place(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the next temporary key never reach the server, as when it expires before its append is run."""
+def lose_next_temporary_key(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the next temporary key from the server, as if the key expired before its append runs."""
     fcall_placed = one.store.fcall_placed
     lost: list[str] = []
 
@@ -303,9 +333,9 @@ def lose_next_place(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.store, "fcall_placed", lossy)
 
 
-async def test_a_batch_whose_temporary_key_is_lost_is_sent_again(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_batch_whose_temporary_key_is_lost_is_sent_again(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await one.partition()
-    lose_next_place(one, monkeypatch)
+    lose_next_temporary_key(one, monkeypatch)
     data = batch(2, LARGE)
     assert await one.append(partition, data) == (0, 0)
     assert split(await one.read(partition, 0)) == stored((0, data))
@@ -318,7 +348,7 @@ async def settled(appends: list[Appending]) -> list[tuple[int, int]]:
 
 async def test_batches_behind_a_lost_one_keep_the_producers_order(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await one.partition()
-    lose_next_place(one, monkeypatch)
+    lose_next_temporary_key(one, monkeypatch)
     sizes = [10, LARGE, 10, LARGE, 10]
     batches = [batch(2, size, producer=9, sequence=2 * number) for number, size in enumerate(sizes)]
     appends = [one.log.append(partition, header(data), data) for data in batches]
@@ -326,11 +356,11 @@ async def test_batches_behind_a_lost_one_keep_the_producers_order(one: Front, mo
     assert split(await one.read(partition, 0)) == stored(*zip([0, 2, 4, 6, 8], batches, strict=True))
 
 
-async def test_a_producer_whose_very_first_batch_was_lost_is_told_to_begin_anew(
+async def test_producer_whose_first_batch_was_lost_gets_unknown_producer_id(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = await one.partition()
-    lose_next_place(one, monkeypatch)
+    lose_next_temporary_key(one, monkeypatch)
     batches = [batch(2, size, producer=9, sequence=2 * number) for number, size in enumerate([LARGE, 10])]
     appends = [one.log.append(partition, header(data), data) for data in batches]
     assert await settled(appends) == [(UNKNOWN_PRODUCER_ID, -1), (0, 0)]
@@ -346,7 +376,7 @@ async def test_batches_that_found_no_keys_are_appended_in_order(one: Front) -> N
     assert partition.repairing == 0
 
 
-async def test_a_batch_waits_for_one_before_it_for_which_no_keys_could_be_made(
+async def test_batch_waits_for_one_before_it_whose_keys_could_not_be_made(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = await one.partition()
@@ -362,13 +392,11 @@ async def test_a_batch_waits_for_one_before_it_for_which_no_keys_could_be_made(
     appends = [one.log.append(partition, header(data), data) for data in (first, second)]
     with pytest.raises(StoreUnavailable):
         await appends[0]
-    assert await settled(appends[1:]) == [(OUT_OF_ORDER, -1)]
+    assert await settled(appends[1:]) == [(OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
     assert [await one.append(partition, data) for data in (first, second)] == [(0, 0), (0, 2)]
 
 
-async def test_a_batch_waits_for_one_before_it_whose_slot_went_away_when_it_was_sent_again(
-    one: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_batch_waits_for_a_repaired_one_whose_slot_moves(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await one.partition()
     await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
     first, second = (batch(2, producer=9, sequence=sequence) for sequence in (0, 2))
@@ -386,14 +414,14 @@ async def test_a_batch_waits_for_one_before_it_whose_slot_went_away_when_it_was_
     monkeypatch.setattr(one.store, "fcall", moving)
     with pytest.raises(SlotMoving):
         await appends[0]
-    assert await settled(appends[1:]) == [(OUT_OF_ORDER, -1)]
+    assert await settled(appends[1:]) == [(OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
     assert [await one.append(partition, data) for data in (first, second)] == [(0, 0), (0, 2)]
 
 
-async def test_a_gap_of_the_producers_own_making_stays_refused(one: Front) -> None:
+async def test_gap_that_the_producer_itself_makes_stays_refused(one: Front) -> None:
     partition = await one.partition()
     await one.append(partition, batch(2, producer=9, sequence=0))
-    assert await one.append(partition, batch(2, producer=9, sequence=6)) == (OUT_OF_ORDER, -1)
+    assert await one.append(partition, batch(2, producer=9, sequence=6)) == (OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
 # ---------------------------------------------------------------------- offsets by time
@@ -411,7 +439,7 @@ async def test_offsets_by_time_are_exact_to_the_record(one: Front, size: int) ->
     assert await log.offset_for_time(partition, MAX_TIMESTAMP) == (8, 6020, 0)
 
 
-async def test_offsets_by_time_pass_over_what_lies_below_the_log_start(one: Front) -> None:
+async def test_offsets_by_time_pass_over_records_below_the_log_start(one: Front) -> None:
     partition = await one.partition()
     await one.append(partition, batch(3, timestamp=5000))
     for _ in range(120):

@@ -1,4 +1,4 @@
-"""The pieces of the log that know no Redis: epochs, the reply budget, recent batches, batches under way."""
+"""The parts of the log that do not call Redis: epochs, the reply budget, recent batches, batches under way."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import anyio
 import pytest
 
 from korvet.errors import StoreUnavailable
-from korvet.store.catalog import Topic
+from korvet.redis.resp import fail
+from korvet.store.catalog.topic import Topic
 from korvet.store.keys import Namespace
-from korvet.store.link import fail
-from korvet.store.log.budget import ReplyBudget
+from korvet.store.log.budget import AnswerBudget, Share
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, epoch_of_offset, parse_epochs
 from korvet.store.log.in_flight import SEQUENCES, InFlight
 from korvet.store.log.partition import Partition, RecentBatch
 from korvet.store.log.recent import RecentBatches
+from korvet.store.log.turns import LinkTurns
 from korvet.wire.batch import HEADER, Batch
 from tests.oracle.batches import Batch as Script
 from tests.oracle.batches import encode
@@ -25,7 +26,7 @@ FENCED, UNKNOWN = 74, 75
 EPOCHS = parse_epochs(b"0:0,100:10,200:30")
 
 
-# Ported from LeaderEpochFileCacheTest of Apache Kafka.
+# Source: LeaderEpochFileCacheTest of Apache Kafka.
 @pytest.mark.parametrize(
     ("epoch", "end"),
     [
@@ -39,63 +40,118 @@ EPOCHS = parse_epochs(b"0:0,100:10,200:30")
         (-2, (-2, 0)),
     ],
 )
-def test_where_an_epoch_ends(epoch: int, end: tuple[int, int]) -> None:
+def test_epoch_ends_at_the_start_of_the_next(epoch: int, end: tuple[int, int]) -> None:
     assert end_of_epoch(EPOCHS, epoch, 42) == end
     assert end_of_epoch([], epoch, 42) == (-1, -1)
 
 
-def test_an_epoch_below_the_first_ends_where_that_begins() -> None:
+def test_epoch_below_the_first_ends_at_the_start_of_the_first() -> None:
     assert end_of_epoch(parse_epochs(b"7:5"), 3, 9) == (3, 5)
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(0, 0), (9, 0), (10, 100), (29, 100), (30, 200), (99, 200)])
-def test_the_epoch_of_an_offset(offset: int, epoch: int) -> None:
+def test_offset_has_the_epoch_that_began_last(offset: int, epoch: int) -> None:
     assert epoch_of_offset(EPOCHS, offset) == epoch
     assert epoch_of_offset([], offset) == -1
 
 
 @pytest.mark.parametrize(("claimed", "code"), [(-1, 0), (5, 0), (4, FENCED), (6, UNKNOWN)])
-def test_a_claimed_leader_epoch(claimed: int, code: int) -> None:
+def test_claimed_leader_epoch_is_fenced_if_older_and_unknown_if_newer(claimed: int, code: int) -> None:
     assert check_leader_epoch(claimed, 5) == code
 
 
+MIB = 1 << 20
+
+
 @pytest.mark.anyio
-async def test_the_budget_is_shared_in_the_order_of_asking() -> None:
-    budget, order = ReplyBudget(10), []
+async def test_readers_get_the_answer_budget_in_the_order_of_asking() -> None:
+    budget, order = AnswerBudget(128 * MIB), []
+    everything = budget.share()
+    assert await everything.reserve(128 * MIB, is_whole=True) == 128 * MIB
 
-    async def take(name: str, wanted: int, release: anyio.Event) -> None:
-        async with budget.taken(wanted):
-            order.append(name)
-            await release.wait()
+    async def take(name: str, wanted: int) -> None:
+        await budget.share().reserve(wanted)
+        order.append(name)
 
-    first, others = anyio.Event(), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(take, "first", 8, first)
-        await anyio.wait_all_tasks_blocked()
-        tasks.start_soon(take, "greedy", 1000, others)
-        await anyio.wait_all_tasks_blocked()
-        tasks.start_soon(take, "small", 1, others)
-        await anyio.wait_all_tasks_blocked()
-        assert order == ["first"]
-        first.set()
-        await anyio.wait_all_tasks_blocked()
-        assert order == ["first", "greedy"]
-        others.set()
-    assert order == ["first", "greedy", "small"]
-    async with budget.taken(10):
-        pass
+        for name, wanted in (("greedy", 1 << 40), ("small", 1)):
+            tasks.start_soon(take, name, wanted)
+            await anyio.wait_all_tasks_blocked()
+        assert order == []
+        assert budget.missing_bytes > 0
+        everything.let_go()
+    assert order == ["greedy", "small"]
+    assert budget.missing_bytes == 0
 
 
 @pytest.mark.anyio
-async def test_who_is_cancelled_while_waiting_takes_nothing() -> None:
-    budget = ReplyBudget(10)
-    async with budget.taken(10):
-        with anyio.move_on_after(0):
-            async with budget.taken(1):
-                raise AssertionError
-    with anyio.fail_after(5):
-        async with budget.taken(10):
-            pass
+async def test_greedy_readers_leave_some_answer_budget_for_others() -> None:
+    budget = AnswerBudget(256 * MIB)
+    granted = [await budget.take(55 * MIB) for _ in range(200)]
+    assert granted[0] == 32 * MIB
+    assert granted == sorted(granted, reverse=True)
+    assert granted[-1] == MIB // 4
+    assert budget.free_bytes > 10 * MIB
+
+
+@pytest.mark.anyio
+async def test_batch_larger_than_the_answer_budget_is_read_alone() -> None:
+    budget = AnswerBudget(8 * MIB)
+    share = budget.share()
+    assert await share.reserve(50 * MIB, is_whole=True) == 8 * MIB
+    share.hold(50 * MIB)
+    assert budget.missing_bytes == 42 * MIB
+    share.leave()
+    assert budget.missing_bytes == 42 * MIB
+    share.note_unsent(0)
+    assert budget.free_bytes == 8 * MIB
+
+
+@pytest.mark.anyio
+async def test_cancelled_reader_takes_nothing_of_the_answer_budget() -> None:
+    budget = AnswerBudget(MIB)
+    taken = await budget.take(MIB, is_whole=True)
+    for _ in range(3):
+        with anyio.move_on_after(0.001):
+            await budget.take(1)
+            raise AssertionError
+    budget.give_back(taken)
+    assert (budget.free_bytes, budget.missing_bytes) == (MIB, 0)
+
+
+@pytest.mark.anyio
+async def test_reader_that_received_few_bytes_goes_before_one_that_received_many() -> None:
+    budget = AnswerBudget()
+    turns, order = LinkTurns(MIB), []
+    large, other = budget.share(), budget.share()
+
+    async def read(name: str, reader: Share, size_bytes: int, times: int = 1) -> None:
+        for _ in range(times):
+            await turns.take(reader, size_bytes)
+            order.append(name)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read, "large", large, MIB, 4)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(read, "other", other, MIB, 2)
+        await anyio.wait_all_tasks_blocked()
+        for _ in range(6):
+            turns.arrived(MIB)
+            await anyio.wait_all_tasks_blocked()
+    assert order == ["large", "other", "large", "other", "large", "large"]
+    assert turns.under_way_bytes == 0
+
+
+@pytest.mark.anyio
+async def test_cancelled_reader_takes_no_turn() -> None:
+    turns, reader = LinkTurns(10), AnswerBudget().share()
+    await turns.take(reader, 10)
+    with anyio.move_on_after(0.001):
+        await turns.take(reader, 1)
+        raise AssertionError
+    turns.arrived(10)
+    assert turns.under_way_bytes == 0
+    assert turns.try_take(10)
 
 
 def partition() -> Partition:
@@ -103,7 +159,7 @@ def partition() -> Partition:
     return Partition(topic, 0, Namespace().transaction_log("t", 0))
 
 
-def test_the_oldest_batches_are_dropped_over_the_budget() -> None:
+def test_oldest_batches_are_dropped_over_the_budget() -> None:
     recent, one, other = RecentBatches(3000), partition(), partition()
     for base in range(10):
         recent.add(one if base % 2 else other, base, RecentBatch(base + 1, 0, bytes(800)))
@@ -111,7 +167,7 @@ def test_the_oldest_batches_are_dropped_over_the_budget() -> None:
     assert sorted([*one.recent, *other.recent]) == [7, 8, 9]
 
 
-def test_a_batch_is_kept_once() -> None:
+def test_batch_is_kept_once() -> None:
     recent, one = RecentBatches(3000), partition()
     for _ in range(10):
         recent.add(one, 5, RecentBatch(6, 0, bytes(800)))
@@ -120,13 +176,13 @@ def test_a_batch_is_kept_once() -> None:
     assert (recent.size_bytes, one.recent) == (0, {})
 
 
-def test_one_that_is_larger_than_the_budget_is_not_kept() -> None:
+def test_batch_larger_than_the_budget_is_not_kept() -> None:
     recent, one = RecentBatches(3000), partition()
     recent.add(one, 0, RecentBatch(1, 0, bytes(8000)))
     assert (recent.size_bytes, one.recent) == (0, {})
 
 
-def test_what_is_heard_of_a_partition_never_goes_back_within_an_epoch() -> None:
+def test_known_end_of_a_partition_never_goes_back_within_an_epoch() -> None:
     one = partition()
     assert one.note(3, 10, 0)
     assert one.note(3, 8, 2)
@@ -140,7 +196,7 @@ def test_what_is_heard_of_a_partition_never_goes_back_within_an_epoch() -> None:
 
 
 @pytest.mark.anyio
-async def test_who_is_behind_a_failed_batch_waits_until_that_one_comes_again() -> None:
+async def test_batch_behind_a_failed_one_waits_until_the_failed_one_returns() -> None:
     in_flight, loop = InFlight(), asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
     for sequence, reply in ((0, first), (3, second)):
@@ -157,7 +213,7 @@ async def test_who_is_behind_a_failed_batch_waits_until_that_one_comes_again() -
 
 
 @pytest.mark.anyio
-async def test_a_producer_that_begins_anew_does_not_wait() -> None:
+async def test_producer_that_begins_anew_does_not_wait() -> None:
     in_flight, loop = InFlight(), asyncio.get_running_loop()
     for epoch in (0, 1):
         reply = loop.create_future()
@@ -169,7 +225,7 @@ async def test_a_producer_that_begins_anew_does_not_wait() -> None:
 
 
 @pytest.mark.anyio
-async def test_sequences_wrap_around() -> None:
+async def test_batch_behind_a_failed_one_waits_across_the_wrap_of_sequences() -> None:
     in_flight, reply = InFlight(), asyncio.get_running_loop().create_future()
     in_flight.add(sent(SEQUENCES - 2), reply)
     fail(reply, StoreUnavailable("lost"))

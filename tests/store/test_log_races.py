@@ -1,34 +1,36 @@
-"""What two front-ends do to one log at the same time, step by step, on Redis 7.0 and Valkey."""
+"""Two front-ends that work on one log at the same time, step by step, on Redis 7.0 and Valkey."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
-from kio.schema.errors import ErrorCode
 
-from korvet.store import functions
-from korvet.store.catalog import Topic
-from korvet.store.client import Purpose
-from korvet.store.log import GONE, Partition
+from korvet.api.delete_records import _trim_as_seen
+from korvet.codes import OUT_OF_ORDER_SEQUENCE_NUMBER
+from korvet.redis.client import Purpose
+from korvet.store import library
+from korvet.store.catalog.topic import Topic
+from korvet.store.contract import GONE
+from korvet.store.log.partition import Partition
 from korvet.store.topics import create_topic, delete_topic, grow_topic
 from tests.store.logs import LARGE, Front, batch, header, offsets, until
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
-OUT_OF_RANGE, FENCED = 1, 74
-OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
+OUT_OF_RANGE, NOT_LEADER, FENCED = 1, 6, 74
 
 
 Step = Callable[[], Awaitable[object]]
 
 
 def once_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step: Step) -> None:
-    """Have a step happen right before the next call of a coroutine method."""
+    """Run a step right before the next call of a coroutine method."""
     method = getattr(owner, name)
 
     async def delayed(*args: Any) -> Any:
@@ -40,7 +42,7 @@ def once_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step:
 
 
 def once_after(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step: Step) -> None:
-    """Have a step happen right after the next call of a coroutine method."""
+    """Run a step right after the next call of a coroutine method."""
     method = getattr(owner, name)
 
     async def delayed(*args: Any) -> Any:
@@ -57,11 +59,40 @@ async def keys_of(one: Front, topic: Topic) -> list[bytes]:
     return sorted(found)
 
 
+async def test_records_appended_after_a_deletion_request_stay(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(3))
+
+    async def append() -> None:
+        await one.append(partition, batch(2))
+
+    once_before(monkeypatch, one.log, "trim", append)
+    ctx: Any = SimpleNamespace(frontend=one)
+    assert await _trim_as_seen(ctx, partition, -1) == (0, 3)
+    assert offsets(await one.read(partition, 3)) == [3]
+
+
+async def test_deletion_of_records_spares_records_of_a_later_history(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await one.partition()
+    await one.append(partition, batch(3))
+
+    async def begin_history() -> None:
+        await one.store.call(Purpose.APPEND, partition.keys.meta, "HSET", partition.keys.meta, "run_id", "another")
+        await one.log.take_over(partition)
+
+    once_before(monkeypatch, one.log, "trim", begin_history)
+    ctx: Any = SimpleNamespace(frontend=one)
+    assert await _trim_as_seen(ctx, partition, 2) == (NOT_LEADER, 0)
+    assert offsets(await one.read(partition, 0)) == [0]
+
+
 # ---------------------------------------------------------------------- topics come and go
 
 
 async def succeeded(one: Front) -> tuple[Partition, Topic]:
-    """The keys of a topic that is not any more, with data, and its successor of the same name, without keys."""
+    """The keys of a deleted topic, with data, and its successor of the same name, without keys."""
     former = await one.partition()
     await one.append(former, batch(2))
     await one.catalog.begin_delete(former.topic)
@@ -72,7 +103,7 @@ async def succeeded(one: Front) -> tuple[Partition, Topic]:
     return former, topic
 
 
-async def test_keys_that_another_made_meanwhile_are_not_taken_for_a_former_topics(
+async def test_keys_that_another_front_end_just_made_are_not_a_former_topics(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, topic = await succeeded(one)
@@ -86,7 +117,7 @@ async def test_keys_that_another_made_meanwhile_are_not_taken_for_a_former_topic
     assert offsets(await one.read(one.log.partition(topic, 0), 0)) == [0]
 
 
-async def test_keys_that_another_makes_after_it_cleared_a_former_topics_stay(
+async def test_keys_of_a_front_end_that_cleared_a_former_topics_keys_stay(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former, topic = await succeeded(one)
@@ -104,29 +135,29 @@ async def test_keys_that_another_makes_after_it_cleared_a_former_topics_stay(
     assert offsets(await one.read(one.log.partition(topic, 0), 0)) == [0]
 
 
-async def test_keys_that_were_lost_come_back_in_a_later_epoch(one: Front) -> None:
+async def test_lost_keys_come_back_in_a_later_epoch(one: Front) -> None:
     partition = await one.partition()
     await one.append(partition, batch(5))
     assert (await one.read(partition, 0, leader_epoch=0)).code == 0
     await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
     await one.append(partition, batch(7))
     assert (await one.read(partition, 5, leader_epoch=0)).code == FENCED
-    (meta,) = await one.log.metas([partition])
+    meta = await one.log.meta(partition)
     assert meta is not None and meta.epoch > 0
 
 
-async def test_keys_that_were_lost_come_back_in_a_later_epoch_for_readers_too(one: Front, other: Front) -> None:
+async def test_lost_keys_come_back_in_a_later_epoch_for_readers_too(one: Front, other: Front) -> None:
     partition = await one.partition()
     await one.append(partition, batch(5))
     await one.store.call(Purpose.APPEND, partition.keys.log, "DEL", *partition.keys)
     await other.catalog.refresh()
     theirs = other.known(partition)
     assert (await other.read(theirs, 0, leader_epoch=0)).code == FENCED
-    (meta,) = await other.log.metas([theirs])
+    meta = await other.log.meta(theirs)
     assert meta is not None and meta.epoch > 0
 
 
-async def test_nothing_is_left_of_a_topic_that_is_deleted_while_its_keys_are_made_again(
+async def test_topic_deleted_while_its_keys_are_restored_leaves_nothing(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = await one.partition()
@@ -141,7 +172,7 @@ async def test_nothing_is_left_of_a_topic_that_is_deleted_while_its_keys_are_mad
     assert await keys_of(one, partition.topic) == []
 
 
-async def test_nothing_is_left_of_a_topic_that_is_deleted_while_it_is_created(
+async def test_topic_deleted_while_it_is_created_leaves_nothing(
     one: Front, other: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def delete() -> None:
@@ -156,7 +187,7 @@ async def test_nothing_is_left_of_a_topic_that_is_deleted_while_it_is_created(
     assert await keys_of(one, topic) == []
 
 
-async def test_a_topic_that_another_made_grow_is_deleted_as_a_whole(one: Front, other: Front) -> None:
+async def test_topic_that_another_front_end_grew_is_deleted_as_a_whole(one: Front, other: Front) -> None:
     topic = await one.topic()
     await other.catalog.refresh()
     await grow_topic(other.catalog, other.log, topic, 4)
@@ -167,9 +198,7 @@ async def test_a_topic_that_another_made_grow_is_deleted_as_a_whole(one: Front, 
 # ---------------------------------------------------------------------- memory
 
 
-async def test_what_was_trimmed_elsewhere_is_not_read_from_memory_after_the_next_append(
-    one: Front, other: Front
-) -> None:
+async def test_batches_trimmed_elsewhere_are_not_read_from_memory(one: Front, other: Front) -> None:
     partition = await one.partition()
     await other.catalog.refresh()
     theirs = other.known(partition)
@@ -187,7 +216,7 @@ async def test_what_was_trimmed_elsewhere_is_not_read_from_memory_after_the_next
         assert offsets(await one.read(partition, 2))[0] == 2
 
 
-async def test_a_former_topics_batches_are_not_read_from_memory(one: Front, other: Front) -> None:
+async def test_former_topics_batches_are_not_read_from_memory(one: Front, other: Front) -> None:
     partition = await one.partition()
     await other.catalog.refresh()
     with one.wakeups.listen([partition.channel]) as listening:
@@ -208,14 +237,14 @@ async def test_a_former_topics_batches_are_not_read_from_memory(one: Front, othe
 
 
 async def lost_on_the_way(one: Front, partition: Partition, data: bytes, redis_server: Server) -> None:
-    """An append whose client went away before the answer."""
+    """Append a batch for a client that leaves before the answer."""
     with redis_server.paused(), anyio.CancelScope() as scope:
         scope.cancel()
         await one.log.append(partition, header(data), data)
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
-async def test_a_producer_that_went_on_elsewhere_may_come_back(
+async def test_producer_that_went_on_elsewhere_may_come_back(
     redis_server: Server, one: Front, other: Front, size: int
 ) -> None:
     batches = [batch(2, size, producer=9, sequence=2 * number) for number in range(5)]
@@ -230,13 +259,13 @@ async def test_a_producer_that_went_on_elsewhere_may_come_back(
     assert await one.append(partition, batches[4]) == (0, 8)
 
 
-async def test_who_is_behind_a_failed_batch_is_not_let_in_by_anothers_repair(one: Front) -> None:
+async def test_batch_behind_a_failed_one_stays_refused_after_another_repair(one: Front) -> None:
     partition = await one.partition()
     first, second = (batch(2, producer=9, sequence=sequence) for sequence in (0, 2))
     partition.in_flight.add(header(first), failed())
     behind = one.log.append(partition, header(second), second)
     partition.repairs += 1
-    assert (await behind).code == OUT_OF_ORDER
+    assert (await behind).code == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert await one.append(partition, first) == (0, 0)
     assert await one.append(partition, second) == (0, 2)
 
@@ -250,13 +279,13 @@ def failed() -> asyncio.Future[Any]:
 # ---------------------------------------------------------------------- functions come and go
 
 
-async def test_batch_that_passes_one_that_found_no_functions_is_not_refused(one: Front) -> None:
-    """Another front-end's link loads them between the two; librdkafka takes the refusal for fatal."""
+async def test_batch_that_passes_one_refused_without_functions_is_not_refused(one: Front) -> None:
+    """Another front-end's link loads the functions between the two; librdkafka takes the refusal for fatal."""
     partition = await one.partition()
     assert await one.append(partition, batch(1, producer=7, sequence=0)) == (0, 0)
     flushed = one.store.call(Purpose.APPEND, partition.keys.log, "FUNCTION", "FLUSH")
     first = one.log.append(partition, header(data := batch(1, producer=7, sequence=1)), data)
-    loaded = one.store.call(Purpose.APPEND, partition.keys.log, "FUNCTION", "LOAD", functions.library_source())
+    loaded = one.store.call(Purpose.APPEND, partition.keys.log, "FUNCTION", "LOAD", library.library_source())
     second = one.log.append(partition, header(data := batch(1, producer=7, sequence=2)), data)
     await flushed
     await loaded

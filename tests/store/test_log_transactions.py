@@ -1,38 +1,44 @@
-"""Transactions in a log, as one front-end sees them: what is asked of coordinators, and what committed readers get."""
+"""Transactions in a log: questions to the coordinator, and answers to readers of committed records."""
 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import anyio
 import pytest
-from kio.schema.errors import ErrorCode
 
+from korvet.codes import OFFSET_OUT_OF_RANGE, OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_ABORTABLE
 from korvet.errors import StoreError, StoreUnavailable
-from korvet.store.groups import Groups
-from korvet.store.log import Ending, Log, Partition, Want
-from korvet.store.log.append import Membership, verify_together
+from korvet.redis.client import Purpose
+from korvet.store.groups.groups import Groups
+from korvet.store.log import markers
+from korvet.store.log.aborted import aborted_within
+from korvet.store.log.log import Log
+from korvet.store.log.markers import Ending
+from korvet.store.log.membership import Membership
+from korvet.store.log.partition import Partition
+from korvet.store.log.partitions import Partitions
+from korvet.store.log.room import Want
+from korvet.store.log.verification import verify_together
 from korvet.store.outages import Outages
-from korvet.store.transactions import Member, Transactions
+from korvet.store.transactions.transactions import Member, Transactions
 from korvet.wire.fetch_response import PartitionRead
 from tests.api.data import records
-from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, header, offsets, until
+from tests.store.logs import EVERYTHING, LARGE, NAMESPACE, Front, batch, header, messages_held, offsets, until
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
 TRANSACTIONAL = 0x10
-ABORTABLE = int(ErrorCode.transaction_abortable)
-OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
-OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
 
 
 @dataclass(eq=False)
 class Coordinator:
-    """Answers with what it is given, and counts how often it was asked."""
+    """A coordinator that gives set answers and counts the questions."""
 
     ordinal_: int = 7
     code: int = 0
@@ -63,7 +69,7 @@ async def committed(front: Front, partition: Partition, offset: int) -> Partitio
     return found
 
 
-async def test_the_coordinator_is_asked_once_for_each_transaction(one: Front) -> None:
+async def test_log_asks_the_coordinator_once_for_each_transaction(one: Front) -> None:
     partition, coordinator = await one.partition(), Coordinator()
     sizes = [10, LARGE, 10, LARGE, 10]
     sent = [transactional(number, size=size) for number, size in enumerate(sizes)]
@@ -78,35 +84,35 @@ async def test_the_coordinator_is_asked_once_for_each_transaction(one: Front) ->
     assert len(coordinator.asked) == 2
 
 
-async def test_a_refused_batch_holds_up_those_behind_it(one: Front) -> None:
-    """Else the second would be taken for the first of its producer, and the first would come too late."""
+async def test_refused_batch_holds_up_the_batches_behind_it(one: Front) -> None:
+    """Otherwise the log would take the second batch for the producer's first, and the first would come too late."""
     partition, coordinator = await one.partition(), Coordinator(failures=1)
     first, second = transactional(0), transactional(1)
     appends = [one.log.append(partition, header(data), data, coordinator) for data in (first, second)]
     with pytest.raises(StoreUnavailable):
         await appends[0]
-    assert (await appends[1]).code == OUT_OF_ORDER
+    assert (await appends[1]).code == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert await append(one, partition, first, coordinator) == (0, 0)
     assert await append(one, partition, second, coordinator) == (0, 1)
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
-async def test_a_batch_that_fails_when_it_is_sent_again_holds_up_those_behind_it(one: Front, size: int) -> None:
+async def test_batch_that_fails_again_when_resent_holds_up_the_batches_behind_it(one: Front, size: int) -> None:
     partition, coordinator = await one.partition(), Coordinator(ordinal_=cast(int, "none"))
     first, second = transactional(0, size=size), transactional(1, size=size)
     appends = [one.log.append(partition, header(data), data, coordinator) for data in (first, second)]
     with pytest.raises(StoreError):
         await appends[0]
     coordinator.ordinal_ = 7
-    assert (await appends[1]).code == OUT_OF_ORDER
+    assert (await appends[1]).code == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert await append(one, partition, first, coordinator) == (0, 0)
     assert await append(one, partition, second, coordinator) == (0, 1)
 
 
-async def test_what_is_sent_together_is_verified_together(one: Front) -> None:
+async def test_batches_sent_together_are_verified_together(one: Front) -> None:
     topic, coordinator = await one.topic(4), Coordinator()
     partitions = [one.log.partition(topic, index) for index in range(4)]
-    # The transaction is open in the first one.
+    # The first batch opens the transaction.
     assert await append(one, partitions[0], transactional(0), coordinator) == (0, 0)
     coordinator.asked.clear()
     sent = [transactional(int(number == 0), size=LARGE if number == 2 else 10) for number in range(4)]
@@ -119,8 +125,11 @@ async def test_what_is_sent_together_is_verified_together(one: Front) -> None:
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_what_is_refused_together_holds_up_what_is_behind_it(one: Front, is_away: bool) -> None:
-    topic, coordinator = await one.topic(2), Coordinator(failures=int(is_away), code=0 if is_away else ABORTABLE)
+async def test_batches_refused_together_hold_up_the_batches_behind_them(one: Front, is_away: bool) -> None:
+    topic, coordinator = (
+        await one.topic(2),
+        Coordinator(failures=int(is_away), code=0 if is_away else TRANSACTION_ABORTABLE),
+    )
     partitions = [one.log.partition(topic, index) for index in range(2)]
     first, second = transactional(0), transactional(1)
     appends = [one.log.append(partition, header(first), first, coordinator) for partition in partitions]
@@ -132,14 +141,14 @@ async def test_what_is_refused_together_holds_up_what_is_behind_it(one: Front, i
             with pytest.raises(StoreUnavailable):
                 await each
         else:
-            assert (await each).code == ABORTABLE
-    assert [(await each).code for each in later] == [OUT_OF_ORDER] * 2
+            assert (await each).code == TRANSACTION_ABORTABLE
+    assert [(await each).code for each in later] == [OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
     for partition in partitions:
         assert await append(one, partition, first, coordinator) == (0, 0)
         assert await append(one, partition, second, coordinator) == (0, 1)
 
 
-async def test_what_older_histories_left_open_is_aborted_before_what_is_verified_together(one: Front) -> None:
+async def test_transactions_of_older_histories_are_aborted_before_verified_batches(one: Front) -> None:
     topic = await one.topic(2)
     partitions = [one.log.partition(topic, index) for index in range(2)]
     for partition in partitions:
@@ -150,34 +159,34 @@ async def test_what_older_histories_left_open_is_aborted_before_what_is_verified
     assert [(await each).base_offset for each in appends] == [2, 2]
 
 
-async def test_abort_that_fails_holds_up_what_is_behind_it(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_abort_holds_up_the_batches_behind_it(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await one.partition()
     assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
 
-    abort, failures = Log.abort_older, [StoreUnavailable("away", outcome_unknown=True)]
+    abort, failures = markers.abort_older, [StoreUnavailable("away", outcome_unknown=True)]
 
-    async def fail_once(self: Log, partition: Partition, than: Ending) -> None:
+    async def fail_once(log: Partitions, partition: Partition, than: Ending) -> None:
         if failures:
             raise failures.pop()
-        await abort(self, partition, than)
+        await abort(log, partition, than)
 
-    monkeypatch.setattr(Log, "abort_older", fail_once)
+    monkeypatch.setattr("korvet.store.log.append.abort_older", fail_once)
     first, second = transactional(0, epoch=1), transactional(1, epoch=1)
     appends = [one.log.append(partition, header(data), data, Coordinator(9)) for data in (first, second)]
     with pytest.raises(StoreUnavailable):
         await appends[0]
-    assert (await appends[1]).code == OUT_OF_ORDER
+    assert (await appends[1]).code == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert await append(one, partition, first, Coordinator(9)) == (0, 2)
     assert await append(one, partition, second, Coordinator(9)) == (0, 3)
 
 
-async def test_a_coordinators_code_is_the_outcome(one: Front) -> None:
-    partition, coordinator = await one.partition(), Coordinator(code=ABORTABLE)
-    assert await append(one, partition, transactional(0), coordinator) == (ABORTABLE, -1)
+async def test_coordinators_code_is_the_outcome(one: Front) -> None:
+    partition, coordinator = await one.partition(), Coordinator(code=TRANSACTION_ABORTABLE)
+    assert await append(one, partition, transactional(0), coordinator) == (TRANSACTION_ABORTABLE, -1)
     assert (await one.read(partition, 0)).high_watermark == 0
 
 
-async def test_what_an_older_history_left_open_is_aborted_first(one: Front) -> None:
+async def test_transaction_that_an_older_history_left_open_is_aborted_first(one: Front) -> None:
     partition = await one.partition()
     assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
     assert await append(one, partition, transactional(0, epoch=1), Coordinator(9)) == (0, 2)
@@ -224,7 +233,21 @@ async def test_committed_readers_wait_at_an_open_transaction_without_redis(redis
     assert (offsets(found), found.aborted) == ([2, 3, 4], [(5, 2)])
 
 
-async def test_many_aborted_transactions_are_told_as_far_as_they_matter(one: Front) -> None:
+async def test_acknowledged_end_is_read_before_its_message_arrives(one: Front) -> None:
+    partition = await one.partition()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        await append(one, partition, transactional(0), Coordinator())
+        assert offsets(await committed(one, partition, 0)) == []
+        await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 1 0"))
+        with messages_held(one, partition):
+            await one.append(partition, batch(1))
+            assert offsets(await committed(one, partition, 0)) == []
+            assert await one.log.mark(partition, Ending(7, 5, 0, is_commit=True)) == 0
+            assert offsets(await committed(one, partition, 0)) == [0, 1, 2]
+
+
+async def test_reader_gets_only_the_aborted_transactions_of_its_range(one: Front) -> None:
     partition = await one.partition()
     for number in range(30):
         assert await append(one, partition, transactional(0, epoch=number), Coordinator(number)) == (0, 2 * number)
@@ -235,7 +258,7 @@ async def test_many_aborted_transactions_are_told_as_far_as_they_matter(one: Fro
     assert (offsets(some), some.aborted) == ([10], [(5, 10)])
 
 
-async def test_what_no_coordinator_knows_is_closed(one: Front) -> None:
+async def test_transaction_that_no_coordinator_knows_is_closed(one: Front) -> None:
     partition = await one.partition()
     groups = Groups(NAMESPACE, one.store, one.catalog, one.wakeups, Outages(one.store))
     transactions = Transactions(NAMESPACE, one.store, one.catalog, one.log, groups)
@@ -253,24 +276,24 @@ async def test_what_no_coordinator_knows_is_closed(one: Front) -> None:
     assert (offsets(found), found.last_stable, found.aborted) == ([0, 1, 2, 3], 4, [(5, 0)])
 
 
-async def test_records_whose_abort_is_trimmed_away_meanwhile_are_not_given_out(
+async def test_records_whose_abort_is_trimmed_meanwhile_are_not_given_out(
     one: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = await one.partition()
     read = importlib.import_module("korvet.store.log.read")
-    ask = read._aborted
+    ask = read.aborted_within
     assert await append(one, partition, transactional(0), Coordinator(7)) == (0, 0)
     assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
     await one.append(partition, batch(1))
 
-    async def trim_before(log: Log, want: Want, *args: Any) -> list[tuple[int, int]] | None:
+    async def trim_before(log: Log, *args: Any) -> list[tuple[int, int]] | None:
         assert await log.trim(partition, 2) == (0, 2)
-        found: list[tuple[int, int]] | None = await ask(log, want, *args)
+        found: list[tuple[int, int]] | None = await ask(log, *args)
         return found
 
-    monkeypatch.setattr(read, "_aborted", trim_before)
+    monkeypatch.setattr(read, "aborted_within", trim_before)
     found = await committed(one, partition, 0)
-    assert (found.code, found.records) == (OUT_OF_RANGE, [])
+    assert (found.code, found.records) == (OFFSET_OUT_OF_RANGE, [])
     assert offsets(await committed(one, partition, 2)) == [2]
 
 
@@ -287,7 +310,7 @@ async def test_last_stable_offset_is_not_below_the_start(one: Front) -> None:
         await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 4 0"))
         found = await committed(one, partition, 2)
         assert (found.code, offsets(found), found.last_stable, found.high_watermark) == (0, [], 2, 4)
-    (meta,) = await one.log.metas([partition])
+    meta = await one.log.meta(partition)
     assert meta is not None and meta.stable == 2
     assert await one.log.mark(partition, Ending(7, 5, 1, is_commit=False)) == 0
     await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 5"))
@@ -295,8 +318,44 @@ async def test_last_stable_offset_is_not_below_the_start(one: Front) -> None:
     assert (offsets(found), found.last_stable) == ([1, 3, 4], 5)
 
 
-@pytest.mark.parametrize(("joins", "code"), [(True, OUT_OF_ORDER), (False, 0)])
-async def test_transaction_whose_first_batches_are_lost_is_not_gone_on_with(one: Front, joins: bool, code: int) -> None:
-    """Only where each transaction has an epoch of its own: else its producer may be one that was forgotten."""
+@pytest.mark.parametrize(("joins", "code"), [(True, OUT_OF_ORDER_SEQUENCE_NUMBER), (False, 0)])
+async def test_transaction_whose_first_batches_are_lost_does_not_go_on(one: Front, joins: bool, code: int) -> None:
+    """The sequence is checked only if each transaction has its own epoch; else the partition may have forgotten it."""
     coordinator = Coordinator(joins=joins)
     assert (await append(one, await one.partition(), transactional(3), coordinator))[0] == code
+
+
+async def test_fetch_asks_once_for_aborted_transactions_under_an_open_one(
+    one: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.store.log.aborted.AT_ONCE", 5)
+    partition = await one.partition()
+    name = partition.transaction_keys.aborted
+    await one.append(partition, batch(100))
+    # The list as markers write it while a transaction from offset 0 is open: 50 transactions end one after another.
+    for number in range(50):
+        first, last = 2 * number, 2 * number + 1
+        await one.store.call(Purpose.APPEND, name, "ZADD", name, last, f"{first} {last} {number} 0")
+    await one.store.call(Purpose.APPEND, partition.keys.meta, "HSET", partition.keys.meta, "last_aborted", "99")
+
+    async def asked(offset: int, until: int) -> tuple[object, int]:
+        meta = await one.log.meta(partition)
+        assert meta is not None
+        before = await calls(one)
+        found = await aborted_within(one.log, partition, meta, offset, until)
+        return found, await calls(one) - before
+
+    expected = [[(number, 2 * number) for number in range(at // 2, at // 2 + 5)] for at in range(0, 100, 10)]
+    assert await asked(0, 10) == (expected[0], 11)
+    assert [await asked(at, at + 10) for at in range(10, 90, 10)] == [(one, 2) for one in expected[1:9]]
+    # The list stays right after a trim, and with a later transaction.
+    assert await one.log.trim(partition, 50) == (0, 50)
+    await one.store.call(Purpose.APPEND, name, "ZADD", name, 101, "70 101 99 0")
+    assert await asked(70, 80) == ([*expected[7], (99, 70)], 2)
+
+
+async def calls(one: Front) -> int:
+    """The count of ZRANGE calls."""
+    stats: bytes = await one.store.call(Purpose.READ, "k", "INFO", "commandstats")
+    found = re.search(rb"cmdstat_zrange:calls=(\d+)", stats)
+    return int(found[1]) if found else 0

@@ -1,4 +1,4 @@
-"""What becomes of the work of a sweep where a server is away."""
+"""Retention, deletions and compaction while a server is away."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ import anyio
 import pytest
 
 from korvet.errors import StoreUnavailable
-from korvet.store import maintenance
-from korvet.store.catalog import Topic
-from korvet.store.log import Log, Partition
-from korvet.store.maintenance import compact_all, enforce_retention
+from korvet.redis.client import Purpose
+from korvet.store.activity import Activity
+from korvet.store.background import maintenance
+from korvet.store.background.maintenance import compact_all, enforce_retention, maintain
+from korvet.store.catalog.settings import ConfigChange
+from korvet.store.catalog.topic import Topic
+from korvet.store.log.log import Log
+from korvet.store.log.partition import Partition
+from korvet.store.outcomes import settled
 from korvet.store.topics import create_topic
 from tests.api.raw import unique
-from tests.store.logs import NAMESPACE, Front
+from tests.store.logs import NAMESPACE, Front, batch, front, until
+from tests.store.turns import Always
+from tests.support.topologies import running_cluster
 
 pytestmark = pytest.mark.anyio
 
@@ -27,9 +34,7 @@ async def created(front: Front, **configs: str) -> Topic:
     return topic
 
 
-async def test_a_server_that_is_away_does_not_keep_others_from_being_swept(
-    one: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_that_is_away_holds_up_no_upkeep_of_others(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = [await created(one, cleanup_policy="compact,delete") for _ in range(3)]
     seen: list[Partition] = []
 
@@ -53,14 +58,72 @@ async def test_a_server_that_is_away_does_not_keep_others_from_being_swept(
     assert {(each.topic.name, each.index) for each in seen} >= every
 
 
-async def test_what_was_cut_short_is_not_tried_again_at_once(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that goes on by what is slept."""
+async def test_node_that_is_away_holds_up_no_upkeep_of_other_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "_INTERVAL_S", 0.2)
+    with running_cluster() as cluster:
+        for node in cluster.nodes:
+            cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+        async with front(cluster.url) as one:
+
+            def port_of(key: str) -> int:
+                link = one.store.coordination(key)
+                assert link is not None
+                assert link.address is not None
+                return link.address.port
+
+            catalog_port = port_of(NAMESPACE.catalog.meta)
+            away = next(node for node in cluster.nodes if node.port != catalog_port)
+            doomed = [await one.topic(12), await one.topic(12)]
+            kept = await one.topic(12)
+            served = [
+                one.log.partition(topic, index)
+                for topic in (*doomed, kept)
+                for index in range(12)
+                if port_of(one.log.partition(topic, index).keys.meta) != away.port
+            ]
+            trimmed = [partition for partition in served if partition.topic.id == kept.id]
+            assert len({partition.topic.id for partition in served}) == 3
+            assert len(served) < 36
+            for partition in trimmed:
+                assert (await one.append(partition, batch())) == (0, 0)
+            await one.catalog.configure(kept, ConfigChange(set={"retention.ms": "1000"}))
+            for topic in doomed:
+                await one.catalog.begin_delete(topic)
+            away.kill()
+            await until(lambda: not one.store.is_connected())
+
+            async def is_done() -> bool:
+                metas = await settled(
+                    one.store.call(Purpose.READ, key, "HMGET", key, "topic_id", "start")
+                    for key in (partition.keys.meta for partition in served)
+                )
+                expected = [(kept.id.hex.encode(), b"3") if one in trimmed else (None, None) for one in served]
+                return [tuple(meta) for meta in metas] == expected
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(maintain, NAMESPACE, one.catalog, one.log, Always(), Activity())
+                with anyio.fail_after(30):
+                    while not await is_done():
+                        await anyio.sleep(0.02)
+                assert [topic.name for topic in one.catalog.deleting()] == [topic.name for topic in doomed]
+                away.start()
+                with anyio.fail_after(30):
+                    while one.catalog.deleting():
+                        await anyio.sleep(0.02)
+                tasks.cancel_scope.cancel()
+
+
+async def test_failed_retention_is_not_repeated_at_once(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's clock advances with each sleep."""
     now_s, tries = 0.0, []
 
-    async def sleep(seconds: float) -> None:
-        nonlocal now_s
-        now_s += seconds
-        await anyio.lowlevel.checkpoint()
+    class Asleep(Activity):
+        async def sleep(self, seconds: float, idle_s: float = 0) -> None:
+            nonlocal now_s
+            now_s += seconds
+            await anyio.lowlevel.checkpoint()
 
     async def fail(*_: Any) -> None:
         tries.append(now_s)
@@ -68,9 +131,9 @@ async def test_what_was_cut_short_is_not_tried_again_at_once(one: Front, monkeyp
             raise ZeroDivisionError
         raise StoreUnavailable("away")
 
-    clock = SimpleNamespace(current_time=lambda: now_s, sleep=sleep, create_task_group=anyio.create_task_group)
+    clock = SimpleNamespace(current_time=lambda: now_s, create_task_group=anyio.create_task_group)
     monkeypatch.setattr(maintenance, "anyio", clock)
     monkeypatch.setattr(maintenance, "enforce_retention", fail)
     with pytest.raises(ZeroDivisionError):
-        await maintenance._keep_trimmed(NAMESPACE, one.catalog, one.log)
+        await maintenance._keep_trimmed(NAMESPACE, one.catalog, one.log, Always(), Asleep())
     assert tries == [30.0, 60.0, 90.0]

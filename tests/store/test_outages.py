@@ -1,35 +1,40 @@
-"""What is known of times in which Redis could not be called: real servers that are frozen, killed and replaced."""
+"""Outages that a front-end learns of: servers that freeze, die or are replaced, all of them real."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
 
+from korvet.errors import StoreFull, StoreUnavailable
+from korvet.redis.client import Purpose, Store
+from korvet.redis.topology import slot_of
 from korvet.store import outages as module
-from korvet.store.client import Purpose, Store, open_store
+from korvet.store.keys import Namespace
+from korvet.store.library import open_store
 from korvet.store.outages import TAKEN_BACK_MS, Outages
-from korvet.store.topology import slot_of
 from tests.support.redis import Server, running_server
 from tests.support.topologies import Cluster, running_cluster, running_sentinel
 
 pytestmark = pytest.mark.anyio
 
-KEY = "korvet:{default:group:g}:group"
+KEY = "korvet:{default:@group:g}:group"
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask often."""
+    """Ask the servers often."""
     monkeypatch.setattr(module, "_INTERVAL_S", 0.02)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take less for an outage."""
+    """Count a shorter silence as an outage."""
     monkeypatch.setattr(module, "LIMIT_MS", 1000)
 
 
@@ -40,13 +45,13 @@ def own_server(redis_server: Server) -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def watched(url: str) -> AsyncIterator[tuple[Store, Outages]]:
-    """A store and its outages, once all nodes have answered."""
+async def watched(url: str, namespace: Namespace | None = None) -> AsyncIterator[tuple[Store, Outages]]:
+    """A store and its outages, once all servers have answered."""
     async with open_store(url) as store:
-        outages = Outages(store)
+        outages = Outages(store, namespace or Namespace(f"ns-{uuid4().hex[:8]}"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outages.watch)
-            await until(lambda: len(outages._nodes) == len(store.primaries))
+            await until(lambda: len(outages._servers) == len(store.primaries))
             yield store, outages
             tasks.cancel_scope.cancel()
 
@@ -72,7 +77,7 @@ def served_until(text: str) -> int:
 
 async def test_nothing_is_known_before_the_first_answer_and_no_outage_after_it(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
-        outages = Outages(store)
+        outages = Outages(store, Namespace(f"ns-{uuid4().hex[:8]}"))
         assert outages.known_at(KEY) == ""
     async with watched(redis_server.url) as (store, outages):
         before = await redis_now_ms(store)
@@ -85,6 +90,8 @@ async def test_frozen_server_is_an_outage_from_its_last_answer_to_its_next(own_s
     async with watched(own_server.url) as (store, outages):
         began = await redis_now_ms(store)
         with own_server.paused():
+            # What the server answered before it froze may be on its way.
+            await anyio.sleep(0.2)
             heard = served_until(outages.known_at(KEY))
             await anyio.sleep(1.2)
             assert served_until(outages.known_at(KEY)) == heard
@@ -93,6 +100,79 @@ async def test_frozen_server_is_an_outage_from_its_last_answer_to_its_next(own_s
         ((start, end),) = spans(outages.known_at(KEY))
         assert began - 1000 < start <= end - 1000
         assert end <= served_until(outages.known_at(KEY))
+
+
+REFUSALS = {"NOREPLICAS": ("min-replicas-to-write", "1", "0"), "MISCONF": ("save", "3600 1", "")}
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_server_that_answers_but_refuses_writes_is_an_outage(own_server: Server, refusal: str) -> None:
+    setting, refusing, taking = REFUSALS[refusal]
+    async with watched(own_server.url) as (store, outages):
+        if refusal == "MISCONF":
+            _fail_to_save(own_server)
+        await store.call(Purpose.READ, KEY, "CONFIG", "SET", setting, refusing)
+        with pytest.raises(StoreUnavailable, match=refusal):
+            await store.call(Purpose.COORDINATE, KEY, "SET", KEY, "")
+        began = await redis_now_ms(store)
+        await anyio.sleep(1.2)
+        assert served_until(outages.known_at(KEY)) <= began
+        await store.call(Purpose.READ, KEY, "CONFIG", "SET", setting, taking)
+        await until(lambda: bool(spans(outages.known_at(KEY))))
+        ((start, end),) = spans(outages.known_at(KEY))
+        assert start <= began < end - 1000
+
+
+def _fail_to_save(server: Server) -> None:
+    """Make the server fail to write a snapshot."""
+    with server.client() as client:
+        (server.directory / "dump.rdb").mkdir()
+        client.bgsave()
+        while client.info("persistence")["rdb_bgsave_in_progress"]:
+            time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_server_at_maxmemory_is_no_outage(own_server: Server) -> None:
+    """Group functions still run on a full server, so members' sessions count."""
+    async with watched(own_server.url) as (store, outages):
+        await store.call(Purpose.READ, KEY, "CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(StoreFull):
+            await store.call(Purpose.COORDINATE, KEY, "SET", KEY, "")
+        await anyio.sleep(1.2)
+        now_ms = await redis_now_ms(store)
+        await until(lambda: served_until(outages.known_at(KEY)) >= now_ms)
+        assert spans(outages.known_at(KEY)) == []
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_front_end_that_hangs_prolongs_no_session_while_others_are_served(own_server: Server) -> None:
+    async with open_store(own_server.url) as hung_store:
+        hung = Outages(hung_store)
+        async with watched(own_server.url, Namespace()) as (_, others):
+            await hung.catch_up(KEY)
+            began = served_until(hung.known_at(KEY))
+            await anyio.sleep(1.5)
+            assert hung.is_stale(KEY) and not others.is_stale(KEY)
+            await hung.catch_up(KEY)
+            assert not hung.is_stale(KEY)
+            assert served_until(hung.known_at(KEY)) > began + 1000
+            assert spans(hung.known_at(KEY)) == []
+        await anyio.sleep(1.2)
+        await hung.catch_up(KEY)
+        assert len(spans(hung.known_at(KEY))) == 1, "nobody was served"
+
+
+async def test_front_end_learns_of_an_outage_that_it_slept_through(own_server: Server) -> None:
+    async with open_store(own_server.url) as hung_store:
+        hung = Outages(hung_store)
+        await hung.catch_up(KEY)
+        await anyio.sleep(2.6)
+        async with watched(own_server.url, Namespace()) as (_, others):
+            (span,) = spans(others.known_at(KEY))
+            await hung.catch_up(KEY)
+            assert spans(hung.known_at(KEY)) == [span]
 
 
 async def test_server_that_was_killed_may_have_lost_the_last_seconds(own_server: Server) -> None:
@@ -107,7 +187,7 @@ async def test_server_that_was_killed_may_have_lost_the_last_seconds(own_server:
         (span,) = spans(outages.known_at(KEY))
         assert span[0] == heard - TAKEN_BACK_MS
         assert span[1] > heard
-        # Before the new server has told its time, what was served is so much less.
+        # Until the new server has told its time, the served time may already lack the seconds taken back.
         assert served_until(told[-1]) in (heard, heard - TAKEN_BACK_MS)
         assert all(served_until(text) <= heard for text in told)
 
@@ -124,9 +204,9 @@ async def test_link_that_breaks_for_a_moment_is_no_outage(redis_server: Server) 
         assert spans(outages.known_at(KEY)) == []
 
 
-async def test_what_lies_before_this_front_end_is_an_outage(redis_server: Server) -> None:
+async def test_time_before_the_front_ends_start_is_an_outage(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
-        outages = Outages(store)
+        outages = Outages(store, Namespace(f"ns-{uuid4().hex[:8]}"))
         now_ms = await redis_now_ms(store)
         outages.began(f"{now_ms - 90_000}-{now_ms - 80_000} {now_ms - 60_000}-{now_ms}")
         async with anyio.create_task_group() as tasks:
@@ -137,9 +217,9 @@ async def test_what_lies_before_this_front_end_is_an_outage(redis_server: Server
 
 
 async def test_namespaces_of_one_front_end_do_not_forget_each_others_past(redis_server: Server) -> None:
-    """Each registry tells what it knows. A broken span, which the group functions would refuse, is passed over."""
+    """Each registry tells its own outages. The front-end passes over a broken span, which group functions refuse."""
     async with open_store(redis_server.url) as store:
-        outages = Outages(store)
+        outages = Outages(store, Namespace(f"ns-{uuid4().hex[:8]}"))
         now_ms = await redis_now_ms(store)
         outages.began(f"{now_ms - 60_000}-{now_ms}")
         outages.began(f"5-4 {now_ms - 5_000}-{now_ms} {now_ms}-{'9' * 400}")
@@ -151,29 +231,46 @@ async def test_namespaces_of_one_front_end_do_not_forget_each_others_past(redis_
             tasks.cancel_scope.cancel()
 
 
-async def test_eight_of_the_last_hour_are_kept_and_overlapping_ones_are_one() -> None:
-    node = module._Node(10_000_000, ())
-    node.add(module.Outage(start, start + 3_000) for start in range(20_000_000, 20_080_000, 10_000))
-    assert spans(node.text) == [(start, start + 3_000) for start in range(20_000_000, 20_080_000, 10_000)]
-    node.add([module.Outage(20_070_000, 20_085_000)])
-    assert spans(node.text)[-2:] == [(20_060_000, 20_063_000), (20_070_000, 20_085_000)]
-    node.add([module.Outage(23_680_000, 23_683_000)])
-    assert spans(node.text) == [(20_070_000, 20_085_000), (23_680_000, 23_683_000)]
+async def test_eight_outages_of_the_last_hour_are_kept_and_overlapping_ones_merge() -> None:
+    server = module._Server(10_000_000, ())
+    server.add(module.Outage(start, start + 3_000) for start in range(20_000_000, 20_080_000, 10_000))
+    assert spans(server.text) == [(start, start + 3_000) for start in range(20_000_000, 20_080_000, 10_000)]
+    server.add([module.Outage(20_070_000, 20_085_000)])
+    assert spans(server.text)[-2:] == [(20_060_000, 20_063_000), (20_070_000, 20_085_000)]
+    server.add([module.Outage(23_680_000, 23_683_000)])
+    assert spans(server.text) == [(20_070_000, 20_085_000), (23_680_000, 23_683_000)]
 
 
-async def test_of_more_than_eight_outages_the_closest_become_one() -> None:
-    """Whose session ended in the first of many short ones may not have been served since, so none may be forgotten."""
-    node = module._Node(10_000_000, ())
+async def test_closest_of_more_than_eight_outages_merge() -> None:
+    """No outage may be forgotten: a member whose session ended in the first may not have been served since."""
+    server = module._Server(10_000_000, ())
     for start in range(20_000_000, 20_100_000, 5_000):
-        node.add([module.Outage(start, start + 4_000)])
-    node.add([module.Outage(20_200_000, 20_203_000)])
-    told = spans(node.text)
+        server.add([module.Outage(start, start + 4_000)])
+    server.add([module.Outage(20_200_000, 20_203_000)])
+    told = spans(server.text)
     assert len(told) == 8
     assert (told[0][0], told[-2][1], told[-1]) == (20_000_000, 20_099_000, (20_200_000, 20_203_000))
 
 
+async def test_standing_connections_learn_of_another_replication_id(redis_server: Server) -> None:
+    """A server that is demoted and promoted again keeps its run id. It keeps its connections unless asked for more."""
+    with running_server(redis_server.kind, options={"enable-debug-command": "yes"}) as server:
+        async with watched(server.url) as (store, outages):
+            before, told = store.history(KEY), []
+            store.on_history_change(lambda: told.append(store.history(KEY)))
+            with server.client() as client:
+                client.execute_command("DEBUG", "CHANGE-REPL-ID")
+                replid = client.info("replication")["master_replid"]
+            await until(lambda: bool(told))
+            assert (set(told), store.replid(KEY)) == ({store.history(KEY)}, replid)
+            assert before != store.history(KEY)
+            # The server may have lost the last acknowledged writes, deadlines among them.
+            ((start, end),) = spans(outages.known_at(KEY))
+            assert end - start >= TAKEN_BACK_MS
+
+
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
-async def test_failover_is_an_outage_at_the_place_that_sentinel_names(kind: Any) -> None:
+async def test_failover_is_an_outage_at_the_server_that_sentinel_names(kind: Any) -> None:
     with running_sentinel(kind) as sentinel:
         async with watched(sentinel.url) as (store, outages):
             before = await redis_now_ms(store)
@@ -183,8 +280,8 @@ async def test_failover_is_an_outage_at_the_place_that_sentinel_names(kind: Any)
             assert before - TAKEN_BACK_MS - 2000 < span[0] < before < span[1]
 
 
-async def test_restart_of_a_clusters_node_is_an_outage_for_who_starts_after_it() -> None:
-    """The registry lies on another node, and knows nothing of it."""
+async def test_restart_of_a_cluster_node_is_an_outage_for_a_later_front_end() -> None:
+    """The registry lies on another node, which knows nothing of the restart."""
     with running_cluster() as cluster:
         async with open_store(cluster.url) as store:
             key = next(key for key in map("k{}".format, range(100)) if _holds(cluster, store, key, 1))
@@ -196,7 +293,26 @@ async def test_restart_of_a_clusters_node_is_an_outage_for_who_starts_after_it()
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_node_that_takes_slots_over_knows_what_the_others_went_through() -> None:
+async def test_cluster_that_is_down_is_an_outage_though_its_nodes_answer() -> None:
+    with running_cluster(size=1) as cluster:
+        (node,) = cluster.nodes
+        async with watched(cluster.url) as (store, outages):
+            known = spans(outages.known_at(KEY))
+            missing = (slot_of(KEY) + 1) % 16384
+            cluster.ask(node, "CLUSTER", "DELSLOTS", missing)
+            with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):
+                while True:
+                    await store.call(Purpose.COORDINATE, KEY, "EXISTS", KEY)
+            await anyio.sleep(1.2)
+            assert spans(outages.known_at(KEY)) == known
+            cluster.ask(node, "CLUSTER", "ADDSLOTS", missing)
+            await until(lambda: spans(outages.known_at(KEY)) != known)
+            start, end = spans(outages.known_at(KEY))[-1]
+            assert end - start >= 1000
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_node_that_takes_slots_over_has_the_outages_of_their_former_node() -> None:
     with running_cluster() as cluster:
         async with watched(cluster.url) as (store, outages):
             key = next(key for key in map("k{}".format, range(100)) if _holds(cluster, store, key, 0))

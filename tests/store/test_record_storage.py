@@ -1,4 +1,4 @@
-"""Logs of records under compaction, retention and loss: what holds for batches of one record holds for them."""
+"""Logs of records under compaction, retention and loss: the rules for batches of one record hold for them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from korvet.errors import SlotMoving
-from korvet.store.catalog import ConfigChange
-from korvet.store.client import Purpose
-from korvet.store.log import Ending, Partition
-from korvet.store.log.compaction import Compaction, compact
-from korvet.store.record_inlets import RecordInlets
-from korvet.store.retention import Retention, enforce
+from korvet.redis.client import Argument, Purpose
+from korvet.store.background.compaction.due import Compaction
+from korvet.store.background.compaction.run import compact
+from korvet.store.background.record_inlets import RecordInlets
+from korvet.store.background.retention import Retention, enforce
+from korvet.store.catalog.settings import ConfigChange
+from korvet.store.log.budget import SLICE_BYTES
+from korvet.store.log.markers import Ending
+from korvet.store.log.partition import Partition
 from korvet.store.topics import create_topic
 from korvet.wire.record_entries import arguments, split
 from tests.store.logs import NAMESPACE, Front
@@ -42,7 +45,7 @@ async def append(front: Front, partition: Partition, *records: Whole, is_record:
 
 
 async def all_records(front: Front, partition: Partition) -> list[Placed]:
-    """What a consumer gets out of Redis."""
+    """The records that a consumer gets from Redis."""
     front.log.recent.clear()
     front.log.forget()
     found = await front.read(partition, 0)
@@ -50,19 +53,19 @@ async def all_records(front: Front, partition: Partition) -> list[Placed]:
 
 
 async def described(front: Front, partition: Partition) -> tuple[int, int]:
-    """Batches and bytes."""
+    """The counts of batches and bytes."""
     reply = await front.store.fcall(Purpose.READ, "korvet_log_describe", (partition.keys.log, partition.keys.meta))
     return reply[reply.index(b"batches") + 1], reply[reply.index(b"bytes") + 1]
 
 
 async def kinds(front: Front, partition: Partition) -> str:
-    """The third field of each entry."""
+    """The third field of every entry."""
     name = partition.keys.log
     entries = await front.store.call(Purpose.READ, name, "XRANGE", name, "-", "+")
     return "".join(fields[2].decode() for _, fields in entries)
 
 
-async def test_compaction_leaves_what_it_leaves_of_batches(one: Front) -> None:
+async def test_compaction_leaves_the_same_records_as_in_a_topic_of_batches(one: Front) -> None:
     logs = [await partition_of(one, name) for name in ("of-batches", "of-records")]
     for is_record, partition in enumerate(logs):
         send = [
@@ -104,9 +107,9 @@ async def _counted(front: Front, partition: Partition) -> tuple[int, int]:
     return len(entries), sum(int(fields[1].split()[1]) for _, fields in entries)
 
 
-async def test_retention_by_size_keeps_so_many_bytes_of_records(one: Front) -> None:
+async def test_retention_by_size_counts_the_bytes_of_records(one: Front) -> None:
     partition = await partition_of(one, "kept")
-    sent = [Whole(b"%d" % place, b"v" * 100, timestamp=NOW_MS + place) for place in range(300)]
+    sent = [Whole(b"%d" % offset, b"v" * 100, timestamp=NOW_MS + offset) for offset in range(300)]
     await append(one, partition, *sent, is_record=True)
     size = len(built(sent[-1])[1])
     await enforce(one.log, partition, Retention(ms=-1, bytes=50 * size), NOW_MS)
@@ -116,15 +119,15 @@ async def test_retention_by_size_keeps_so_many_bytes_of_records(one: Front) -> N
 
 
 async def all_records_from(front: Front, partition: Partition) -> list[Placed]:
-    """What is left from the log start on."""
+    """The records that are left from the log start on."""
     front.log.recent.clear()
     front.log.forget()
-    (meta,) = await front.log.metas([partition])
+    meta = await front.log.meta(partition)
     assert meta is not None
     return read(b"".join((await front.read(partition, meta.start)).records))
 
 
-async def test_rules_follow_the_catalog_wherever_they_were_left(one: Front, other: Front) -> None:
+async def test_rules_follow_the_catalog_after_any_interruption(one: Front, other: Front) -> None:
     mine, theirs = (RecordInlets(NAMESPACE, front.catalog, front.log) for front in (one, other))
     partition = await partition_of(one, "ruled", korvet_storage="record", cleanup_policy="compact")
     meta = partition.keys.meta
@@ -140,7 +143,7 @@ async def test_rules_follow_the_catalog_wherever_they_were_left(one: Front, othe
     await other.catalog.configure(partition.topic, change)
     await theirs.keep_rules()
     assert await rules() == b"5000 0 0 0"
-    # Who lags behind has written what it knew; who knows better looks at all of them now and then.
+    # A front-end that lags behind wrote former rules; another front-end checks all rules now and then.
     await one.store.call(Purpose.APPEND, meta, "HSET", meta, "records", "1048588 0 1 0")
     await one.catalog.refresh()
     await mine.keep_rules()
@@ -150,7 +153,7 @@ async def test_rules_follow_the_catalog_wherever_they_were_left(one: Front, othe
     assert await rules() is None
 
 
-async def test_an_inlet_of_another_type_keeps_no_other_from_being_moved(one: Front) -> None:
+async def test_inlet_of_another_type_holds_up_no_other(one: Front) -> None:
     broken = await partition_of(one, "broken", korvet_storage="record")
     sound = await partition_of(one, "sound", korvet_storage="record")
     inlets = RecordInlets(NAMESPACE, one.catalog, one.log)
@@ -168,9 +171,7 @@ async def test_an_inlet_of_another_type_keeps_no_other_from_being_moved(one: Fro
     assert [found.record.value for found in await all_records(one, sound)] == [b"after"]
 
 
-async def test_an_inlet_that_has_to_wait_keeps_no_other_from_being_moved(
-    one: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_inlet_that_has_to_wait_holds_up_no_other(one: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = await partition_of(one, "a-waiting", korvet_storage="record")
     sound = await partition_of(one, "b-sound", korvet_storage="record")
     keys = [NAMESPACE.inlet(partition.topic.name, 0) for partition in (waiting, sound)]
@@ -199,3 +200,36 @@ async def test_an_inlet_that_has_to_wait_keeps_no_other_from_being_moved(
     await fresh.keep_rules()
     await inlets.move()
     assert len(await all_records(one, waiting)) == 1
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known-as-records", "seen-to-be-records"])
+async def test_long_records_behind_short_ones_are_asked_for_a_slice_at_a_time(
+    one: Front, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    partition = await partition_of(one, f"long-{is_known}", korvet_storage="record" if is_known else "batch")
+    short, long = [Whole(value=b"short")] * 300, [Whole(value=b"x" * 200_000)] * 40
+    await append(one, partition, *short, is_record=True)
+    for record in long:
+        await append(one, partition, record, is_record=True)
+    one.log.recent.clear()
+    one.log.forget()
+    asked: list[asyncio.Future[Any]] = []
+
+    def call(purpose: Purpose, key: str, *command: Argument) -> asyncio.Future[Any]:
+        reply = ask(purpose, key, *command)
+        if command[0] == "XRANGE":
+            asked.append(reply)
+        return reply
+
+    ask = one.store.call
+    monkeypatch.setattr(one.store, "call", call)
+    values: list[bytes | None] = []
+    first = await one.read(partition, 0, max_bytes=10_000)
+    values += [placed.record.value for placed in read(b"".join(first.records))]
+    while len(values) < len(short) + len(long):
+        found = await one.read(partition, len(values))
+        assert found.code == 0 and found.records
+        values += [placed.record.value for placed in read(b"".join(found.records))]
+    assert values == [record.value for record in (*short, *long)]
+    longest = max(sum(len(field) for _, fields in reply.result() for field in fields) for reply in asked)
+    assert longest <= SLICE_BYTES + len(long[0].value or b"")

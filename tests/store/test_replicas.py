@@ -1,4 +1,4 @@
-"""The rounds in which acknowledgments by replicas are waited for, on a primary whose replica is far away."""
+"""Rounds that wait for replicas' acknowledgments, on a primary whose replica is far away."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.wire.whole import Whole, built
 pytestmark = pytest.mark.anyio
 
 FAR_S = 0.35
-"""Longer than one WAIT."""
+"""A time that is longer than one WAIT."""
 
 
 @asynccontextmanager
 async def far_away(port: int) -> AsyncIterator[int]:
-    """A port behind which a server's answers take their time."""
+    """A port that delays a server's answers."""
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, partial(_carry, port))
         yield listener.extra(anyio.abc.SocketAttribute.local_port)
@@ -43,7 +43,7 @@ async def _carry(port: int, near: ByteStream) -> None:
 
 
 async def _pass_on(source: ByteStream, target: ByteStream, late_s: float) -> None:
-    """Each piece as late as the others, however many are under way."""
+    """Pass each piece on with the same delay, even if many are under way."""
     put, get = anyio.create_memory_object_stream[tuple[float, bytes]](math.inf)
     async with put, get, anyio.create_task_group() as tasks:
         tasks.start_soon(_hand_over, get, target)
@@ -61,8 +61,8 @@ async def _hand_over(pieces: MemoryObjectReceiveStream[tuple[float, bytes]], tar
             await target.send(piece)
 
 
-async def test_a_replica_that_is_always_late_acknowledges_in_the_end() -> None:
-    """Though every round begins with a later write, and others write all the time."""
+async def test_replica_that_is_always_late_acknowledges_in_the_end() -> None:
+    """Every round begins with a later write, because other producers write all the time."""
     with running_server("valkey", tcp=True) as primary:
         async with far_away(primary.port) as port:
             options = {"replicaof": f"127.0.0.1 {port}", "repl-diskless-sync-delay": "0"}
@@ -100,8 +100,8 @@ async def _confirm_while_others_write(url: str) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_what_was_sent_again_is_not_acknowledged_by_a_server_that_came_later() -> None:
-    """The first batch of a transaction in a partition is; its request may wait for others when the server is lost."""
+async def test_repaired_append_is_not_acknowledged_by_a_later_server() -> None:
+    """The transaction's first batch in a partition needs a repair; its request may wait when the server is lost."""
     with running_server("valkey", options={"appendonly": "yes", "appendfsync": "always"}) as server:
         async with front(server.url) as one:
             partition = await one.partition()
@@ -118,7 +118,7 @@ async def test_what_was_sent_again_is_not_acknowledged_by_a_server_that_came_lat
             assert raised.value.outcome_unknown
 
 
-def test_who_follows_is_read_from_info() -> None:
+def test_replicas_in_sync_are_read_from_info() -> None:
     info = (
         "# Replication\r\nrole:master\r\nconnected_slaves:4\r\n"
         "slave0:ip=127.0.0.1,port=1,state=online,offset=90,lag=0\r\n"

@@ -1,4 +1,4 @@
-"""Replies out of a byte stream that is cut anywhere, without a server."""
+"""Replies in a byte stream with cuts at any byte, without a server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.store.bulk import LEAST_BYTES
-from korvet.store.resp import Connection, Owner, ReplyError, Sent, pack_command
+from korvet.redis.large_string import LEAST_BYTES
+from korvet.redis.resp import Connection, Owner, ReplyError, Sent, pack_command
 
 GET = pack_command(("GET", "key"))
 PING = pack_command(("PING",))
@@ -25,7 +25,7 @@ REPLIES = st.sampled_from(
     [
         (PING, b"+PONG\r\n", b"PONG"),
         (PING, b"*2\r\n:1\r\n*2\r\n$2\r\nab\r\n$-1\r\n", [1, [b"ab", None]]),
-        # Not asked for by GET, so read by hiredis even where it is large.
+        # No GET asked for this large string, so hiredis reads it.
         (PING, b"*1\r\n" + string(LEAST_BYTES), [b"x" * LEAST_BYTES]),
         (PING, string(LEAST_BYTES), b"x" * LEAST_BYTES),
         (GET, b"$-1\r\n", None),
@@ -40,7 +40,7 @@ REPLIES = st.sampled_from(
 
 
 class _Refusals(Owner):
-    """Gives error replies to who asked, as text."""
+    """An owner that resolves futures with error replies, as text."""
 
     def refused(self, sent: Sent, error: ReplyError) -> None:
         assert sent[0] is not None
@@ -48,7 +48,7 @@ class _Refusals(Owner):
 
 
 def receive(connection: Connection, data: bytes, cuts: Sequence[int]) -> None:
-    """Have a connection read, in as many reads as there are cuts and as its buffers need."""
+    """Have a connection read bytes, with a new read at each cut and at each full buffer."""
     at = 0
     for end in (*sorted(cuts), len(data)):
         while at < end:
@@ -74,7 +74,7 @@ async def answers(replies: Sequence[tuple[bytes, bytes, Any]], cuts: Sequence[in
 
 @settings(max_examples=60)
 @given(replies=st.lists(REPLIES, max_size=12), data=st.data())
-def test_replies_are_the_same_wherever_reads_are_cut(
+def test_replies_are_the_same_at_every_split_of_the_reads(
     replies: list[tuple[bytes, bytes, Any]], data: st.DataObject
 ) -> None:
     size = sum(len(reply) for _, reply, _ in replies)
@@ -83,13 +83,13 @@ def test_replies_are_the_same_wherever_reads_are_cut(
 
 
 @pytest.mark.anyio
-async def test_a_large_string_is_received_where_it_stays() -> None:
+async def test_large_string_is_received_into_its_own_memory() -> None:
     (found,) = await answers([(GET, string(200_000), None)], [])
     assert isinstance(found, memoryview) and found.readonly
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_get_does_not_shift_the_replies() -> None:
+async def test_cancelled_get_does_not_shift_the_replies() -> None:
     loop = asyncio.get_running_loop()
     connection = Connection(_Refusals())
     gone, kept = loop.create_future(), loop.create_future()
@@ -101,7 +101,7 @@ async def test_a_cancelled_get_does_not_shift_the_replies() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_string_that_does_not_end_where_it_should_is_an_error() -> None:
+async def test_string_with_a_wrong_end_is_an_error() -> None:
     class Losses(Owner):
         def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
             for future, _, _ in unanswered:

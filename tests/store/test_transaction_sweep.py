@@ -1,26 +1,33 @@
-"""Transactions of which something cannot be ended: what is held up by that, and what is not."""
+"""Transactions that a sweep cannot end completely: the work that this holds up, and the work that goes on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import uuid4
 
+import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from korvet.errors import StoreError
-from korvet.store.catalog import Topic
-from korvet.store.client import Purpose
-from korvet.store.group_types import CommitRequest, Offset
-from korvet.store.groups import Groups
+from korvet.errors import StoreError, StoreUnavailable
+from korvet.redis.client import Purpose
+from korvet.store.activity import Activity
+from korvet.store.background import transaction_sweep
+from korvet.store.background.transaction_sweep import keep_swept, sweep
+from korvet.store.catalog.topic import Topic
+from korvet.store.groups.groups import Groups
+from korvet.store.groups.types import CommitRequest, Offset
 from korvet.store.keys import TRANSACTION_SHARDS
-from korvet.store.log import Want
+from korvet.store.log.meta import Meta
+from korvet.store.log.room import Want
 from korvet.store.outages import Outages
-from korvet.store.transaction_sweep import sweep
-from korvet.store.transactions import Member, Transactions
+from korvet.store.transactions.transactions import Member, Transactions
 from tests.api.data import records
 from tests.store.groups import new_group, open_groups
-from tests.store.logs import EVERYTHING, NAMESPACE, Front, header, offsets
+from tests.store.logs import EVERYTHING, NAMESPACE, Front, front, header, offsets, until
+from tests.store.turns import Always, Never
 from tests.support.ported import kafka
+from tests.support.topologies import running_cluster
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +44,7 @@ class Scene:
         self.group_id = new_group()
 
     async def opened(self) -> tuple[str, int, int]:
-        """A new transactional id that wrote to every partition and committed an offset of the group."""
+        """A new transactional id whose transaction wrote to every partition and committed an offset of the group."""
         name = f"txn-{uuid4().hex[:8]}"
         _, producer_id, epoch = await self.transactions.init(name, 60_000, -1, -1)
         member = Member(self.transactions, name, producer_id, epoch, True)
@@ -53,11 +60,24 @@ class Scene:
         return name, producer_id, epoch
 
     async def ended(self, *, commit: bool = True) -> str:
-        """A new transaction that is decided, and carried out as far as that is possible."""
+        """A new transaction with a decision, carried out as far as that is possible."""
         name, producer_id, epoch = await self.opened()
         told = await self.transactions.end(name, producer_id, epoch, is_commit=commit, version=2)
         assert told == (0, producer_id, epoch + 1)
         return name
+
+    async def left(self) -> str:
+        """A new transactional id whose transaction has passed its timeout and still is open."""
+        name = f"txn-{uuid4().hex[:8]}"
+        _, producer_id, epoch = await self.transactions.init(name, 1, -1, -1)
+        partitions = [self.front.log.partition(self.topic, index) for index in range(self.topic.partitions)]
+        assert (await self.transactions.add(name, producer_id, epoch, partitions)).code == 0
+        return name
+
+    async def until_aborted(self, name: str) -> None:
+        with anyio.fail_after(10):
+            while await self.state(name) != "CompleteAbort":
+                await anyio.sleep(0.005)
 
     async def state(self, name: str) -> str:
         described = await self.transactions.describe(name)
@@ -77,7 +97,7 @@ class Scene:
         await self.front.store.call(Purpose.COORDINATE, key, "DEL", key)
 
     async def make_due(self) -> None:
-        """Let the time of all decisions be over."""
+        """Make every decision due."""
         for shard in range(TRANSACTION_SHARDS):
             key = NAMESPACE.transaction_deadlines(shard)
             for name in await self.front.store.call(Purpose.COORDINATE, key, "ZRANGE", key, 0, -1):
@@ -101,7 +121,7 @@ async def test_partition_that_cannot_be_written_holds_up_nothing_else(scene: Sce
         told = await scene.transactions.end(name, producer_id, epoch, is_commit=commit, version=2)
         assert told.code == 0
         assert [await scene.stable(index) for index in (0, 2)] == [2, 2]
-        committed = await scene.groups.fetch(scene.group_id, None)
+        committed = await scene.groups.offsets.fetch(scene.group_id, None)
         assert [offset.offset for offset in committed.values()] == ([5] if commit else [])
         for _ in range(3):
             await scene.make_due()
@@ -119,7 +139,7 @@ async def test_partition_that_cannot_be_written_holds_up_nothing_else(scene: Sce
 
 async def test_group_that_cannot_be_written_holds_up_no_partition(scene: Scene) -> None:
     name, producer_id, epoch = await scene.opened()
-    pending = NAMESPACE.transaction_group(scene.group_id).pending
+    pending = NAMESPACE.group(scene.group_id).pending
     await scene.delete(pending)
     await scene.spoil(pending)
     assert (await scene.transactions.end(name, producer_id, epoch, is_commit=True, version=2)).code == 0
@@ -140,7 +160,16 @@ async def test_shard_and_id_that_cannot_be_read_hold_up_no_others(scene: Scene) 
     others = [one for one in others if NAMESPACE.transaction(one[0]).deadlines != shard]
     spoilt_id = NAMESPACE.transaction(others[0][0]).id
     for producer in others:
-        await scene.transactions._call("korvet_txn_end", *producer, "commit", 2, -1)
+        name_, producer_id, epoch = producer
+        await scene.transactions._call(
+            "korvet_txn_end",
+            name_,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            decision="commit",
+            version=2,
+            fresh_id=-1,
+        )
     await scene.make_due()
     await scene.delete(shard)
     await scene.spoil(shard)
@@ -157,7 +186,7 @@ async def test_shard_and_id_that_cannot_be_read_hold_up_no_others(scene: Scene) 
     await scene.delete(spoilt_id)
 
 
-async def test_partition_that_cannot_be_read_keeps_no_other_from_being_closed(scene: Scene) -> None:
+async def test_partition_that_cannot_be_read_holds_up_no_other_partition(scene: Scene) -> None:
     name, _, _ = await scene.opened()
     spoilt = NAMESPACE.partition(scene.topic.name, 1).meta
     await scene.delete(spoilt)
@@ -166,5 +195,152 @@ async def test_partition_that_cannot_be_read_keeps_no_other_from_being_closed(sc
     with capture_logs() as lines:
         await scene.transactions.close_hanging()
     assert [await scene.stable(index) for index in (0, 2)] == [2, 2]
-    assert [line["partitions"] for line in lines if line["log_level"] == "error"] == [1]
+    assert [line["unreadable"] for line in lines if "unreadable" in line] == [1]
     await scene.delete(spoilt)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("INTERVAL_S", "UNUSED_INTERVAL_S"):
+        monkeypatch.setattr(transaction_sweep, name, 0.01)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_transaction_is_aborted_by_the_front_end_that_has_the_turn(scene: Scene, other: Front) -> None:
+    name = await scene.left()
+    elsewhere = Transactions(NAMESPACE, other.store, other.catalog, other.log, scene.groups)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_swept, elsewhere, Never(), Activity())
+        await anyio.sleep(0.2)
+        assert await scene.state(name) == "Ongoing"
+        tasks.start_soon(keep_swept, scene.transactions, Always(), Activity())
+        await scene.until_aborted(name)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("soon")
+async def test_transaction_is_aborted_once_if_two_front_ends_have_the_turn(scene: Scene, other: Front) -> None:
+    await other.catalog.refresh()
+    elsewhere = Transactions(NAMESPACE, other.store, other.catalog, other.log, scene.groups)
+    names = [await scene.left() for _ in range(5)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_swept, scene.transactions, Always(), Activity())
+        tasks.start_soon(keep_swept, elsewhere, Always(), Activity())
+        for name in names:
+            await scene.until_aborted(name)
+        tasks.cancel_scope.cancel()
+    metas = await scene.front.log.metas([scene.front.log.partition(scene.topic, index) for index in range(3)])
+    # Each transaction has one marker.
+    assert [meta.end for meta in metas if isinstance(meta, Meta)] == [5, 5, 5]
+
+
+@pytest.mark.usefixtures("soon")
+async def test_shard_is_swept_after_its_first_id_comes(scene: Scene) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_swept, scene.transactions, Always(), Activity())
+        await anyio.sleep(0.05)
+        await scene.until_aborted(await scene.left())
+        tasks.cancel_scope.cancel()
+
+
+async def test_node_that_is_away_keeps_no_partition_of_another_node_open() -> None:
+    with running_cluster() as cluster:
+        for node in cluster.nodes:
+            cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+        async with front(cluster.url) as one:
+
+            def port_of(key: str) -> int:
+                link = one.store.coordination(key)
+                assert link is not None
+                assert link.address is not None
+                return link.address.port
+
+            topic = await one.topic(12)
+            scene = Scene(one, await open_groups(one, Outages(one.store)), topic)
+            name, _, _ = await scene.opened()
+            id_key = NAMESPACE.transaction(name).id
+            needed = {port_of(NAMESPACE.catalog.meta), port_of(id_key)}
+            away = next(node for node in cluster.nodes if node.port not in needed)
+            ports = [port_of(NAMESPACE.partition(topic.name, index).meta) for index in range(12)]
+            served = [index for index in range(12) if ports[index] != away.port]
+            assert 0 < len(served) < 12
+            # As if the id's shard lost it.
+            await scene.delete(id_key)
+            away.kill()
+            await until(lambda: not one.store.is_connected())
+            with pytest.raises(StoreUnavailable):
+                await scene.transactions.close_hanging()
+            assert [await scene.stable(index) for index in served] == [2] * len(served)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_node_that_is_away_holds_up_no_shard_of_another_node() -> None:
+    with running_cluster() as cluster:
+        away = cluster.nodes[-1]
+        for node in cluster.nodes:
+            cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+        async with front(cluster.url) as one:
+
+            def is_here(key: str) -> bool:
+                link = one.store.coordination(key)
+                return link is not None and link.address is not None and link.address.port != away.port
+
+            topic = await one.topic()
+            while not is_here(one.log.partition(topic, 0).keys.meta):
+                topic = await one.topic()
+            scene = Scene(one, await open_groups(one, Outages(one.store)), topic)
+            left = [await scene.left() for _ in range(30)]
+            served = [name for name in left if is_here(NAMESPACE.transaction(name).id)]
+            assert 0 < len(served) < len(left)
+            away.kill()
+            await until(lambda: not one.store.is_connected())
+            with capture_logs() as lines:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(keep_swept, scene.transactions, Always(), Activity())
+                    for name in served:
+                        await scene.until_aborted(name)
+                    tasks.cancel_scope.cancel()
+            assert [line for line in lines if "cut short" in line["event"]] == []
+
+
+async def test_sweep_of_an_idle_namespace_rests_until_the_first_deadline(scene: Scene) -> None:
+    """A sweep that sees no deadline rests for ten minutes."""
+    idle, turn = Activity(), Always()
+    idle.note(is_idle=True)
+    name = f"txn-{uuid4().hex[:8]}"
+    _, producer_id, epoch = await scene.transactions.init(name, 3_000, -1, -1)
+    partitions = [scene.front.log.partition(scene.topic, index) for index in range(scene.topic.partitions)]
+    assert (await scene.transactions.add(name, producer_id, epoch, partitions)).code == 0
+    shards = await scene.transactions.shards_in_use()
+    assert 0 < await scene.transactions.next_due_s(shards) <= 3
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_swept, scene.transactions, turn, idle)
+        await scene.until_aborted(name)
+        tasks.cancel_scope.cancel()
+
+
+async def test_sweep_that_rests_goes_on_as_soon_as_its_namespace_is_active(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_sweep, "UNUSED_INTERVAL_S", 0.1)
+    rests, idle = anyio.Event(), Activity()
+    idle.note(is_idle=True)
+    for key in map(NAMESPACE.transaction_deadlines, range(TRANSACTION_SHARDS)):
+        await scene.delete(key)
+    asked = scene.transactions.next_due_s
+
+    async def told(shards: Sequence[int]) -> float:
+        due_s = await asked(shards)
+        rests.set()
+        return due_s
+
+    monkeypatch.setattr(scene.transactions, "next_due_s", told)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_swept, scene.transactions, Always(), idle)
+        await rests.wait()
+        name = await scene.left()
+        await anyio.sleep(20 * transaction_sweep.UNUSED_INTERVAL_S)
+        assert await scene.state(name) == "Ongoing"
+        idle.note(is_idle=False)
+        await scene.until_aborted(name)
+        tasks.cancel_scope.cancel()

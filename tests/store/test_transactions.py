@@ -9,14 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from korvet.store.client import Purpose
-from korvet.store.groups import Groups
+from korvet.redis.client import Purpose
+from korvet.store.background.transaction_sweep import sweep
+from korvet.store.groups.groups import Groups
 from korvet.store.keys import TRANSACTION_SHARDS
-from korvet.store.log import Ending
+from korvet.store.log.markers import Ending
+from korvet.store.log.meta import Meta
 from korvet.store.outages import Outages
-from korvet.store.transaction_sweep import sweep
-from korvet.store.transaction_types import ProducerId
-from korvet.store.transactions import Transactions
+from korvet.store.transactions.transactions import Transactions
+from korvet.store.transactions.types import ProducerId
 from tests.store.logs import NAMESPACE, Front, batch, header
 from tests.support.ported import kafka
 
@@ -43,7 +44,7 @@ def new_name() -> str:
 
 
 async def inits(both: list[Transactions], name: str, *producers: tuple[int, int]) -> list[ProducerId]:
-    """InitProducerId by turns at both front-ends, all at once."""
+    """InitProducerId calls, all at once, alternately at the two front-ends."""
     calls = (both[at % 2].init(name, 60_000, *producer) for at, producer in enumerate(producers))
     return list(await asyncio.gather(*calls))
 
@@ -57,7 +58,7 @@ async def set_epoch(both: list[Transactions], name: str, epoch: int) -> None:
 
 
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentNewInitProducerIdRequests")
-async def test_new_producers_at_once_get_epochs_of_their_own(both: list[Transactions]) -> None:
+async def test_concurrent_new_producers_get_epochs_of_their_own(both: list[Transactions]) -> None:
     told = await inits(both, new_name(), *[NOBODY] * AT_ONCE)
     assert {one.code for one in told} == {0}
     assert len({one.producer_id for one in told}) == 1
@@ -66,7 +67,7 @@ async def test_new_producers_at_once_get_epochs_of_their_own(both: list[Transact
 
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentContinuingInitProducerIdRequests")
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentInitProducerIdRequestsWithRetry")
-async def test_producer_that_goes_on_at_once_is_told_the_same(both: list[Transactions]) -> None:
+async def test_concurrent_requests_of_a_continuing_producer_get_one_answer(both: list[Transactions]) -> None:
     name = new_name()
     _, producer_id, epoch = await both[0].init(name, 60_000, *NOBODY)
     told = await inits(both, name, *[(producer_id, epoch)] * AT_ONCE)
@@ -74,7 +75,7 @@ async def test_producer_that_goes_on_at_once_is_told_the_same(both: list[Transac
 
 
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentInitProducerIdRequestsOneNewOneContinuing")
-async def test_of_a_new_producer_and_one_that_goes_on_the_last_has_the_id(both: list[Transactions]) -> None:
+async def test_last_of_a_new_and_a_continuing_producer_has_the_id(both: list[Transactions]) -> None:
     for producers in ((NOBODY, None), (None, NOBODY)):
         name = new_name()
         _, producer_id, epoch = await both[0].init(name, 60_000, *NOBODY)
@@ -83,7 +84,7 @@ async def test_of_a_new_producer_and_one_that_goes_on_the_last_has_the_id(both: 
         new, goes_on = told if producers[0] == NOBODY else reversed(told)
         assert new.code == 0
         assert goes_on.code in (0, FENCED)
-        # Who goes on with an epoch is the one that was last.
+        # If the continuing producer has an epoch, it came last.
         described = await both[0].describe(name)
         assert described is not None
         assert described.producer_epoch == max(one.producer_epoch for one in told)
@@ -92,7 +93,7 @@ async def test_of_a_new_producer_and_one_that_goes_on_the_last_has_the_id(both: 
 
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentInitProducerRequestsAtPidBoundary")
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentInitProducerRequestsWithRetryAtPidBoundary")
-async def test_producer_that_goes_on_at_the_last_epoch_gets_one_new_id(both: list[Transactions]) -> None:
+async def test_producer_that_continues_at_the_last_epoch_gets_one_new_id(both: list[Transactions]) -> None:
     name = new_name()
     _, producer_id, _ = await both[0].init(name, 60_000, *NOBODY)
     await set_epoch(both, name, LAST_EPOCH - 1)
@@ -113,9 +114,9 @@ async def test_producer_ids_are_given_out_once(both: list[Transactions]) -> None
 
 
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentGoodPathSequence")
-async def test_many_ids_make_their_transactions_at_once(both: list[Transactions], one: Front) -> None:
+async def test_many_ids_run_their_transactions_at_once(both: list[Transactions], one: Front) -> None:
     topic = await one.topic(4)
-    members = [(f"{topic.name}:{index}", topic.id.hex) for index in range(4)]
+    members = [one.log.partition(topic, index) for index in range(4)]
 
     async def sequence(at: int) -> tuple[str, int]:
         name, mine = new_name(), both[at % 2]
@@ -131,17 +132,17 @@ async def test_many_ids_make_their_transactions_at_once(both: list[Transactions]
 
     assert set(await asyncio.gather(*(sequence(at) for at in range(AT_ONCE)))) == {("CompleteCommit", 3)}
     metas = await one.log.metas([one.log.partition(topic, index) for index in range(4)])
-    assert [meta.stable if meta else None for meta in metas] == [3 * AT_ONCE] * 4
+    assert [meta.stable if isinstance(meta, Meta) else None for meta in metas] == [3 * AT_ONCE] * 4
 
 
 @kafka("TransactionCoordinatorConcurrencyTest.testConcurrentTransactionExpiration")
-async def test_what_is_past_its_time_is_aborted_once_by_several_sweeps(both: list[Transactions], one: Front) -> None:
+async def test_several_sweeps_abort_an_overdue_transaction_once(both: list[Transactions], one: Front) -> None:
     topic = await one.topic(1)
     opened = []
     for _ in range(AT_ONCE):
         name = new_name()
         _, producer_id, epoch = await both[0].init(name, 60_000, *NOBODY)
-        await both[0].add(name, producer_id, epoch, [(f"{topic.name}:0", topic.id.hex)])
+        await both[0].add(name, producer_id, epoch, [one.log.partition(topic, 0)])
         key = NAMESPACE.transaction(name).id
         await one.store.call(Purpose.COORDINATE, key, "HSET", key, "timeout_ms", 0)
         opened.append((name, producer_id, epoch))
@@ -153,7 +154,7 @@ async def test_what_is_past_its_time_is_aborted_once_by_several_sweeps(both: lis
     await asyncio.gather(*(sweep(each) for each in (*both, *both)))
     found = [await both[0].describe(name) for name, *_ in opened]
     assert {(each.state, each.producer_epoch) for each in found if each} == {("CompleteAbort", 1)}
-    (meta,) = await one.log.metas([one.log.partition(topic, 0)])
+    meta = await one.log.meta(one.log.partition(topic, 0))
     assert meta is not None
     assert (meta.end, meta.stable) == (AT_ONCE, AT_ONCE)
 
@@ -162,11 +163,11 @@ async def test_what_is_past_its_time_is_aborted_once_by_several_sweeps(both: lis
 
 
 @kafka("TransactionMarkerRequestCompletionHandlerTest.shouldCompleteDelayedOperationWhenInvalidProducerEpoch")
-async def test_partition_where_a_newer_epoch_wrote_is_done_with(both: list[Transactions], one: Front) -> None:
+async def test_transaction_completes_past_a_partition_with_a_newer_epoch(both: list[Transactions], one: Front) -> None:
     topic, name = await one.topic(1), new_name()
     partition = one.log.partition(topic, 0)
     _, producer_id, epoch = await both[0].init(name, 60_000, *NOBODY)
-    await both[0].add(name, producer_id, epoch, [(f"{topic.name}:0", topic.id.hex)])
+    await both[0].add(name, producer_id, epoch, [one.log.partition(topic, 0)])
     data = batch(1, producer=producer_id, sequence=0)
     newer = header(data)._replace(producer_epoch=9)
     assert (await one.log.append(partition, newer, data)).code == 0
@@ -183,10 +184,10 @@ async def test_partition_where_a_newer_epoch_wrote_is_done_with(both: list[Trans
 async def test_transaction_is_complete_when_its_markers_are_written(both: list[Transactions], one: Front) -> None:
     topic, name = await one.topic(2), new_name()
     _, producer_id, epoch = await both[0].init(name, 60_000, *NOBODY)
-    await both[0].add(name, producer_id, epoch, [(f"{topic.name}:{index}", topic.id.hex) for index in range(2)])
+    await both[0].add(name, producer_id, epoch, [one.log.partition(topic, index) for index in range(2)])
     await both[1].end(name, producer_id, epoch, is_commit=True, version=1)
     described = await both[0].describe(name)
     assert described is not None
-    assert (described.state, described.places) == ("CompleteCommit", [])
+    assert (described.state, described.partitions) == ("CompleteCommit", [])
     metas = await one.log.metas([one.log.partition(topic, index) for index in range(2)])
-    assert [meta.end if meta else -1 for meta in metas] == [1, 1]
+    assert [meta.end if isinstance(meta, Meta) else -1 for meta in metas] == [1, 1]

@@ -1,4 +1,4 @@
-"""Which texts are schemas, and what is said of values."""
+"""Value schemas: the texts that are schemas, and the problems that they find in values."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from korvet.store.config_tables import TOPIC_CONFIGS
-from korvet.store.configs import topic_problem
-from korvet.store.schema_keywords import PATIENCE, OutOfPatience
-from korvet.store.value_schema import ValueSchema, value_schema
+from korvet.configs.schema_keywords import PATIENCE, OutOfPatience
+from korvet.configs.topics import TOPIC_CONFIGS
+from korvet.configs.types import topic_problem
+from korvet.configs.value_schema import ValueSchema, value_schema
 
 ORDER = {
     "type": "object",
@@ -21,7 +21,7 @@ ORDER = {
 }
 
 
-def test_texts_that_are_schemas() -> None:
+def test_texts_that_are_schemas_are_accepted() -> None:
     for schema in (ORDER, {}, {"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"}):
         assert topic_problem({"korvet.value.schema": f" {json.dumps(schema)} "}, TOPIC_CONFIGS) is None
     assert topic_problem({"korvet.value.schema": ""}, TOPIC_CONFIGS) is None
@@ -60,7 +60,7 @@ def test_texts_that_are_schemas() -> None:
         ('{"title": "%s"}' % ("x" * 40_000), "a schema has at most 32767 bytes"),
     ],
 )
-def test_texts_that_are_none(text: str, why: str) -> None:
+def test_text_that_is_no_schema_is_refused_with_a_reason(text: str, why: str) -> None:
     message = topic_problem({"korvet.value.schema": text}, TOPIC_CONFIGS)
     assert message is not None
     assert message.startswith("Invalid value ")
@@ -88,7 +88,7 @@ def test_texts_that_are_none(text: str, why: str) -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_wrong_with_a_value(value: bytes, why: str | None) -> None:
+def test_value_is_judged_with_a_reason(value: bytes, why: str | None) -> None:
     problem = ValueSchema(json.dumps(ORDER)).problem(memoryview(value))
     assert problem is None if why is None else problem is not None and problem.startswith(why)
 
@@ -104,14 +104,14 @@ LONG = "a" * 5000 + "!"
 
 
 def judged(schema: dict[str, Any], value: Any, cpu_s: float = 60.0) -> str | None:
-    """What is wrong with a value, within a time that all of these are far below of."""
+    """The problem that a schema finds in a value, with far more time than any of these needs."""
     PATIENCE.begin(cpu_s=cpu_s)
     return ValueSchema(json.dumps(schema)).problem(json.dumps(value).encode())
 
 
 @pytest.mark.parametrize("dialect", ["draft-04/schema#", "draft-07/schema#", "draft/2020-12/schema"])
 def test_patterns_take_no_longer_than_the_text(dialect: str) -> None:
-    """Python's own would take 2^5000 steps."""
+    """Python's own regular expressions would take 2^5000 steps."""
     scheme = "https" if "2020" in dialect else "http"
     head = {"$schema": f"{scheme}://json-schema.org/{dialect}"}
     nested = {**head, "properties": {"in": {"$ref": "#"}, "text": {"pattern": SLOW}}}
@@ -140,29 +140,29 @@ def test_patterns_take_no_longer_than_the_text(dialect: str) -> None:
     ],
     ids=["objects", "one hash", "kinds", "numbers", "order"],
 )
-def test_items_that_are_to_be_unique_are_not_compared_each_with_each(items: list[Any], is_unique: bool) -> None:
+def test_unique_items_are_not_compared_pair_by_pair(items: list[Any], is_unique: bool) -> None:
     assert (judged({"uniqueItems": True}, items) is None) is is_unique
 
 
-def test_members_that_are_looked_at_by_pairs_are_few() -> None:
+def test_unevaluated_keywords_judge_a_bounded_number_of_members() -> None:
     for schema in (
         {"unevaluatedProperties": False},
         {"properties": {"0": {}}, "unevaluatedProperties": {"minimum": 1}},
     ):
         problem = judged(schema, {str(number): 1 for number in range(5000)})
-        assert problem == "unevaluatedProperties is judged of at most 4096 members, here are 5000"
+        assert problem == "unevaluatedProperties can judge at most 4096 members, and the value has 5000"
     assert judged(schema, {str(number): number for number in range(4000)}) is None
     problem = judged({"unevaluatedItems": False}, list(range(5000)))
-    assert problem == "unevaluatedItems is judged of at most 4096 members, here are 5000"
+    assert problem == "unevaluatedItems can judge at most 4096 members, and the value has 5000"
 
 
 def doubling(turns: int) -> dict[str, Any]:
-    """Definitions of which each asks twice for the next."""
+    """Definitions that each refer twice to the next one."""
     parts = {f"p{turn}": {"allOf": [{"$ref": f"#/$defs/p{turn + 1}"}] * 2} for turn in range(turns)}
     return {**parts, f"p{turns}": {}}
 
 
-def test_references_that_double_end() -> None:
+def test_references_that_double_come_to_an_end() -> None:
     schema = {"$defs": doubling(60), "$ref": "#/$defs/p0"}
     with pytest.raises(ValueError, match="it takes more than 10000 keywords to judge null"):
         ValueSchema(json.dumps(schema))
@@ -172,16 +172,16 @@ def test_references_that_double_end() -> None:
         judged(schema, {"x": 1}, cpu_s=0.02)
 
 
-def test_references_that_are_dynamic_stay_inside() -> None:
+def test_dynamic_references_stay_inside_the_schema() -> None:
     schema = {"$dynamicRef": "#node", "$defs": {"x": {"$dynamicAnchor": "node", "type": "integer"}}}
     assert judged(schema, "a") == "$: 'a' is not of type 'integer'"
-    # Names of keywords may be those of members too.
+    # An object's members may have the names of keywords.
     names = {name: {"type": "string"} for name in ("$ref", "$schema", "pattern", "patternProperties")}
     assert judged({"properties": names}, {"pattern": "(", "$ref": "x"}) is None
 
 
-def test_alternatives_that_do_not_fit_are_told_apart_without_what_each_says() -> None:
-    """Each would hold the whole value: a value of 1 MB and a thousand alternatives were a gigabyte."""
+def test_failed_alternatives_give_one_reason_without_each_ones_own() -> None:
+    """Each reason would hold the whole value: a value of 1 MB and a thousand alternatives would take a gigabyte."""
     alternatives = [{"type": "null"}, {"type": "object", "required": ["id"]}, {"$ref": "#/$defs/text"}]
     schema = {"anyOf": alternatives, "$defs": {"text": {"type": "string", "maxLength": 3}}}
     assert judged(schema, None) is None
@@ -201,8 +201,8 @@ def test_alternatives_that_do_not_fit_are_told_apart_without_what_each_says() ->
         tracemalloc.stop()
 
 
-def test_schemas_are_checked_without_comparing_each_item_with_each() -> None:
-    """jsonschema's own check makes 15 million comparisons here, for six seconds in which nobody would be served."""
+def test_schemas_are_checked_without_comparing_items_pair_by_pair() -> None:
+    """jsonschema's own check makes 15 million comparisons here, and serves no client for six seconds."""
     many = {"$schema": "http://json-schema.org/draft-04/schema#", "enum": ["a", *range(5500)]}
     assert judged(many, 5499) is None
     assert judged(many, "b") is not None

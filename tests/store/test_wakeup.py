@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
-from korvet.store import wakeup
-from korvet.store.client import Purpose, open_store
-from korvet.store.wakeup import Wakeups
+from korvet.errors import StoreRefusing
+from korvet.redis import connecting, wakeup
+from korvet.redis.client import Purpose
+from korvet.redis.wakeup import Wakeups
+from korvet.store.library import open_store
 from tests.support.redis import Server, running_server
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +33,7 @@ async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
             await anyio.sleep(0.005)
 
 
-async def test_only_the_channels_that_moved_are_told(redis_server: Server) -> None:
+async def test_wait_returns_only_the_channels_that_moved(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
         wakeups = Wakeups(store)
         with wakeups.listen([A, B]) as listening:
@@ -53,14 +56,33 @@ async def test_message_between_ready_and_wait_is_not_missed(redis_server: Server
             assert await listening.wait(10) == {A}
 
 
-async def test_nothing_moved_is_an_empty_set_at_the_timeout(redis_server: Server) -> None:
+async def test_server_that_cannot_write_to_its_disk_accepts_subscriptions(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "SILENCE_LIMIT_S", 0.3)
+    with own_server.client() as client:
+        (own_server.directory / "dump.rdb").mkdir()
+        client.bgsave()
+        await until(lambda: not client.info("persistence")["rdb_bgsave_in_progress"])
+    async with open_store(own_server.url) as store:
+        wakeups = Wakeups(store)
+        with capture_logs() as lines, wakeups.listen([A]) as listening:
+            await listening.ready()
+            await store.call(Purpose.READ, A, "CONFIG", "SET", "save", "3600 1")
+            with pytest.raises(StoreRefusing):
+                await store.call(Purpose.APPEND, A, "PING")
+            await anyio.sleep(0.5)
+        assert [line["event"] for line in lines if line["log_level"] == "warning"] == []
+
+
+async def test_wait_returns_an_empty_set_at_the_timeout(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
         with Wakeups(store).listen([A]) as listening:
             await listening.ready()
             assert await listening.wait(0.02) == set()
 
 
-async def test_everybody_who_listens_is_woken(redis_server: Server) -> None:
+async def test_message_wakes_all_listeners(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
         wakeups, woken = Wakeups(store), []
 
@@ -80,7 +102,7 @@ async def test_everybody_who_listens_is_woken(redis_server: Server) -> None:
         assert sorted(woken) == list(range(5))
 
 
-async def test_second_listener_of_a_channel_has_its_latest_message_at_once(redis_server: Server) -> None:
+async def test_second_listener_of_a_channel_gets_its_latest_message_at_once(redis_server: Server) -> None:
     async with open_store(redis_server.url) as store:
         wakeups = Wakeups(store)
         with wakeups.listen([A]) as listening:
@@ -92,7 +114,7 @@ async def test_second_listener_of_a_channel_has_its_latest_message_at_once(redis
             assert wakeups.latest(A) == b"1 2"
 
 
-async def test_lost_connection_wakes_everybody_and_subscribes_anew(own_server: Server) -> None:
+async def test_lost_connection_wakes_all_listeners_and_subscribes_anew(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
         wakeups = Wakeups(store)
         with wakeups.listen([A, B]) as listening:
@@ -109,7 +131,7 @@ async def test_lost_connection_wakes_everybody_and_subscribes_anew(own_server: S
             assert await listening.wait(10) == {B}
 
 
-async def test_late_confirmation_wakes_who_waits_already(own_server: Server) -> None:
+async def test_late_confirmation_wakes_a_listener_that_already_waits(own_server: Server) -> None:
     async with open_store(own_server.url) as store:
         wakeups = Wakeups(store)
         own_server.kill()
@@ -121,7 +143,7 @@ async def test_late_confirmation_wakes_who_waits_already(own_server: Server) -> 
             assert await waiting == {A}
 
 
-async def test_channel_that_nobody_wants_is_given_up_after_a_while(
+async def test_wakeups_unsubscribe_from_a_channel_without_listeners_after_a_while(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_store(redis_server.url) as store:

@@ -25,6 +25,8 @@ READY_WITHIN_S = 40.0
 STOPPED_WITHIN_S = 30.0
 _READY = re.compile(r"^korvet \S+ ready on (.+?) \((.*)\)$", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
+WITHOUT = Path(__file__).with_name("without")
+"""The modules that hide others from front-ends, because users do not have those others."""
 
 
 class BrokerFailed(AssertionError):
@@ -34,11 +36,11 @@ class BrokerFailed(AssertionError):
 class KorvetServer:
     """One broker: its process, its data directory, its log.
 
-    :param redis_url: an external Redis; without it the embedded one, with its data in ``directory / "data"``.
-    :param listeners: its doors, where there are several; else ``port``, ``namespace``, ``advertised`` and
+    :param redis_url: an external Redis; without it the embedded server, with its data in ``directory / "data"``.
+    :param listeners: the broker's listeners, if it has several; else ``port``, ``namespace``, ``advertised`` and
         ``proxy_protocol`` describe the only one.
     :param broker: broker settings under Kafka's names.
-    :param root: where its code is: a clone's directory.
+    :param root: the directory of the clone that holds the code.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class KorvetServer:
 
     @property
     def ports(self) -> list[int]:
-        """Where it listens, each listener in turn."""
+        """The ports of its listeners, in order."""
         return [listener.port for listener in self.listeners]
 
     @property
@@ -101,7 +103,7 @@ class KorvetServer:
 
     @property
     def log(self) -> str:
-        """Everything that it wrote to stderr, over all restarts."""
+        """All its output to stderr, over all restarts."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     @property
@@ -111,7 +113,7 @@ class KorvetServer:
 
     @property
     def embedded_pid(self) -> int:
-        """The process id of the embedded server, asked of itself."""
+        """The process id of the embedded server, by its own INFO."""
         with self.redis() as client:
             return int(client.info("server")["process_id"])
 
@@ -129,9 +131,9 @@ class KorvetServer:
         )
 
     def start(self, *, wait: bool = True) -> KorvetServer:
-        """Start it and wait for its ready line; the first start chooses the port.
+        """Start the broker and wait for its ready line; the first start chooses the port.
 
-        :raises BrokerFailed: when the line does not come.
+        :raises BrokerFailed: if the line does not come.
         """
         assert not self.is_running
         with open(self.log_path, "ab") as log:
@@ -141,6 +143,7 @@ class KorvetServer:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=self.root,
+                env={**os.environ, "PYTHONPATH": str(WITHOUT)},
                 start_new_session=True,
             )
         if wait:
@@ -165,14 +168,14 @@ class KorvetServer:
         )
 
     def stop(self) -> int:
-        """SIGTERM, as an operator does; the exit code.
+        """Send SIGTERM, as an operator does; returns the exit code.
 
-        :raises BrokerFailed: when it does not end; it is killed then.
+        :raises BrokerFailed: if the broker does not end; then it is killed.
         """
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """SIGKILL, as a crash: the embedded server notices and leaves too, which this waits for."""
+        """Send SIGKILL, as a crash does, and wait until the embedded server has noticed and ended too."""
         embedded = self._embedded_pid_if_any()
         code = self._end(signal.SIGKILL)
         if embedded:
@@ -180,7 +183,7 @@ class KorvetServer:
         return code
 
     def restart(self, *, crash: bool = False) -> KorvetServer:
-        """Stop or kill it, and start it on the same port, data and settings."""
+        """Stop or kill the broker, and start it on the same port, data and settings."""
         if crash:
             self.kill()
         else:
@@ -188,7 +191,7 @@ class KorvetServer:
         return self.start()
 
     def kill_embedded(self) -> None:
-        """SIGKILL the embedded server; the broker starts it again."""
+        """Kill the embedded server with SIGKILL; the broker starts it again."""
         pid = self.embedded_pid
         os.kill(pid, signal.SIGKILL)
         _wait_for_end(pid)
@@ -221,7 +224,7 @@ class KorvetServer:
 
 
 def _wait_for_end(pid: int) -> None:
-    """Wait until a process that is not our child is gone."""
+    """Wait until a process that is not our child has ended."""
     deadline = time.monotonic() + STOPPED_WITHIN_S
     while is_alive(pid):
         if time.monotonic() > deadline:
@@ -231,7 +234,7 @@ def _wait_for_end(pid: int) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not, whose parent may be gone with nobody to reap it."""
+    """Whether a process runs. A zombie does not; it may have no parent to reap it."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -260,12 +263,12 @@ def running_broker(
     broker: Mapping[str, str] = MappingProxyType({}),
     directory: Path | None = None,
 ) -> Iterator[KorvetServer]:
-    """A broker of its own, ready, and gone afterwards."""
+    """Run a broker until the block ends; it is ready at the start."""
     with ExitStack() as stack:
-        # A unix socket's path holds some hundred characters at most, so no long names.
-        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        # The path of a unix socket has about a hundred characters at most, so names are short.
+        directory = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
         server = KorvetServer(
-            place,
+            directory,
             redis_url=redis_url,
             workers=workers,
             namespace=namespace,
@@ -282,6 +285,6 @@ def running_broker(
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[KorvetServer]:
-    """One broker with the embedded server for the session; tests use topics and groups with names of their own."""
+    """One broker with the embedded server for the session; tests use topics and groups with distinct names."""
     with running_broker() as server:
         yield server

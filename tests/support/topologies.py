@@ -14,12 +14,12 @@ import redis
 from tests.support.redis import Kind, Server, free_port, running_server
 
 WITHIN_S = 60.0
-"""A sentinel that was kept from running for two seconds does nothing for thirty (TILT)."""
+"""The longest wait. A sentinel that did not run for two seconds does nothing for thirty (TILT)."""
 SLOTS = 16384
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition of servers that are up; their errors mean not yet."""
+    """Wait for a condition of running servers; an error from a server means that it is not met yet."""
     deadline = time.monotonic() + WITHIN_S
     while True:
         try:
@@ -33,11 +33,11 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Primaries, the slots spread over them in equal ranges, and a replica of the first or none."""
+    """A cluster of primaries with equal ranges of slots. The first may have a replica."""
 
     nodes: list[Server]
     replica: Server | None = None
-    """Of the first node."""
+    """The replica of the first node."""
 
     @property
     def url(self) -> str:
@@ -52,14 +52,14 @@ class Cluster:
         return answer.decode() if isinstance(answer, bytes) else str(answer)
 
     def owner(self, slot: int) -> Server:
-        """The node that says it has the slot."""
+        """The node that claims the slot."""
         for node in self.nodes:
             if self.has(node, slot):
                 return node
         raise AssertionError(f"nobody has slot {slot}")
 
     def has(self, node: Server, slot: int) -> bool:
-        """Whether the node says that it has the slot."""
+        """Whether the node claims the slot."""
         spans: Any = self.ask(node, "CLUSTER", "SLOTS")
         return any(first <= slot <= last and port == node.port for first, last, (_, port, *_), *_ in spans)
 
@@ -74,7 +74,7 @@ class Cluster:
 
     @contextmanager
     def open_slot(self, slot: int, source: Server, target: Server) -> Iterator[None]:
-        """A slot on its way; the block moves the keys, and behind it the target owns the slot."""
+        """Open a slot for migration while the block runs, which moves the keys. Afterwards the target owns the slot."""
         source_id, target_id = self.node_id(source), self.node_id(target)
         self.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
         self.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
@@ -83,14 +83,14 @@ class Cluster:
             self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", target_id)
 
     def migrate_at_once(self, slot: int, source: Server, target: Server) -> None:
-        """Move a slot by Valkey 9's atomic migration, and wait until it is there."""
+        """Move a slot by Valkey 9's atomic migration, and wait until it has ended."""
         self.ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.node_id(target))
-        # In between neither says so.
+        # During the move neither node claims the slot.
         until(lambda: self.has(target, slot) and not self.has(source, slot), f"slot {slot} has moved")
 
     @contextmanager
     def joined(self) -> Iterator[Server]:
-        """A further node, without slots and functions, for the time of the block."""
+        """Add a node without slots and functions, until the block ends."""
         with _cluster_node(self.nodes[0].kind) as (node, bus_port):
             self.ask(self.nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, bus_port)
             until(lambda: all(self._knows(one, node) for one in self.nodes), "the node has joined")
@@ -110,7 +110,7 @@ class Cluster:
             return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
 
     def move_keys(self, slot: int, source: Server, target: Server) -> None:
-        """Move a slot's keys; its owner stays."""
+        """Move a slot's keys, but not the slot itself."""
         while keys := self.ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
             assert isinstance(keys, list)
             self.ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
@@ -118,7 +118,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(kind: Kind = "valkey", size: int = 3, *, has_replica: bool = False) -> Iterator[Cluster]:
-    """A cluster, all slots covered, the first primary with a caught-up replica where wanted; gone afterwards."""
+    """Run a cluster with all slots until the block ends; the first primary may have a replica that has caught up."""
     with ExitStack() as stack:
         started = [stack.enter_context(_cluster_node(kind)) for _ in range(size)]
         nodes, bus_ports = [node for node, _ in started], [bus_port for _, bus_port in started]
@@ -139,7 +139,7 @@ def running_cluster(kind: Kind = "valkey", size: int = 3, *, has_replica: bool =
 
 @contextmanager
 def _cluster_node(kind: Kind) -> Iterator[tuple[Server, int]]:
-    """A node that knows no other, and its bus port."""
+    """Run a node that knows no other; yields it and its bus port."""
     bus_port = free_port()
     options = {
         "cluster-enabled": "yes", "cluster-port": str(bus_port), "cluster-node-timeout": "2000",
@@ -174,13 +174,13 @@ def _is_whole(cluster: Cluster, node: Server) -> bool:
 
 @dataclass(frozen=True)
 class Replicated:
-    """A primary and its replicas, which nobody watches."""
+    """A primary and its replicas, without a sentinel."""
 
     primary: Server
     replicas: list[Server]
 
     def in_sync(self) -> int:
-        """Replicas that follow, as the primary sees it."""
+        """The number of replicas that follow the primary, as the primary counts them."""
         with self.primary.client() as client:
             info = client.info("replication")
         return sum(isinstance(of, dict) and of["state"] == "online" for of in info.values())
@@ -188,7 +188,7 @@ class Replicated:
 
 @contextmanager
 def running_replicas(kind: Kind, count: int = 1) -> Iterator[Replicated]:
-    """A primary with replicas that have caught up; gone afterwards."""
+    """Run a primary and replicas that have caught up, until the block ends."""
     with ExitStack() as stack:
         primary = stack.enter_context(running_server(kind, tcp=True))
         options = {"replicaof": f"127.0.0.1 {primary.port}", "repl-diskless-sync-delay": "0"}
@@ -228,10 +228,22 @@ class Sentinel:
         with self.replica.client() as client:
             until(lambda: client.info("replication")["role"] == "master", "the replica is primary")
 
+    def hand_over(self) -> None:
+        """Make the other server the primary while both live, and wait until the former primary follows it."""
+        former = next(server for server in (self.primary, self.replica) if server.port == self.primary_port())
+        with redis.Redis(port=self.port) as client:
+            until(
+                lambda: bool(client.execute_command("SENTINEL", "FAILOVER", "mymaster")) or True,
+                "the sentinel hands over",
+            )
+        until(lambda: self.primary_port() != former.port, "the other one is named")
+        with former.client() as client:
+            until(lambda: client.info("replication").get("master_link_status") == "up", "the former primary follows")
+
 
 @contextmanager
 def running_sentinel(kind: Kind = "valkey", *, down_after_s: float = 0.5) -> Iterator[Sentinel]:
-    """A primary, a replica that has caught up, and a sentinel that waits for a silent primary; gone afterwards."""
+    """Run a primary, a replica that has caught up, and a sentinel that watches them, until the block ends."""
     with ExitStack() as stack:
         primary = stack.enter_context(running_server(kind, tcp=True))
         options = {"replicaof": f"127.0.0.1 {primary.port}", "repl-diskless-sync-delay": "0"}
@@ -248,7 +260,7 @@ def _sentinel_process(kind: Kind, primary: Server, down_after_s: float) -> Itera
     port = free_port()
     config = primary.directory / "sentinel.conf"
     config.write_text(
-        f"port {port}\nbind 127.0.0.1\ndir {primary.directory}\n"
+        f"port {port}\nbind 127.0.0.1\ndir {primary.directory}\nset-proc-title no\n"
         f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
         f"sentinel down-after-milliseconds mymaster {int(down_after_s * 1000)}\n"
         "sentinel failover-timeout mymaster 5000\n"

@@ -1,4 +1,4 @@
-"""A client that speaks raw frames: for what real clients never send."""
+"""A client that sends raw frames, also frames that no real client sends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WITHIN_S = 10.0
 
 
 def frame(body: bytes) -> bytes:
-    """A body with its size before it."""
+    """A body with its size in front of it."""
     return struct.pack(">i", len(body)) + body
 
 
@@ -36,9 +36,9 @@ class RawClient:
         self.writer.write(data)
 
     async def answer(self) -> tuple[int, bytes]:
-        """The next answer: correlation id, and what follows it.
+        """The next answer: its correlation id, and the bytes behind it.
 
-        :raises EOFError: when the connection is closed instead.
+        :raises EOFError: if the server closes the connection instead.
         """
         with anyio.fail_after(WITHIN_S):
             try:
@@ -60,7 +60,7 @@ class RawClient:
 
 @asynccontextmanager
 async def raw_client(port: int, *, receive_buffer_bytes: int = 1 << 16) -> AsyncIterator[RawClient]:
-    """A connection for the time of the block."""
+    """A connection, until the block ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=receive_buffer_bytes)
     try:
         yield RawClient(reader, writer)

@@ -1,4 +1,4 @@
-"""Batches are judged as Apache Kafka 4.1.2 judges them: every expected answer here was seen on it."""
+"""Batches, accepted and refused as Apache Kafka 4.1.2 does it: each expected answer was seen there."""
 
 import struct
 
@@ -12,7 +12,7 @@ FIELDS = Batch._fields
 
 
 def batch(records: bytes = b"r" * 30, **changes: int) -> bytes:
-    """A batch of three records with a right checksum, unless the changes give one."""
+    """A batch of three records. Its checksum is right, unless the changes name another."""
     values = {
         "base_offset": 0, "length": HEADER.size - 12 + len(records), "leader_epoch": -1, "magic": 2, "crc": 0,
         "attributes": 0, "last_offset_delta": 2, "base_timestamp": 1000, "max_timestamp": 1020, "producer_id": -1,
@@ -32,7 +32,7 @@ def outcome(data: bytes | None, *, version: int = 12, max_message_bytes: int = 1
     return refusal(header, data[: header.size_bytes], max_message_bytes) or header
 
 
-def test_a_good_batch_is_read_whole() -> None:
+def test_good_batch_is_read_whole() -> None:
     data = batch(producer_id=7, producer_epoch=3, base_sequence=5)
     header = outcome(data)
     assert isinstance(header, Batch)
@@ -69,14 +69,14 @@ def test_a_good_batch_is_read_whole() -> None:
         pytest.param(batch(producer_id=7, producer_epoch=0), INVALID, id="producer without a sequence"),
     ],
 )  # fmt: skip
-def test_a_bad_batch_is_refused(data: bytes | None, code: int) -> None:
+def test_bad_batch_is_refused(data: bytes | None, code: int) -> None:
     answer = outcome(data)
     assert isinstance(answer, Refusal)
     assert answer.code == code
 
 
 @pytest.mark.parametrize(("count", "last_delta"), [(0, -1), (0, 2), (-1, 2)])
-def test_a_count_below_one_is_invalid(count: int, last_delta: int) -> None:
+def test_count_below_one_is_invalid(count: int, last_delta: int) -> None:
     data = bytearray(batch(last_offset_delta=last_delta))
     data[57:61] = struct.pack(">i", count)
     data[17:21] = struct.pack(">I", crc32c(data[21:]))
@@ -97,7 +97,7 @@ def test_a_count_below_one_is_invalid(count: int, last_delta: int) -> None:
         pytest.param(batch(base_sequence=5), id="sequence without a producer"),
     ],
 )
-def test_what_kafka_lets_pass_passes(data: bytes) -> None:
+def test_batches_that_kafka_accepts_are_accepted(data: bytes) -> None:
     assert isinstance(outcome(data), Batch)
 
 
@@ -131,14 +131,14 @@ def test_broken_framing_fails_the_request_as_a_whole() -> None:
     assert not answer.fails_request
 
 
-def test_transactional_batches_are_told_apart() -> None:
+def test_transactional_batches_are_recognised() -> None:
     plain, transactional = outcome(batch()), outcome(batch(attributes=0x10))
     assert isinstance(plain, Batch)
     assert isinstance(transactional, Batch)
     assert (plain.is_transactional, transactional.is_transactional) == (False, True)
 
 
-def test_on_the_way_out_offset_and_epoch_are_set_and_the_checksum_still_holds() -> None:
+def test_batch_for_consumers_has_offset_and_epoch_and_a_true_checksum() -> None:
     head, rest = placed_in_log(batch(), 1234567890123, 9)
     header = Batch._make(HEADER.unpack_from(head + bytes(rest)))
     assert (header.base_offset, header.leader_epoch, header.size_bytes) == (1234567890123, 9, len(batch()))

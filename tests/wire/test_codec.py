@@ -1,4 +1,4 @@
-"""Headers and bodies between bytes and Python. kio's own codec is not tested again."""
+"""Headers and bodies between bytes and Python. These tests do not repeat kio's own."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from korvet.wire.codec import (
     is_flexible,
     is_known,
 )
+from korvet.wire.shape import LONGEST_ID_BYTES
 
 METADATA, API_VERSIONS, HEARTBEAT, LIST_GROUPS, FETCH = 3, 18, 12, 16, 1
 
@@ -44,6 +45,22 @@ def test_header_of_version_2_has_tagged_fields() -> None:
     assert decode_header(header(HEARTBEAT, 4, tail=b"\x00body")).body_at == 13
     tagged = b"\x02\x00\x03abc\x81\x01\x00"
     assert decode_header(header(HEARTBEAT, 4, tail=tagged + b"body")).body_at == 12 + len(tagged)
+
+
+def test_header_of_more_than_64_tagged_fields_is_refused_unread() -> None:
+    few = b"\x40" + b"\x00\x00" * 64
+    assert decode_header(header(HEARTBEAT, 4, tail=few)).body_at == 12 + len(few)
+    for many in (b"\x41" + b"\x00\x00" * 65, b"\x80\xad\xe2\x04"):
+        with pytest.raises(MalformedRequest, match="tagged fields in one entity"):
+            decode_header(header(HEARTBEAT, 4, tail=many))
+
+
+def test_header_with_overlong_tagged_fields_or_client_id_is_refused() -> None:
+    with pytest.raises(MalformedRequest, match="tagged fields of 5004 bytes in a header"):
+        decode_header(header(HEARTBEAT, 4, tail=b"\x01\x00\x88\x27" + bytes(5000)))
+    assert decode_header(header(HEARTBEAT, 0, b"x" * LONGEST_ID_BYTES)).body_at == 10 + LONGEST_ID_BYTES
+    with pytest.raises(MalformedRequest, match="client_id of 1025 bytes"):
+        decode_header(header(HEARTBEAT, 0, b"x" * (LONGEST_ID_BYTES + 1)))
 
 
 def test_unknown_version_is_read_up_to_the_client_id() -> None:
@@ -111,7 +128,7 @@ def test_nested_fields_ids_and_error_codes_are_converted() -> None:
     assert read.topics[0].partitions[0].offline_replicas == ()
 
 
-def test_missing_field_without_a_default_is_an_error_of_the_handler() -> None:
+def test_missing_field_without_a_default_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="node_id"):
         encode_response(METADATA, 12, 1, {"brokers": [{"host": "h", "port": 1}], "controller_id": 1, "topics": []})
 
@@ -128,7 +145,7 @@ def test_body_packed_by_hand_gets_size_and_header() -> None:
     assert b"".join(parts) == b"\x00\x00\x00\x08" + b"\xff\xff\xff\xff\x00" + b"abc"
 
 
-def test_which_answers_can_say_an_error_as_a_whole() -> None:
+def test_some_answers_have_a_top_level_error() -> None:
     assert has_top_level_error(FETCH, 7)
     assert not has_top_level_error(FETCH, 4)
     assert has_top_level_error(LIST_GROUPS, 0)

@@ -1,4 +1,4 @@
-"""The hand-packed Fetch answer is, byte for byte, what kio writes."""
+"""The hand-packed Fetch answer equals kio's, byte for byte."""
 
 from uuid import UUID
 
@@ -68,7 +68,7 @@ def by_hand(version: int, topics: Topics, code: int) -> bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(topics=TOPICS, code=st.sampled_from([0, 70]))
-def test_answer_is_what_kio_writes(version: int, topics: Topics, code: int) -> None:
+def test_answer_equals_kios(version: int, topics: Topics, code: int) -> None:
     assert by_hand(version, topics, code) == by_kio(version, topics, code)
 
 

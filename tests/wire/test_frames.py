@@ -18,11 +18,11 @@ def framed(*bodies: bytes) -> bytes:
 
 
 class Receiver:
-    """A splitter fed as a transport feeds it."""
+    """A splitter that gets bytes as a transport gives them."""
 
-    def __init__(self, max_frame_bytes: int = 1 << 20) -> None:
+    def __init__(self, max_frame_bytes: int = 1 << 20, scratch: memoryview | None = None) -> None:
         self.views: list[bytes | memoryview] = []
-        self.splitter = FrameSplitter(self.views.append, max_frame_bytes=max_frame_bytes)
+        self.splitter = FrameSplitter(self.views.append, max_frame_bytes=max_frame_bytes, scratch=scratch)
 
     @property
     def frames(self) -> list[bytes]:
@@ -84,7 +84,7 @@ def test_buffer_of_a_very_large_frame_grows_as_its_bytes_arrive() -> None:
     assert len(receiver.splitter.get_buffer()) == min(len(body), MOST_TRUSTED_BYTES) - 96
 
 
-def test_splitter_that_was_discarded_holds_its_owner_no_more() -> None:
+def test_discarded_splitter_does_not_hold_its_owner() -> None:
     class Owner:
         def __init__(self) -> None:
             self.splitter = FrameSplitter(self.take)
@@ -145,7 +145,7 @@ def test_frames_before_a_refused_one_are_delivered() -> None:
     assert receiver.frames == [b"good"]
 
 
-def test_a_refused_frame_in_a_full_buffer_leaves_room() -> None:
+def test_refused_frame_in_a_full_buffer_leaves_room() -> None:
     def refuse(_frame: bytes | memoryview) -> None:
         raise MalformedRequest("no request")
 
@@ -154,3 +154,33 @@ def test_a_refused_frame_in_a_full_buffer_leaves_room() -> None:
     with pytest.raises(MalformedRequest, match="no request"):
         splitter.received(SCRATCH_BYTES)
     assert len(splitter.get_buffer()) > 0
+
+
+def test_connections_that_share_a_buffer_do_not_mix_their_frames() -> None:
+    scratch = memoryview(bytearray(SCRATCH_BYTES))
+    receivers = [Receiver(scratch=scratch) for _ in range(3)]
+    streams = [framed(bytes([65 + number]) * 1000, b"", bytes([97 + number]) * 3000) for number in range(3)]
+    for at in range(0, len(streams[0]), 7):
+        for receiver, stream in zip(receivers, streams, strict=True):
+            receiver.feed(stream[at : at + 7])
+    for number, receiver in enumerate(receivers):
+        assert receiver.frames == [bytes([65 + number]) * 1000, b"", bytes([97 + number]) * 3000]
+
+
+def test_held_back_frames_come_on_request() -> None:
+    receiver = Receiver()
+
+    def take(frame: bytes | memoryview) -> None:
+        receiver.views.append(frame)
+        receiver.splitter.is_held = len(receiver.views) % 2 == 0
+
+    receiver.splitter = FrameSplitter(take)
+    receiver.feed(framed(*[b"%d" % number for number in range(5)]) + b"\x00\x00")
+    assert receiver.frames == [b"0", b"1"]
+    receiver.splitter.go_on()
+    assert receiver.frames == [b"0", b"1", b"2", b"3"]
+    receiver.splitter.go_on()
+    assert receiver.frames == [b"0", b"1", b"2", b"3", b"4"]
+    assert receiver.splitter.is_inside_frame
+    receiver.feed(b"\x00\x01x")
+    assert receiver.frames[-1] == b"x"

@@ -1,4 +1,4 @@
-"""The hand-packed answers of Heartbeat, ConsumerGroupHeartbeat and OffsetCommit are, byte for byte, what kio writes."""
+"""The hand-packed answers of Heartbeat, ConsumerGroupHeartbeat and OffsetCommit equal kio's, byte for byte."""
 
 import pytest
 from hypothesis import given
@@ -16,14 +16,14 @@ Topics = list[tuple[str, list[tuple[int, int]]]]
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("code", CODES)
-def test_heartbeat_is_what_kio_writes(version: int, code: int) -> None:
+def test_heartbeat_equals_kios(version: int, code: int) -> None:
     by_hand = frame_response(HEARTBEAT, version, 7, [group_responses.heartbeat(version, code)])
     assert b"".join(by_hand) == encode_response(HEARTBEAT, version, 7, {"error_code": code})
 
 
 @pytest.mark.parametrize("version", range(2))
 @given(member_id=st.text(max_size=300), epoch=st.integers(-2, 2**31 - 1), interval_ms=st.integers(0, 2**31 - 1))
-def test_consumer_heartbeat_is_what_kio_writes(version: int, member_id: str, epoch: int, interval_ms: int) -> None:
+def test_consumer_heartbeat_equals_kios(version: int, member_id: str, epoch: int, interval_ms: int) -> None:
     body = group_responses.consumer_heartbeat(member_id, epoch, interval_ms)
     answer = {"error_code": 0, "member_id": member_id, "member_epoch": epoch, "heartbeat_interval": interval_ms}
     by_kio = encode_response(CONSUMER_HEARTBEAT, version, 7, {**answer, "assignment": None})
@@ -44,12 +44,12 @@ def commit_by_hand(version: int, topics: Topics) -> bytes:
 
 @pytest.mark.parametrize("version", range(2, 10))
 @given(topics=TOPICS)
-def test_commit_is_what_kio_writes(version: int, topics: Topics) -> None:
+def test_commit_equals_kios(version: int, topics: Topics) -> None:
     assert commit_by_hand(version, topics) == commit_by_kio(version, topics)
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_commit_of_more_than_a_hundred_and_twenty_seven_topics_and_partitions(version: int) -> None:
+def test_commit_of_more_than_127_topics_and_partitions(version: int) -> None:
     partitions = [(index, index % 2 * 3) for index in range(300)]
     topics = [(f"t{number}", partitions if number == 0 else []) for number in range(200)]
     assert commit_by_hand(version, topics) == commit_by_kio(version, topics)

@@ -23,19 +23,19 @@ def made(is_commit: bool) -> tuple[Batch, bytes]:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_it_is_what_kafka_writes(is_commit: bool) -> None:
+def test_marker_equals_kafkas(is_commit: bool) -> None:
     assert made(is_commit)[1].hex() == FROM_KAFKA[is_commit]
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_the_header_tells_what_the_bytes_hold(is_commit: bool) -> None:
+def test_marker_header_agrees_with_its_bytes(is_commit: bool) -> None:
     batch, data = made(is_commit)
     assert Batch._make(HEADER.unpack_from(data)) == batch
     assert batch.size_bytes == len(data)
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_clients_read_it(is_commit: bool) -> None:
+def test_clients_read_a_marker(is_commit: bool) -> None:
     _, data = made(is_commit)
     batch = DefaultRecordBatch(data)
     assert batch.validate_crc()

@@ -1,4 +1,4 @@
-"""Large Produce requests are read as kio reads them, but for the copies."""
+"""Large Produce requests, read as kio reads them but without its copies."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from korvet.errors import MalformedRequest
 from korvet.wire import produce_request
 from korvet.wire.codec import decode_header, decode_request
 from korvet.wire.produce_request import LARGE_BYTES, ProduceRequest
+from korvet.wire.shape import MOST_OF_RECORDS
 from tests.oracle.messages import request_frame
 
 VERSIONS = range(3, 14)
@@ -45,7 +46,7 @@ def body_of(version: int, values: Any) -> memoryview:
 
 
 def plain(request: Any, version: int) -> Any:
-    """What the handler of Produce looks at."""
+    """The fields that the handler of Produce reads."""
     topics = [
         (
             topic.topic_id if version >= 13 else topic.name,
@@ -58,7 +59,7 @@ def plain(request: Any, version: int) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(values=REQUESTS)
-def test_the_same_is_read_as_by_kio(version: int, values: Any) -> None:
+def test_request_is_read_as_by_kio(version: int, values: Any) -> None:
     frame = framed(version, values)
     by_kio = plain(decode_request(decode_header(frame), frame), version)
     assert plain(produce_request.decode(version, body_of(version, values)), version) == by_kio
@@ -75,17 +76,33 @@ def test_large_requests_are_read_without_copies(version: int) -> None:
     assert records.obj is frame.obj
 
 
-def test_transactional_id_of_more_bytes_than_kafka_takes_is_malformed() -> None:
+def test_large_produce_of_too_many_partitions_or_tagged_fields_is_refused() -> None:
+    for count in (MOST_OF_RECORDS - 1, MOST_OF_RECORDS):
+        parts = [{"index": 3, "records": b""}] * count
+        body = body_of(12, {"acks": -1, "topic_data": [{"name": "t", "partition_data": parts}]})
+        if count < MOST_OF_RECORDS:
+            assert len(produce_request.decode(12, body).topic_data[0].partition_data) == count
+        else:
+            with pytest.raises(MalformedRequest, match="elements in one request"):
+                produce_request.decode(12, body)
+    tagged = bytes(body_of(12, {"acks": -1, "topic_data": []}))[:-1] + b"\x41" + b"\x00\x00" * 65
+    with pytest.raises(MalformedRequest, match="65 tagged fields"):
+        produce_request.decode(12, memoryview(tagged))
+
+
+def test_overlong_transactional_id_is_malformed() -> None:
     part = {"index": 3, "records": bytes(LARGE_BYTES)}
-    values = {"acks": -1, "topic_data": [{"name": "t", "partition_data": [part]}], "transactional_id": "x" * 32_767}
-    assert produce_request.decode(9, body_of(9, values)).transactional_id == "x" * 32_767
+    values = {"acks": -1, "topic_data": [{"name": "t", "partition_data": [part]}], "transactional_id": "x" * 1024}
+    assert produce_request.decode(9, body_of(9, values)).transactional_id == "x" * 1024
+    with pytest.raises(MalformedRequest, match="transactional_id of 1025 bytes"):
+        produce_request.decode(9, body_of(9, {**values, "transactional_id": "x" * 1025}))
     with pytest.raises(MalformedRequest, match="string of 32768 bytes"):
         produce_request.decode(9, body_of(9, {**values, "transactional_id": "x" * 32_768}))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(values=REQUESTS, cut=st.integers(1, 300))
-def test_a_body_that_is_cut_off_is_malformed(version: int, values: Any, cut: int) -> None:
+def test_truncated_body_is_malformed(version: int, values: Any, cut: int) -> None:
     body = body_of(version, values)
     with pytest.raises(MalformedRequest):
         produce_request.decode(version, body[: max(0, len(body) - cut)])

@@ -1,4 +1,4 @@
-"""The hand-packed Produce answer is, byte for byte, what kio writes."""
+"""The hand-packed Produce answer equals kio's, byte for byte."""
 
 from uuid import UUID
 
@@ -50,7 +50,7 @@ def by_kio(version: int, topics: Topics) -> bytes:
                     "log_start_offset": answer.log_start,
                     "error_message": answer.message,
                     "record_errors": [
-                        {"batch_index": place, "batch_index_error_message": why} for place, why in answer.record_errors
+                        {"batch_index": index, "batch_index_error_message": why} for index, why in answer.record_errors
                     ],
                 }
                 for answer in answers
@@ -68,12 +68,12 @@ def by_hand(version: int, topics: Topics) -> bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(topics=TOPICS)
-def test_answer_is_what_kio_writes(version: int, topics: Topics) -> None:
+def test_answer_equals_kios(version: int, topics: Topics) -> None:
     assert by_hand(version, topics) == by_kio(version, topics)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_more_than_a_hundred_and_twenty_seven_topics_and_partitions(version: int) -> None:
+def test_answer_of_more_than_127_topics_and_partitions(version: int) -> None:
     answers = [PartitionAnswer(index, 0, index) for index in range(300)]
     topics = [(f"t{number}", UUID(int=number + 1), answers if number == 0 else []) for number in range(200)]
     assert by_hand(version, topics) == by_kio(version, topics)

@@ -1,4 +1,4 @@
-"""The PROXY protocol's header, with bytes alone. Cases after HAProxy's doc/proxy-protocol.txt."""
+"""The PROXY protocol's header, with bytes alone. The cases follow HAProxy's doc/proxy-protocol.txt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def host_of(data: bytes) -> str | None:
 
 
 @given(source=st.ip_addresses(v=4), target=st.ip_addresses(v=4), ports=st.tuples(ports, ports), tlvs=st.binary())
-def test_ipv4_client_is_told_by_both_versions(
+def test_both_versions_name_an_ipv4_client(
     source: IPv4Address, target: IPv4Address, ports: tuple[int, int], tlvs: bytes
 ) -> None:
     assert host_of(b"PROXY TCP4 %s %s %d %d\r\n" % (*both(source, target), *ports)) == str(source)
@@ -41,7 +41,7 @@ def test_ipv4_client_is_told_by_both_versions(
 
 
 @given(source=st.ip_addresses(v=6), target=st.ip_addresses(v=6), ports=st.tuples(ports, ports), tlvs=st.binary())
-def test_ipv6_client_is_told_by_both_versions(
+def test_both_versions_name_an_ipv6_client(
     source: IPv6Address, target: IPv6Address, ports: tuple[int, int], tlvs: bytes
 ) -> None:
     shown = str(source.ipv4_mapped or source)
@@ -53,7 +53,7 @@ def both(source: IPv4Address | IPv6Address, target: IPv4Address | IPv6Address) -
     return str(source).encode(), str(target).encode()
 
 
-def test_ipv4_client_of_an_ipv6_socket_stays_one() -> None:
+def test_ipv4_client_of_an_ipv6_socket_stays_ipv4() -> None:
     assert host_of(b"PROXY TCP6 ::ffff:192.0.2.7 ::1 1 2\r\n") == "192.0.2.7"
 
 
@@ -75,7 +75,7 @@ def test_header_without_a_tcp_address_leaves_the_connections_own(header: bytes) 
 
 
 @pytest.mark.parametrize("header", [TCP4, v2_tcp(IPv4Address("192.0.2.7"), IPv4Address("198.51.100.1"), b"\4\0\1x")])
-def test_header_may_come_byte_by_byte_and_with_what_follows(header: bytes) -> None:
+def test_header_may_arrive_byte_by_byte_or_with_later_bytes(header: bytes) -> None:
     for size in range(len(header)):
         assert parse_proxy_header(header[:size]) is None
     expected = ProxyHeader(size_bytes=len(header), client_host="192.0.2.7", target_port=9092)
@@ -105,7 +105,7 @@ def test_header_may_come_byte_by_byte_and_with_what_follows(header: bytes) -> No
         (v2(0, 0, bytes(MAX_HEADER_BYTES))[:16], "a PROXY protocol header of 16400 bytes; up to 16384 are taken"),
     ],
 )
-def test_what_is_no_header_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+def test_bytes_that_are_no_header_are_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(MalformedRequest) as caught:
         parse_proxy_header(data)
     assert reason in str(caught.value)
@@ -116,7 +116,7 @@ begun = st.sampled_from([b"", b"PROXY ", b"PROXY TCP4 ", b"PROXY TCP6 ", V2_BEGI
 
 
 @given(begin=begun, more=st.binary(max_size=300))
-def test_any_bytes_are_a_header_or_the_begin_of_one_or_refused(begin: bytes, more: bytes) -> None:
+def test_any_bytes_are_a_header_or_its_beginning_or_refused(begin: bytes, more: bytes) -> None:
     data = begin + more
     try:
         header = parse_proxy_header(data)

@@ -1,4 +1,4 @@
-"""Records become fields of stream entries, and batches again, without a byte that changes."""
+"""Records as fields of stream entries, and batches made from these: no byte changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.wire.whole import JSON_TEXTS, VALUES, WHOLES, Whole, built, read
 
 
 def entries(batch: Batch, data: bytes, *, is_json: bool = False) -> list[tuple[int, int, list[bytes]]]:
-    """Size, timestamp and fields of each entry that a batch becomes."""
+    """The size, timestamp and fields of each entry that a batch becomes."""
     told, found, at = arguments(batch, split(batch, data, is_json=is_json)), [], 0
     while at < len(told):
         count, size, timestamp = (int(number) for number in told[at : at + 3])
@@ -38,8 +38,8 @@ def entries(batch: Batch, data: bytes, *, is_json: bool = False) -> list[tuple[i
 
 def stored(batch: Batch, data: bytes, offset: int = 0, *, is_json: bool = False) -> list[StoredRecord]:
     return [
-        stored_record(offset + place, timestamp, 0, fields)
-        for place, (_, timestamp, fields) in enumerate(entries(batch, data, is_json=is_json))
+        stored_record(offset + index, timestamp, 0, fields)
+        for index, (_, timestamp, fields) in enumerate(entries(batch, data, is_json=is_json))
     ]
 
 
@@ -61,13 +61,13 @@ def test_records_come_back_as_they_were(records: list[Whole], codec: int, is_jso
     found = read(consumed(stored(batch, data, 5, is_json=is_json)))
     assert [one.record for one in found] == records
     assert [one[0:1] + one[2:] for one in found] == [
-        (5 + place, 0x10, 7, 1, (2**31 - 2 + place) % 2**31) for place in range(len(records))
+        (5 + index, 0x10, 7, 1, (2**31 - 2 + index) % 2**31) for index in range(len(records))
     ]
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(WHOLES, min_size=1, max_size=4))
-def test_a_batch_comes_back_byte_for_byte_and_sizes_are_those_of_single_ones(records: list[Whole]) -> None:
+def test_batch_comes_back_byte_for_byte_with_sizes_of_single_records(records: list[Whole]) -> None:
     batch, data = built(*records)
     ((count, again),) = batches(stored(batch, data))
     assert (count, again) == (len(records), data)
@@ -77,7 +77,7 @@ def test_a_batch_comes_back_byte_for_byte_and_sizes_are_those_of_single_ones(rec
 
 @settings(deadline=None, max_examples=200)
 @given(VALUES | JSON_TEXTS)
-def test_json_is_laid_out_only_where_the_same_bytes_come_of_it(value: bytes | None) -> None:
+def test_json_becomes_fields_only_if_they_give_back_the_same_bytes(value: bytes | None) -> None:
     members = flattened(value or b"")
     if members is not None:
         assert joined(members.layout, [*members.fields, b"header.x", b""]) == (value, len(members.fields))
@@ -89,11 +89,11 @@ def test_json_is_laid_out_only_where_the_same_bytes_come_of_it(value: bytes | No
      b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
      json.dumps({str(number): 0 for number in range(MOST_MEMBERS + 1)}).encode()],
 )  # fmt: skip
-def test_what_is_no_usual_object_stays_as_it_is(value: bytes) -> None:
+def test_unusual_json_stays_as_it_is(value: bytes) -> None:
     assert flattened(value) is None
 
 
-def test_fields_are_plain_to_who_reads_them_from_redis() -> None:
+def test_fields_are_plain_for_redis_clients() -> None:
     value = '{"city": "Köln", "size": {"km": 405.02}, "key": null}'.encode()
     batch, data = built(Whole(b"k", value, (("trace", b"1"), ("trace", None))), Whole(b"", None), Whole(None, b""))
     first, second, third = (fields for _, _, fields in entries(batch, data, is_json=True))
@@ -105,7 +105,7 @@ def test_fields_are_plain_to_who_reads_them_from_redis() -> None:
     assert third == [b"r", b"0 -1 -1 -1", b"value", b""]
 
 
-def test_only_what_goes_on_is_joined() -> None:
+def test_only_consecutive_records_share_a_batch() -> None:
     batch, data = built(*[Whole()] * 2, producer=(7, 0, 0))
     first, second = stored(batch, data)
     plain = stored(*built(Whole()))[0]
@@ -116,7 +116,7 @@ def test_only_what_goes_on_is_joined() -> None:
         (plain._replace(attributes=LOG_APPEND_TIME), plain._replace(attributes=LOG_APPEND_TIME, offset=1, timestamp=0)),
     ):  # fmt: skip
         assert [count for count, _ in batches([left, right])] == [1, 1]
-    # What compaction took from between leaves a gap, as in a batch.
+    # Compaction leaves a gap between records, as it does in a batch.
     for left, right in ((plain, plain._replace(offset=9)), (first, second._replace(offset=9, sequence=9))):
         ((count, data),) = batches([left, right])
         assert (count, [one.offset for one in read(data)]) == (2, [0, 9])
@@ -124,7 +124,7 @@ def test_only_what_goes_on_is_joined() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(st.data())
-def test_garbage_is_told(data: st.DataObject) -> None:
+def test_garbage_is_undecodable(data: st.DataObject) -> None:
     batch, whole = built(*data.draw(st.lists(WHOLES, min_size=1, max_size=3)))
     broken = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -139,7 +139,7 @@ def test_garbage_is_told(data: st.DataObject) -> None:
 
 
 def assert_sizes(found: Sequence[tuple[int, int, list[bytes]]]) -> None:
-    """Each entry's size is that of the batch which readers get of it alone, or they could not read it."""
+    """Check that each entry is as large as a batch with its record alone, which readers may get."""
     for size, timestamp, fields in found:
         ((_, alone),) = batches([stored_record(0, timestamp, 0, fields)])
         assert len(alone) == size
@@ -148,7 +148,7 @@ def assert_sizes(found: Sequence[tuple[int, int, list[bytes]]]) -> None:
 @pytest.mark.parametrize(
     ("inner", "fields"),
     [
-        # Zeros at the end of a number, and other numbers than -1 for a null, which Kafka takes as well.
+        # Kafka takes zeros at the end of a number, and any negative number for a null.
         (
             b"\x80\0\x80\x80\0\x82\0k\x82\x80\0v\x82\x80\0\x82\0h\x82\0x",
             [b"key", b"k", b"value", b"v", b"header.h", b"x"],
@@ -156,7 +156,7 @@ def assert_sizes(found: Sequence[tuple[int, int, list[bytes]]]) -> None:
         (b"\0\0\xc7\1\xc7\1\2\2h\xc7\1", [b"header.h", b""]),
     ],
 )
-def test_numbers_that_are_written_in_other_ways_come_in_the_usual_one(inner: bytes, fields: list[bytes]) -> None:
+def test_numbers_of_unusual_length_come_back_in_the_usual_one(inner: bytes, fields: list[bytes]) -> None:
     inner = b"\0" + inner
     batch, data = built(Whole())
     found = entries(batch, data[:HEADER_BYTES] + bytes([2 * len(inner)]) + inner)
@@ -164,7 +164,7 @@ def test_numbers_that_are_written_in_other_ways_come_in_the_usual_one(inner: byt
     assert_sizes(found)
 
 
-def test_bounds_of_one_batch() -> None:
+def test_batch_beyond_a_bound_is_refused() -> None:
     batch, data = built(Whole())
     with pytest.raises(TooManyRecords, match="10001 records"):
         split(batch._replace(records=MOST_RECORDS + 1), data, is_json=False)

@@ -1,4 +1,4 @@
-"""Records by time inside a batch, however it is compressed."""
+"""Records of a batch by their timestamps, in every codec."""
 
 import gzip
 import struct
@@ -35,7 +35,7 @@ COMPRESS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 
 def built(codec: str, count: int = 5, step_ms: int = 10, attributes: int = 0) -> tuple[Batch, bytes]:
-    """A batch of records ``step_ms`` apart; its checksum is not looked at here."""
+    """A batch of records ``step_ms`` apart. Its checksum does not matter here."""
     plain = encode(Script(count=count, timestamp=TIME, step_ms=step_ms, value=b"v" * 50))
     number, compress = COMPRESS[codec]
     data = plain[:HEADER_BYTES] + compress(plain[HEADER_BYTES:])
@@ -48,7 +48,7 @@ def built(codec: str, count: int = 5, step_ms: int = 10, attributes: int = 0) ->
     ("ahead_ms", "found"),
     [(-5, (0, TIME)), (0, (0, TIME)), (1, (1, TIME + 10)), (10, (1, TIME + 10)), (40, (4, TIME + 40)), (41, None)],
 )
-def test_the_first_record_that_is_not_older(codec: str, ahead_ms: int, found: tuple[int, int] | None) -> None:
+def test_first_record_that_is_not_older_is_found(codec: str, ahead_ms: int, found: tuple[int, int] | None) -> None:
     assert first_at_or_after(*built(codec), TIME + ahead_ms) == found
 
 
@@ -65,7 +65,7 @@ def test_records_may_be_out_of_order() -> None:
     assert first_at_or_after(batch, data, TIME - 25, 3) is None
 
 
-def test_log_append_time_is_that_of_every_record() -> None:
+def test_log_append_time_is_the_time_of_every_record() -> None:
     batch, data = built("none", attributes=0x08)
     assert first_at_or_after(batch, data, TIME + 15) == (0, TIME + 40)
     assert first_at_or_after(batch, data, TIME + 41) is None
@@ -74,7 +74,7 @@ def test_log_append_time_is_that_of_every_record() -> None:
 @pytest.mark.parametrize("codec", COMPRESS)
 @settings(deadline=None)
 @given(garbage=st.binary(max_size=80))
-def test_garbage_is_told(codec: str, garbage: bytes) -> None:
+def test_garbage_is_undecodable(codec: str, garbage: bytes) -> None:
     batch, data = built(codec)
     try:
         found = first_at_or_after(batch, data[:HEADER_BYTES] + garbage, TIME + 1)
@@ -84,7 +84,7 @@ def test_garbage_is_told(codec: str, garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in COMPRESS if codec != "none"])
-def test_a_batch_that_holds_more_than_memory_should_is_not_opened(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_decompresses_beyond_the_bound_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, data = built(codec, count=50)
     assert first_at_or_after(batch, data, TIME + 490) == (49, TIME + 490)
     monkeypatch.setattr(records, "MOST_BYTES", 1000)
@@ -93,7 +93,7 @@ def test_a_batch_that_holds_more_than_memory_should_is_not_opened(codec: str, mo
 
 
 @pytest.mark.parametrize("codec", [codec for codec in COMPRESS if codec != "none"])
-def test_few_bytes_may_hold_many(codec: str) -> None:
+def test_few_bytes_may_hold_many_records(codec: str) -> None:
     number, compress = COMPRESS[codec]
     plain = bytes(3_000_000)
     assert records.decompressed(number, compress(plain)) == plain
@@ -101,7 +101,7 @@ def test_few_bytes_may_hold_many(codec: str) -> None:
 
 @pytest.mark.parametrize("hostile", [b"\xff" * 1_000_000, b"\x01" + bytes(1_000_000)])
 def test_hostile_records_take_no_time(hostile: bytes) -> None:
-    """A number without an end, and a record of a negative length, which would be read again and again."""
+    """A number without an end, and a record of negative length, which a naive reader would read for ever."""
     batch, data = built("none")
     batch = batch._replace(records=2**31 - 1)
     with pytest.raises(UndecodableRecords):

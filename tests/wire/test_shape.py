@@ -1,4 +1,4 @@
-"""Lengths are held against the bytes before kio reads a request, for all of Kafka's request schemas."""
+"""The check of a request's lengths before kio reads it, for all of Kafka's request schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import random
 import struct
 import uuid
 from collections.abc import Callable
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, get_args, get_origin
 
@@ -20,7 +20,7 @@ from kio.static.primitive import Records
 
 from korvet.errors import MalformedRequest
 from korvet.wire.codec import RequestHeader, decode_request, is_known
-from korvet.wire.shape import LONGEST_STRING_BYTES, check_shape
+from korvet.wire.shape import LONGEST_ID_BYTES, LONGEST_STRING_BYTES, MOST_ELEMENTS, check_shape
 
 REQUESTS = [(key, version) for key in range(100) for version in range(20) if is_known(key, version)]
 ROUNDS = 5
@@ -41,7 +41,7 @@ def _a_number(chance: random.Random) -> int:
 
 
 def a_request(schema: Any, chance: random.Random) -> Any:
-    """An entity with values by chance: arrays of none to three elements, optional things there or not."""
+    """An entity with random values: arrays of up to three elements, and optional fields present or absent."""
     return schema(**{field.name: _value(field, field.type, chance) for field in fields(schema)})
 
 
@@ -64,16 +64,30 @@ def encoded(schema: Any, entity: Any) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.parametrize("version", [0, 9])
+def test_overlong_id_is_refused_in_every_field(version: int) -> None:
+    schema: Any = load_request_schema(11, version)
+    request = a_request(schema, random.Random(1))
+    for name in ("group_id", "member_id"):
+        for size in (LONGEST_ID_BYTES, LONGEST_ID_BYTES + 1):
+            body = memoryview(encoded(schema, replace(request, **{name: "x" * size})))
+            if size == LONGEST_ID_BYTES:
+                assert check_shape(schema, body, 0) == len(body)
+            else:
+                with pytest.raises(MalformedRequest, match=f"{name} of 1025 bytes"):
+                    check_shape(schema, body, 0)
+    describe_groups: Any = load_request_schema(15, 0)
+    with pytest.raises(MalformedRequest, match="groups of 1025 bytes"):
+        check_shape(describe_groups, memoryview(encoded(describe_groups, describe_groups(groups=("g", "x" * 1025)))), 0)
+
+
 @pytest.mark.parametrize("version", [0, 1])
-def test_string_of_more_bytes_than_kafka_takes_is_refused(version: int) -> None:
+def test_string_longer_than_kafka_takes_is_refused(version: int) -> None:
     schema: Any = load_request_schema(68, version)
     told = {field.name: _value(field, field.type, random.Random(1)) for field in fields(schema)}
     for size in (16_382, 16_383, LONGEST_STRING_BYTES):
-        body = memoryview(encoded(schema, schema(**{**told, "member_id": "x" * size})))
+        body = memoryview(encoded(schema, schema(**{**told, "subscribed_topic_names": ("x" * size,)})))
         assert check_shape(schema, body, 0) == len(body)
-    body = memoryview(encoded(schema, schema(**{**told, "member_id": "x" * (LONGEST_STRING_BYTES + 1)})))
-    with pytest.raises(MalformedRequest, match="string of 32768 bytes"):
-        check_shape(schema, body, 0)
     longest = "x" * (LONGEST_STRING_BYTES + 1)
     body = memoryview(encoded(schema, schema(**{**told, "subscribed_topic_names": ("x", longest)})))
     with pytest.raises(MalformedRequest, match="string of 32768 bytes"):
@@ -81,7 +95,7 @@ def test_string_of_more_bytes_than_kafka_takes_is_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), REQUESTS)
-def test_whole_requests_pass_and_cut_ones_do_not(key: int, version: int) -> None:
+def test_whole_requests_pass_and_truncated_ones_do_not(key: int, version: int) -> None:
     schema: Any = load_request_schema(key, version)
     chance = random.Random(key * 100 + version)
     for _ in range(ROUNDS):
@@ -109,8 +123,8 @@ def test_compact_collection_larger_than_its_bytes_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), REQUESTS)
-def test_no_request_has_a_null_where_its_schema_has_none(key: int, version: int) -> None:
-    """Whatever number stands in the place of whichever byte: it is refused, or all that must be there is there."""
+def test_null_is_refused_if_the_schema_has_none(key: int, version: int) -> None:
+    """A request with one changed byte is refused, or has a value in every field that cannot be null."""
     schema: Any = load_request_schema(key, version)
     header, chance = RequestHeader(key, version, 1, None, 0), random.Random(key * 100 + version)
     body = encoded(schema, a_request(schema, chance))
@@ -122,7 +136,7 @@ def test_no_request_has_a_null_where_its_schema_has_none(key: int, version: int)
 
 
 def nulls_in(entity: Any) -> list[str]:
-    """The fields of an entity, and of those in it, that must not be null and are."""
+    """The fields of an entity, and of its inner ones, that are null although the schema forbids it."""
     nulls = []
     for field in fields(entity):
         value = getattr(entity, field.name)
@@ -137,7 +151,7 @@ def nulls_in(entity: Any) -> list[str]:
 @pytest.mark.parametrize("count", [-1, -2])
 def test_collection_that_cannot_be_null_is_refused_as_null(count: int) -> None:
     metadata: Any = load_request_schema(3, 0)
-    with pytest.raises(MalformedRequest, match="null in the place of a collection"):
+    with pytest.raises(MalformedRequest, match="null instead of a collection"):
         check_shape(metadata, memoryview(struct.pack(">i", count)), 0)
     assert check_shape(load_request_schema(3, 1), memoryview(struct.pack(">i", -1)), 0) == 4
 
@@ -153,3 +167,33 @@ def test_unknown_tagged_field_and_one_that_does_not_fit_are_refused() -> None:
     for tags in (b"\x01\x00\x09\x02x", b"\x01\x00\x01\x02x"):
         with pytest.raises(MalformedRequest):
             check_shape(fetch, memoryview(untagged + tags), 0)
+
+
+def test_request_of_too_many_elements_is_refused_in_every_array() -> None:
+    offset_fetch: Any = load_request_schema(9, 1)
+    half = MOST_ELEMENTS // 2
+    indexes = struct.pack(">i", half - 1) + bytes(4 * (half - 1))
+    for topics, is_taken in ((2, True), (3, False)):
+        body = memoryview(b"\x00\x01g" + struct.pack(">i", topics) + (b"\x00\x01t" + indexes) * topics)
+        if is_taken:
+            assert check_shape(offset_fetch, body, 0) == len(body)
+        else:
+            with pytest.raises(MalformedRequest, match="elements in one request"):
+                check_shape(offset_fetch, body, 0)
+    metadata: Any = load_request_schema(3, 1)
+    with pytest.raises(MalformedRequest, match="elements in one request"):
+        names = struct.pack(">i", MOST_ELEMENTS + 1) + b"\x00\x00" * (MOST_ELEMENTS + 1)
+        check_shape(metadata, memoryview(names), 0)
+
+
+def test_entity_of_more_than_64_known_tagged_fields_is_refused() -> None:
+    fetch: Any = load_request_schema(1, 12)
+    body = encoded(fetch, replace(a_request(fetch, random.Random(2)), cluster_id=None))[:-1]
+    for count, is_taken in ((64, True), (65, False), (4000, False)):
+        head = bytes([count]) if count < 128 else bytes([count & 127 | 128, count >> 7])
+        tagged = memoryview(body + head + b"\x00\x02\x02x" * count)
+        if is_taken:
+            assert check_shape(fetch, tagged, 0) == len(tagged)
+        else:
+            with pytest.raises(MalformedRequest, match=f"{count} tagged fields in one entity"):
+                check_shape(fetch, tagged, 0)

@@ -1,4 +1,4 @@
-"""The values of a batch's records, however it is compressed, and batches that are broken inside."""
+"""The values of a batch's records, in every codec, and batches with damaged records."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def built(value: bytes | None, codec: str, key: bytes | None = b"k", count: int 
 @pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("value", [None, b"", b"x", b"v" * 100_000])
 @pytest.mark.parametrize("key", [None, b"", b"key"])
-def test_values_of_all_records(codec: str, value: bytes | None, key: bytes | None) -> None:
+def test_every_records_value_is_read(codec: str, value: bytes | None, key: bytes | None) -> None:
     found = [one if one is None else bytes(one) for one in values(*built(value, codec, key))]
     assert found == [value] * 3
 
 
 @pytest.mark.parametrize("wrong", [2, 4])
-def test_other_number_of_records_than_promised(wrong: int) -> None:
+def test_wrong_number_of_records_is_undecodable(wrong: int) -> None:
     batch, data = built(b"v", "none")
     with pytest.raises(UndecodableRecords):
         list(values(batch._replace(records=wrong), data))

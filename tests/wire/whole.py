@@ -1,4 +1,4 @@
-"""Batches with all that their records may have, written and read here, so that what korvet makes is held against it."""
+"""Batches with every part that a record may have. This independent writer and reader checks korvet's own."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def built(
     """A batch as a producer sends it; ``producer`` is id, epoch and base sequence."""
     base = records[0].timestamp
     body = b""
-    for place, record in enumerate(records):
-        inner = b"\0" + varint(record.timestamp - base) + varint(place) + text(record.key) + text(record.value)
+    for index, record in enumerate(records):
+        inner = b"\0" + varint(record.timestamp - base) + varint(index) + text(record.key) + text(record.value)
         inner += varint(len(record.headers))
         inner += b"".join(text(name.encode()) + text(content) for name, content in record.headers)
         body += varint(len(inner)) + inner
@@ -72,7 +72,7 @@ def built(
 
 
 def read(data: bytes) -> list[Placed]:
-    """What consumers find in batches that follow each other."""
+    """The records that consumers find in consecutive batches."""
     found: list[Placed] = []
     start = 0
     while start < len(data):

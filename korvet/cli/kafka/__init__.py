@@ -1,1 +1,1 @@
-"""What the command line asks of a Kafka cluster, over the wire: topics, groups and offsets."""
+"""The command line's Kafka client: topics, groups, offsets and records over the wire."""

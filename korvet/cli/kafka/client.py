@@ -1,8 +1,8 @@
 """A small blocking Kafka client for the command line: one request at a time, each at one fixed version.
 
-The versions used are those of Apache Kafka 3.1, so the commands work on korvet and on any Kafka since then; what came
-later is asked for where the brokers serve it. Requests go where Kafka wants them: to the controller, to a partition's
-leader, or to a group's coordinator.
+The client uses versions of Apache Kafka 3.1, so the commands work on korvet and on any Kafka since then. It uses later
+ones if the brokers serve them. It sends requests as Kafka wants: to the controller, to a partition's leader, or to a
+group's coordinator.
 """
 
 from __future__ import annotations
@@ -47,12 +47,18 @@ _PASSING = {
     ErrorCode.request_timed_out,
 }
 
-# What to do about an error, after its name.
+_NOBODY = "no broker serves it for now: try again, and see the broker's log"
+# The advice after an error's name.
 _ADVICE = {
-    ErrorCode.coordinator_not_available: "nobody serves it for now: try again, and see the broker's log",
-    ErrorCode.group_id_not_found: "see those there are with: korvet groups list",
+    ErrorCode.coordinator_not_available: _NOBODY,
+    ErrorCode.leader_not_available: _NOBODY,
+    ErrorCode.not_controller: _NOBODY,
+    ErrorCode.request_timed_out: _NOBODY,
+    ErrorCode.group_id_not_found: "see all groups with: korvet groups list",
     ErrorCode.non_empty_group: "stop its consumers and try again",
-    ErrorCode.unknown_topic_or_partition: "see those there are with: korvet topics list",
+    ErrorCode.unknown_topic_or_partition: "see all topics with: korvet topics list",
+    ErrorCode.unknown_server_error: "the broker's log says why",
+    ErrorCode.kafka_storage_error: "Redis takes no writes now; the broker's log and 'korvet doctor' say why",
 }
 
 R = TypeVar("R", bound=ResponsePayload)
@@ -60,16 +66,20 @@ T = TypeVar("T")
 
 
 class BrokerError(KorvetError):
-    """A broker answered with a Kafka error code, or cannot be talked to (then ``code`` is None)."""
+    """A broker answered with a Kafka error code, or does not answer (then ``code`` is None)."""
 
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
         super().__init__(message)
         self.code = code
 
 
+class ConnectionLost(BrokerError):
+    """The connection broke before the answer: the client does not know whether the request was served."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens."""
+    """A broker's address."""
 
     host: str
     port: int
@@ -81,7 +91,7 @@ class Address:
 def parse_address(text: str) -> Address:
     """``host``, ``host:port`` or ``[ipv6]:port``.
 
-    :raises ConfigError: when it is none of them.
+    :raises ConfigError: if it is none of them.
     """
     host, _, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not host:
@@ -92,14 +102,14 @@ def parse_address(text: str) -> Address:
 
 
 def error_name(code: ErrorCode) -> str:
-    """An error as Kafka spells it."""
+    """An error's name as Kafka spells it."""
     return code.name.upper()
 
 
 def check(code: ErrorCode, what: str, message: str | None = None) -> None:
-    """Raise what a broker said about ``what``, and what to do about it where that is known.
+    """Raise a broker's code and message about ``what``, with advice if there is some.
 
-    :raises BrokerError: when the code is not NONE.
+    :raises BrokerError: if the code is not NONE.
     """
     if code is not ErrorCode.none:
         text = f"{what}: {error_name(code)}" + (f": {message}" if message else "")
@@ -111,6 +121,7 @@ class Connection:
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.address = address
+        self.is_open = True
         self._correlation_id = 0
         try:
             self._socket = socket.create_connection((address.host, address.port), timeout=timeout_s)
@@ -121,15 +132,24 @@ class Connection:
             ) from None
 
     def close(self) -> None:
+        self.is_open = False
         self._socket.close()
 
     def ask(self, request: RequestPayload, answer: type[R]) -> R:
         """Send a request and wait for its answer.
 
-        :raises BrokerError: when the connection breaks, or what comes back does not fit the schema.
+        :raises BrokerError: if the connection breaks, or the answer does not fit the schema.
         """
         self._correlation_id += 1
         name = type(request).__name__.removesuffix("Request")
+        try:
+            return self._ask(request, answer, name)
+        except BaseException:
+            # Else the next request would get this one's late answer.
+            self.close()
+            raise
+
+    def _ask(self, request: RequestPayload, answer: type[R], name: str) -> R:
         try:
             self._socket.sendall(_encode(request, self._correlation_id))
             size = int.from_bytes(self._receive(4))
@@ -137,18 +157,18 @@ class Connection:
                 raise BrokerError(f"{self.address} does not speak Kafka's protocol (a frame of {size} bytes)")
             return _decode(answer, self._receive(size))
         except TimeoutError:
-            raise BrokerError(f"{self.address} did not answer {name} in time") from None
+            raise ConnectionLost(f"{self.address} did not answer {name} in time") from None
         except OSError as error:
-            raise BrokerError(f"lost the connection to {self.address} during {name}: {error}") from None
+            raise ConnectionLost(f"lost the connection to {self.address} during {name}: {error}") from None
         except DecodeError as error:
-            raise BrokerError(f"{self.address} answered {name} with something else: {error}") from None
+            raise BrokerError(f"the answer of {self.address} to {name} cannot be decoded: {error}") from None
 
     def _receive(self, size: int) -> bytes:
         parts = bytearray()
         while len(parts) < size:
             part = self._socket.recv(min(size - len(parts), 1 << 20))
             if not part:
-                raise BrokerError(
+                raise ConnectionLost(
                     f"{self.address} closed the connection: is it a Kafka broker, and does it support this request?"
                 )
             parts += part
@@ -192,7 +212,7 @@ def _reader(schema: Any) -> Callable[[bytes, int], tuple[Any, int]]:
 
 
 class Client:
-    """A cluster as an admin client sees it. Not for use by several threads."""
+    """A cluster as an admin client sees it, for one thread."""
 
     def __init__(self, bootstrap: str = DEFAULT_BOOTSTRAP, timeout_s: float = 30.0) -> None:
         self._bootstrap = [parse_address(text.strip()) for text in bootstrap.split(",")]
@@ -212,7 +232,7 @@ class Client:
             connection.close()
 
     def ask(self, request: RequestPayload, answer: type[R], node: int | None = None) -> R:
-        """Ask a node by its id, or whichever broker answers."""
+        """Ask a node by its id, or the first broker that answers."""
         connection = self._any() if node is None else self._connection(self._brokers[node])
         return connection.ask(request, answer)
 
@@ -223,7 +243,7 @@ class Client:
         return self.ask(request, answer, self._controller if self._controller in self._brokers else None)
 
     def ask_coordinator(self, group: str, request: RequestPayload, answer: type[R]) -> R:
-        """Ask the coordinator of a group, looking it up first."""
+        """Look up the coordinator of a group, and ask it."""
         lookup = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=(group,))
         found = self.ask(lookup, FindCoordinatorResponse).coordinators
         if not found:
@@ -245,7 +265,7 @@ class Client:
         return tuple(self._brokers)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, MetadataResponseTopic]:
-        """Metadata of the named topics, or of all; those that do not exist carry an error code."""
+        """Metadata of the named topics, or of all; a topic that does not exist has an error code."""
         request = MetadataRequest(
             topics=None
             if names is None
@@ -260,23 +280,29 @@ class Client:
 
     def _any(self) -> Connection:
         for connection in self._connections.values():
-            return connection
+            if connection.is_open:
+                return connection
         failures = []
-        for address in self._bootstrap:
+        for address in dict.fromkeys((*self._bootstrap, *self._brokers.values())):
             try:
                 return self._connection(address)
             except BrokerError as error:
                 failures.append(error)
-        raise failures[-1]
+        raise failures[0]
 
     def _connection(self, address: Address) -> Connection:
-        if address not in self._connections:
+        if address not in self._connections or not self._connections[address].is_open:
             self._connections[address] = Connection(address, self._timeout_s)
         return self._connections[address]
 
 
+def may_pass(error: BrokerError) -> bool:
+    """Whether the next attempt may succeed: the broker is away, another one leads or coordinates, or none is ready."""
+    return error.code is None or error.code in _PASSING
+
+
 def retried(attempt: Callable[[], T]) -> T:
-    """What an attempt returns, tried again for a while where the broker says that its place is elsewhere or not ready.
+    """An attempt's result; the attempt is repeated for a while if `may_pass` says that it may succeed.
 
     :raises BrokerError: the last one.
     """

@@ -1,4 +1,4 @@
-"""What partitions hold, over the wire: their bytes, and the time of their oldest record."""
+"""The bytes of partitions and the times of their oldest records, over the wire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
 from korvet.cli.kafka.client import Client, check, retried
-from korvet.cli.kafka.groups import NO_OFFSET, TopicPartition, leaders_of, log_positions
+from korvet.cli.kafka.offsets import NO_OFFSET, TopicPartition, leaders_of, log_positions
 
 _ANY_TIME = 0
 
@@ -19,7 +19,7 @@ _ANY_TIME = 0
 def log_bytes(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The bytes of each partition's log at its leader; a partition that does not exist (any more) is left out.
 
-    :raises BrokerError: when a leader cannot say.
+    :raises BrokerError: if a leader cannot tell.
     """
     wanted = sorted(set(partitions))
     return retried(lambda: _log_bytes_once(client, wanted)) if wanted else {}
@@ -29,7 +29,7 @@ def _log_bytes_once(client: Client, wanted: list[TopicPartition]) -> dict[TopicP
     leaders = leaders_of(client, wanted)
     sizes = {}
     for leader in sorted(set(leaders.values())):
-        request = _describe([place for place in wanted if leaders.get(place) == leader])
+        request = _describe([partition for partition in wanted if leaders.get(partition) == leader])
         for directory in client.ask(request, DescribeLogDirsResponse, leader).results:
             check(directory.error_code, f"log directory {directory.log_dir} of node {leader}")
             for topic in directory.topics:
@@ -39,16 +39,18 @@ def _log_bytes_once(client: Client, wanted: list[TopicPartition]) -> dict[TopicP
     return sizes
 
 
-def _describe(places: list[TopicPartition]) -> DescribeLogDirsRequest:
+def _describe(partitions: list[TopicPartition]) -> DescribeLogDirsRequest:
     return DescribeLogDirsRequest(
         topics=tuple(
-            DescribableLogDirTopic(topic=TopicName(topic), partitions=tuple(i32(place.partition) for place in same))
-            for topic, same in groupby(places, key=lambda place: place.topic)
+            DescribableLogDirTopic(
+                topic=TopicName(topic), partitions=tuple(i32(partition.partition) for partition in same)
+            )
+            for topic, same in groupby(partitions, key=lambda partition: partition.topic)
         )
     )
 
 
 def oldest_times(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The timestamp of each partition's first record, in ms since 1970; one without any is left out."""
+    """The timestamp of each partition's first record, in ms since 1970; a partition without any is left out."""
     found = log_positions(client, partitions, _ANY_TIME)
-    return {place: position.timestamp for place, position in found.items() if position.offset != NO_OFFSET}
+    return {partition: position.timestamp for partition, position in found.items() if position.offset != NO_OFFSET}

@@ -1,4 +1,4 @@
-"""Where a group's offsets should go. Source: kafka.tools.consumer ConsumerGroupCommand.resetOffsets."""
+"""The new offsets of a group's reset. Source: kafka.tools.consumer ConsumerGroupCommand.resetOffsets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.groups import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets
-from korvet.cli.kafka.topics import describe_topics
+from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets, offsets_at
+from korvet.cli.kafka.topics import chosen_partitions
 from korvet.errors import ConfigError, KorvetError
 
 GOALS = ("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_by")
@@ -27,9 +27,9 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """One partition's offset now (None: nothing committed) and after the reset."""
+    """One partition's offset now (None if none is committed) and after the reset."""
 
-    place: TopicPartition
+    partition: TopicPartition
     current: int | None
     new: int
 
@@ -37,12 +37,12 @@ class Reset:
 def parse_goal(flags: Mapping[str, Any]) -> Goal:
     """The one goal among a command's flags.
 
-    :raises click.UsageError: when there is none or more than one.
+    :raises click.UsageError: if there is none or more than one.
     """
     given = [name for name in GOALS if flags[name] is not None and flags[name] is not False]
     if len(given) != 1:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in GOALS)
-        raise click.UsageError(f"say where to: exactly one of {names}")
+        raise click.UsageError(f"name the goal: exactly one of {names}")
     kind, value = given[0], flags[given[0]]
     if kind == "to_datetime":
         value = parse_time(value)
@@ -50,9 +50,9 @@ def parse_goal(flags: Mapping[str, Any]) -> Goal:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time; one without a zone is in UTC, as in Kafka's tools.
+    """Milliseconds since 1970 of an ISO 8601 time; a time without a zone is in UTC, as in Kafka's tools.
 
-    :raises ConfigError: when it is no such time.
+    :raises ConfigError: if it is no such time.
     """
     try:
         time = datetime.datetime.fromisoformat(text)
@@ -64,30 +64,30 @@ def parse_time(text: str) -> int:
 
 
 def plan_reset(client: Client, group: str, topics: Iterable[str], goal: Goal) -> list[Reset]:
-    """What a reset would do to the named topics (``topic`` or ``topic:0,2``), or to all the group has offsets in.
+    """The effect of a reset on the named topics (``topic`` or ``topic:0,2``), else on all of the group's offsets.
 
     New offsets are kept between the start and the end of each log.
     """
     committed = committed_offsets(client, group)
-    places = _named_partitions(client, topics) or sorted(committed)
-    if not places:
-        raise KorvetError(f"group {group!r} has no offsets; name what to reset with --topic")
-    starts, ends = log_offsets(client, places, EARLIEST), log_offsets(client, places, LATEST)
-    places = [place for place in places if place in starts and place in ends]
-    wanted = _wanted(client, places, goal, starts, ends, committed)
+    partitions = _named_partitions(client, topics) or sorted(committed)
+    if not partitions:
+        raise KorvetError(f"group {group!r} has no offsets; name the topics to reset with --topic")
+    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    partitions = [partition for partition in partitions if partition in starts and partition in ends]
+    wanted = _wanted(client, partitions, goal, starts, ends, committed)
     return [
         Reset(
-            place=place,
-            current=committed.get(place),
-            new=min(max(wanted[place], starts[place]), ends[place]),
+            partition=partition,
+            current=committed.get(partition),
+            new=min(max(wanted[partition], starts[partition]), ends[partition]),
         )
-        for place in places
+        for partition in partitions
     ]
 
 
 def _wanted(
     client: Client,
-    places: list[TopicPartition],
+    partitions: list[TopicPartition],
     goal: Goal,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
@@ -99,27 +99,21 @@ def _wanted(
         case "to_latest":
             return ends
         case "to_offset":
-            return dict.fromkeys(places, goal.value)
+            return dict.fromkeys(partitions, goal.value)
         case "to_datetime":
-            found = log_offsets(client, places, goal.value)
-            return {place: found[place] if found.get(place, -1) >= 0 else ends[place] for place in places}
-    missing = [str(place) for place in places if place not in committed]
+            return offsets_at(client, ends, goal.value)
+    missing = [str(partition) for partition in partitions if partition not in committed]
     if missing:
         raise KorvetError(f"cannot shift {', '.join(missing)}: the group has committed no offset there")
-    return {place: committed[place] + goal.value for place in places}
+    return {partition: committed[partition] + goal.value for partition in partitions}
 
 
 def _named_partitions(client: Client, topics: Iterable[str]) -> list[TopicPartition]:
     wanted = dict(_parse_topic(text) for text in topics)
-    places = []
-    for topic in describe_topics(client, list(wanted)) if wanted else []:
-        there = {item.partition for item in topic.partitions}
-        chosen = wanted[topic.name] or sorted(there)
-        unknown = sorted(set(chosen) - there)
-        if unknown:
-            raise KorvetError(f"topic {topic.name!r} has no partition {unknown[0]}; it has 0 to {len(there) - 1}")
-        places += [TopicPartition(topic.name, partition) for partition in sorted(set(chosen))]
-    return places
+    topic_partitions = []
+    for name, partitions in wanted.items():
+        topic_partitions += chosen_partitions(client, name, partitions)
+    return topic_partitions
 
 
 def _parse_topic(text: str) -> tuple[str, list[int]]:

@@ -6,6 +6,7 @@ import datetime
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from kio.schema.create_partitions.v3 import CreatePartitionsRequest, CreatePartitionsResponse
 from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
@@ -23,10 +24,11 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from korvet.cli.kafka.client import BrokerError, Client, check, retried
-from korvet.cli.kafka.groups import TopicPartition, committed_offsets
+from korvet.cli.kafka.offsets import TopicPartition, committed_offsets
+from korvet.errors import KorvetError
 
 ARCHIVE_GROUP = "korvet.archive"
-"""Its committed offsets say up to where partitions are archived."""
+"""The group whose committed offsets are the ends of the archived records."""
 TOPIC_RESOURCE = i8(2)
 SET, DELETE = i8(0), i8(1)
 TIMEOUT = i32Timedelta.parse(datetime.timedelta(seconds=30))
@@ -42,12 +44,12 @@ CONFIG_SOURCES = {
     7: "client",
     8: "group",
 }
-"""``ConfigSource`` of DescribeConfigs: who set the value. 5 is Kafka's own default."""
+"""``ConfigSource`` of DescribeConfigs: the source of a value. 5 is Kafka's own default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Where a partition is led and kept; brokers by node id."""
+    """A partition's leader and replicas, by node id."""
 
     partition: int
     leader: int
@@ -68,7 +70,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One of a topic's settings as it is in effect, and what set it."""
+    """One of a topic's settings: the value in effect, and its source."""
 
     name: str
     value: str | None
@@ -81,9 +83,9 @@ def list_topics(client: Client) -> list[Topic]:
 
 
 def describe_topics(client: Client, names: Sequence[str]) -> list[Topic]:
-    """The named topics, in the order asked for.
+    """The named topics, in the given order.
 
-    :raises BrokerError: when one does not exist.
+    :raises BrokerError: if one does not exist.
     """
 
     def attempt() -> list[Topic]:
@@ -93,6 +95,27 @@ def describe_topics(client: Client, names: Sequence[str]) -> list[Topic]:
         return [_topic(found[name]) for name in names]
 
     return retried(attempt)
+
+
+def chosen_partitions(client: Client, name: str, partitions: Iterable[int]) -> list[TopicPartition]:
+    """The named partitions of a topic, or all of them.
+
+    :raises KorvetError: if the topic or a partition does not exist; it names the nearest topic.
+    """
+    try:
+        (topic,) = describe_topics(client, [name])
+    except BrokerError as error:
+        if error.code is not ErrorCode.unknown_topic_or_partition:
+            raise
+        near = get_close_matches(name, client.topics(), 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"create it with: korvet topics create {name}"
+        raise KorvetError(f"topic {name!r} does not exist; {hint}") from None
+    there = {item.partition for item in topic.partitions}
+    chosen = set(partitions) or there
+    unknown = sorted(chosen - there)
+    if unknown:
+        raise KorvetError(f"topic {name!r} has no partition {unknown[0]}; it has 0 to {len(there) - 1}")
+    return [TopicPartition(name, partition) for partition in sorted(chosen)]
 
 
 def _topic(found: MetadataResponseTopic) -> Topic:
@@ -114,7 +137,7 @@ def _topic(found: MetadataResponseTopic) -> Topic:
 
 
 def archived_offsets(client: Client) -> dict[TopicPartition, int]:
-    """Up to where partitions are archived, of those that are; none where one may not see that."""
+    """The ends of the archived records, by partition; empty if this client may not see them."""
     try:
         return committed_offsets(client, ARCHIVE_GROUP)
     except BrokerError as error:
@@ -131,7 +154,7 @@ def create_topic(
     replication_factor: int = BROKER_DEFAULT,
     configs: Mapping[str, str],
 ) -> int:
-    """Create a topic; comes back with its number of partitions.
+    """Create a topic; returns its number of partitions.
 
     :raises BrokerError: with TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …
     """
@@ -169,7 +192,7 @@ def delete_topic(client: Client, name: str) -> None:
 def grow_topic(client: Client, name: str, partitions: int) -> None:
     """Raise a topic's number of partitions.
 
-    :raises BrokerError: with INVALID_PARTITIONS when it has as many already.
+    :raises BrokerError: with INVALID_PARTITIONS if it has as many already.
     """
     request = CreatePartitionsRequest(
         topics=(CreatePartitionsTopic(name=TopicName(name), count=i32(partitions), assignments=None),),
@@ -187,7 +210,7 @@ def grow_topic(client: Client, name: str, partitions: int) -> None:
 def describe_settings(client: Client, names: Iterable[str]) -> dict[str, list[Setting]]:
     """Every setting of the named topics, by topic.
 
-    :raises BrokerError: when one does not exist.
+    :raises BrokerError: if one does not exist.
     """
     request = DescribeConfigsRequest(
         resources=tuple(
@@ -207,7 +230,7 @@ def describe_settings(client: Client, names: Iterable[str]) -> dict[str, list[Se
 
 
 def configure_topic(client: Client, name: str, values: Mapping[str, str], reset: Iterable[str]) -> None:
-    """Set some of a topic's settings and take others back to their defaults.
+    """Set some of a topic's settings, and reset others to their defaults.
 
     :raises BrokerError: with UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, …
     """

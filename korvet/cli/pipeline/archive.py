@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.options import as_json
+from korvet.cli.options import as_json, isolation_option
 from korvet.cli.output import say_error, show_json, show_table
-from korvet.cli.pipeline.options import Common, Duration, common, lake, pairs
+from korvet.cli.pipeline.options import Common, common, lake, pairs
+from korvet.cli.times import Duration
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ _FAILED, _WORK_IS_LEFT = 1, 130
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic to archive. May be given again.")
 @click.option("--pattern", metavar="REGEX", help="Topics to archive; new ones join while it runs.")
 @click.option(
-    "--every", type=Duration(), metavar="10s", help="Go on, with a batch so often.  [default: end when all is in]"
+    "--every",
+    type=Duration(),
+    metavar="10s",
+    help="Go on, with a batch at this interval.  [default: end when all records are in]",
 )
 @click.option(
     "--source",
@@ -37,28 +41,22 @@ _FAILED, _WORK_IS_LEFT = 1, 130
     type=click.Choice(["earliest", "latest"]),
     default="earliest",
     show_default=True,
-    help="Where a topic begins of which the lake has nothing.",
+    help="The first offset of a topic that the lake does not have.",
 )
-@click.option("--max-offsets-per-trigger", type=click.IntRange(1), metavar="N", help="At most so many in a batch.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-    help="Whether records of open and aborted transactions are left out.",
-)
+@click.option("--max-offsets-per-trigger", type=click.IntRange(1), metavar="N", help="The most offsets in a batch.")
+@isolation_option
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss",
     default=True,
     show_default=True,
-    help="End where records are gone that were not archived.",
+    help="End if records are gone that were not archived.",
 )
-@click.option("--checkpoints", metavar="DIR|URL", help="Where checkpoints are.  [default: in the lake]")
+@click.option("--checkpoints", metavar="DIR|URL", help="The directory of checkpoints.  [default: in the lake]")
 @pairs(
     "--schema",
     table="schemas",
     form="TOPIC=FILE",
-    help_text="A topic's JSON Schema, before its setting korvet.value.schema. May be given again.",
+    help_text="A topic's JSON Schema, instead of its setting korvet.value.schema. May be given again.",
 )
 @as_json
 @common
@@ -73,7 +71,10 @@ def archive(
 ) -> None:
     """Write topics to Delta tables, each record once, whatever is killed meanwhile.
 
-    Run again, it goes on where it was. Ctrl-C ends it after the running batches.
+    When it is run again, it goes on where it was. Ctrl-C ends it after the running batches.
+
+    \b
+    Example:  korvet pipeline archive --topic orders --lake lake --every 10s
     """
     if not topics and pattern is None:
         raise click.UsageError("Missing option '--topic' or '--pattern'.")

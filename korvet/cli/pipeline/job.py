@@ -1,4 +1,4 @@
-"""``korvet pipeline job``: what spark-submit takes."""
+"""``korvet pipeline job``: the file that spark-submit takes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import click
 
 @click.command()
 @click.argument("verb", type=click.Choice(["archive", "replay", "report", "maintain"]))
-@click.option("--packages", is_flag=True, help="Before it, options by which spark-submit fetches Delta.")
+@click.option("--packages", is_flag=True, help="Print the options by which spark-submit fetches Delta before the path.")
 def job(verb: str, packages: bool) -> None:
-    """Print the path of a verb's file for spark-submit, which takes the verb's own flags behind it.
+    """Print the path of a verb's file for spark-submit; the verb's own flags follow it.
 
     \b
     spark-submit --master URL $(korvet pipeline job --packages archive) --topic orders --lake s3a://lake

@@ -1,4 +1,4 @@
-"""``korvet pipeline maintain``: the lake's tables kept fit to be read."""
+"""``korvet pipeline maintain``: the care of the lake's tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import click
 
 from korvet.cli.options import as_json
 from korvet.cli.output import say_error, show_json, show_table
-from korvet.cli.pipeline.options import Common, Duration, common, lake
+from korvet.cli.pipeline.options import Common, common, lake
+from korvet.cli.times import Duration
 
 _FAILED, _WORK_IS_LEFT = 1, 130
 _S_PER_HOUR = 3600
@@ -22,16 +23,16 @@ _BYTES_PER_MIB = 1 << 20
     default="168h",
     show_default=True,
     metavar="7d",
-    help="Delete files that no version of the last so long needs.",
+    help="Delete files that no version of the tables in this last time needs.",
 )
-@click.option("--force", is_flag=True, help="Even where that is less than a week.")
+@click.option("--force", is_flag=True, help="Allow a retention of less than a week.")
 @click.option(
     "--file-size",
     type=click.IntRange(1),
     default=128,
     show_default=True,
     metavar="MIB",
-    help="About how large files become.",
+    help="The size of the files it makes, about.",
 )
 @as_json
 @common
@@ -44,9 +45,12 @@ def maintain(
     file_size: int,
     as_json: bool,
 ) -> None:
-    """Make large files of small ones, and delete those that are not needed any more.
+    """Make large files of small ones, and delete files that are no longer needed.
 
-    Archives may run meanwhile. Ctrl-C ends it after the table that it is at.
+    Archives may run meanwhile. Ctrl-C ends it after the current table.
+
+    \b
+    Example:  korvet pipeline maintain --lake lake
     """
     from korvet.cli.pipeline.progress import log_to_stderr, maintain_progress
     from korvet.cli.pipeline.running import spark_session, stoppable

@@ -1,12 +1,10 @@
-"""Flags that the pipeline's commands share, and how a config file's ``[pipeline]`` stands in for them."""
+"""Flags that the pipeline's commands share, and their defaults from a config file's ``[pipeline]``."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, cast
@@ -16,16 +14,14 @@ import click
 from korvet.cli.options import Function, bootstrap_server
 
 _FILE: Final = "korvet.pipeline"
-"""Where a context keeps the file's ``[pipeline]``."""
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+"""The name under which a context keeps the file's ``[pipeline]``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What every verb is told.
+    """The flags of every verb.
 
-    ``spark`` are Spark's settings, ``client`` a Kafka client's by its Java names.
+    ``spark`` has Spark's settings, ``client`` a Kafka client's settings by their Java names.
     """
 
     bootstrap_server: str
@@ -36,42 +32,8 @@ class Common:
     debug: bool
 
 
-class Duration(click.ParamType[float]):
-    """A time span with its unit, as ``10s``; hands over seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        found = _DURATION.fullmatch(value)
-        if found is None:
-            self.fail(f"{value!r} is no duration; want a number with ms, s, m, h or d, for example 10s", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]]
-
-
-class Time(click.ParamType[datetime]):
-    """A time as ISO 8601 has it (without a zone: UTC), or a duration before now; hands over a time in UTC."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        ago = _DURATION.fullmatch(value)
-        try:
-            if ago is not None:
-                return datetime.now(UTC) - timedelta(seconds=float(ago[1]) * _SECONDS[ago[2]])
-            time = datetime.fromisoformat(value)
-            return time.astimezone(UTC) if time.tzinfo is not None else time.replace(tzinfo=UTC)
-        except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r} is no time; want one such as 2026-01-31T12:00:00+01:00, or 24h for so long ago", param
-            )
-
-
 def read_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-    """Have ``[pipeline]`` and the verb's own table in it be the flags' defaults."""
+    """Make ``[pipeline]`` and the verb's own table in it the flags' defaults."""
     if path is None:
         return
     from korvet.settings.file import read_config
@@ -100,8 +62,8 @@ def pairs(*flags: str, table: str, form: str, help_text: str) -> Callable[[Funct
 
 
 def lake(function: Function) -> Function:
-    """``--lake``: where the tables are."""
-    return click.option("--lake", required=True, metavar="DIR|URL", help="Where the Delta tables are.")(function)
+    """The flag ``--lake``: the directory of the tables."""
+    return click.option("--lake", required=True, metavar="DIR|URL", help="The directory of the Delta tables.")(function)
 
 
 def common(function: Function) -> Function:
@@ -133,9 +95,9 @@ def common(function: Function) -> Function:
     @click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
-        help="What stderr gets: progress for people, or a JSON object a line.  [default: text on a terminal]",
+        help="The form of stderr: progress for people, or a JSON object a line.  [default: text on a terminal]",
     )
-    @click.option("--debug", is_flag=True, help="Show Spark's log, and errors with all their stacks.")
+    @click.option("--debug", is_flag=True, help="Show Spark's log, and errors with their stacks.")
     @wraps(function)
     def with_common(
         *args: Any,

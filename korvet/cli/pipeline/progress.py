@@ -1,4 +1,4 @@
-"""What stderr gets while a verb runs: on a terminal how far it is, elsewhere a line of a log for each step."""
+"""Stderr while a verb runs: progress on a terminal, else a line of a log for each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class _Stderr:
-    """Whatever is stderr at the moment: what draws on the terminal puts itself there, and makes room for lines."""
+    """The current stderr: a progress display replaces it while it draws, and makes room for lines."""
 
     def write(self, text: str) -> None:
         sys.stderr.write(text)
@@ -34,20 +34,20 @@ class _Stderr:
 
 
 def is_live(common: Common) -> bool:
-    """Whether somebody looks at it."""
-    return common.log_format == "text" and sys.stderr.isatty()
+    """Whether stderr is a terminal that can be drawn on, and its form is text."""
+    return common.log_format == "text" and sys.stderr.isatty() and _console().is_interactive
 
 
 def log_to_stderr(common: Common) -> None:
-    """Have the log of this process go to stderr in the form that was asked for."""
+    """Send the log of this process to stderr in the form that the flag names."""
     configure_logging("debug" if common.debug else "info", common.log_format)
     if is_live(common):
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Stderr())))
+        structlog.configure(logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _Stderr())))
 
 
 @contextmanager
 def archive_progress(common: Common) -> Iterator[Callable[[ArchiveProgress], None]]:
-    """Takes each batch that is in the lake."""
+    """A function that takes each batch that is in the lake."""
     if not is_live(common):
         yield _log_batch
         return
@@ -67,7 +67,7 @@ def archive_progress(common: Common) -> Iterator[Callable[[ArchiveProgress], Non
 
 @contextmanager
 def replay_progress(common: Common) -> Iterator[Callable[[ReplayProgress], None]]:
-    """Takes how far a replay is."""
+    """A function that takes a replay's progress."""
     if not is_live(common):
         yield _log_replay
         return
@@ -91,7 +91,7 @@ def replay_progress(common: Common) -> Iterator[Callable[[ReplayProgress], None]
 
 @contextmanager
 def maintain_progress(common: Common) -> Iterator[Callable[[TableMaintained], None]]:
-    """Takes each table that is done."""
+    """A function that takes each finished table."""
     if not is_live(common):
         yield _log_table
         return

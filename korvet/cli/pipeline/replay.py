@@ -1,4 +1,4 @@
-"""``korvet pipeline replay``: what lies in the lake into a topic."""
+"""``korvet pipeline replay``: archived records into a topic."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import click
 
 from korvet.cli.options import Function, as_json
 from korvet.cli.output import show_json
-from korvet.cli.pipeline.options import Common, Time, common, lake
+from korvet.cli.pipeline.options import Common, common, lake
+from korvet.cli.times import Time
 
 _WORK_IS_LEFT = 130
 
 
 def _offsets(flag: str, help_text: str) -> Callable[[Function], Function]:
-    """A flag that takes an offset for all partitions, or again and again one for a partition."""
+    """A flag that takes an offset for all partitions, or repeatedly an offset for one partition."""
 
     def parse(
         context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
@@ -36,32 +37,35 @@ def _offsets(flag: str, help_text: str) -> Callable[[Function], Function]:
 @click.command()
 @lake
 @click.option("--topic", required=True, metavar="NAME", help="The archived topic.")
-@click.option("--to", metavar="NAME", help="The topic that gets the records.  [default: that of the same name]")
+@click.option("--to", metavar="NAME", help="The topic that gets the records.  [default: the one of the same name]")
 @click.option(
     "--partition",
     "partitions",
     type=click.IntRange(0),
     multiple=True,
     metavar="N",
-    help="Only this one. May be given again.",
+    help="Only this partition. May be given again.",
 )
 @_offsets("--from-offset", "The first offset, of all partitions or of partition P. May be given again.")
-@_offsets("--to-offset", "The first one that is not replayed any more, likewise.")
+@_offsets("--to-offset", "The first offset after the end, of all partitions or of partition P. May be given again.")
 @click.option("--from-time", type=Time(), metavar="TIME|24h", help="Records of this time or later.")
 @click.option("--to-time", type=Time(), metavar="TIME|24h", help="Records before this time.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most so many records a second.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="The most records a second.")
 @click.option(
-    "--name", metavar="NAME", help="Its name, under which it goes on.  [default: from table, range and target]"
+    "--name", metavar="NAME", help="The replay's name, by which it goes on.  [default: from table, range and target]"
 )
 @click.option("--version", type=click.IntRange(0), metavar="N", help="The table's version.  [default: the newest]")
-@click.option("--create", is_flag=True, help="Create the topic where it is missing.")
-@click.option("--into-archived", is_flag=True, help="Even into the topic whose archive is read.")
+@click.option("--create", is_flag=True, help="Create the topic if it is missing.")
+@click.option("--into-archived", is_flag=True, help="Allow a replay to the topic whose archive it reads.")
 @as_json
 @common
 def replay(common: Common, partitions: tuple[int, ...], as_json: bool, **others: Any) -> None:
     """Write archived records to a topic, each once and in order, whatever is killed meanwhile.
 
     The same command goes on where it was. Ctrl-C ends it after the running transactions.
+
+    \b
+    Example:  korvet pipeline replay --lake lake --topic orders --to orders-again --create
     """
     from korvet.cli.pipeline.progress import log_to_stderr, replay_progress
     from korvet.cli.pipeline.running import spark_session, stoppable

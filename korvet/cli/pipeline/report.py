@@ -10,7 +10,8 @@ import click
 
 from korvet.cli.options import as_json
 from korvet.cli.output import say_note, show_json, show_table
-from korvet.cli.pipeline.options import Common, Duration, Time, common, lake
+from korvet.cli.pipeline.options import Common, common, lake
+from korvet.cli.times import Duration, Time
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
@@ -24,19 +25,26 @@ _SPARK_WIDTH = 30
 @lake
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic. May be given again.")
 @click.option("--group", "groups", multiple=True, metavar="ID", help="Only this group's lag. May be given again.")
-@click.option("--lags/--no-lags", default=True, show_default=True, help="Ask the broker how far groups are behind.")
-@click.option("--since", type=Time(), default="24h", show_default=True, metavar="TIME|24h", help="From that time on.")
-@click.option("--until", type=Time(), metavar="TIME|1h", help="And before that one.  [default: now]")
-@click.option("--interval", type=Duration(), metavar="10s", help="Of the throughput.  [default: 150 of them at most]")
-@click.option("--to", metavar="DIR|URL", help="Append the figures to tables there.")
+@click.option("--lags/--no-lags", default=True, show_default=True, help="Ask the broker for groups' lags.")
+@click.option(
+    "--since", type=Time(), default="24h", show_default=True, metavar="TIME|24h", help="The start of the report's time."
+)
+@click.option("--until", type=Time(), metavar="TIME|1h", help="The end of that time.  [default: now]")
+@click.option(
+    "--interval",
+    type=Duration(),
+    metavar="10s",
+    help="The interval of the throughput.  [default: one that makes at most 150]",
+)
+@click.option("--to", metavar="DIR|URL", help="Append the figures to the tables in this directory.")
 @click.option(
     "--format",
     type=click.Choice(["delta", "parquet"]),
     default="delta",
     show_default=True,
-    help="Of the tables of --to.",
+    help="The format of the tables of --to.",
 )
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots there.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots to this file.")
 @as_json
 @common
 def report(
@@ -53,9 +61,12 @@ def report(
     html: Path | None,
     as_json: bool,
 ) -> None:
-    """Tell how far groups are behind, and how much was archived when.
+    """Tell how far groups are behind, and how many records each interval has in the lake.
 
-    Throughput is of records whose timestamps are in the time; size is of all that the lake has.
+    The throughput counts records whose timestamps are in the report's time; the size is that of the whole lake.
+
+    \b
+    Example:  korvet pipeline report --lake lake --html report.html
     """
     from korvet.cli.pipeline.progress import log_to_stderr
     from korvet.cli.pipeline.running import spark_session
@@ -79,6 +90,8 @@ def report(
         if to is not None:
             save(spark, made, to, "parquet" if format == "parquet" else "delta")
             say_note(f"appended to {to}")
+    for group in made.unreadable:
+        say_note(f"left out of the lags: {group.reason}")
     if html is not None:
         _write(html, html_page(made))
         say_note(f"wrote {html}")
@@ -125,7 +138,7 @@ def _topic(made: Report, topic: str) -> tuple[object, ...]:
 
 
 def _course(made: Report, records: dict[datetime, int]) -> str:
-    """The report's time in so many columns, each as high as it has records."""
+    """The report's time in columns, whose heights are their records."""
     span = made.until - made.since
     columns = [0] * _SPARK_WIDTH
     for start, count in records.items():

@@ -1,4 +1,4 @@
-"""Around every verb: what must be installed, Spark's start and end, signals, and errors of one line."""
+"""The frame of every verb: the check of packages, Spark's start and end, signals, and errors of one line."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
 def need_packages() -> None:
-    """Raise what to install where korvet's extra ``spark`` is not.
+    """Name the packages to install if korvet's extra ``spark`` is missing.
 
     :raises KorvetError:
     """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise KorvetError(
-            f"the pipeline needs what is not installed here ({', '.join(missing)}); "
+            f"the pipeline needs packages that are not installed here ({', '.join(missing)}); "
             f"run: {Path(sys.executable).name} -m pip install 'korvet[spark]'"
         )
 
 
 @contextmanager
 def spark_session(common: Common, verb: str) -> Iterator[SparkSession]:
-    """Spark for one verb. What goes wrong within is raised in a sentence, unless ``--debug`` asks for all of it.
+    """Spark for one verb. An error within becomes a sentence, unless ``--debug`` asks for all of it.
 
-    :raises KorvetError: where something is not installed, Spark does not start, or the verb fails.
+    :raises KorvetError: if a package is missing, Spark does not start, or the verb fails.
     """
     need_packages()
     from korvet.pipeline.failures import failure
@@ -71,7 +71,7 @@ def spark_session(common: Common, verb: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def _started(common: Common, verb: str) -> Iterator[SparkSession]:
-    """A session that ends with the verb, unless there was one before."""
+    """A session that ends with the verb, unless it existed before."""
     from pyspark.sql import SparkSession
 
     from korvet.pipeline.session import make_session
@@ -88,7 +88,7 @@ def _started(common: Common, verb: str) -> Iterator[SparkSession]:
     try:
         yield session
     finally:
-        # Of a JVM that has died nothing is left to stop.
+        # A JVM that has died needs no stop.
         with suppress(Exception):
             session.stop()
 
@@ -114,17 +114,17 @@ def _own_session(common: Common, name: str) -> SparkSession:
 def _need_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
-        raise KorvetError(f"JAVA_HOME is {home}, where there is no bin/java; set it to a Java of version 17 or newer")
+        raise KorvetError(f"JAVA_HOME is {home}, which has no bin/java; set it to a Java of version 17 or newer")
     if not home and which("java") is None:
         raise KorvetError(
             "Spark needs Java 17 or newer and there is none; install one (Debian, Ubuntu: apt install "
-            "default-jre-headless; macOS: brew install openjdk), or say in JAVA_HOME where it is"
+            "default-jre-headless; macOS: brew install openjdk), or name its directory in JAVA_HOME"
         )
 
 
 @contextmanager
 def _noise_kept(shown: bool) -> Iterator[IO[bytes] | None]:
-    """Have the JVM that starts within write to a file without a name; hands it over."""
+    """A file without a name, to which a JVM that starts within writes its output."""
     if shown:
         yield None
         return
@@ -143,10 +143,10 @@ def _noise_kept(shown: bool) -> Iterator[IO[bytes] | None]:
 
 @contextmanager
 def _ended_at_once() -> Iterator[None]:
-    """While Spark starts have Ctrl-C and SIGTERM end the process, without an exception.
+    """While Spark starts, let Ctrl-C and SIGTERM end the process without an exception.
 
-    At one PySpark clears away what the JVM is about to write to, which then stays for good; else that ends with its
-    standard input.
+    On an exception PySpark deletes the file to which the JVM is about to write, and the JVM then stays for good.
+    Without one the JVM ends with its standard input.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -157,7 +157,7 @@ def _ended_at_once() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # For Ctrl-C PySpark has put one of its own there, once it has a session.
+            # PySpark has set a handler of its own for Ctrl-C, once it has a session.
             if signal.getsignal(number) is handle:
                 signal.signal(number, handler)
 
@@ -168,16 +168,16 @@ def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
         noise.seek(0)
         said = noise.read().decode(errors="replace")
     if "UnsupportedClassVersionError" in said or "Unrecognized option" in said:
-        return "Spark needs Java 17 or newer; the one found is older: name another in JAVA_HOME"
+        return "Spark needs Java 17 or newer, and the Java here is older: name another in JAVA_HOME"
     if "unresolved dependency" in said or "Server access error" in said:
         return (
             "Delta's jars could not be fetched from Maven Central; see that it can be reached, or give the jars of "
             "'korvet pipeline job --packages' with --conf spark.jars=PATH,PATH"
         )
-    # Java has said just before what it does not like.
+    # Java names the refused option just before.
     refused = re.search(r"(.+)\nError: Could not create the Java Virtual Machine", said)
     if refused is not None:
-        return f"Java does not start as it is told to: {refused[1]}; see --conf, or --config's [pipeline.spark]"
+        return f"Java does not start with these options: {refused[1]}; see --conf, or --config's [pipeline.spark]"
     lines = [line.strip() for line in said.splitlines() if "Exception" in line or "rror:" in line]
     from korvet.pipeline.failures import failure
 
@@ -186,7 +186,7 @@ def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
 
 @contextmanager
 def stoppable() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, once Spark is there; a second one ends the process at once."""
+    """An event that Ctrl-C or SIGTERM sets, once Spark runs; a second signal ends the process at once."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -196,8 +196,8 @@ def stoppable() -> Iterator[threading.Event]:
             # The JVM ends with its standard input.
             os._exit(_INTERRUPTED)
         stop.set()
-        # By what stderr is now: what draws on the terminal would draw over it else.
-        sys.stderr.write("korvet: ending after what is running; once more to end at once\n")
+        # sys.stderr may be a progress display, which would draw over a note that another stream writes.
+        sys.stderr.write("korvet: ending after the running work; a second signal ends at once\n")
 
     before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:

@@ -1,12 +1,12 @@
-"""What an archive does with one batch of one topic.
+"""One batch of one topic, written to the lake.
 
-The tables are written in turn: dead letters, typed rows, records as they came. Each commit carries what its table holds
-from then on, and each table is given nothing that it has. So a batch that was cut off anywhere is done again without
-harm, by this checkpoint or by another one, whose batches may end elsewhere:
+The archive writes the tables in turn: dead letters, typed rows, raw records. Each commit carries its table's proof, and
+no table gets rows that it has. So an archive may repeat a batch that was cut off anywhere. It may do so with another
+checkpoint, whose batches may end elsewhere:
 
-- The raw table is the last: what it holds, all of them hold.
-- Dead letters come before typed rows: what the typed table holds was judged, and its dead letters are written.
-- Where dead letters are ahead of the typed table, they stay as they were judged; the rest is judged anew.
+- The raw table is the last: the other tables hold all that it holds.
+- Dead letters come before typed rows: the dead letters of every batch in the typed table are written.
+- If dead letters are ahead of the typed table, they stay; the archive judges the other records anew.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from korvet.pipeline.archive import history
 from korvet.pipeline.archive.checkpoint import Checkpoint, Ends
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress
 from korvet.pipeline.broker import Broker, Position, Topic
+from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven
 from korvet.pipeline.lake.table import Table, write_failure
 from korvet.pipeline.reported import report
-from korvet.pipeline.source.options import client_settings
 from korvet.pipeline.typed import TABLE_PROPERTIES, split
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
 VALUE_SCHEMA: Final = "korvet.value.schema"
-# Statistics of keys and values would be of no use: nobody looks for their least and greatest.
+# Statistics of keys and values would be of no use: queries do not ask for ranges of them.
 _RAW_PROPERTIES: Final = {"delta.dataSkippingStatsColumns": "partition,offset,timestamp"}
 _DAY_US: Final = 86_400_000_000
 _PATIENCE_S: Final = 120.0
@@ -63,7 +63,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Where a batch begins and ends; ``begins`` has no partition that Spark's log does not tell of."""
+    """Where a batch begins and ends; ``begins`` has only partitions of the batch before."""
 
     id: int
     begins: Ends
@@ -72,10 +72,10 @@ class Batch:
 
 
 class TopicWriter:
-    """The function of a query of one topic, and what it did.
+    """The foreachBatch function of one topic's query, and its outcome.
 
-    :param topic: as the broker knew it at the start; one with another id is another topic.
-    :param stop: once it is set no batch is begun.
+    :param topic: as the broker knew it at the start; another id means another topic.
+    :param stop: once it is set, the writer begins no batch.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class TopicWriter:
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Archive a batch, for Spark's foreachBatch.
 
-        :raises PipelineError: kept in ``error`` as well, for Spark raises something else out of it.
+        :raises PipelineError: also kept in ``error``, since Spark raises another error of it.
         """
         try:
             if self._stop.is_set():
@@ -113,25 +113,25 @@ class TopicWriter:
             raise
 
     def close(self) -> None:
-        """It is not called any more."""
+        """Let go of the broker, after the last batch."""
         self._broker.close()
 
     @property
     def proven(self) -> Proven | None:
-        """What the raw table holds."""
+        """The raw table's proof."""
         return self._tables.raw.proven
 
     def report(self) -> None:
-        """Tell the broker what is proven. A failure is logged: the next report says it all again."""
+        """Commit the proof at the broker. A failure is logged: the next report repeats it all."""
         proven = self._tables.raw.proven
         if proven is None:
             return
         try:
-            # Offsets are reported by the topic's name: those of a former one would count as the new one's.
+            # A report names the topic only: offsets of a deleted topic would count for its successor.
             self._same_topic()
             report(self._broker, proven)
         except PipelineError as error:
-            log.warning("the broker was not told what is archived", topic=self._topic.name, reason=str(error))
+            log.warning("the archive cannot commit its offsets", topic=self._topic.name, reason=str(error))
 
     def _archive(self, rows: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
@@ -146,7 +146,7 @@ class TopicWriter:
         records = rows.withColumn("date", _date()).select(*RAW_COLUMNS.names)
         if schema is not None:
             self._write_typed(records, schema, batch)
-        # As many files as tasks run at once, however many partitions there are.
+        # One file for each task that runs at once, however many partitions there are.
         records = _beyond(records, self._tables.raw, batch).coalesce(self._spark.sparkContext.defaultParallelism)
         count = self._tables.raw.append(records, self._proven(batch, self._tables.raw))
         self.report()
@@ -155,7 +155,7 @@ class TopicWriter:
         self._tell(batch, count, time.monotonic() - began, ends)
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """A broker that is away may come back, as the readers wait for it, too."""
+        """Ask again while the broker is away, as long as the readers wait for it."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -166,14 +166,14 @@ class TopicWriter:
                 log.info("waiting for the broker", topic=self._topic.name, reason=str(error))
 
     def _ask(self) -> tuple[dict[int, Position], str | None]:
-        """The topic's ends, and its schema; it has to be the same topic still."""
+        """The topic's log ends and its schema, after a check that it is the same topic still."""
         self._topic = self._same_topic()
         return history.latest(self._broker, self._topic.name, self._topic.partitions), self._schema()
 
     def _same_topic(self) -> Topic:
-        """As it is now.
+        """The topic as it is now.
 
-        :raises PipelineError: where it was deleted, or created anew.
+        :raises PipelineError: if somebody deleted it, or created it anew.
         """
         name = self._topic.name
         found = self._broker.topics([name])[name]
@@ -195,7 +195,7 @@ class TopicWriter:
         return self._broker.topic_settings(self._topic.name).get(VALUE_SCHEMA) or None
 
     def _claim(self) -> None:
-        """Once: from then on only this archive writes to the tables."""
+        """Claim the tables, once: from then on only this archive writes to them."""
         if self._query_id:
             return
         self._query_id = self._checkpoint.query_id()
@@ -204,13 +204,13 @@ class TopicWriter:
                 table.claim(self._topic.name, self._topic.id, self._query_id)
 
     def _batch(self, batch_id: int, ends: Mapping[int, Position]) -> Batch:
-        """The leader epochs are those from before the batch is read: what is read is theirs, or newer."""
+        """The batch, with leader epochs from before Spark reads it: its records are of these epochs, or newer."""
         epochs = {number: end.leader_epoch for number, end in ends.items() if end.leader_epoch is not None}
         begins = self._checkpoint.ends(batch_id - 1) if batch_id else {}
         return Batch(id=batch_id, begins=begins, ends=self._checkpoint.ends(batch_id), leader_epochs=epochs)
 
     def _is_archived(self, batch: Batch) -> bool:
-        """Whether Spark repeats a batch that was written, but not noted in the checkpoint."""
+        """Whether Spark repeats a batch that is in the lake, but not in the checkpoint."""
         proven = self._tables.raw.proven
         return proven is not None and proven.checkpoint == self._query_id and proven.batch_id >= batch.id
 
@@ -251,7 +251,7 @@ class TopicWriter:
             judged.unpersist()
 
     def _proven(self, batch: Batch, table: Table) -> Proven:
-        """What the table holds with the batch: no less than before, wherever this checkpoint's batches end."""
+        """The table's proof with the batch: no lower than before, also if this checkpoint's batch ends below it."""
         offsets, epochs = dict(batch.ends), dict(batch.leader_epochs)
         if table.proven is not None:
             ahead = {
@@ -280,7 +280,7 @@ class TopicWriter:
 
 
 def other_topic(name: str) -> PipelineError:
-    """What an archive says of a topic that was deleted and created anew."""
+    """The error for a topic that somebody deleted and created anew."""
     return PipelineError(
         f"topic {name}: it was deleted and created anew, and the lake has the records of the old one; archive it to "
         "another lake, or move the old one's tables and checkpoint away"
@@ -288,19 +288,19 @@ def other_topic(name: str) -> PipelineError:
 
 
 def _date() -> Column:
-    """The day in UTC, whatever time zone the session has."""
+    """The timestamp's day in UTC, in any time zone of the session."""
     return F.expr(f"date_from_unix_date(CAST(floor(unix_micros(timestamp) / {_DAY_US}) AS INT))")
 
 
 def _is_ahead(table: Table, other: Table) -> bool:
-    """Whether it holds more than the other one of some partition."""
+    """Whether the table holds more of some partition than the other."""
     if table.proven is None:
         return False
     return any(offset > other.next_offset(number) for number, offset in table.proven.offsets.items())
 
 
 def _beyond(records: DataFrame, table: Table, batch: Batch) -> DataFrame:
-    """Without what the table has. Nothing is asked of the rows where the batch begins where the table ends."""
+    """The records that the table does not have. Rows are not filtered if the batch begins where the table ends."""
     has = {} if table.proven is None else table.proven.offsets
     for number, offset in has.items():
         if number in batch.ends and batch.begins.get(number, -1) < offset:

@@ -15,19 +15,19 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import files
 
 Ends = Mapping[int, int]
-"""The offset just past what a batch has, by partition. Markers of transactions and gaps count as there."""
+"""The offset just past a batch, by partition. It counts markers of transactions and gaps."""
 
 
 class Checkpoint:
-    """A directory that Spark keeps. Its sources are one: a single topic."""
+    """A directory that Spark keeps, of a query with one topic as its only source."""
 
     def __init__(self, spark: SparkSession, path: str, topic: str) -> None:
         self._spark, self.path, self._topic = spark, path, topic
 
     def query_id(self) -> str:
-        """Spark's id of it, which a new checkpoint has another of; empty where there is none yet.
+        """Spark's id of the checkpoint, which no other one has; empty if Spark has not begun it.
 
-        :raises PipelineError: where it cannot be read.
+        :raises PipelineError: if it cannot be read.
         """
         text = files.read_text(self._spark, f"{self.path}/metadata")
         if text is None:
@@ -40,7 +40,7 @@ class Checkpoint:
     def ends(self, batch_id: int) -> Ends:
         """Where the batch ends.
 
-        :raises PipelineError: where that cannot be read, or is another topic's.
+        :raises PipelineError: if that cannot be read, or belongs to another topic.
         """
         name = f"offsets/{batch_id}"
         text = files.read_text(self._spark, f"{self.path}/{name}")
@@ -58,7 +58,7 @@ class Checkpoint:
         return {int(number): offset for number, offset in offsets.get(self._topic, {}).items()}
 
     def delete(self) -> None:
-        """Forget it, so that the next query begins anew.
+        """Delete the checkpoint, so that the next query begins anew.
 
         :raises PipelineError:
         """

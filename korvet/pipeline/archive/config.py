@@ -1,4 +1,4 @@
-"""What an archive is told, and what it tells."""
+"""The configuration of an archive, its progress and its result."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from korvet.pipeline.errors import PipelineError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveConfig:
-    """What is archived, and where to.
+    """Topics to archive, and the lake that gets them.
 
     :param topics: by name; ``pattern`` is a regular expression for others, whose new topics join while it runs.
     :param checkpoints: a directory for the checkpoints, if not within the lake.
     :param source: korvet's reader, or Spark's own Kafka connector, whose jars Spark must have.
-    :param every_s: how often; None archives what is there now, and ends.
-    :param starting: where a topic begins of which the lake has nothing.
-    :param fail_on_data_loss: end where records are gone that were not archived, or were replaced after they were.
-        Else the archive says so and goes on from what the broker has.
-    :param schemas: topic -> JSON Schema, before the topic's own setting ``korvet.value.schema``; an empty text: none.
+    :param every_s: seconds between batches; None archives the records that are there now, and ends.
+    :param starting: where a topic begins if the lake has nothing of it.
+    :param fail_on_data_loss: end if records are gone before they were archived, or other records have taken the
+        offsets of archived ones. Else the archive says so and goes on with the records that the broker has.
+    :param schemas: topic -> JSON Schema, instead of the topic's setting ``korvet.value.schema``; an empty text: none.
     :param client: the Kafka client's settings, by the Java client's names.
     """
 
@@ -47,7 +47,7 @@ class ArchiveConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveProgress:
-    """One batch of one topic that is in the lake. ``behind`` counts offsets between it and the topic's end."""
+    """One batch of one topic in the lake. ``behind`` counts the offsets from its end to the topic's end."""
 
     topic: str
     batch_id: int
@@ -58,7 +58,7 @@ class ArchiveProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResult:
-    """What was done for a topic, and what its table has: everything below ``offsets``. ``error`` says why it ended."""
+    """The outcome for a topic. Its table has everything below ``offsets``. ``error`` says why the archive failed."""
 
     rows: int
     batches: int
@@ -68,7 +68,7 @@ class TopicResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveResult:
-    """How it ended, for each topic."""
+    """The outcome for each topic."""
 
     topics: Mapping[str, TopicResult]
 

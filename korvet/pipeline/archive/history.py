@@ -1,8 +1,8 @@
-"""Whether the broker still has the history that was archived.
+"""Checks that the broker still has the archived history.
 
-A broker that lost acknowledged records, as a Redis that restarts without all of its append-only file, gives their
-offsets to other records. Then the topic's end is below what was archived, or the leader epoch that was archived ends
-below it: librdkafka asks for that (OffsetForLeaderEpoch, KIP-320) before it fetches at an offset with an epoch.
+A broker may lose acknowledged records, for example if Redis restarts without all of its append-only file. It then gives
+their offsets to other records. So the topic's end is below the archived offsets, or the archived leader epoch ends
+below them. Librdkafka asks for that end (OffsetForLeaderEpoch, KIP-320) before it fetches at an offset with an epoch.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from korvet.pipeline.lake import Proven
 
 WITHIN_S: Final = 30.0
 REMEDY: Final = "let the archive go on from what the broker has by failOnDataLoss=false"
-# How librdkafka tells of a truncation; there is no other way to learn where.
+# Librdkafka tells the offset of a truncation only in this text.
 _END: Final = re.compile(r"log truncation detected .* broker end offset is (\d+)")
 
 
 class DataLost(PipelineError):
-    """Records are gone that were not archived, or that were and are others by now."""
+    """Records are gone before they were archived, or other records have taken the offsets of archived ones."""
 
 
 def latest(broker: Broker, topic: str, partitions: tuple[int, ...]) -> dict[int, Position]:
-    """The ends of the partitions, uncommitted records included, with the leader epochs."""
+    """The log ends of the partitions, uncommitted records included, with the leader epochs."""
     told = broker.latest([(topic, number) for number in partitions], committed_only=False)
     return {number: position for (_, number), position in told.items()}
 
 
 def lost(settings: Mapping[str, str], proven: Proven, ends: Mapping[int, Position]) -> dict[int, int]:
-    """Partitions whose history is another one below what was archived: partition -> where the two part.
+    """Partitions whose history differs from the archived one: partition -> the offset where the two part.
 
     :param settings: librdkafka's.
     :param ends: as the broker tells them now.
-    :raises BrokerUnreachable: where no broker says it in time.
+    :raises BrokerUnreachable: if no broker answers in time.
     """
     parted = {}
     asked = {}
@@ -55,7 +55,7 @@ def lost(settings: Mapping[str, str], proven: Proven, ends: Mapping[int, Positio
 
 
 def describe(topic: str, proven: Mapping[int, int], parted: Mapping[int, int]) -> str:
-    """What was lost, for an error or a warning."""
+    """A description of the loss, for an error or a warning."""
     told = ", ".join(
         f"partition {number} has another history from offset {offset} on, archived is up to {proven[number]}"
         for number, offset in sorted(parted.items())
@@ -87,13 +87,13 @@ def _truncated(settings: Mapping[str, str], topic: str, asked: Mapping[int, Posi
         )
         return _answers(consumer, topic, set(asked))
     except KafkaException as error:
-        raise PipelineError(f"topic {topic}: its history cannot be asked for: {error.args[0].str()}") from None
+        raise PipelineError(f"topic {topic}: the client cannot ask for its history: {error.args[0].str()}") from None
     finally:
         consumer.close()
 
 
 def _answers(consumer: Consumer, topic: str, waiting: set[int]) -> dict[int, int]:
-    """A partition's first record, or its end, says that the epoch reaches so far."""
+    """Wait for each partition: its first record, or its end, shows that the epoch reaches so far."""
     parted: dict[int, int] = {}
     deadline = time.monotonic() + WITHIN_S
     while waiting:
@@ -107,6 +107,6 @@ def _answers(consumer: Consumer, topic: str, waiting: set[int]) -> dict[int, int
         told = None if error is None else _END.search(error.str())
         if told is not None:
             parted[number] = int(told[1])
-        # Else there is a record, or the partition's end, or the log starts above it: what is archived may be trimmed.
+        # Else there is a record, or the partition's end, or the log starts above: archived records may be trimmed.
         waiting.remove(number)
     return parted

@@ -1,4 +1,4 @@
-"""The query of one topic: where it begins, how it is started, stopped and ended."""
+"""The query of one topic: where it begins, and how it starts, stops and ends."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from korvet.pipeline.archive.batch import Stopped, Tables, TopicWriter, other_to
 from korvet.pipeline.archive.checkpoint import Checkpoint
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, TopicResult
 from korvet.pipeline.broker import Broker, Position, Topic
+from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven
-from korvet.pipeline.source.options import client_settings
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ _MOST_TRIES: Final = 10
 
 
 class TopicArchive:
-    """The archive of one topic, started by `start` and over when `poll` says so."""
+    """The archive of one topic: `start` begins it, and `poll` tells when it is over."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TopicArchive:
         self._error: PipelineError | None = None
 
     def start(self) -> None:
-        """Begin, or say in the result why that cannot be."""
+        """Begin the query, or put the reason against it into the result."""
         self._error = self._try_to_begin()
         while self._error is not None and self._is_worth_another_try(self._error):
             self._error = self._try_to_begin()
@@ -61,7 +61,7 @@ class TopicArchive:
             log.error("archive failed", topic=self._name, reason=str(self._error))
 
     def poll(self) -> bool:
-        """Whether it goes on. One that ended for what a new query may not meet again is begun again."""
+        """Whether the archive goes on. A query that ended for a passing reason is begun again."""
         if self._query is None:
             return False
         if self._query.isActive:
@@ -84,13 +84,13 @@ class TopicArchive:
             self._end()
 
     def report(self) -> None:
-        """Tell the broker again what is archived."""
+        """Repeat the report to the broker."""
         if self._writer is not None:
             self._writer.report()
 
     @property
     def result(self) -> TopicResult:
-        """What was done, up to now."""
+        """The outcome up to now."""
         proven = None if self._writer is None else self._writer.proven
         return TopicResult(
             rows=self._rows + (0 if self._writer is None else self._writer.rows),
@@ -100,7 +100,7 @@ class TopicArchive:
         )
 
     def _is_worth_another_try(self, error: PipelineError) -> bool:
-        """Data loss, where the archive is to go on after it; and a Spark that was too busy, a few times."""
+        """Whether the error is data loss that the archive goes on after, or, a few times, a Spark that was too busy."""
         if self._stop.is_set():
             return False
         if isinstance(error, history.DataLost):
@@ -141,7 +141,7 @@ class TopicArchive:
         self._query = writer.start()
 
     def _check_history(self, broker: Broker, topic: Topic, tables: Tables) -> None:
-        """Where the broker lost what was archived: end, or forget the checkpoint and begin where the two part."""
+        """If the broker lost archived records, end, or delete the checkpoint and begin where the histories part."""
         proven = tables.raw.proven
         if proven is None:
             return
@@ -154,13 +154,13 @@ class TopicArchive:
             raise history.DataLost(f"{told}; {history.REMEDY}")
         log.warning("data loss: records from there on get into the lake beside the lost ones", reason=told)
         self._checkpoint.delete()
-        # The raw table is the last, as in a batch: it is the one that is asked whether anything was lost.
+        # The raw table is the last, as in a batch: its proof tells of a loss.
         for table in reversed(tables.all):
             if table.proven is not None:
                 table.reset(_back_to(table.proven, parted, ends))
 
     def _begin_at_the_end(self, broker: Broker, topic: Topic, tables: Tables) -> None:
-        """In the table, for else a query that dies in its first batch would begin at a later end the next time."""
+        """Write the topic's end into the table: a query that dies in its first batch then begins there again."""
         partitions = [(topic.name, number) for number in topic.partitions]
         ends = broker.latest(partitions, committed_only=self._config.isolation == "read_committed")
         begin = Proven(
@@ -213,11 +213,11 @@ class TopicArchive:
         return options
 
     def _end(self) -> PipelineError | None:
-        """Why the query ended, if it was not meant to."""
+        """The reason why the query failed; None if it did not."""
         assert self._query is not None and self._writer is not None
         query, writer = self._query, self._writer
         self._query = None
-        # It is not active some time before Spark forgets it; until then no other may have its name or its checkpoint.
+        # Spark frees the query's name and checkpoint some time after it is not active any more.
         with suppress(StreamingQueryException):
             query.awaitTermination()
         self._rows, self._batches = self._rows + writer.rows, self._batches + writer.batches

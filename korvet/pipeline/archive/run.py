@@ -1,4 +1,4 @@
-"""Archive topics: a query each, side by side, until they are through or told to stop."""
+"""Archive topics: a query for each, side by side, until all are through or ``stop`` is set."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, ArchiveResult
 from korvet.pipeline.archive.query import TopicArchive
 from korvet.pipeline.broker import Broker
+from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
-from korvet.pipeline.source.options import client_settings
 
 _POLL_S: Final = 0.1
 _NEW_TOPICS_EVERY_S: Final = 30.0
-# A group's offsets expire where nobody commits any: by default after a week, and never sooner than this by much.
+# A group's offsets expire if no client commits: by default after a week, and hardly sooner than this.
 _REPORT_EVERY_S: Final = 1800.0
 
 
@@ -29,14 +29,14 @@ def archive(
     stop: threading.Event | None = None,
     progress: Callable[[ArchiveProgress], None] | None = None,
 ) -> ArchiveResult:
-    """Move topics into Delta tables, every record once, however often and wherever this is killed.
+    """Move topics into Delta tables, every record once, however often the process is killed.
 
     A topic whose archive fails does not end the others; the result says why.
 
-    :param stop: once it is set, the running batches are finished, and no others are begun.
+    :param stop: once it is set, the archive finishes the running batches, and begins no others.
     :param progress: called from other threads, after each batch.
-    :raises UnknownTopic, BrokerUnreachable: before anything is begun.
-    :raises PipelineError: where the configuration makes no sense.
+    :raises UnknownTopic, BrokerUnreachable: before it begins anything.
+    :raises PipelineError: if the configuration makes no sense.
     """
     stop = threading.Event() if stop is None else stop
     archives: dict[str, TopicArchive] = {}
@@ -64,7 +64,7 @@ def archive(
 
 
 class _Topics:
-    """Which topics there are to archive; with a pattern new ones may come."""
+    """The topics to archive; a pattern may bring new ones."""
 
     def __init__(self, config: ArchiveConfig) -> None:
         if not config.topics and config.pattern is None:
@@ -77,9 +77,9 @@ class _Topics:
         self._known: set[str] = set()
 
     def new(self) -> list[str]:
-        """Those that were not there before.
+        """Topics that the last call did not have.
 
-        :raises UnknownTopic, BrokerUnreachable: at the first time; later nothing is new then.
+        :raises UnknownTopic, BrokerUnreachable: by the first call; a later one returns none instead.
         """
         if self._known and self._pattern is None:
             return []
@@ -98,7 +98,7 @@ class _Topics:
 
 
 class _Clock:
-    """What is due again after some time; all is due at first."""
+    """Tells when something is due again; everything is due at first."""
 
     def __init__(self) -> None:
         self._done: dict[str, float] = {}

@@ -11,9 +11,9 @@ from korvet.pipeline.errors import PipelineError
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:
-    """A file's text; None where there is no such file.
+    """A file's text; None if there is no such file.
 
-    :raises PipelineError: where it cannot be read.
+    :raises PipelineError: if it cannot be read.
     """
     system, place = _at(spark, path)
     try:
@@ -29,9 +29,9 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
 
 def kind(spark: SparkSession, path: str) -> Literal["absent", "empty", "directory", "file"]:
-    """What is there.
+    """The kind of file that the path names.
 
-    :raises PipelineError: where that cannot be seen.
+    :raises PipelineError: if Spark cannot tell.
     """
     system, place = _at(spark, path)
     try:
@@ -45,9 +45,9 @@ def kind(spark: SparkSession, path: str) -> Literal["absent", "empty", "director
 
 
 def directories(spark: SparkSession, path: str) -> list[str]:
-    """The names of the directories in one, sorted; none where there is no such directory.
+    """The names of the directories in a directory, sorted; none if it does not exist.
 
-    :raises PipelineError: where it cannot be read.
+    :raises PipelineError: if it cannot be read.
     """
     system, place = _at(spark, path)
     try:
@@ -59,7 +59,7 @@ def directories(spark: SparkSession, path: str) -> list[str]:
 
 
 def delete(spark: SparkSession, path: str) -> None:
-    """Delete a directory with all that is in it.
+    """Delete a directory and its contents.
 
     :raises PipelineError:
     """

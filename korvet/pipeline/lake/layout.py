@@ -1,4 +1,4 @@
-"""Where things lie in a lake, and the columns of its raw tables."""
+"""The places of a lake's tables, and the columns of its raw tables."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ RAW_COLUMNS: Final = StructType(
         StructField("date", DateType()),
     ]
 )
-"""Of a raw table, which is partitioned by ``date``: the timestamp's, in UTC."""
+"""Columns of a raw table. ``date`` is the timestamp's day in UTC, and partitions the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
     """A directory of any file system that Spark knows, with a directory for each topic.
 
-    :param checkpoints: where the checkpoints of archives are, if not in the lake.
+    :param checkpoints: a directory for the archives' checkpoints; None keeps them in the lake.
     """
 
     location: str
     checkpoints: str | None = None
 
     def raw(self, topic: str) -> str:
-        """The table of all records as they were."""
+        """The table of all records, unchanged."""
         return self._place(topic, "raw")
 
     def typed(self, topic: str) -> str:

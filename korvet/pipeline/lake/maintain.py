@@ -1,7 +1,7 @@
-"""Keep the lake's tables fit to be read: small files become large ones, and what no table needs any more goes.
+"""Keep the lake's tables quick to read: join small files, and delete files that no table needs any more.
 
-It may run beside archives: compaction changes no rows, and conflicts with nothing that adds some. Delta cleans up its
-log by itself, by the table's property ``delta.logRetentionDuration``.
+Maintenance may run beside archives: compaction changes no rows, so it does not conflict with appends. Delta cleans up
+its log by itself, by the table's property ``delta.logRetentionDuration``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _SAFETY: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintainConfig:
-    """What is maintained, and how.
+    """Which tables maintenance works on, and how.
 
-    :param topics: those of the lake that are; all where none is named.
-    :param retention_hours: files that the table has not needed for so long are deleted. Who reads an older version of
-        the table, or has been writing for longer, finds them gone; so less than a week has to be forced.
-    :param file_bytes: about how large files become. Those of three quarters of it stay as they are.
+    :param topics: topics of the lake; none means all.
+    :param retention_hours: maintenance deletes files that the table has not needed for so long. Readers of an older
+        version, and writers that take longer, find them gone. So less than a week has to be forced.
+    :param file_bytes: about how large files become. Files of three quarters of it stay as they are.
     """
 
     lake: str
@@ -52,7 +52,7 @@ class MaintainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMaintained:
-    """What was done with a table: so many files became fewer. ``error`` says why not."""
+    """The outcome for a table: files before and after. ``error`` says why it failed."""
 
     table: str
     files_compacted: int = 0
@@ -62,7 +62,7 @@ class TableMaintained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintainResult:
-    """Each table, by its path."""
+    """The outcome for each table, by its path."""
 
     tables: Mapping[str, TableMaintained]
 
@@ -81,13 +81,13 @@ def maintain(
 ) -> MaintainResult:
     """Compact and vacuum the tables of a lake, one after the other.
 
-    :param stop: once it is set, no other table is begun.
-    :raises PipelineError: where the configuration makes no sense, or the lake has no such topics.
+    :param stop: once it is set, maintenance begins no other table.
+    :raises PipelineError: if the configuration makes no sense, or the lake has no such topics.
     """
     if config.retention_hours < LEAST_RETENTION_HOURS and not config.force:
         raise PipelineError(
             f"retention of {config.retention_hours:g} hours: below {LEAST_RETENTION_HOURS:g} files may go that an "
-            "archive or a reader still needs; force it where none runs"
+            "archive or a reader still needs; force it only while none runs"
         )
     tables = _tables(spark, config)
     session = _session(spark, config)
@@ -116,12 +116,12 @@ def _tables(spark: SparkSession, config: MaintainConfig) -> list[str]:
 
 
 def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
-    """Its settings are its own."""
+    """A session whose settings change no other session's."""
     session = spark.newSession()
     session.conf.set(f"{_OPTIMIZE}.maxFileSize", config.file_bytes)
     session.conf.set(f"{_OPTIMIZE}.minFileSize", config.file_bytes * 3 // 4)
     session.conf.set(_SAFETY, not config.force)
-    # Directories are listed by so many tasks; with Spark's 10,000 that alone takes minutes on a small machine.
+    # So many tasks list directories. With Spark's 10,000 that alone takes minutes on a small machine.
     session.conf.set(_LISTING, spark.sparkContext.defaultParallelism)
     return session
 
@@ -141,7 +141,7 @@ def _maintained(session: SparkSession, table: str, retention_hours: float) -> Ta
 
 
 def _compact(session: SparkSession, table: str) -> Any:
-    """Delta's figures. Another compaction may have been at the same files."""
+    """Delta's figures. Another compaction may work on the same files."""
     for left in reversed(range(_TRIES)):
         try:
             row = DeltaTable.forPath(session, table).optimize().executeCompaction().first()

@@ -1,9 +1,9 @@
-"""What a table of the lake has of its topic, proven by its own Delta log.
+"""Proofs: the offsets of its topic that a table holds, by its own Delta log.
 
-Each commit of an archive carries in Delta's ``userMetadata`` up to which offsets the table then holds everything. The
-newest such commit counts: commits of others in between, as of OPTIMIZE, change no rows. A RESTORE leads to the commits
-up to the version that it went back to. Delta keeps the commits of 30 days; where none of an archive's is left, the
-offsets are counted, and the rest is told by the table's application transactions.
+Each commit of an archive tells in Delta's ``userMetadata`` the offsets below which the table then holds everything. The
+newest such commit counts: other commits in between, such as OPTIMIZE, change no rows. A RESTORE leads to the
+commits up to the version that it restored. Delta keeps commits for 30 days. If no commit of an archive is left, the
+rows tell the offsets, and the table's application transactions tell the rest.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
 
 APPLICATION: Final = "korvet.archive/"
-"""How the application ids of Delta's transactions begin; the topic's id follows."""
+"""The prefix of the application ids of Delta's transactions; the topic's id follows."""
 _VERSION: Final = 1
 GENERATION_BITS: Final = 32
-"""A transaction's version has the generation above so many bits, which are the batch's."""
+"""The low bits of a transaction's version, which hold the batch's number; the generation is above them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
     """Everything of the topic below ``offsets``, by partition, is in the table.
 
-    ``leader_epochs`` are those of the history that it was read from. ``generation`` counts the checkpoints that have
-    written to the table, ``checkpoint`` is Spark's id of the last one, and ``batch_id`` its batch, -1 before its first.
-    A claim begins a generation and says nothing of offsets: those of the commits before it hold. ``rows`` are those
-    that the last batch added, where that is known.
+    ``leader_epochs`` are of the archived history. ``generation`` counts the checkpoints that have written to the table.
+    ``checkpoint`` is Spark's id of the last one, ``batch_id`` the number of its batch, -1 before its first. A claim
+    begins a generation without offsets: the offsets of the commits before it hold. ``rows`` counts the rows of the last
+    batch, if known.
     """
 
     topic: str
@@ -51,11 +51,11 @@ class Proven:
 
     @property
     def transaction_version(self) -> int:
-        """It grows with each batch, and from each generation to the next."""
+        """The version of Delta's transaction, which grows with each batch and each generation."""
         return self.generation << GENERATION_BITS | (self.batch_id + 1)
 
     def to_json(self) -> str:
-        """As it stands in ``userMetadata``."""
+        """The text for ``userMetadata``."""
         told = {
             "version": _VERSION,
             "topic": self.topic,
@@ -71,7 +71,7 @@ class Proven:
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:
-        """None where it is not an archive's."""
+        """The proof in a text of ``userMetadata``; None if no archive wrote it."""
         try:
             told = json.loads(text)["korvet"]
         except (ValueError, KeyError, TypeError):
@@ -89,9 +89,9 @@ class Proven:
 
 
 def read_proven(spark: SparkSession, table: str) -> Proven | None:
-    """What the table holds; None where there is no table, or none that an archive has written.
+    """The table's proof; None if there is no table, or no archive has written to it.
 
-    :raises PipelineError: where something else is there, or its log cannot be read.
+    :raises PipelineError: if something else is there, or its log cannot be read.
     """
     try:
         snapshot = _snapshot(spark, table)
@@ -119,7 +119,7 @@ def last_transaction(spark: SparkSession, table: str, application: str) -> int |
 
 
 def latest_version(spark: SparkSession, table: str) -> int | None:
-    """The number of the table's newest commit; None where there is no table.
+    """The number of the table's newest commit; None if there is no table.
 
     :raises PipelineError:
     """
@@ -143,14 +143,14 @@ def _snapshot(spark: SparkSession, table: str) -> Any:
     snapshot = log.update(False, nothing, nothing)
     if snapshot.version() < 0:
         if files.kind(spark, f"{table}/_delta_log") != "absent":
-            # Delta makes that first: a first write was cut off, and no reader sees what it left.
+            # Delta makes the directory first: a first write was cut off, and readers see nothing of it.
             return None
         raise PipelineError(f"{table}: there are files, but no Delta table; move them away, or name another lake")
     return snapshot
 
 
 def _told(spark: SparkSession, table: str, version: int) -> tuple[Proven | None, Proven | None]:
-    """The newest commit of an archive, and the newest that tells of offsets, as far as they are left."""
+    """The newest commit of an archive, and the newest commit with offsets; None for one that is gone."""
     newest: Proven | None = None
     while version >= 0:
         text = files.read_text(spark, f"{table}/_delta_log/{version:020d}.json")
@@ -168,11 +168,11 @@ def _told(spark: SparkSession, table: str, version: int) -> tuple[Proven | None,
 
 
 def _before(commit: Mapping[str, Any], version: int) -> int:
-    """The version whose rows those of this commit are, but for the archive's."""
+    """The version to look at next: the restored one if the commit is a RESTORE, else the one before."""
     if commit.get("operation") != "RESTORE":
         return version - 1
     restored = commit.get("operationParameters", {}).get("version")
-    # By a time, it is not told which version that was.
+    # A RESTORE by time does not tell its version.
     return -1 if restored is None else int(restored)
 
 
@@ -185,7 +185,7 @@ def _commit_info(text: str) -> Mapping[str, Any]:
 
 
 def _counted(spark: SparkSession, table: str, snapshot: Any) -> Proven | None:
-    """By its rows. What was left out at the end, as markers of transactions are, counts as not there."""
+    """A proof from the table's rows. It misses offsets at the end that are no rows, such as markers of transactions."""
     ours = {name: version for name, version in _transactions(snapshot).items() if name.startswith(APPLICATION)}
     if not ours:
         return None

@@ -1,10 +1,10 @@
 """A table of the lake as one archive writes it: every batch once, and never two archives at a time.
 
-All archives of a topic write under one of Delta's application ids, and each commit's transaction version is above all
-before it: the generation, which grows with each checkpoint, comes before the batch's number. Delta skips what is not
-above the last, and lets one of two concurrent commits fail. So where Spark counts its batches from 0 again nothing is
-skipped, and whoever was overtaken by a new generation writes nothing any more: it does not find its own proof in the
-log. A table that is not there yet is made by one commit, which only one of two can win.
+All archives of a topic write under one of Delta's application ids. Each commit's transaction version is above all
+versions before it. Its high bits are the generation, which grows with each checkpoint; its low bits are the batch's
+number. Delta skips a commit whose version is not above the last, and lets one of two concurrent commits fail. So Delta
+skips nothing if Spark counts its batches from 0 again. An archive that a new generation has overtaken writes nothing
+any more: it does not find its own proof in the log. One commit makes a new table, and one of two archives wins it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from korvet.pipeline.lake.proofs import (
 
 _CLAIMS: Final = 10
 _OTHERS: Final = ("DELTA_CONCURRENT_TRANSACTION",)
-# What Delta says to the one of two that makes a table later than the other.
+# Delta's errors for the later one of two archives that make a table.
 _MADE_BY_OTHERS: Final = (*_OTHERS, "DELTA_PATH_EXISTS", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
 
 
@@ -40,9 +40,9 @@ class Overtaken(PipelineError):
 
 
 class Table:
-    """One table, written by the archive with that checkpoint. ``proven`` is what it holds; None before the first write.
+    """One table, as the archive with that checkpoint writes it. ``proven`` is its proof; None before the first write.
 
-    :param properties: Delta's, for a table that is made here.
+    :param properties: Delta's, for a new table.
     """
 
     def __init__(self, spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
@@ -55,15 +55,15 @@ class Table:
 
     @property
     def rows(self) -> DataFrame | None:
-        """What is in it; None where there is no table yet."""
+        """The table's rows; None if there is no table yet."""
         return self._spark.read.format("delta").load(self.path) if self._exists else None
 
     def next_offset(self, partition: int) -> int:
-        """Everything of the partition below it is here."""
+        """The offset below which the table holds everything of the partition."""
         return 0 if self.proven is None else self.proven.offsets.get(partition, 0)
 
     def begin(self, columns: StructType, proven: Proven) -> None:
-        """Make the table, without rows, and have it begin where that is said.
+        """Make the table without rows, with a proof that says where it begins.
 
         :raises PipelineError:
         """
@@ -71,9 +71,9 @@ class Table:
         self.proven, self._exists = read_proven(self._spark, self.path), True
 
     def claim(self, topic: str, topic_id: str, checkpoint: str) -> None:
-        """Begin a generation: no other archive can write from then on. Reads anew what is proven.
+        """Begin a generation: no other archive can write from then on. Reads the proof anew.
 
-        :raises Overtaken: where others claim it all the time.
+        :raises Overtaken: if other archives claim it all the time.
         :raises PipelineError:
         """
         rows = self.rows
@@ -101,10 +101,10 @@ class Table:
         raise self._overtaken()
 
     def append(self, rows: DataFrame, proven: Proven) -> int:
-        """Add the rows of a batch, after which the table holds what is proven; how many they were.
+        """Add the rows of a batch, with the proof of the table after it; returns their number.
 
-        :param proven: its generation is the table's; what it is given counts for a table that is made here.
-        :raises Overtaken: where another archive claimed the table; nothing is written then.
+        :param proven: the table's generation replaces its own, unless the table is new.
+        :raises Overtaken: if another archive claimed the table; this one then writes nothing.
         :raises PipelineError:
         """
         proven = replace(proven, generation=1 if self.proven is None else self.proven.generation)
@@ -117,7 +117,7 @@ class Table:
         return found.rows
 
     def reset(self, proven: Proven) -> None:
-        """Go back to what is proven now, for the topic has lost the rest; the rows stay.
+        """Replace the proof by a lower one, since the topic has lost the rest; the rows stay.
 
         :raises PipelineError:
         """
@@ -133,7 +133,7 @@ class Table:
         if self._exists and latest_version(self._spark, self.path) is None:
             raise PipelineError(f"{self.path}: the table was deleted; end the archive, and start it again")
         writer = rows.write.format("delta").partitionBy("date").option("mergeSchema", "true")
-        # What another archive made since this one looked holds batches that are not known here.
+        # A table that another archive made meanwhile holds batches that this one does not know.
         writer = writer.mode("append") if self._exists else writer.mode("error").options(**self._properties)
         writer = writer.option("txnAppId", APPLICATION + proven.topic_id)
         writer = writer.option("txnVersion", proven.transaction_version).option("userMetadata", proven.to_json())
@@ -145,7 +145,7 @@ class Table:
             raise
 
     def _nothing(self, columns: StructType) -> DataFrame:
-        """No rows. PySpark's own way to make none starts Python processes for them."""
+        """A frame without rows. PySpark's own way to make one starts Python processes."""
         session: Any = self._spark._jsparkSession
         jvm: Any = self._spark._jvm
         empty = session.createDataFrame(jvm.java.util.ArrayList(), session.parseDataType(columns.json()))

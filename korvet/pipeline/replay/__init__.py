@@ -1,8 +1,8 @@
 """Lake to topic: the rows of a raw table become records again, each exactly once.
 
 A partition of the table is a task of Spark, and a task is a transactional producer. Each of its transactions holds
-records and, in the group of the replay, the offset in the source up to which they go. So a replay that was killed
-anywhere goes on behind the last transaction that was committed, and there is no other state to lose.
+records and, in the group of the replay, the offset in the source just past them. So a replay that was killed anywhere
+goes on behind the last committed transaction. There is no other state to lose.
 """
 
 from korvet.pipeline.replay.config import ReplayConfig as ReplayConfig

@@ -1,4 +1,4 @@
-"""A replay's tasks in Spark: started, watched, told to stop."""
+"""A replay's tasks in Spark: the driver starts them, watches them, and tells them to stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from korvet.pipeline.errors import BrokerUnreachable, PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.config import ReplayProgress
-from korvet.pipeline.replay.positions import Place, Positions
+from korvet.pipeline.replay.positions import Positions, Progress
 from korvet.pipeline.replay.stopping import tell_to_stop
 from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, remaining
 
@@ -28,31 +28,31 @@ log = structlog.get_logger()
 
 EVERY_S: Final = 0.5
 STOP_WITHIN_S: Final = 60.0
-"""How long tasks have for the transactions that they are in; then Spark kills them, and the broker aborts those."""
+"""The time for tasks to end their transactions. Then Spark kills the tasks, and the broker aborts the transactions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be done.
+    """The work of a run.
 
-    :param rows: of the range, those of former runs included.
-    :param judged: what they are, by partition.
+    :param rows: all rows of the range, with the rows of former runs.
+    :param judged: figures of the rows, by partition.
     :param before: where former runs ended.
     """
 
     rows: DataFrame
     plan: task.Plan
     judged: Mapping[int, Judged]
-    before: Mapping[int, Place]
+    before: Mapping[int, Progress]
 
     @property
     def total(self) -> int:
         return sum(each.records for each in self.judged.values())
 
 
-def records(places: Mapping[int, Place]) -> int:
-    """How many are in the topic."""
-    return sum(place.note.records for place in places.values())
+def records(found: Mapping[int, Progress]) -> int:
+    """How many records are in the topic."""
+    return sum(progress.note.records for progress in found.values())
 
 
 def carry_out(
@@ -63,7 +63,7 @@ def carry_out(
     stop: threading.Event,
     progress: Callable[[ReplayProgress], None],
 ) -> None:
-    """Run the tasks to their end, or to where they are told to stop.
+    """Run the tasks until they end, or until ``stop`` ends them.
 
     :raises PipelineError:
     """
@@ -83,7 +83,7 @@ def carry_out(
 
 
 def _start(spark: SparkSession, job: Job, tag: str) -> Future[list[Row]]:
-    """Begin the tasks, in a thread of their own."""
+    """Begin the tasks from a thread of their own."""
     running: Future[list[Row]] = Future()
     outcomes = remaining(job.rows, job.plan.firsts).mapInArrow(partial(task.run, job.plan), task.OUTCOME)
 
@@ -134,7 +134,7 @@ def _stop(spark: SparkSession, job: Job, broker: Broker, running: Future[list[Ro
 
 
 def _end(running: Future[list[Row]], *, was_stopped: bool) -> None:
-    """Raise what failed. Of tasks that were killed after a stop, nothing needs to be said."""
+    """Raise the first failure. Tasks that Spark killed after a stop are no failure."""
     try:
         failures = [row["failure"] for row in running.result(0) if row["failure"] is not None]
     except (*SPARK_ERRORS, TimeoutError) as error:

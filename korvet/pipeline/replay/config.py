@@ -1,4 +1,4 @@
-"""What a replay is told, and what it tells."""
+"""The configuration of a replay, its progress and its result."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import Final
 from korvet.pipeline.errors import PipelineError
 
 Offsets = int | Mapping[int, int]
-"""An offset of all partitions, or of each that it names."""
+"""One offset for all partitions, or an offset for each named partition."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayConfig:
-    """Which rows go where, and how fast.
+    """The rows to replay, the topic that gets them, and the rate.
 
     :param bootstrap_servers: the brokers that get the records.
-    :param lake: the lake's location; the rows are those of its raw table of ``topic``.
-    :param to: the topic that gets the records; without it the one of the same name.
-    :param partitions: only these.
-    :param from_offset: the first offset, in the source; ``to_offset``: the first that is not replayed any more.
-    :param from_time: records of this time or later; ``to_time``: and before this one. With a time zone.
+    :param lake: the lake's location; the rows come from its raw table of ``topic``.
+    :param to: the topic that gets the records; None means the topic of the same name.
+    :param partitions: only these partitions; none means all.
+    :param from_offset: the first offset in the source; ``to_offset``: the first offset past the range.
+    :param from_time: records of this time or later; ``to_time``: records before it. Both have a time zone.
     :param rate: records/s at most, over all partitions.
-    :param name: the replay's name, under which it goes on after it was ended. By default it comes of the table, the
-        range and the target, so that the same command goes on.
-    :param version: the table's version; by default the newest at the first start, which a restart reads, too.
-    :param create: create the topic where it is missing.
-    :param into_archived: even into the topic whose archive is read, which then holds the records twice.
+    :param name: the name under which the replay goes on after an end. The default is made of the table, the range
+        and the target, so that the same command goes on.
+    :param version: the table's version; the default is the newest at the first start, also for a restart.
+    :param create: create the topic if it is missing.
+    :param into_archived: allow the archived topic itself as the target; the lake then gets the records twice.
     :param client: Kafka client settings by the Java client's names.
-    :raises PipelineError: for values that cannot be.
+    :raises PipelineError: if a value is not valid.
     """
 
     bootstrap_servers: str
@@ -67,7 +67,7 @@ class ReplayConfig:
         return self.to or self.topic
 
     def digest(self, table_id: str) -> str:
-        """Twelve characters that are the same for the same rows to the same topic."""
+        """Twelve characters, equal for the same rows to the same topic."""
         told = [
             table_id,
             self.target,
@@ -86,7 +86,7 @@ def _written(offsets: Offsets | None) -> int | list[tuple[int, int]] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayProgress:
-    """How far it is: records of ``total`` that are in the topic, those of former runs included."""
+    """Progress: of ``total`` records, ``records`` are in the topic, with the records of former runs."""
 
     name: str
     records: int
@@ -96,10 +96,10 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """How a run ended.
+    """The outcome of a run.
 
-    :param version: of the table, which was read.
-    :param records: that this run wrote; ``total``: of the range.
+    :param version: the table's version that the run read.
+    :param records: records that this run wrote; ``total``: records of the range.
     :param complete: whether all of the range is in the topic; else the same command goes on.
     """
 

@@ -1,7 +1,7 @@
-"""Where a replay is: offsets in the source, committed by its transactions in a group of its own.
+"""Positions of a replay: offsets in the source, committed by its transactions in a group of its own.
 
-They are committed for the partitions of the target, which exists as long as they matter; the offset is one in the
-source. The metadata beside it says what the replay is.
+They are committed for the partitions of the target, which exists as long as they matter. The metadata beside an offset
+identifies the replay.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Note:
     """The metadata of a position.
 
     :param job: the digest of table, range and target.
-    :param version: of the table.
-    :param topic_id: of the target: what was written into a topic that is no more counts no more.
-    :param run: which start of the replay wrote this; that of a later one is greater.
-    :param records: written so far by all runs, in this partition.
+    :param version: the table's version.
+    :param topic_id: of the target: records in a deleted topic do not count.
+    :param run: the run that wrote this; later runs have greater names.
+    :param records: records of this partition that all runs have written so far.
     """
 
     job: str
@@ -44,8 +44,8 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The next offset to be read of a partition, and what is noted beside it."""
+class Progress:
+    """The next offset to read of a partition, and the note beside it."""
 
     offset: int
     note: Note
@@ -54,7 +54,7 @@ class Place:
 class Positions:
     """A connection to the group of a replay, a context manager. Not picklable.
 
-    :param stable: positions that a transaction is about to change are waited for; a killed replay's until its timeout.
+    :param stable: wait for open transactions to end; a killed replay's transactions end by their timeout.
     """
 
     def __init__(self, settings: Mapping[str, str], name: str, topic: str, *, stable: bool = False) -> None:
@@ -74,14 +74,14 @@ class Positions:
 
     @property
     def group(self) -> object:
-        """As send_offsets_to_transaction takes it."""
+        """The group, for send_offsets_to_transaction."""
         return self._consumer.consumer_group_metadata()
 
-    def read(self, partitions: Iterable[int], topic_id: str, timeout_s: float = TIMEOUT_S) -> dict[int, Place]:
-        """What was committed for those partitions. A transaction that is open may change it until init_transactions.
+    def read(self, partitions: Iterable[int], topic_id: str, timeout_s: float = TIMEOUT_S) -> dict[int, Progress]:
+        """The positions of these partitions. An open transaction may change them until init_transactions.
 
-        :raises BrokerUnreachable: where no broker answered in time.
-        :raises PipelineError: where the group is not a replay's.
+        :raises BrokerUnreachable: if no broker answered in time.
+        :raises PipelineError: if the group is not a replay's.
         """
         wanted = [TopicPartition(self._topic, partition) for partition in partitions]
         if not wanted:
@@ -92,23 +92,23 @@ class Positions:
                 found = self._consumer.committed(wanted, max(deadline - time.monotonic(), _PAUSE_S))
                 break
             except KafkaException as error:
-                # That there is no coordinator now, as while Redis is away, comes back at once.
+                # The error for a missing coordinator, as while Redis is away, comes back at once.
                 failed = explained(f"positions of group {self._group}", error.args[0], self._address)
                 if not isinstance(failed, BrokerUnreachable) or time.monotonic() > deadline - _PAUSE_S:
                     raise failed from None
             time.sleep(_PAUSE_S)
-        for place in found:
-            if place.error is not None:
-                raise explained(f"positions of group {self._group}", place.error, self._address)
-        places = {place.partition: self._place(place) for place in found if place.offset >= 0}
-        return {partition: place for partition, place in places.items() if place.note.topic_id == topic_id}
+        for partition in found:
+            if partition.error is not None:
+                raise explained(f"positions of group {self._group}", partition.error, self._address)
+        all_progress = {each.partition: self._progress(each) for each in found if each.offset >= 0}
+        return {number: progress for number, progress in all_progress.items() if progress.note.topic_id == topic_id}
 
-    def _place(self, found: TopicPartition) -> Place:
+    def _progress(self, found: TopicPartition) -> Progress:
         try:
             note = Note(**json.loads(found.metadata or "")["korvet.replay"])
         except (ValueError, KeyError, TypeError):
             raise PipelineError(
-                f"group {self._group} is not a replay's: what it committed for {found.topic}-{found.partition} says "
-                "nothing of one; choose another name"
+                f"group {self._group} is not a replay's: its offset of {found.topic}-{found.partition} has no note of "
+                "a replay; choose another name"
             ) from None
-        return Place(offset=found.offset, note=note)
+        return Progress(offset=found.offset, note=note)

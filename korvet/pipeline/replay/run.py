@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from korvet.pipeline.broker import Broker, Topic
+from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import task
 from korvet.pipeline.replay.carrying import Job, carry_out, records
 from korvet.pipeline.replay.config import ReplayConfig, ReplayProgress, ReplayResult
-from korvet.pipeline.replay.positions import Note, Place, Positions
+from korvet.pipeline.replay.positions import Note, Positions, Progress
 from korvet.pipeline.replay.sending import Target
 from korvet.pipeline.replay.table import SPARK_ERRORS, Judged, Table, chosen, judge, open_table, read
 from korvet.pipeline.replay.target import (
@@ -33,14 +34,13 @@ from korvet.pipeline.replay.target import (
     refuse_refused,
     warn,
 )
-from korvet.pipeline.source.options import client_settings
 
 log = structlog.get_logger()
 
 _TRANSACTION_TIMEOUT_MS: Final = "60000"
-# Of the nanoseconds since 1970 with which a run's name begins.
+# Digits of the nanoseconds since 1970 at the beginning of a run's name.
 _TIME_DIGITS: Final = 16
-# Any transaction fits, whatever buffer.memory says: their size is the task's.
+# Any transaction fits, also above buffer.memory: the task bounds its size.
 _BUFFER: Final = {"queue.buffering.max.kbytes": "2147483647"}
 
 
@@ -51,14 +51,14 @@ def replay(
     stop: threading.Event | None = None,
     progress: Callable[[ReplayProgress], None] | None = None,
 ) -> ReplayResult:
-    """Write the rows of a topic's raw table into a topic, each exactly once, however often this is begun anew.
+    """Write the rows of a topic's raw table into a topic, each exactly once, however often the replay begins anew.
 
-    Keys, values, headers, timestamps and the partition's number and order stay; offsets are new. Consumers see exactly
-    once with ``isolation.level=read_committed``.
+    Keys, values, headers and timestamps stay, and so do the partition and the order; offsets are new. Consumers with
+    ``isolation.level=read_committed`` see each record once.
 
-    :param stop: when set, it ends after the transactions that are open; the same call goes on later.
-    :param progress: called every half a second.
-    :raises PipelineError: for what cannot be read or written. What was committed by then stays, and counts.
+    :param stop: once it is set, the replay ends after its open transactions; the same call goes on later.
+    :param progress: the replay calls it every half a second.
+    :raises PipelineError: if something cannot be read or written. Committed records stay, and count.
     """
     settings = _settings(config)
     with Broker(settings) as broker:
@@ -69,7 +69,7 @@ def replay(
             if job.plan.firsts:
                 carry_out(spark, job, broker, positions, stop or threading.Event(), progress or (lambda told: None))
             else:
-                log.info("nothing is left to replay; under another name it is replayed again", name=target.name)
+                log.info("nothing is left to replay; a replay of another name replays it again", name=target.name)
             now = positions.read(job.judged, target.note.topic_id)
         refuse_new_topic(broker, target.topic, target.note.topic_id)
     result = ReplayResult(
@@ -86,7 +86,7 @@ def replay(
 
 
 def _settings(config: ReplayConfig) -> dict[str, str]:
-    """librdkafka's, of all clients; what one of them has no use for does it no harm."""
+    """librdkafka's settings for all clients; each ignores settings that it does not use."""
     java = {f"kafka.{name}": value for name, value in config.client.items()}
     given = client_settings({**java, "kafka.bootstrap.servers": config.bootstrap_servers})
     return {"transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS, **given}
@@ -130,19 +130,19 @@ def _prepare(spark: SparkSession, config: ReplayConfig, broker: Broker, settings
     return Job(rows=rows, plan=plan, judged=judged, before=before)
 
 
-def _new_run(before: Mapping[int, Place]) -> str:
-    """A name that is greater than those given before; also where the clock was set back since one of them wrote."""
-    written = max((int(place.note.run[:_TIME_DIGITS], 16) for place in before.values()), default=0)
+def _new_run(before: Mapping[int, Progress]) -> str:
+    """A name greater than all names before, even if the clock was set back."""
+    written = max((int(progress.note.run[:_TIME_DIGITS], 16) for progress in before.values()), default=0)
     return f"{max(time.time_ns(), written + 1):0{_TIME_DIGITS}x}{uuid.uuid4().hex}"
 
 
 def _largest(settings: Mapping[str, str]) -> int:
-    """Bytes of a batch, so that librdkafka makes none that the topic refuses; within what librdkafka takes."""
+    """The most bytes of a batch that both the topic and librdkafka take."""
     return min(max(int(settings["max.message.bytes"]), 1000), 1_000_000_000)
 
 
 def _create(spark: SparkSession, config: ReplayConfig, broker: Broker, table: Table) -> Topic:
-    """A topic for all of the table, as soon as it is certain that something of it is wanted.
+    """Create the target with all partitions of the table, if the range has any row.
 
     :raises PipelineError:
     """
@@ -163,26 +163,26 @@ def _nothing(table: Table) -> PipelineError:
     )
 
 
-def _version(config: ReplayConfig, table: Table, name: str, digest: str, before: Mapping[int, Place]) -> int:
-    """The one asked for, else the one that the replay began with, else the newest.
+def _version(config: ReplayConfig, table: Table, name: str, digest: str, before: Mapping[int, Progress]) -> int:
+    """The version that the user named, else the version at which the replay began, else the newest.
 
-    A later version holds the rows of an earlier one and, of each partition, later offsets; so it may be changed.
+    A later version holds the rows of an earlier one, and later offsets of each partition. So a run may change it.
     """
-    if any(place.note.job != digest for place in before.values()):
+    if any(progress.note.job != digest for progress in before.values()):
         raise PipelineError(
             f"replay {name} was begun with another table, range or topic; give the same ones, or choose another name"
         )
     if config.version is not None:
         return config.version
-    return max((place.note.version for place in before.values()), default=table.newest)
+    return max((progress.note.version for progress in before.values()), default=table.newest)
 
 
 def _judge(
-    config: ReplayConfig, broker: Broker, topic: Topic, table: Table, rows: DataFrame, before: Mapping[int, Place]
+    config: ReplayConfig, broker: Broker, topic: Topic, table: Table, rows: DataFrame, before: Mapping[int, Progress]
 ) -> dict[int, Judged]:
-    """What there is, after it was compared with what the topic takes."""
+    """Figures of the rows, after a check that the topic takes them."""
     settings = broker.topic_settings(topic.name)
-    starts = {partition: place.offset for partition, place in before.items()}
+    starts = {partition: progress.offset for partition, progress in before.items()}
     try:
         judged = judge(rows, starts, limits(settings))
     except SPARK_ERRORS as error:

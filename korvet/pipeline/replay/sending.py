@@ -1,4 +1,4 @@
-"""One partition's records into the topic, by transactions that carry the position along. Runs in Spark's executors."""
+"""Transactions that carry one partition's records and its position into the topic. They run in Spark's executors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
-from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Place, Positions
+from korvet.pipeline.replay.positions import GROUP_PREFIX, Note, Positions, Progress
 
 PATIENCE_S: Final = 120.0
-"""How long a broker may be away, or refuse, before a task gives up."""
+"""The time that a broker may be away, or refuse, before a task gives up."""
 _STEP_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 _FENCED: Final = {
@@ -24,7 +24,7 @@ _FENCED: Final = {
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 }
-# To try again would only be refused again.
+# The broker would refuse another try, too.
 _REFUSED: Final = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "lower transaction.timeout.ms of the client, or raise the broker's maximum",
     KafkaError.INVALID_TIMESTAMP: "see message.timestamp.before.max.ms and .after.max.ms of the topic",
@@ -48,15 +48,15 @@ class Fenced(Exception):
 
 
 class TakenOver(PipelineError):
-    """Another run of the same replay works now; it must not be stopped with this one."""
+    """Another run of the same replay works now. An end of this run must not stop it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where records go, picklable.
+    """The target of the records, picklable.
 
-    :param settings: librdkafka's, of all clients; ``producer``: what a producer has beside them.
-    :param note: what is noted beside positions, but for the records.
+    :param settings: librdkafka's, of all clients; ``producer``: the producer's additional ones.
+    :param note: the note beside positions, without the count of records.
     """
 
     settings: Mapping[str, str]
@@ -67,20 +67,20 @@ class Target:
 
     @property
     def timeout_s(self) -> float:
-        """How long a transaction may be open."""
+        """The longest time that a transaction may be open."""
         return int(self.settings["transaction.timeout.ms"]) / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Records of one transaction: their offsets in the source, which grow, and what is written of each."""
+    """Records of one transaction: their growing offsets in the source, and their contents."""
 
     offsets: list[int]
     rows: list[tuple[bytes | None, bytes | None, Headers | None, int]]
     """Key, value, headers, timestamp in ms."""
 
     def since(self, offset: int) -> Chunk:
-        """Without what is below the offset."""
+        """The part from that offset on."""
         first = bisect_left(self.offsets, offset)
         return self if not first else Chunk(offsets=self.offsets[first:], rows=self.rows[first:])
 
@@ -88,7 +88,7 @@ class Chunk:
 class Sender:
     """The transactional producer of a partition, a context manager.
 
-    To begin is to end what another producer of this id left open, and to fence that one.
+    `begin` ends the transaction that another producer of this id left open, and fences that producer.
 
     :raises PipelineError:
     """
@@ -111,19 +111,19 @@ class Sender:
         self._positions.__exit__(kind, error, trace)
 
     def begin(self) -> None:
-        """Take the partition over, and learn where it is.
+        """Take the partition over, and read its position.
 
-        :raises TakenOver: where a later run went on since this one began, which is not fenced then.
+        :raises TakenOver: if a later run went on since this one began; this one does not fence it.
         :raises BrokerUnreachable, PipelineError:
         """
         target = self._target
-        place = self._place(self._positions)
-        if place is not None and place.offset > self.position:
-            self._refuse_later_run(place)
+        progress = self._progress(self._positions)
+        if progress is not None and progress.offset > self.position:
+            self._refuse_later_run(progress)
         quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
         own: dict[str, Any] = {
             "transactional.id": f"{GROUP_PREFIX}{target.name}-{self._partition}",
-            # A record that fails fails its transaction; nobody asks for each that did not.
+            # A failed record fails its transaction, so the others need no report.
             "delivery.report.only.error": True,
         }
         self._producer = None
@@ -135,23 +135,23 @@ class Sender:
             _patiently(self._producer.init_transactions)
         except KafkaException as error:
             raise self._failed(error.args[0]) from None
-        # Only now can nothing change it any more; what was just decided may still be on its way to the group.
+        # From now on no producer can change the position; a decided transaction may still be on its way to the group.
         with Positions(target.settings, target.name, target.topic, stable=True) as positions:
-            place = self._place(positions)
-        if place is not None and place.note.job != target.note.job:
-            raise PipelineError(f"replay {target.name} is done with another table or range, too; choose another name")
-        position, self._noted = (place.offset, place.note.records) if place else (self._first, 0)
+            progress = self._progress(positions)
+        if progress is not None and progress.note.job != target.note.job:
+            raise PipelineError(f"replay {target.name} also runs with another table or range; choose another name")
+        position, self._noted = (progress.offset, progress.note.records) if progress else (self._first, 0)
         if position < self.position:
             raise PipelineError(
                 f"{target.topic}-{self._partition} was replayed up to {self.position}, and its group says {position}: "
-                "somebody moved the group, or the broker lost it; look at what is in the topic before going on"
+                "somebody moved the group, or the broker lost it; look at the topic's records before you go on"
             )
         self.position = position
 
     def send(self, chunk: Chunk) -> None:
-        """Write the records that are not in the topic yet, all or none; try again where that may help.
+        """Write the records that are not in the topic yet, all or none; try again if that may help.
 
-        :raises Fenced: nothing of it was written by this one.
+        :raises Fenced: another producer took over; this one wrote nothing of the chunk.
         :raises BrokerUnreachable, PipelineError:
         """
         deadline = time.monotonic() + PATIENCE_S
@@ -168,29 +168,29 @@ class Sender:
                 if time.monotonic() > deadline:
                     raise self._failed(error.args[0]) from None
             time.sleep(_PAUSE_S)
-            # Whether it was committed is not always told; a new producer ends it, and finds out.
+            # The client does not always tell whether it committed. A new producer ends the transaction, and finds out.
             self.begin()
 
     def follow(self) -> None:
-        """Go to where another producer is now.
+        """Go to the position of another producer.
 
-        :raises TakenOver: where that is one of a later run.
+        :raises TakenOver: if that producer is of a later run.
         """
-        place = self._place(self._positions)
-        if place is not None and place.offset > self.position:
-            self._refuse_later_run(place)
-            self.position = place.offset
+        progress = self._progress(self._positions)
+        if progress is not None and progress.offset > self.position:
+            self._refuse_later_run(progress)
+            self.position = progress.offset
 
-    def _place(self, positions: Positions) -> Place | None:
+    def _progress(self, positions: Positions) -> Progress | None:
         return positions.read([self._partition], self._target.note.topic_id, PATIENCE_S).get(self._partition)
 
-    def _refuse_later_run(self, place: Place) -> None:
-        # A task of an earlier one, whose driver was killed, may have written a last transaction.
+    def _refuse_later_run(self, progress: Progress) -> None:
+        # A task of an earlier run, whose driver was killed, may have written a last transaction.
         target = self._target
-        if place.note.run > target.note.run:
+        if progress.note.run > target.note.run:
             raise TakenOver(
                 f"replay {target.name} was started a second time, which goes on with {target.topic}-{self._partition} "
-                f"behind {place.offset}; this one ends"
+                f"behind {progress.offset}; this one ends"
             )
 
     def _transact(self, chunk: Chunk) -> None:
@@ -199,19 +199,19 @@ class Sender:
         records, position = self._noted + len(chunk.offsets), chunk.offsets[-1] + 1
         producer.begin_transaction()
         for key, value, headers, timestamp in chunk.rows:
-            # By position: naming arguments costs more than a third of the call. The two None are callbacks.
+            # Arguments by position: names cost more than a third of the call. The two None are callbacks.
             producer.produce(topic, value, key, partition, None, None, timestamp, headers)
         note = replace(self._target.note, records=records).to_json()
         self.commit(producer, [TopicPartition(topic, partition, position, note)])
         self._noted, self.position = records, position
 
     def commit(self, producer: Producer, position: list[TopicPartition]) -> None:
-        """End the transaction with the position in it."""
+        """Add the position to the transaction, and commit it."""
         _patiently(producer.send_offsets_to_transaction, position, self._positions.group)
         _patiently(producer.commit_transaction)
 
     def _why(self, reason: KafkaError) -> KafkaError:
-        """Of a producer that ended while records were handed to it, what ended it, as by being fenced."""
+        """The error behind ``reason`` of a producer that ended while it took records, such as a fence."""
         assert self._producer is not None
         if reason.code() == KafkaError._FATAL:
             try:
@@ -221,16 +221,16 @@ class Sender:
         return reason
 
     def _judge(self, reason: KafkaError, began: float) -> None:
-        """Raise where to try again does not help."""
+        """Raise if another try does not help."""
         if reason.code() in _REFUSED:
             self._abort()
             raise self._failed(reason)
-        # A transaction that was open for too long is fenced, too: by the coordinator, for nobody else.
+        # The coordinator fences a transaction that was open for too long, too; then no other producer works.
         if reason.code() in _FENCED and time.monotonic() - began < self._target.timeout_s:
             raise Fenced
 
     def _abort(self) -> None:
-        """So that readers of what is committed need not wait for the transaction's timeout."""
+        """Abort, so that readers of committed records need not wait for the transaction's timeout."""
         assert self._producer is not None
         with suppress(KafkaException):
             self._producer.abort_transaction(_STEP_S)
@@ -246,7 +246,7 @@ class Sender:
 
 
 def _patiently(call: Callable[..., None], *args: object) -> None:
-    """Make a call of librdkafka again as long as it says that it may be, up to `PATIENCE_S`."""
+    """Repeat a call of librdkafka while its error is retriable, for at most `PATIENCE_S`."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -1,7 +1,7 @@
-"""How the driver tells its tasks to stop: a group beside that of the positions has the run committed that is to end.
+"""The driver's word to its tasks to stop: a group beside the positions' names the run that has to end.
 
-A task asks for it now and then, as it asks for positions; Spark has no way to tell a running task anything but to kill
-it, which would leave a transaction open.
+A task reads it now and then, as it reads positions. Spark itself can only kill a running task, which would leave a
+transaction open.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from korvet.pipeline.replay.sending import Target
 
 
 def is_told_to_stop(broker: Broker, target: Target) -> bool:
-    """Whether this run of the replay is to end; what others were told is no matter.
+    """Whether this run of the replay has to end. Word to other runs does not count.
 
     :raises PipelineError:
     """
-    return any(place.metadata == target.note.run for place in broker.committed(_group(target)).values())
+    return any(position.metadata == target.note.run for position in broker.committed(_group(target)).values())
 
 
 def tell_to_stop(broker: Broker, target: Target) -> bool:
@@ -32,5 +32,5 @@ def tell_to_stop(broker: Broker, target: Target) -> bool:
 
 
 def _group(target: Target) -> str:
-    # No replay's name has a colon, so that this is no other's group of positions.
+    # No replay's name has a colon, so no other replay keeps positions in this group.
     return f"{GROUP_PREFIX}{target.name}:stop"

@@ -1,4 +1,4 @@
-"""The rows of a raw table that are to be replayed."""
+"""The rows of a raw table, for a replay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A raw table: its id, which a table made anew at the same path does not have, and its newest version."""
+    """A raw table: its newest version, and its id, which differs for a new table at the same path."""
 
     path: str
     id: str
@@ -33,10 +33,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Of a partition's rows: how many there are, the first offset and the one just past the last.
+    """Figures of a partition's rows: their number, the first offset, and the offset just past the last.
 
-    Of those that are still to be written: how many are older or newer than the target takes, older than it keeps,
-    or of the very time 0, which librdkafka takes for none.
+    The others count rows still to write: rows older or newer than the target takes, rows older than it keeps, and rows
+    of the very time 0. Librdkafka takes that time for none.
     """
 
     records: int
@@ -50,7 +50,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of the target, in ms since 1970; None where it has none."""
+    """The target's limits of timestamps, in ms since 1970; None if it has no such limit."""
 
     oldest_ms: int | None
     newest_ms: int | None
@@ -60,7 +60,7 @@ class Limits:
 def open_table(spark: SparkSession, path: str, topic: str) -> Table:
     """The raw table at that path.
 
-    :raises PipelineError: where there is none, or it cannot be read.
+    :raises PipelineError: if there is no such table, or it cannot be read.
     """
     try:
         columns = DeltaTable.forPath(spark, path).toDF().columns
@@ -81,7 +81,7 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
 
 
 def _snapshot(spark: SparkSession, path: str) -> Any:
-    """Delta's own view of the table as it is now; its DESCRIBE commands, which tell the same, are jobs of Spark's."""
+    """Delta's own view of the table as it is now. Its DESCRIBE commands tell the same, but run as jobs of Spark."""
     jvm: Any = spark._jvm
     nothing = jvm.scala.Option.empty()
     return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path).update(False, nothing, nothing)
@@ -90,7 +90,7 @@ def _snapshot(spark: SparkSession, path: str) -> Any:
 def read(spark: SparkSession, table: Table, version: int) -> DataFrame:
     """All rows of a version.
 
-    :raises PipelineError: where it is not there, or not any more.
+    :raises PipelineError: if the version does not exist, or not any more.
     """
     try:
         return spark.read.format("delta").option("versionAsOf", version).load(table.path)
@@ -102,7 +102,7 @@ def read(spark: SparkSession, table: Table, version: int) -> DataFrame:
 
 
 def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
-    """The rows of the range. Date and partition keep Spark from reading files that hold none of them."""
+    """The rows of the range. By date and partition Spark skips files without such rows."""
     if config.partitions is not None:
         rows = rows.where(f.col("partition").isin(sorted(set(config.partitions))))
     if config.from_offset is not None:
@@ -117,9 +117,9 @@ def chosen(rows: DataFrame, config: ReplayConfig) -> DataFrame:
 
 
 def judge(rows: DataFrame, starts: Mapping[int, int], limits: Limits) -> dict[int, Judged]:
-    """What is there of each partition, by one pass over partition, offset and timestamp.
+    """Figures of each partition's rows, by one pass over partition, offset and timestamp.
 
-    :param starts: where partitions go on, of those that have begun.
+    :param starts: the offset where each begun partition goes on.
     """
     ms = f.unix_millis("timestamp")
     left = _from(starts)
@@ -140,9 +140,9 @@ def judge(rows: DataFrame, starts: Mapping[int, int], limits: Limits) -> dict[in
 
 
 def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
-    """The rows from each partition's start on, those of a partition in one task of Spark and in their order.
+    """The rows from each partition's start on. One task of Spark has all rows of a partition, in order.
 
-    :param starts: of the partitions that are not at their end.
+    :param starts: the offsets of partitions that are not at their end.
     :returns: with columns partition, offset, key, value, headers as JSON and ms, the timestamp.
     """
     number = {partition: task for task, partition in enumerate(sorted(starts))}
@@ -154,12 +154,12 @@ def remaining(rows: DataFrame, starts: Mapping[int, int]) -> DataFrame:
             "offset",
             "key",
             "value",
-            # Spark takes longer to hand a list of structs to Python, even where it is null, than all else together.
+            # Handing a list of structs to Python, even a null one, takes Spark longer than all else together.
             f.to_json("headers").alias("headers"),
             f.unix_millis("timestamp").alias("ms"),
         )
         .repartitionById(len(starts), _each(number).cast("int"))
-        # By this one number, which Spark sorts without comparing rows: a task has one partition.
+        # A task has one partition, and Spark sorts by one number without comparing rows.
         .sortWithinPartitions("offset")
     )
 
@@ -173,7 +173,7 @@ def _from(offsets: Offsets) -> Column:
 
 
 def _each(offsets: Offsets) -> Column:
-    """The number of a row's partition; null where it has none."""
+    """The number that belongs to a row's partition; null if none does."""
     if isinstance(offsets, int):
         return f.lit(offsets)
     if not offsets:

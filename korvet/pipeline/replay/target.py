@@ -1,4 +1,4 @@
-"""The topic that gets the records: whether it is there, and what it does to them."""
+"""The topic that gets the records: checks that it exists, and takes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNLIMITED: Final = 2**63 - 1
 
 
 def refuse_loop(broker: Broker, config: ReplayConfig) -> None:
-    """Nothing is replayed into the topic that is archived where it comes from: the archive would hold it twice.
+    """Refuse to replay into the archived topic itself: the archive would then hold the records twice.
 
     :raises PipelineError:
     """
@@ -30,12 +30,12 @@ def refuse_loop(broker: Broker, config: ReplayConfig) -> None:
     if any(topic == config.target for topic, _ in broker.committed(ARCHIVE_GROUP)):
         raise PipelineError(
             f"topic {config.target} is archived: its lake would hold these records a second time, under new offsets; "
-            "name another topic to replay to, or say that it is meant (into archived)"
+            "name another topic to replay to, or allow this one (into archived)"
         )
 
 
 def refuse_other_target(broker: Broker, name: str, target: str) -> None:
-    """Positions and transactional ids are the name's: of two topics, one would fence the other.
+    """Refuse a name that another target has: positions and transactional ids belong to the name.
 
     :raises PipelineError:
     """
@@ -45,7 +45,7 @@ def refuse_other_target(broker: Broker, name: str, target: str) -> None:
 
 
 def find_target(broker: Broker, config: ReplayConfig) -> Topic | None:
-    """The topic; None where it is missing and may be created.
+    """The topic; None if it is missing and the replay may create it.
 
     :raises UnknownTopic:
     """
@@ -55,20 +55,20 @@ def find_target(broker: Broker, config: ReplayConfig) -> Topic | None:
         if config.create:
             return None
         raise UnknownTopic(
-            f"topic {config.target} does not exist at {config.bootstrap_servers}; create it, or have it created "
+            f"topic {config.target} does not exist at {config.bootstrap_servers}; create it, or let the replay do so "
             "(create)"
         ) from None
 
 
 def create_target(broker: Broker, config: ReplayConfig, partitions: int) -> Topic:
-    """The new topic, in which records stay as old as they are."""
+    """The new topic, which keeps the records' timestamps."""
     broker.create_topic(config.target, partitions, {"retention.ms": "-1"})
     log.info("topic created", topic=config.target, partitions=partitions, retention_ms=-1)
     return broker.topics([config.target])[config.target]
 
 
 def limits(settings: Mapping[str, str]) -> Limits:
-    """What the topic's settings mean for timestamps now."""
+    """The limits of timestamps that the topic's settings mean now."""
     now_ms = int(time.time() * 1000)
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return Limits(oldest_ms=None, newest_ms=None, kept_from_ms=None)
@@ -82,7 +82,7 @@ def limits(settings: Mapping[str, str]) -> Limits:
 
 
 def refuse_missing_partitions(target: Topic, partitions: Collection[int]) -> None:
-    """Records go to the partition of the same number.
+    """Refuse a topic without a partition of each number: records keep their partition.
 
     :raises PipelineError:
     """
@@ -95,7 +95,7 @@ def refuse_missing_partitions(target: Topic, partitions: Collection[int]) -> Non
 
 
 def refuse_new_topic(broker: Broker, name: str, topic_id: str) -> None:
-    """A topic that was made anew while records were written holds only the last of them, and no producer is told.
+    """Refuse a topic created anew meanwhile: it has only the last records, and no producer was told.
 
     :raises PipelineError:
     """
@@ -107,7 +107,7 @@ def refuse_new_topic(broker: Broker, name: str, topic_id: str) -> None:
 
 
 def refuse_refused(target: str, settings: Mapping[str, str], judged: Collection[Judged]) -> None:
-    """What the broker would refuse in the middle is told before anything is written.
+    """Refuse records that the broker would refuse, before anything is written.
 
     :raises PipelineError:
     """
@@ -124,7 +124,7 @@ def refuse_refused(target: str, settings: Mapping[str, str], judged: Collection[
 
 
 def warn(target: str, settings: Mapping[str, str], judged: Collection[Judged]) -> None:
-    """What the topic keeps otherwise than it is in the lake."""
+    """Warn of records that the topic will keep otherwise than the lake."""
     if settings.get("message.timestamp.type") == "LogAppendTime":
         log.warning("timestamps are not kept: the topic has the time of the append instead", topic=target)
     short_lived = sum(each.short_lived for each in judged)
@@ -135,7 +135,7 @@ def warn(target: str, settings: Mapping[str, str], judged: Collection[Judged]) -
         )  # fmt: skip
     timeless = sum(each.timeless for each in judged)
     if timeless:
-        log.warning("records of the very time 1970-01-01T00:00:00Z get the present one", topic=target, records=timeless)
+        log.warning("records of 1970-01-01T00:00:00Z get the present time", topic=target, records=timeless)
 
 
 def _ms(settings: Mapping[str, str], name: str) -> int | None:

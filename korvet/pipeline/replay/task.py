@@ -1,4 +1,4 @@
-"""What a task of Spark does: it takes a partition's rows in their order, and sends them, at its share of the rate."""
+"""A task of Spark: it takes a partition's rows in order, and sends them at its share of the rate."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _OUTCOME: Final = pa.schema([("partition", pa.int32()), ("failure", pa.string())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What all tasks of a run are told, picklable.
+    """The plan for all tasks of a run, picklable.
 
-    :param firsts: where each partition goes on.
-    :param ends: just past the last row of each partition.
-    :param rate: records/s, of all; None for no limit.
-    :param at_once: how many tasks Spark runs at a time.
+    :param firsts: the offset where each partition goes on.
+    :param ends: the offset just past each partition's last row.
+    :param rate: records/s of all tasks; None for no limit.
+    :param at_once: the number of tasks that Spark runs at a time.
     """
 
     target: Target
@@ -45,9 +45,9 @@ class Plan:
 
 
 def run(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send the rows of one partition. What comes back is one row as `OUTCOME` says.
+    """Send the rows of one partition. Yields one row of the columns `OUTCOME`.
 
-    A failure is a value: other tasks end after the transaction that they are in, and the driver tells of it.
+    A failure is a value: other tasks end after their open transactions, and the driver raises it.
     """
     rows = iter(batches)
     first = next(rows, None)
@@ -83,10 +83,10 @@ def _send(plan: Plan, partition: int, batches: Iterable[pa.RecordBatch], broker:
 
 
 def follow(sender: Sender, plan: Plan, partition: int) -> None:
-    """Wait for who has taken the partition over, as another attempt of the same task does.
+    """Wait for the producer that took the partition over, such as another attempt of the same task.
 
-    :raises TakenOver: where it is another run.
-    :raises PipelineError: where nobody goes on.
+    :raises TakenOver: if it is another run's.
+    :raises PipelineError: if it does not go on.
     """
     moved = time.monotonic()
     while sender.position < plan.ends[partition]:
@@ -103,7 +103,7 @@ def follow(sender: Sender, plan: Plan, partition: int) -> None:
 
 
 def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
-    """The batch in parts of at most so many records, and of about `MOST_BYTES`."""
+    """The batch in parts of at most ``most()`` records and about `MOST_BYTES`."""
     fits = max(1, MOST_BYTES * batch.num_rows // max(batch.nbytes, 1))
     begin = 0
     while begin < batch.num_rows:
@@ -124,7 +124,7 @@ def chunks(batch: pa.RecordBatch, most: Callable[[], int]) -> Iterator[Chunk]:
 
 
 def headers(text: str | None) -> Headers | None:
-    """A record's, of Spark's JSON: ``[{"key": "name", "value": "base64, or missing where it is null"}]``."""
+    """A record's headers, from Spark's JSON: ``[{"key": "name", "value": "base64, or missing if null"}]``."""
     if text is None:
         return None
     pairs = [(each["key"], each.get("value")) for each in json.loads(text)]
@@ -132,10 +132,10 @@ def headers(text: str | None) -> Headers | None:
 
 
 class Pace:
-    """When the next transaction may begin, and how many records it may have.
+    """The pace of a task: when its next transaction may begin, and how many records it may have.
 
-    The rate is shared by the partitions that are not at their end, as many of them as Spark works on at once: what is
-    committed says which those are, so that tasks need not know of each other.
+    The unfinished partitions share the rate, as many of them as Spark works on at once. The committed positions tell
+    which are unfinished, so tasks need not know of each other.
     """
 
     def __init__(self, plan: Plan, broker: Broker) -> None:
@@ -145,7 +145,7 @@ class Pace:
         self._is_over = False
 
     def most(self) -> int:
-        """Records of the next transaction: those of a second, at the most."""
+        """The most records of the next transaction: at most the records of a second."""
         return min(MOST_RECORDS, max(1, int(self._share()))) if self._plan.rate else MOST_RECORDS
 
     def sent(self, records: int) -> None:
@@ -154,7 +154,7 @@ class Pace:
             self._due = max(self._due, time.monotonic() - 1) + records / self._share()
 
     def is_over(self) -> bool:
-        """Whether the replay was told to stop; this waits until the next transaction may begin."""
+        """Wait until the next transaction may begin; returns whether the replay was told to stop."""
         while True:
             self._look()
             wait_s = self._due - time.monotonic()
@@ -173,11 +173,13 @@ class Pace:
             self._is_over = is_told_to_stop(self._broker, self._plan.target)
             if self._plan.rate:
                 target, ends = self._plan.target, self._plan.ends
-                places = self._broker.committed(GROUP_PREFIX + target.name)
-                offsets = {number: place.offset for (topic, number), place in places.items() if topic == target.topic}
+                positions = self._broker.committed(GROUP_PREFIX + target.name)
+                offsets = {
+                    number: position.offset for (topic, number), position in positions.items() if topic == target.topic
+                }
                 done = sum(offsets.get(number, 0) >= end for number, end in ends.items())
                 self._working = max(1, min(len(ends) - done, self._plan.at_once))
         except PipelineError:
-            # The transactions say soon enough that nobody answers.
+            # The transactions tell soon enough that no broker answers.
             pass
         self._looked = time.monotonic()

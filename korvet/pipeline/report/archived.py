@@ -1,4 +1,4 @@
-"""What the lake tells: records and bytes over time, and what lies there of each day."""
+"""Figures from the lake: records and bytes over time, and the size of each day."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MICROS_PER_S: Final = 1_000_000
 
 
 def archived_topics(spark: SparkSession, lake: str) -> list[str]:
-    """Topics of which there is a raw table, sorted.
+    """Topics with a raw table, sorted.
 
-    :raises PipelineError: where the lake cannot be listed, or has no table at all.
+    :raises PipelineError: if the lake cannot be listed, or has no table at all.
     """
     logs = {topic: f"{Lake(lake).raw(topic)}/_delta_log" for topic in files.directories(spark, lake)}
     topics = sorted(topic for topic, log in logs.items() if files.kind(spark, log) == "directory")
@@ -37,12 +37,12 @@ def archived_topics(spark: SparkSession, lake: str) -> list[str]:
 def intervals(
     spark: SparkSession, tables: Mapping[str, str], since: datetime, until: datetime, interval_s: float
 ) -> list[Interval]:
-    """Records and bytes of each topic's intervals that have any, in order. Intervals begin at multiples since 1970.
+    """Records and bytes of each topic's intervals that have records, in order. Intervals begin at multiples since 1970.
 
-    Reads the files of those days alone, of keys and values no more than how long they are.
+    Spark reads only the files of these days, and only the lengths of keys and values.
 
     :param tables: paths of raw tables by topic.
-    :raises PipelineError: where a table cannot be read.
+    :raises PipelineError: if a table cannot be read.
     """
     length = round(interval_s * _MICROS_PER_S)
     slot = F.floor(F.unix_micros("timestamp") / F.lit(length))
@@ -63,9 +63,9 @@ def intervals(
 
 
 def days(spark: SparkSession, tables: Mapping[str, str]) -> list[Day]:
-    """What each table has of each day, out of its Delta log alone: nothing of its files is read.
+    """Each table's records and size by day, from its Delta log alone: Spark reads none of its files.
 
-    :raises PipelineError: where a table cannot be read.
+    :raises PipelineError: if a table cannot be read.
     """
     parts = [_files_of(spark, topic, path) for topic, path in tables.items()]
     if not parts:
@@ -84,7 +84,7 @@ def days(spark: SparkSession, tables: Mapping[str, str]) -> list[Day]:
 
 
 def _at(time: datetime) -> Column:
-    # A literal of a datetime would be taken in the session's time zone by some Sparks.
+    # Some versions of Spark take a literal datetime in the session's time zone.
     return F.timestamp_micros(F.lit(round((time - _EPOCH) / timedelta(microseconds=1))))
 
 
@@ -108,7 +108,7 @@ def _table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _files_of(spark: SparkSession, topic: str, path: str) -> DataFrame:
-    """A row for each file of the table's newest version. Delta's public interface tells only their sum."""
+    """A row for each file of the table's newest version. Delta's public interface tells only the total."""
     jvm: Any = spark._jvm
     none = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)

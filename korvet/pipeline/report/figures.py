@@ -1,4 +1,4 @@
-"""What a report says: its request and its figures."""
+"""A report: its configuration and its figures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfig:
-    """What to report on. Times are in UTC; ``since`` is included, ``until`` is not.
+    """The scope of a report. Times are in UTC; ``since`` is included, ``until`` is not.
 
-    :param bootstrap_servers: brokers whose groups' lags are told; None leaves lags out.
-    :param lake: the archive whose throughput and size are told.
-    :param topics: those to tell of; none means all.
-    :param groups: likewise; none means all.
-    :param interval_s: how long the intervals of the throughput are; None chooses 150 at most.
+    :param bootstrap_servers: the brokers whose groups' lags are shown; None leaves lags out.
+    :param lake: the archive whose throughput and size are shown.
+    :param topics: none means all.
+    :param groups: none means all.
+    :param interval_s: length of the throughput's intervals; None chooses a length that makes at most 150.
     :param client: a Kafka client's settings by their Java names.
     """
 
@@ -46,6 +46,14 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableGroup:
+    """A group that the lags leave out, and the sentence that says why."""
+
+    group: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """Records of a topic whose timestamps are in an interval; bytes of keys, values and headers, uncompressed."""
 
@@ -57,7 +65,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """What the lake keeps of a topic's day: records, and the files' bytes as they lie there."""
+    """A topic's day in the lake: its records, its files, and their bytes on disk."""
 
     topic: str
     date: date
@@ -68,7 +76,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Figures: lags of the moment ``made_at``, all days that there are, and those intervals that have records."""
+    """Figures: lags at the moment ``made_at``, all days of the lake, and the intervals that have records."""
 
     made_at: datetime
     since: datetime
@@ -77,22 +85,23 @@ class Report:
     lags: tuple[Lag, ...]
     intervals: tuple[Interval, ...]
     days: tuple[Day, ...]
+    unreadable: tuple[UnreadableGroup, ...] = ()
 
     @property
     def topics(self) -> list[str]:
-        """Those in the archive, the one with most records in the time first."""
+        """The archived topics; the one with most records in the report's time is first."""
         records = {day.topic: 0 for day in self.days}
         for interval in self.intervals:
             records[interval.topic] = records.get(interval.topic, 0) + interval.records
         return sorted(records, key=lambda topic: (-records[topic], topic))
 
     def covered_s(self, start: datetime) -> float:
-        """How much of the interval that begins then is in the report's time."""
+        """Seconds of the interval that begins at ``start`` in the report's time."""
         end = min(start + timedelta(seconds=self.interval_s), self.until)
         return (end - max(start, self.since)).total_seconds()
 
     def to_json(self) -> dict[str, Any]:
-        """The same for programs; times are texts."""
+        """The report as JSON values; times are texts."""
         told = asdict(self)
         for lag, facts in zip(self.lags, told["lags"], strict=True):
             facts["lag"] = lag.lag

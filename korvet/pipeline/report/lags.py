@@ -5,37 +5,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from korvet.pipeline.broker import Broker, Position
-from korvet.pipeline.broker import Partition as Place
-from korvet.pipeline.report.figures import Lag
+from korvet.pipeline.broker import Broker, Partition, Position
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError
+from korvet.pipeline.report.figures import Lag, UnreadableGroup
 
 _NOTES: Final = ("korvet-replay-", "korvet-sink-")
-"""How groups begin whose offsets are no positions in the topic: of replays, and of the sink's batches."""
+"""Prefixes of groups that keep notes of replays and of the sink's batches: their offsets are no positions."""
 
 
-def lags(broker: Broker, topics: tuple[str, ...], groups: tuple[str, ...]) -> list[Lag]:
-    """Lags by group, topic and partition, of those topics and groups, or of all but those that keep notes.
+def lags(broker: Broker, topics: tuple[str, ...], groups: tuple[str, ...]) -> tuple[list[Lag], list[UnreadableGroup]]:
+    """Lags by group, topic and partition, of the given topics and groups. None of them means all, without notes.
 
-    Offsets that a group still has of a topic or partition that is gone are left out.
+    Positions in a topic or partition that is gone are left out. If no group is named, the second list has the groups
+    that the broker cannot read.
 
-    :raises BrokerUnreachable, PipelineError:
+    :raises BrokerUnreachable:
+    :raises PipelineError: if the broker cannot read a group that ``groups`` names.
     """
-    wanted = groups or [group for group in broker.group_ids("") if not group.startswith(_NOTES)]
-    committed = {group: broker.committed(group) for group in wanted}
-    known = _known_places(broker, {topic for places in committed.values() for topic, _ in places}, topics)
+    committed, unreadable = _committed(broker, groups)
+    known = _known(broker, {topic for partitions in committed.values() for topic, _ in partitions}, topics)
     ends = broker.latest(
-        {place for places in committed.values() for place in places if place in known}, committed_only=False
+        {partition for partitions in committed.values() for partition in partitions if partition in known},
+        committed_only=False,
     )
-    return [lag for group in sorted(committed) for lag in _lags_of(group, committed[group], ends)]
+    return [lag for group in sorted(committed) for lag in _lags_of(group, committed[group], ends)], unreadable
 
 
-def _known_places(broker: Broker, named: set[str], topics: tuple[str, ...]) -> set[Place]:
+def _committed(
+    broker: Broker, groups: tuple[str, ...]
+) -> tuple[dict[str, Mapping[Partition, Position]], list[UnreadableGroup]]:
+    """A damaged group does not cost the lags of the others, unless the user named it."""
+    committed: dict[str, Mapping[Partition, Position]] = {}
+    unreadable = []
+    for group in groups or [group for group in broker.group_ids("") if not group.startswith(_NOTES)]:
+        try:
+            committed[group] = broker.committed(group)
+        except PipelineError as error:
+            if groups or isinstance(error, BrokerUnreachable):
+                raise
+            unreadable.append(UnreadableGroup(group=group, reason=str(error)))
+    return committed, unreadable
+
+
+def _known(broker: Broker, named: set[str], topics: tuple[str, ...]) -> set[Partition]:
     there = named & set(broker.topic_names())
     found = broker.topics(sorted(there & set(topics) if topics else there))
     return {(topic.name, partition) for topic in found.values() for partition in topic.partitions}
 
 
-def _lags_of(group: str, committed: Mapping[Place, Position], ends: Mapping[Place, Position]) -> list[Lag]:
+def _lags_of(group: str, committed: Mapping[Partition, Position], ends: Mapping[Partition, Position]) -> list[Lag]:
     return [
         Lag(
             group=group,

@@ -1,4 +1,4 @@
-"""A report out of what broker and lake tell."""
+"""A report from the figures of broker and lake."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.broker import Broker
+from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake.layout import Lake
 from korvet.pipeline.report.archived import archived_topics, days, intervals
-from korvet.pipeline.report.figures import Lag, Report, ReportConfig
+from korvet.pipeline.report.figures import Lag, Report, ReportConfig, UnreadableGroup
 from korvet.pipeline.report.lags import lags
-from korvet.pipeline.source.options import client_settings
 
 _INTERVALS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 604800)
 _MAX_INTERVALS: Final = 150
-"""How many are chosen at most, for what is seen at a glance."""
+"""The most intervals that a report chooses: a reader can see them at a glance."""
 _MOST_INTERVALS: Final = 10_000
-"""And how many one may ask for."""
+"""The most intervals that a user may choose."""
 
 
 def report(spark: SparkSession, config: ReportConfig) -> Report:
     """Lags of groups, and throughput and size of archived topics.
 
-    :raises BrokerUnreachable: where no broker answers.
-    :raises PipelineError: where the lake cannot be read or has no such topic, or the time is empty or cut too fine.
+    :raises BrokerUnreachable: if no broker answers.
+    :raises PipelineError: if the lake cannot be read or has no such topic, or the time is empty or cut too fine.
     """
     if config.until <= config.since:
         raise PipelineError(f"the report's time is empty: it would begin at {config.since} and end at {config.until}")
@@ -39,14 +39,16 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
             "take longer ones, or less time"
         )
     tables = _tables(spark, config.lake, config.topics)
+    behind, unreadable = ([], []) if config.bootstrap_servers is None else _lags(config, config.bootstrap_servers)
     return Report(
         made_at=datetime.now(UTC),
         since=config.since,
         until=config.until,
         interval_s=interval_s,
-        lags=tuple(_lags(config, config.bootstrap_servers) if config.bootstrap_servers is not None else ()),
+        lags=tuple(behind),
         intervals=tuple(intervals(spark, tables, config.since, config.until, interval_s)),
         days=tuple(days(spark, tables)),
+        unreadable=tuple(unreadable),
     )
 
 
@@ -55,7 +57,7 @@ def _interval_s(config: ReportConfig) -> float:
     return next((float(size) for size in _INTERVALS_S if span_s / size <= _MAX_INTERVALS), span_s / _MAX_INTERVALS)
 
 
-def _lags(config: ReportConfig, bootstrap_servers: str) -> list[Lag]:
+def _lags(config: ReportConfig, bootstrap_servers: str) -> tuple[list[Lag], list[UnreadableGroup]]:
     options = {**config.client, "bootstrap.servers": bootstrap_servers}
     with Broker(client_settings({f"kafka.{name}": value for name, value in options.items()})) as broker:
         return lags(broker, config.topics, config.groups)

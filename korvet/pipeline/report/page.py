@@ -101,6 +101,16 @@ def _size(report: Report) -> list[str]:
 
 
 def _lag(report: Report) -> list[str]:
+    if not (report.lags or report.unreadable):
+        return []
+    heading = "<h2>Lag</h2><p>How far consumer groups were behind when this was made.</p>"
+    left_out = [
+        f"<p>Group {escape(group.group)} is left out: {escape(group.reason)}.</p>" for group in report.unreadable
+    ]
+    return [heading, *left_out, *_lags_shown(report)]
+
+
+def _lags_shown(report: Report) -> list[str]:
     if not report.lags:
         return []
     worst = sorted(report.lags, key=lambda lag: (-lag.lag, lag.group, lag.topic, lag.partition))[:_MAX_LAGS]
@@ -110,15 +120,11 @@ def _lag(report: Report) -> list[str]:
     ]
     kept = f", the {_MAX_LAGS:,} furthest behind" if len(report.lags) > _MAX_LAGS else ""
     table = _table(("group", "topic"), ("partition", "committed", "end", "behind"), rows)
-    return [
-        "<h2>Lag</h2><p>How far consumer groups were behind when this was made.</p>",
-        lag_bars(report),
-        f"<details><summary>By partition{kept}</summary>{table}</details>",
-    ]
+    return [lag_bars(report), f"<details><summary>By partition{kept}</summary>{table}</details>"]
 
 
 def _table(texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of columns with text and then columns with numbers."""
+    """A table with columns of text, then columns of numbers."""
     marks = [""] * len(texts) + [' class="n"'] * len(numbers)
     head = "".join(f'<th scope="col"{mark}>{name}</th>' for mark, name in zip(marks, (*texts, *numbers), strict=True))
     body = "".join(

@@ -1,4 +1,4 @@
-"""A report's plots as SVG, of colours that people tell apart however they see them (Okabe and Ito's)."""
+"""A report's plots as SVG. Colour-blind people can tell its colours apart (Okabe and Ito)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_GROUPS: Final = 15
 _OTHERS: Final = "all others"
 _WIDTH: Final = 9.6
 _SETTINGS: Final[dict[Any, Any]] = {
-    # Text stays text: it can be searched, is read aloud, and looks as the page's.
+    # Text stays text: a reader can search it, a program reads it aloud, and it has the page's font.
     "svg.fonttype": "none",
     "svg.hashsalt": "korvet",
     "font.size": 10,
@@ -68,7 +68,7 @@ def throughput(report: Report) -> str:
 
 
 def sizes(report: Report) -> str:
-    """Bytes in the lake by the records' day, topics one upon the other."""
+    """Bytes in the lake by the records' day, with topics stacked."""
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(_WIDTH, 3.0), layout="constrained")
         axes = figure.subplots()
@@ -90,7 +90,7 @@ def sizes(report: Report) -> str:
 
 
 def lag_bars(report: Report) -> str:
-    """How many records each group is behind, over all its partitions; the worst first."""
+    """Records that each group is behind, over all its partitions; the worst first."""
     totals: dict[str, int] = {}
     for lag in report.lags:
         totals[lag.group] = totals.get(lag.group, 0) + lag.lag
@@ -122,7 +122,7 @@ def _series(report: Report) -> list[tuple[str, set[str], str, Any]]:
 
 
 def _starts(report: Report) -> list[datetime]:
-    """Where the intervals of the report's time begin, those without records among them."""
+    """The starts of all intervals in the report's time, also of intervals without records."""
     length = timedelta(seconds=report.interval_s)
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     first = (report.since - epoch) // length
@@ -155,7 +155,7 @@ def _from_zero(axes: Axes, text: Any) -> None:
 
 
 def _legend(figure: Figure, shown: Mapping[str, Any]) -> None:
-    # Of what the axes know by name matplotlib would leave out names that begin with an underscore.
+    # The axes' own legend would leave out names that begin with an underscore.
     figure.legend([*shown.values()], [_short(name) for name in shown], loc="outside upper left", ncols=3)
 
 
@@ -168,11 +168,11 @@ def _short(name: str) -> str:
 
 
 def _svg(figure: Figure, description: str) -> str:
-    """The figure as an element of a page, which says in words what it shows."""
+    """The figure as an element of a page, with a description in words."""
     written = StringIO()
     figure.savefig(written, format="svg", metadata={"Date": None})
     text = written.getvalue()
     element = text[text.index("<svg") :]
-    # Its size in points would keep it from shrinking with the page.
+    # A size in points would keep the figure from shrinking with the page.
     element = re.sub(r' (?:width|height)="[\d.]+pt"', "", element, count=2)
     return element.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)

@@ -1,4 +1,4 @@
-"""Reports as tables, one below the other, so that lags become a history, too."""
+"""Reports appended to tables, so that lags become a history too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCHEMAS: Final = {
 def save(spark: SparkSession, report: Report, place: str, form: Format) -> None:
     """Append the figures to the tables ``lags``, ``intervals`` and ``days`` of a directory, each row with ``made_at``.
 
-    :param place: a directory or URL; a table that is not there is made.
+    :param place: a directory or URL; the first report makes the tables.
     """
     rows: dict[str, list[dict[str, Any]]] = {
         "lags": [{**asdict(lag), "lag": lag.lag} for lag in report.lags],

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers in units that people read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _PREFIXES: Final = ("", "k", "M", "G", "T", "P")
 
 
 def bytes_text(size: float) -> str:
-    """As ``12.3 MB``, of 1000 kB each."""
+    """Bytes as ``12.3 MB``; a MB has 1000 kB."""
     return _text(size, 1000) + "B"
 
 
 def count_text(count: float) -> str:
-    """As ``1.2 M``; up to 9999 in full."""
+    """A count as ``1.2 M``; up to 9999 in full."""
     return _text(count, 10_000).strip()
 
 
 def _text(number: float, from_: int) -> str:
-    """With a prefix from there on, and no more digits than say something."""
+    """The number with a prefix from ``from_`` on, and at most three digits."""
     at = 0
     if abs(number) >= from_:
         while abs(number) >= 1000 and at < len(_PREFIXES) - 1:
@@ -29,7 +29,7 @@ def _text(number: float, from_: int) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """As ``10 s``, ``5 min``, ``1 h`` or ``1 day, 0:00:00``."""
+    """A time as ``10 s``, ``5 min``, ``1 h`` or ``1 day, 0:00:00``."""
     if seconds < 60:
         return f"{seconds:g} s"
     if seconds < 3600:

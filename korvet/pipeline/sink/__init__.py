@@ -1,4 +1,4 @@
-"""DataFrames to topics: the writers of ``format("korvet")``, for batches at least once and for streams exactly once."""
+"""DataFrames to topics: the writers of ``format("korvet")``, at least once for batches, exactly once for streams."""
 
 from korvet.pipeline.sink.writer import batch_writer, stream_writer
 

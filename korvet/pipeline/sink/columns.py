@@ -1,6 +1,6 @@
-"""What a row must have to become a record, and rows of Arrow as records.
+"""The columns that make a record of a row, and Arrow's rows as records.
 
-The columns and their checks are those of Spark's KafkaWriter; the column `timestamp` is in addition to them.
+Columns and checks are those of Spark's KafkaWriter, with one more column: `timestamp`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from korvet.pipeline.errors import PipelineError
 
 Headers = list[tuple[str, str | bytes | None]]
 Record = tuple[str, bytes | str | None, bytes | str | None, int, int, Headers | None]
-"""Topic, value, key, partition or -1, timestamp in ms or 0, headers: what a producer takes, in its order."""
+"""Topic, value, key, partition or -1, timestamp in ms or 0, headers: a producer's arguments in its order."""
 
 _UNSET_PARTITION: Final = -1
 _NOW: Final = 0
@@ -44,9 +44,9 @@ _ALLOWED: Final[dict[str, tuple[DataType, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Where in a row what of a record stands, by the column's name.
+    """The index of each of a record's columns in a row, by the column's name.
 
-    :param topic: every record's topic, in the place of the column of that name.
+    :param topic: every record's topic, instead of the column of that name.
     """
 
     places: dict[str, int]
@@ -55,7 +55,7 @@ class Columns:
     def records(self, batch: pa.RecordBatch) -> Iterator[Record]:
         """The rows as records, in their order.
 
-        :raises PipelineError: for what no record can have: no topic, a negative partition, a time before 1970.
+        :raises PipelineError: if a row has no topic, a negative partition, or a time before 1970.
         """
         values = batch.column(self.places["value"]).to_pylist()
         return zip(
@@ -65,7 +65,7 @@ class Columns:
             self._partitions(batch),
             self._timestamps_ms(batch),
             self._headers(batch),
-            strict=False,  # What no column tells is repeated without end.
+            strict=False,  # The default of a missing column repeats without end.
         )
 
     def _topics(self, batch: pa.RecordBatch) -> Iterable[str]:
@@ -124,10 +124,10 @@ class Columns:
 
 
 def columns(schema: StructType, topic: str | None) -> Columns:
-    """The columns of records among those of a schema; others are not written.
+    """The columns of records in a schema; the sink ignores others.
 
     :param topic: the option of that name.
-    :raises PipelineError: where one is missing or of another type.
+    :raises PipelineError: if a column is missing or of another type.
     """
     if topic is None and "topic" not in schema.names:
         raise PipelineError(

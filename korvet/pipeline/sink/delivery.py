@@ -1,4 +1,4 @@
-"""Records to a producer, each of which arrives or fails the task."""
+"""Records to a producer; each arrives, or fails the task."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from korvet.pipeline.sink.columns import Record
 _DEFAULTS: Final = MappingProxyType(
     {
         "enable.idempotence": "true",
-        # What waits is sent sooner where a batch is full, or the task at its end.
+        # A full batch, and the task's last one, are sent sooner.
         "linger.ms": "50",
         # A key goes to the same partition as from the Java client.
         "partitioner": "murmur2_random",
         "queue.buffering.max.kbytes": "65536",
-        # A topic that the broker creates is there within that time, one that it does not will never be.
+        # A broker that creates the topic does so within that time; later the topic will not come.
         "topic.metadata.propagation.max.ms": "5000",
     }
 )
 _SYNONYMS: Final = {"delivery.timeout.ms": "message.timeout.ms", "acks": "request.required.acks"}
-# As long as the Java client's.
+# The Java client's default.
 _MOST_MESSAGE_TIMEOUT_MS: Final = 120_000
 _ROOM_S: Final = 0.1
 _FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
 class Delivery:
-    """A producer that counts what fails. Not picklable: open it where it is used.
+    """A producer that keeps the first failure. Not picklable: open it where it is used.
 
-    :param settings: librdkafka's; they go before the defaults here.
+    :param settings: librdkafka's; they override the defaults here.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ class Delivery:
         own: dict[str, Any] = {
             "delivery.report.only.error": True,
             "on_delivery": self._failed,
-            # Errors of connections come back by the calls; librdkafka would also print each to stderr.
+            # The calls return errors of connections; librdkafka would also print each to stderr.
             "log_level": 0,
             "error_cb": lambda error: None,
         }
@@ -54,7 +54,7 @@ class Delivery:
             raise PipelineError(f"client settings: {error.args[0].str()}") from None
 
     def reach(self) -> None:
-        """Wait for a broker, so that none is noticed before records wait for one.
+        """Wait for a broker, so that a missing one is an error before records wait for it.
 
         :raises BrokerUnreachable:
         """
@@ -64,10 +64,10 @@ class Delivery:
             raise explained("write", KafkaError(KafkaError._TRANSPORT), self.address) from None
 
     def send(self, records: Iterable[Record]) -> int:
-        """Hand records to the producer, and wait where its queue is full. They have arrived when `finish` is through.
+        """Hand records to the producer, and wait while its queue is full. They have arrived when `finish` returns.
 
-        :returns: how many they are.
-        :raises PipelineError: when one of them failed, or one that was sent before.
+        :returns: the number of records.
+        :raises PipelineError: if one of them, or a record before them, failed.
         """
         sent = 0
         produce = self.producer.produce
@@ -80,45 +80,56 @@ class Delivery:
                     self._serve(self.producer.poll, _ROOM_S)
                 except KafkaException as failure:
                     if failure.args[0].code() == KafkaError._FATAL:
-                        self._serve(self.producer.poll, _ROOM_S)  # It tells why.
+                        self._serve(self.producer.poll, _ROOM_S)  # It raises the reason.
                     raise self._explained(topic, partition, failure.args[0], len(value or b"")) from None
             sent += 1
         self._serve(self.producer.poll, 0)
         return sent
 
     def finish(self) -> None:
-        """Wait until every record has arrived. It ends: what cannot be sent fails after ``message.timeout.ms``.
+        """Wait until every record has arrived. A record that cannot be sent fails after ``message.timeout.ms``.
 
-        :raises PipelineError: when one failed.
+        :raises PipelineError: if a record failed.
         """
         while self._serve(self.producer.flush, 1.0):
             pass
 
     def close(self) -> None:
-        """Forget what has not arrived, and end. Not by the producer's own close, which waits for a broker forever."""
+        """Drop records that have not arrived. The producer's own close would wait for a broker forever."""
         self.producer.purge()
-        # Its last reference, since what it calls back is a method of this object.
+        # This is its last reference, since its callback is a method of this object.
         del self.producer
 
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
-        """Have the producer tell of what failed."""
+        """Call the producer, which tells of failures meanwhile, and raise the first one."""
         try:
             waiting = call(timeout_s)
-        except (KafkaException, SystemError) as failure:
-            # A producer that was fenced raises that, and its callbacks, if any, then fail for it.
-            error = failure if isinstance(failure, KafkaException) else failure.__cause__
-            if not isinstance(error, KafkaException):
+        except KafkaException as failure:
+            raise refusal("write", failure.args[0], self.address) from None
+        except SystemError:
+            # The client's callbacks behind a fatal error can cover it, or lose it.
+            error = self._fatal()
+            if error is None:
                 raise
-            raise refusal("write", error.args[0], self.address) from None
+            raise refusal("write", error, self.address) from None
         self._check()
         return waiting
+
+    def _fatal(self) -> KafkaError | None:
+        """The error that ended a transactional producer, which it tells at each further call."""
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            return error if error.fatal() else None
+        return None
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     def _failed(self, error: KafkaError | None, record: Message) -> None:
-        # The first tells why; what waits behind it is purged.
+        # The first failure tells the reason; librdkafka purges the records behind it.
         if error is not None and self._failure is None:
             self._failure = self._explained(record.topic() or "", record.partition(), error, len(record))
 
@@ -133,7 +144,7 @@ class Delivery:
 
 
 def _message_timeout(given: Mapping[str, str]) -> dict[str, str]:
-    """The default of a setting that may not be above another."""
+    """The message timeout, which may not be above the transaction's timeout."""
     most = given.get("transaction.timeout.ms", "")
     timeout_ms = min(int(most), _MOST_MESSAGE_TIMEOUT_MS) if most.isdecimal() else _MOST_MESSAGE_TIMEOUT_MS
     return {"message.timeout.ms": str(timeout_ms)}
@@ -144,7 +155,7 @@ class Fenced(PipelineError):
 
 
 def refusal(what: str, error: KafkaError, address: str) -> PipelineError:
-    """Why a producer does not go on, as one sentence."""
+    """The reason why a producer does not go on, as one sentence."""
     if error.code() in _FENCED:
         return Fenced(
             f"{what}: its transaction was ended by another task of the same partition, or took longer than "

@@ -1,16 +1,16 @@
-"""Each task's rows once: one transaction for a task, in which it also notes that its rows are in.
+"""Each task's rows once: one transaction for a task, which also notes that its rows are in.
 
-The note is an offset committed by the transaction: of the group `korvet-sink-QUERY-PARTITION`, whose name is the
-transactional id, too. The offset is the batch's id + 1 and its metadata tells which rows there were, by their number
-and checksum. A task first ends what its former self left open, or was: two of them fence each other. Then it reads the
-note, and writes nothing where its rows are in.
+The transaction commits the note as an offset of the group `korvet-sink-QUERY-PARTITION`. The group's name is also the
+transactional id. The offset is the batch's id + 1, and its metadata has the number and the checksum of the rows. A task
+first fences its former self, and aborts the transaction that it left open. Then the task reads the note, and writes
+nothing if its rows are in.
 
-Spark repeats a batch that did not end. The tasks must then have the same rows again, but not in the same order, for
-Spark's Kafka source may number its partitions otherwise after a restart. So in a batch that another run began (the
-group `korvet-sink-QUERY` tells) a task writes on trial and looks for a note of just its rows: where there is one, it
-takes it for this run and aborts. Else it commits after every note of the batch was taken. Where one is not, the tasks
-are others than they were, and what is in cannot be told from what is not. A task of the run that began the batch ends
-where it finds that another goes on.
+Spark repeats a batch that did not end. The tasks must then have the same rows again, but maybe in another order:
+Spark's Kafka source may number its partitions otherwise after a restart. The group `korvet-sink-QUERY` tells which run
+began the batch. If another run did, a task writes on trial and looks for a note of just its rows. If it finds one, it
+takes the note for this run and aborts. Else it commits once all notes of the batch are taken. If a note stays untaken,
+the tasks have other rows than before, and the sink cannot tell which rows are in. A task of the run that began the
+batch ends if it finds that another run goes on.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from korvet.pipeline.sink.delivery import Delivery, Fenced, refusal
 
 GROUP_PREFIX: Final = "korvet-sink-"
 _DEFAULTS: Final = {
-    # As long as brokers allow by their own defaults: a task's rows may take that long to come.
+    # The most that brokers allow by default: a task's rows may take that long to come.
     "transaction.timeout.ms": "900000"
 }
-# A note that is held by a task that died hinders all others until then.
+# A dead task that holds a note hinders all others until then.
 _BRIEFLY: Final = {"transaction.timeout.ms": "10000", "message.timeout.ms": "10000"}
 _ABORT_S: Final = 5.0
 _POLL_S: Final = 0.2
@@ -54,7 +54,7 @@ _ELSEWHERE: Final = (
 class Task:
     """A task of one batch of a query.
 
-    :param run: tells the driver's attempts at a batch from each other.
+    :param run: identifies the driver's attempt at a batch.
     """
 
     query: str
@@ -73,12 +73,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """That a batch is in: of a task with all its rows, of the query with those of the task that noted last.
+    """A note that a batch is in: a task's note counts its rows, the query's note the rows of the task that noted last.
 
-    :param topic: of whose first partition it is an offset.
-    :param run: the last one of which a task had these rows.
+    :param topic: the note is an offset of this topic's first partition.
+    :param run: the last run in which a task had these rows.
     :param task: that task's partition.
-    :param begun: the run that wrote first of the batch.
+    :param begun: the run that was first to write in the batch.
     """
 
     topic: str
@@ -91,7 +91,7 @@ class Note:
 
 
 class _Rows:
-    """Counts rows as they pass, and sums up their hashes, so that no order counts and equal rows do not cancel out."""
+    """Counts rows as they pass, and adds up their hashes: order does not matter, and equal rows do not cancel out."""
 
     def __init__(self) -> None:
         self.topic: str | None = None
@@ -109,7 +109,7 @@ class _Rows:
         for record in records:
             self.topic = self.topic or record[0]
             self.count += 1
-            # The format of that version says the same of equal records always.
+            # Version 2 of the format always gives equal records equal bytes.
             digest = hashlib.blake2b(marshal.dumps(record, 2), digest_size=16).digest()
             self._sum += int.from_bytes(digest, "big")
             yield record
@@ -118,10 +118,10 @@ class _Rows:
 def write_once(
     settings: Mapping[str, str], task: Task, batches: Iterator[Iterator[Record]], *, confirm_within_s: float
 ) -> int:
-    """Write a task's rows in one transaction, or nothing where they are in.
+    """Write a task's rows in one transaction, or nothing if they are in.
 
-    :param confirm_within_s: how long to wait for the other tasks of a batch that another run began.
-    :returns: how many rows the task had.
+    :param confirm_within_s: the time to wait for the other tasks of a batch that another run began.
+    :returns: the number of the task's rows.
     :raises PipelineError:
     """
     with Broker(settings) as broker, _transactional(settings, task.group) as delivery:
@@ -134,7 +134,7 @@ def _transactional(settings: Mapping[str, str], name: str) -> Iterator[Delivery]
     try:
         yield delivery
     except BaseException:
-        # Where that fails, the next one of that name does it, or the broker after transaction.timeout.ms.
+        # If the abort fails, the next producer of that name aborts, or the broker after transaction.timeout.ms.
         with contextlib.suppress(KafkaException):
             delivery.producer.abort_transaction(_ABORT_S)
         raise
@@ -163,8 +163,8 @@ class _Attempt:
         return rows.count
 
     def _settle(self, rows: _Rows, own: Note | None) -> None:
-        """Abort where the rows are in, else commit."""
-        # As late as can be, for a task whose driver is dead may be under way, too.
+        """Abort if the rows are in, else commit."""
+        # This comes as late as possible, since a task whose driver is dead may be under way, too.
         begun = self._begun(own)
         if begun != self._task.run and self._are_in(rows, own):
             self._call(self._delivery.producer.abort_transaction)
@@ -175,13 +175,13 @@ class _Attempt:
             )  # fmt: skip
             self._stage(self._delivery, self._free_group(own), note)
             if begun == self._task.run:
-                # A next run that looks from here on waits for this note; one that looked before is seen.
+                # A later run that looks from now on waits for this note; this task sees one that looked before.
                 self._begun(None)
             self._stage(self._delivery, self._task.query_group, note)
             self._call(self._delivery.producer.commit_transaction)
 
     def _compare(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
-        """This very task of this run is in, and comes again."""
+        """Compare the rows of a task of this run that is in already, and comes again."""
         rows = _Rows()
         for batch in batches:
             deque(rows.through(batch), maxlen=0)
@@ -192,9 +192,9 @@ class _Attempt:
     def _begun(self, own: Note | None) -> str:
         """The run that began the batch.
 
-        :raises PipelineError: when that is this one, and another goes on with it.
+        :raises PipelineError: if this run began it, and another goes on with it.
         """
-        # A task's own note does: to ask for the query's might be to wait for a task that has no room while this runs.
+        # A task's own note suffices. The query's may wait for a task that has no core while this one runs.
         notes = [own] if own is not None and self._is_of_this_batch(own) else self._notes_of(self._task.query_group)
         for note in filter(self._is_of_this_batch, notes):
             if note.begun != self._task.run:
@@ -204,7 +204,7 @@ class _Attempt:
         return self._task.run
 
     def _send(self, batches: Iterator[Iterator[Record]]) -> _Rows:
-        """All rows, in a transaction that is open behind them; without rows there is none."""
+        """Send all rows in a transaction, which stays open; without rows there is no transaction."""
         rows = _Rows()
         for batch in batches:
             first = next(batch, None)
@@ -218,9 +218,9 @@ class _Attempt:
         return rows
 
     def _are_in(self, rows: _Rows, own: Note | None) -> bool:
-        """Whether there is a note of the rows that no other task of this run has; it is this task's then.
+        """Whether there is a note of the rows that no other task of this run has; this task takes it then.
 
-        :raises PipelineError: where there is none, and yet one of others that did not come again.
+        :raises PipelineError: if there is none, but a note of other rows that did not come again.
         """
         if self._has(self._notes(stable=False), rows):
             return True
@@ -233,7 +233,7 @@ class _Attempt:
             others = {group: note for group, note in notes.items() if self._is_of_another_run(note)}
             if self._has(notes, rows) or any(self._take(group) for group, note in others.items() if rows.are(note)):
                 return True
-            # Twice, for a task whose driver is dead may have come in before the last one was taken, and not later.
+            # The task looks twice: a task of a dead driver may have committed before the last note was taken.
             if not others and notes == seen:
                 return False
             if others:
@@ -248,7 +248,7 @@ class _Attempt:
         return mine is not None
 
     def _take(self, group: str) -> bool:
-        """Say that the rows of a note came again in this task, as the only one of this run that says so."""
+        """Take a note for this task: no other task of this run can then take it. Returns whether it was taken."""
         try:
             with _transactional({**self._settings, **_BRIEFLY}, f"{group}-taken") as delivery:
                 self._call(delivery.producer.init_transactions)
@@ -262,42 +262,42 @@ class _Attempt:
                 self._call(delivery.producer.commit_transaction)
                 return True
         except Fenced:
-            # Another task of the same rows is about to take it, or was too late.
+            # Another task with the same rows is about to take it, or fenced this one.
             note = self._note(group)
             return note is not None and self._is_mine(note)
 
     def _free_group(self, own: Note | None) -> str:
-        """Where no other rows of the batch are noted."""
+        """A group that holds no note of other rows of the batch."""
         return f"{self._task.group}-{self._task.run}" if self._is_of_this_batch(own) else self._task.group
 
     def _stage(self, delivery: Delivery, group: str, note: Note) -> None:
-        """Have the open transaction say it when it is committed."""
+        """Add the note to the open transaction."""
         told = {name: value for name, value in asdict(note).items() if name not in ("topic", "batch")}
-        # Any topic does that is there for certain; a note that is written again must take the place of the first.
-        place = KafkaPartition(note.topic, 0, note.batch + 1, json.dumps(told))
+        # Any existing topic will do, but a note written again must replace the first.
+        partition = KafkaPartition(note.topic, 0, note.batch + 1, json.dumps(told))
         member = Consumer({"group.id": group, "log_level": 0}).consumer_group_metadata()
-        self._call(partial(delivery.producer.send_offsets_to_transaction, [place], member))
+        self._call(partial(delivery.producer.send_offsets_to_transaction, [partition], member))
 
     def _note(self, group: str) -> Note | None:
         """A task's latest note in a group."""
         return max(self._notes_of(group), key=lambda note: note.batch, default=None)
 
     def _notes_of(self, group: str, *, stable: bool = True) -> list[Note]:
-        """What a group says of the query's batches: by topic, the latest.
+        """A group's notes of the query's batches: the latest for each topic.
 
-        :param stable: wait for transactions that are about to change it.
-        :raises PipelineError: when it knows of a later batch than the task's, or somebody else set its offsets.
+        :param stable: wait for transactions that are about to change them.
+        :raises PipelineError: if a note is of a later batch than the task's, or is not the sink's.
         """
-        places = self._broker.committed(group, stable=stable)
+        positions = self._broker.committed(group, stable=stable)
         try:
             notes = [
                 Note(topic=topic, batch=position.offset - 1, **json.loads(position.metadata))
-                for (topic, _), position in places.items()
+                for (topic, _), position in positions.items()
             ]
         except (ValueError, TypeError):
             raise PipelineError(
-                f"{self._what()}: the offsets of group {group} are not the sink's, so somebody has set them; what is "
-                "written cannot be told any more: begin with a new checkpointLocation"
+                f"{self._what()}: the offsets of group {group} are not the sink's, so another client has set them, "
+                "and the sink cannot tell which rows are written: begin with a new checkpointLocation"
             ) from None
         for note in notes:
             if note.batch > self._task.batch:
@@ -308,7 +308,7 @@ class _Attempt:
         return notes
 
     def _notes(self, *, stable: bool = True) -> dict[str, Note]:
-        """What tasks noted of the batch, by group."""
+        """The tasks' notes of the batch, by group."""
         groups = self._broker.group_ids(f"{self._task.query_group}-")
         return {
             group: note
@@ -339,14 +339,14 @@ class _Attempt:
     def _others(self, written: Note, rows: _Rows) -> PipelineError:
         return PipelineError(
             f"{self._what()} was written with {written.rows} other rows than the {rows.count} that it has now: the "
-            f"query's rows are others each time; make them the same, or {_ELSEWHERE}"
+            f"query gives other rows each time; make it give the same ones, or {_ELSEWHERE}"
         )
 
     def _what(self) -> str:
         return f"partition {self._task.partition} of batch {self._task.batch} of query {self._task.query}"
 
     def _call(self, call: Callable[[float], object]) -> None:
-        """A step of a transaction, again while the client says that it may be tried again.
+        """Do a step of a transaction, again while the client's error is retriable.
 
         :raises PipelineError:
         """

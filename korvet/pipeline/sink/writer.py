@@ -1,4 +1,4 @@
-"""The writers that Spark calls: made on the driver for each batch, pickled, and run by each task."""
+"""The writers that Spark calls. The driver makes and pickles one for each batch, and each task runs it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.sink.columns import Columns, columns
 from korvet.pipeline.sink.delivery import Delivery
 from korvet.pipeline.sink.once import Task, write_once
-from korvet.pipeline.source.options import client_settings
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
@@ -25,14 +25,14 @@ _CONFIRM_WITHIN_S: Final = "300"
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is the same for all tasks of a batch.
+    """The plan for all tasks of a batch.
 
     :param run: a name for this attempt at the batch.
     """
@@ -46,7 +46,7 @@ class Plan:
     def write(self, batches: Iterator[pa.RecordBatch], query: str, batch: int) -> Written:
         """Write a task's rows.
 
-        :raises PipelineError: when not all of them arrived.
+        :raises PipelineError: if not all of them arrived.
         """
         records = (self.columns.records(one) for one in batches)
         if self.exactly_once:
@@ -63,7 +63,7 @@ class Plan:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of ``df.write``. Not atomic over the tasks: what one has written stays when another fails."""
+    """The writer of ``df.write``. It is not atomic over tasks: rows of one task stay if another fails."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -73,7 +73,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of ``df.writeStream``."""
+    """The writer of ``df.writeStream``."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -81,14 +81,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         query, batch = (_context().getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID))
         if query is None or batch is None:
-            raise PipelineError("Spark does not tell the query and its batch; set exactlyOnce=false to write without")
+            raise PipelineError(
+                "Spark does not tell the query and its batch; set exactlyOnce=false to write at least once"
+            )
         return self._plan.write(iterator, query=query, batch=int(batch))
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """The writer of ``df.write``. Its tasks write at least once, with ``exactlyOnce`` each in one transaction.
+    """The writer of ``df.write``. Its tasks write at least once; with ``exactlyOnce`` each writes one transaction.
 
-    :raises PipelineError: for options or columns that cannot be written.
+    :raises PipelineError: if an option or a column is not valid.
     """
     if overwrite:
         raise PipelineError("a topic cannot be overwritten; use mode append, and delete the topic before if need be")
@@ -96,11 +98,11 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """The writer of ``df.writeStream``, exactly once where ``exactlyOnce`` is not false.
+    """The writer of ``df.writeStream``. It writes exactly once, unless ``exactlyOnce`` is false.
 
-    In complete mode each batch's rows are appended, as by Spark's Kafka sink.
+    In complete mode it appends each batch's rows, like Spark's Kafka sink.
 
-    :raises PipelineError: for options or columns that cannot be written.
+    :raises PipelineError: if an option or a column is not valid.
     """
     return StreamWriter(_plan(options, schema, exactly_once=True))
 

@@ -1,7 +1,7 @@
-"""Topics as a PySpark data source: what Spark's ``format("kafka")`` is, in Python, without a jar.
+"""Topics as a PySpark data source: the equal of Spark's ``format("kafka")`` in Python, without a jar.
 
-Option names, columns and the JSON of offsets are those of Spark's Kafka source. Spark finds it by itself where korvet
-is installed; elsewhere ``spark.dataSource.register(KorvetDataSource)``.
+Option names, columns and the JSON of offsets are those of Spark's Kafka source. Spark finds an installed korvet by
+itself; else call ``spark.dataSource.register(KorvetDataSource)``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class KorvetDataSource(DataSource):
-    """``format("korvet")``. The sink is imported where it is wanted, as it has the client's settings from here."""
+    """``format("korvet")``. Methods import the sink late, since it imports the client's settings from this package."""
 
     @classmethod
     def name(cls) -> str:
         return "korvet"
 
     def schema(self) -> StructType:
-        """The columns that are read."""
+        """The columns that the source reads."""
         return row_schema(include_headers=include_headers(self.options))
 
     def reader(self, schema: StructType) -> KorvetReader:

@@ -1,4 +1,4 @@
-"""What the driver asks the brokers for a query: its partitions and their offsets.
+"""The driver's questions to the brokers for a query: its partitions and their offsets.
 
 Source: Spark's KafkaOffsetReaderAdmin and ConsumerStrategy.
 """
@@ -30,12 +30,12 @@ _T = TypeVar("_T")
 
 
 class Cluster:
-    """Asks for one query. It is opened by the first question, and left out when it is pickled.
+    """Asks for one query. The first question opens the connection, and pickling leaves it out.
 
-    Before the first answer a broker that is away is an error at once; after it, it has as long to come back as a task
+    If no broker has answered yet, a missing broker is an error at once. Later it has as long to come back as a task
     waits for records.
 
-    :raises BrokerUnreachable, UnknownTopic, PipelineError: by every question.
+    :raises BrokerUnreachable, UnknownTopic, PipelineError: from every question.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -55,7 +55,7 @@ class Cluster:
             self._broker = None
 
     def partitions(self) -> frozenset[Partition]:
-        """Those that the query reads, of the topics that are there."""
+        """The partitions that the query reads, of existing topics."""
         return self._ask(self._partitions)
 
     def earliest(self, partitions: Iterable[Partition]) -> Offsets:
@@ -63,14 +63,14 @@ class Cluster:
         return self._ask(lambda broker: _offsets(broker.earliest(partitions)))
 
     def latest(self, known: Offsets) -> Offsets:
-        """Ends of all the query's partitions, as far as its isolation lets it read.
+        """Log ends of all the query's partitions, by its isolation level.
 
-        :param known: offsets that were seen; an end below one is asked for again, as it may be of a leader that is
-            behind, and given as it is where it stays so.
+        :param known: offsets seen before. An end below one may come from a leader that is behind, so `latest` asks
+            again. It returns the end if it stays.
         """
         for attempt in range(1, self._options.offset_attempts + 1):
             found = self._ask(self._latest)
-            behind = [place for place, end in found.items() if known.get(place, end) > end]
+            behind = [partition for partition, end in found.items() if known.get(partition, end) > end]
             if not behind or attempt == self._options.offset_attempts:
                 break
             _log.warning("The log ends before what was read of %s; asking again", told(behind))
@@ -80,13 +80,13 @@ class Cluster:
     def resolve(self, limit: Limit) -> Offsets:
         """An offset for each partition of the query.
 
-        :raises PipelineError: where the limit does not tell of just these, or no record is that late.
+        :raises PipelineError: if the limit names other partitions, or no record is that late.
         """
         return self._ask(lambda broker: self._resolve(broker, limit))
 
     def _ask(self, question: Callable[[Broker], _T]) -> _T:
         deadline = time.monotonic() + (self._options.poll_timeout_s if self._was_there else 0)
-        # A topic that fits a pattern may go between the questions for its name and for the rest.
+        # Somebody may delete a topic between the question for its name and the later ones.
         attempts = self._options.offset_attempts if isinstance(self._options.choice, Matching) else 1
         while True:
             try:
@@ -135,26 +135,26 @@ class Cluster:
             case AtTime(timestamp_ms=timestamp_ms, else_latest=else_latest):
                 offsets = self._at_times(broker, dict.fromkeys(partitions, timestamp_ms), else_latest)
             case AtTimes(timestamps_ms=times, else_latest=else_latest):
-                _check_complete(partitions, times, "Each needs a time in milliseconds.")
+                _check_complete(partitions, times, "Each partition needs a time in milliseconds.")
                 offsets = self._at_times(broker, times, else_latest)
-        first = broker.earliest([place for place, offset in offsets.items() if offset == EARLIEST])
-        last = self._ends(broker, [place for place, offset in offsets.items() if offset == LATEST])
+        first = broker.earliest([partition for partition, offset in offsets.items() if offset == EARLIEST])
+        last = self._ends(broker, [partition for partition, offset in offsets.items() if offset == LATEST])
         return offsets | _offsets(first) | last
 
     def _at_times(self, broker: Broker, times: Offsets, else_latest: bool) -> Offsets:
         offsets = _offsets(broker.at_times(times, committed_only=self._options.read_committed))
-        late = [place for place, offset in offsets.items() if offset < 0]
+        late = [partition for partition, offset in offsets.items() if offset < 0]
         if late and not else_latest:
-            place = min(late)
+            partition = min(late)
             raise PipelineError(
-                f"{told([place])} has no record of timestamp {times[place]} or later; choose an earlier one, or set "
-                "startingOffsetsByTimestampStrategy to latest"
+                f"{told([partition])} has no record of timestamp {times[partition]} or later; choose an earlier "
+                "one, or set startingOffsetsByTimestampStrategy to latest"
             )
         return offsets | dict.fromkeys(late, LATEST)
 
 
 def _offsets(positions: dict[Partition, Position]) -> Offsets:
-    return {place: position.offset for place, position in positions.items()}
+    return {partition: position.offset for partition, position in positions.items()}
 
 
 def _check_complete(partitions: frozenset[Partition], given: Offsets, hint: str) -> None:

@@ -1,7 +1,7 @@
-"""What a task does: read one offset range with a consumer of its own, which the process keeps for its next task.
+"""A task reads one offset range with a consumer of its own, which the process keeps for its next task.
 
-No group is joined and nothing committed: the partition is assigned, at the offset where the range begins.
-Source: Spark's KafkaDataConsumer, for what is skipped and what is an error.
+The consumer joins no group and commits nothing: the task assigns the partition at the range's first offset.
+Source: Spark's KafkaDataConsumer, for the choice between a skip and an error.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ CHUNK_ROWS: Final = 1_000
 CHUNK_BYTES: Final = 8 << 20
 _WATERMARKS_WITHIN_S: Final = 30.0
 _DEFAULTS: Final[Mapping[str, Any]] = {
-    # What is asked for is there already: only at the end of a log would a broker wait for more.
+    # The records are there already: a broker would wait for more only at a log's end.
     "fetch.wait.max.ms": 10,
     "fetch.message.max.bytes": 4 << 20,
-    # Enough in advance, but not much more than a small range has; librdkafka's pause when it has enough is 1 s.
+    # Enough in advance, but not much more than a small range has. Librdkafka pauses for 1 s when it has enough.
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 32 << 10,
     "fetch.queue.backoff.ms": 2,
@@ -42,7 +42,7 @@ _GONE: Final = frozenset(
     }
 )
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-# Of all others the client tries again by itself.
+# The client repeats requests by itself after all other errors.
 _FOR_GOOD: Final = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -62,7 +62,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """A consumer, and what went wrong since it was last asked that is of no one record."""
+    """A consumer, and its errors since the last look that belong to no record."""
 
     consumer: Consumer
     errors: list[KafkaError]
@@ -76,7 +76,7 @@ class FetchOptions:
     """How a task reads.
 
     :param client: librdkafka's settings.
-    :param poll_timeout_s: how long it waits for the next record before it gives up.
+    :param poll_timeout_s: the time to wait for the next record before the task gives up.
     """
 
     client: Mapping[str, str]
@@ -88,9 +88,9 @@ class FetchOptions:
 def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]:
     """The records of the range in order, in lists of at least one and at most `CHUNK_ROWS`.
 
-    :raises BrokerUnreachable: no record came in time.
-    :raises UnknownTopic, PipelineError: records of the range are not there any more, unless that is told to be no
-        failure: then they are skipped.
+    :raises BrokerUnreachable: if no record came in time.
+    :raises UnknownTopic, PipelineError: if records of the range are gone. Without ``fail_on_data_loss`` the task
+        skips them.
     """
     settings = {
         **_DEFAULTS,
@@ -110,7 +110,7 @@ def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]
         client.consumer.close()
         raise
     if fetching.skipped:
-        # What it still has to tell of this range must not be taken for one of the next.
+        # The consumer may still hold errors of this range, and the next range must not get them.
         client.consumer.close()
     else:
         client.consumer.unassign()
@@ -119,7 +119,7 @@ def fetch(wanted: OffsetRange, options: FetchOptions) -> Iterator[list[Message]]
 
 def _open(settings: Mapping[str, Any]) -> _Client:
     errors: list[KafkaError] = []
-    # librdkafka would print what it tells.
+    # librdkafka would also print the errors.
     telling = {"log_level": 0, "error_cb": errors.append}
     try:
         return _Client(Consumer({**settings, **telling}), errors)
@@ -128,20 +128,20 @@ def _open(settings: Mapping[str, Any]) -> _Client:
 
 
 def _keep(settings: frozenset[tuple[str, Any]], client: _Client) -> None:
-    """Keep the last one used: a process has one task at a time, and mostly of one query."""
+    """Keep the last client: a process has one task at a time, and mostly of one query."""
     close_idle()
     _idle[settings] = client
 
 
 @atexit.register
 def close_idle() -> None:
-    """Close what is kept for a next task."""
+    """Close the client that is kept for a next task."""
     while _idle:
         _idle.popitem()[1].consumer.close()
 
 
 class _Fetching:
-    """One range on its way: ``position`` is the offset below which all was read or skipped."""
+    """One range being read. Everything below ``position`` was read or skipped."""
 
     def __init__(self, client: _Client, wanted: OffsetRange, options: FetchOptions) -> None:
         self._consumer = client.consumer
@@ -183,7 +183,7 @@ class _Fetching:
         self._deadline = time.monotonic() + self._options.poll_timeout_s
 
     def _next(self, most: int) -> list[Message]:
-        """What is there, else the next one within a second: only between such waits does a signal end the process."""
+        """The messages at hand, else the next one within a second. A signal takes effect only between such waits."""
         found = self._consumer.consume(most, 0) or self._consumer.consume(1, 1.0)
         if any(message.error() is None for message in found):
             self._go_on()
@@ -210,20 +210,20 @@ class _Fetching:
 
     def _reach_end(self, offset: int | None) -> None:
         if offset is None or offset < self._position:
-            return  # Not of this range.
+            return  # It is of an earlier range.
         if offset < self._wanted.end:
-            place = TopicPartition(self._wanted.topic, self._wanted.partition)
-            if self._consumer.get_watermark_offsets(place, cached=True)[1] > offset:
+            partition = TopicPartition(self._wanted.topic, self._wanted.partition)
+            if self._consumer.get_watermark_offsets(partition, cached=True)[1] > offset:
                 self._advice = "a transaction is open there; see whether its producer is up"
                 return
             self._lose(self._wanted.end, f"the log ends at {offset} now")
         self._position = self._wanted.end
 
     def _find_again(self) -> None:
-        """The position is not in the log: go on where the log begins, or not at all."""
-        place = TopicPartition(self._wanted.topic, self._wanted.partition)
+        """The position is not in the log: go on at the log's start, or end the range."""
+        partition = TopicPartition(self._wanted.topic, self._wanted.partition)
         try:
-            first, end = self._consumer.get_watermark_offsets(place, _WATERMARKS_WITHIN_S)
+            first, end = self._consumer.get_watermark_offsets(partition, _WATERMARKS_WITHIN_S)
         except KafkaException:
             # The next answer will tell.
             self._assign()

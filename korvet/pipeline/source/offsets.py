@@ -1,4 +1,4 @@
-"""Offsets per partition, as Spark's Kafka source writes them into JSON, and what a query is told to begin and end at.
+"""Offsets by partition in the JSON of Spark's Kafka source, and the limits where a query begins and ends.
 
 The JSON of a checkpoint is ``{"topic": {"0": 23, "1": 7}}``. Source: Spark's JsonUtils, KafkaOffsetRangeLimit.
 """
@@ -25,14 +25,14 @@ PARTITIONS_EXAMPLE: Final = '{"topicA":[0,1],"topicB":[0,1]}'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Everywhere:
-    """The same in each partition: `EARLIEST` or `LATEST`."""
+    """The same limit in each partition: `EARLIEST` or `LATEST`."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtOffsets:
-    """An offset for each partition; `EARLIEST` and `LATEST` are among them."""
+    """An offset for each partition; `EARLIEST` and `LATEST` are valid offsets."""
 
     offsets: Offsets
 
@@ -54,16 +54,16 @@ class AtTimes:
 
 
 Limit: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
-"""``else_latest``: the log's end stands for a partition without such a record; else it is an error."""
+"""``else_latest``: take the log's end of a partition without such a record; else that is an error."""
 
 
 def told(partitions: Iterable[Partition]) -> str:
-    """For messages: ``t-0, t-1``."""
+    """Text for messages: ``t-0, t-1``."""
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
 
 
 def to_json(offsets: Offsets) -> OffsetsJson:
-    """As a checkpoint has them, sorted: Spark compares them as text."""
+    """The offsets as a checkpoint has them, sorted, since Spark compares them as text."""
     found: OffsetsJson = {}
     for (topic, number), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(number)] = offset
@@ -71,13 +71,13 @@ def to_json(offsets: Offsets) -> OffsetsJson:
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """What `to_json` made, or Spark's Kafka source."""
+    """The offsets in JSON of `to_json` or of Spark's Kafka source."""
     return {(topic, int(number)): offset for topic, parts in offsets.items() for number, offset in parts.items()}
 
 
 def parse_offsets(option: str, text: str, example: str = OFFSETS_EXAMPLE) -> Offsets:
     """
-    :raises PipelineError: where the text is no JSON of that shape.
+    :raises PipelineError: if the text is no JSON of that shape.
     """
     try:
         offsets = from_json(json.loads(text))
@@ -90,7 +90,7 @@ def parse_offsets(option: str, text: str, example: str = OFFSETS_EXAMPLE) -> Off
 
 def parse_partitions(option: str, text: str) -> frozenset[Partition]:
     """
-    :raises PipelineError: where the text is no JSON of that shape.
+    :raises PipelineError: if the text is no JSON of that shape.
     """
     try:
         given: Mapping[str, Any] = json.loads(text)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from korvet.pipeline.broker import Partition
+from korvet.pipeline.client_settings import PREFIX, client_settings
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.source.client import PREFIX
-from korvet.pipeline.source.client import client_settings as client_settings
 from korvet.pipeline.source.offsets import (
     EARLIEST,
     LATEST,
@@ -53,7 +52,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """All partitions of the topics whose names the pattern is found in."""
+    """All partitions of the topics whose names contain a match of the pattern."""
 
     pattern: re.Pattern[str]
 
@@ -70,7 +69,7 @@ Choice: TypeAlias = Subscribed | Matching | Assigned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a query is to read, and how."""
+    """The partitions that a query reads, and how."""
 
     choice: Choice
     starting: Limit
@@ -90,10 +89,10 @@ class ReadOptions:
 
 
 def batch_options(options: Mapping[str, str]) -> ReadOptions:
-    """Those of a query that ends.
+    """The options of a batch query.
 
     :param options: by names of any case.
-    :raises PipelineError: for what Spark's Kafka source refuses.
+    :raises PipelineError: if Spark's Kafka source refuses the options.
     """
     given = _Given(options)
     starting = _limit(given, "starting", Everywhere(offset=EARLIEST))
@@ -105,10 +104,10 @@ def batch_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def stream_options(options: Mapping[str, str]) -> ReadOptions:
-    """Those of a streaming query.
+    """The options of a streaming query.
 
     :param options: by names of any case.
-    :raises PipelineError: for what Spark's Kafka source refuses.
+    :raises PipelineError: if Spark's Kafka source refuses the options.
     """
     given = _Given(options)
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
@@ -240,7 +239,7 @@ _CHOSEN: Final[Mapping[str, Callable[[str], Choice]]] = {
 
 
 def _limit(given: _Given, which: str, default: Limit) -> Limit:
-    """By Spark's precedence: one time, times, offsets."""
+    """The limit, by Spark's precedence: one time, times, offsets."""
     else_latest = which == "ending" or _else_latest(given)
     one_time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     timestamp_ms = given.whole(one_time)
@@ -282,7 +281,7 @@ def _refuse_offset(limit: Limit, offset: int, complaint: str) -> None:
 
 
 def _check_order(starting: Limit, ending: Limit) -> None:
-    """Of what is told for each partition, both must tell of the same ones, in order."""
+    """Refuse limits by partition that name different partitions, or that end before they begin."""
     match starting, ending:
         case AtOffsets(offsets=first), AtOffsets(offsets=last):
             kind = "offset"
@@ -295,6 +294,6 @@ def _check_order(starting: Limit, ending: Limit) -> None:
             f"starting and ending {kind}s must name the same partitions; only one of them has "
             f"{told(first.keys() ^ last.keys())}"
         )
-    wrong = [place for place, value in first.items() if value >= 0 and 0 <= last[place] < value]
+    wrong = [partition for partition, value in first.items() if value >= 0 and 0 <= last[partition] < value]
     if wrong:
         raise PipelineError(f"the starting {kind} is greater than the ending {kind} of {told(wrong)}")

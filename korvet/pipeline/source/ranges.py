@@ -1,4 +1,4 @@
-"""Offset ranges: what one task reads, and how a query's data is shared out over tasks and triggers.
+"""Offset ranges, one for each task, and the shares of tasks and triggers in a query's data.
 
 Source: Spark's KafkaOffsetRangeCalculator, and KafkaMicroBatchStream.rateLimit.
 """
@@ -16,7 +16,7 @@ from korvet.pipeline.source.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange(InputPartition):
-    """Offsets from ``start`` up to but without ``end``; by markers and compaction there may be fewer records."""
+    """Offsets from ``start`` up to but without ``end``; markers and compaction leave fewer records."""
 
     topic: str
     partition: int
@@ -31,7 +31,7 @@ class OffsetRange(InputPartition):
 def split(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records_per_partition: int | None = None
 ) -> list[OffsetRange]:
-    """One range for each task: none that is empty, none over the most records, and about the least number of them."""
+    """One range for each task. No range is empty or above the most records; about as many as the least number."""
     found = [each for each in ranges if each.size > 0]
     if max_records_per_partition is not None:
         most = max_records_per_partition
@@ -42,25 +42,25 @@ def split(
 
 
 def rate_limit(limit: int, start: Offsets, latest: Offsets) -> Offsets:
-    """The end of a trigger's batch of about ``limit`` offsets: each partition in proportion to what it has.
+    """The end of a trigger's batch of about ``limit`` offsets, in proportion to the partitions' new offsets.
 
-    :param start: of every partition of ``latest`` that is still there; others end at their latest.
+    :param start: the start of each partition; one without a start ends at its latest.
     """
-    sizes = {place: end - start[place] for place, end in latest.items() if end > start.get(place, end)}
+    sizes = {partition: end - start[partition] for partition, end in latest.items() if end > start.get(partition, end)}
     total = sum(sizes.values())
 
-    def end_of(place: tuple[str, int], end: int) -> int:
-        if place not in sizes:
+    def end_of(partition: tuple[str, int], end: int) -> int:
+        if partition not in sizes:
             return end
-        share = limit * (sizes[place] / total)
+        share = limit * (sizes[partition] / total)
         # A small partition gets at least one.
-        return min(end, start[place] + (math.ceil(share) if share < 1 else math.floor(share)))
+        return min(end, start[partition] + (math.ceil(share) if share < 1 else math.floor(share)))
 
-    return {place: end_of(place, end) for place, end in latest.items()}
+    return {partition: end_of(partition, end) for partition, end in latest.items()}
 
 
 def _split_large(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Share the tasks out over the large ranges only, after each small one got its own."""
+    """Give each small range a task, and share the other tasks among the large ranges."""
     total = sum(each.size for each in ranges)
     small = {each for each in ranges if _parts(each.size, total, min_partitions) == 1}
     total -= sum(each.size for each in small)

@@ -1,4 +1,4 @@
-"""The readers that Spark's Python workers call: of a batch query, and of a streaming one.
+"""The readers of a batch query and of a streaming query, which Spark's Python workers call.
 
 Source: Spark's KafkaBatch and KafkaMicroBatchStream.
 """
@@ -34,14 +34,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class KorvetReader(DataSourceReader):
-    """Reads what is there when the query is planned."""
+    """Reads the records that are there when Spark plans the query."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[OffsetRange]:
         """
-        :raises PipelineError: what `Cluster` raises, and where a range would end before it begins.
+        :raises PipelineError: if `Cluster` raises it, or a range would end before it begins.
         """
         options = self._options
         cluster = Cluster(options)
@@ -54,7 +54,7 @@ class KorvetReader(DataSourceReader):
             raise PipelineError(f"{changed}: created or deleted meanwhile; start the query again")
         if isinstance(options.ending, AtOffsets):
             _check_order(first, last)
-        ranges = [OffsetRange(*place, first[place], end) for place, end in sorted(last.items())]
+        ranges = [OffsetRange(*partition, first[partition], end) for partition, end in sorted(last.items())]
         return split(ranges, options.min_partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -62,7 +62,7 @@ class KorvetReader(DataSourceReader):
 
 
 class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream: one in the driver plans its batches, copies of it in the executors read their ranges."""
+    """Reads a stream: the driver's reader plans batches, and copies of it in the executors read their ranges."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -75,9 +75,9 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = -float("inf")
 
     def initialOffset(self) -> OffsetsJson:
-        """Where a query without a checkpoint begins. Spark asks twice in its first batch, and anew if it repeats that.
+        """Where a query without a checkpoint begins. Spark asks twice in its first batch, and anew if it repeats it.
 
-        What comes from now on begins with an empty batch, whose end the checkpoint keeps, as it does not the beginning.
+        A query of later records begins with an empty batch: the checkpoint keeps its end, but no beginning.
         """
         if self._initial is None:
             self._initial = self._cluster.resolve(self._options.starting)
@@ -85,7 +85,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Of the options; where both are given `latestOffset` knows of the least itself, as limits cannot be joined."""
+        """The options' limit. If there are two, `latestOffset` keeps the least, since Spark cannot join limits."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -96,7 +96,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until_target = True
 
     def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
-        """The end of the next batch; the start where there is to be none yet."""
+        """The end of the next batch; the start if the batch has to wait."""
         known = from_json(start)
         self._latest = self._ends(known)
         if self._begins:
@@ -113,25 +113,25 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._latest)
 
     def reportLatestOffset(self) -> OffsetsJson | None:
-        """What the log had when the last batch was planned."""
+        """The log ends when the last batch was planned."""
         return to_json(self._latest) or None
 
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> list[OffsetRange]:
         """
-        :raises PipelineError: where partitions or offsets are gone, unless that is told to be no failure.
+        :raises PipelineError: if partitions or offsets are gone and ``failOnDataLoss`` is true.
         """
         first, last = from_json(start), from_json(end)
         if self._begins:
-            return []  # The empty batch is repeated, and the log may be longer now.
+            return []  # Spark repeats the empty batch, and the log may be longer now.
         added = last.keys() - first.keys()
         found = self._cluster.earliest(added & self._cluster.partitions()) if added else {}
         self._check_loss(first, last, found)
         ranges = [
-            OffsetRange(*place, begin, offset)
-            for place, offset in sorted(last.items())
-            if (begin := first.get(place, found.get(place))) is not None
+            OffsetRange(*partition, begin, offset)
+            for partition, offset in sorted(last.items())
+            if (begin := first.get(partition, found.get(partition))) is not None
         ]
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
@@ -142,7 +142,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster.close()
 
     def _ends(self, known: Offsets) -> Offsets:
-        """The log's ends: with Trigger.AvailableNow as they were when it began."""
+        """The log's ends; with Trigger.AvailableNow, the ends at its beginning."""
         if not self._until_target:
             return self._cluster.latest(known)
         if self._target is None:
@@ -150,12 +150,12 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target
 
     def _is_too_early(self, known: Offsets) -> bool:
-        """Whether there is too little for a batch, and the last one not too long ago."""
+        """Whether a batch has to wait: too few new records, and the last batch was not too long ago."""
         least, now = self._options.min_offsets_per_trigger, time.monotonic()
-        # With Trigger.AvailableNow a batch that waits would never come.
+        # With Trigger.AvailableNow a waiting batch would never come.
         if least is None or self._until_target:
             return False
-        new = sum(offset - known.get(place, 0) for place, offset in self._latest.items())
+        new = sum(offset - known.get(partition, 0) for partition, offset in self._latest.items())
         if new < least and now - self._last_batch < self._options.max_trigger_delay_s:
             return True
         self._last_batch = now
@@ -165,12 +165,12 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = (first.keys() - last.keys()) | (last.keys() - first.keys() - added.keys())
         if gone:
             self._lose(f"{told(gone)}: they are gone")
-        for place, offset in sorted(added.items()):
+        for partition, offset in sorted(added.items()):
             if offset:
-                self._lose(f"{told([place])} is new, and begins at {offset} instead of 0")
-        for place in sorted(first.keys() & last.keys()):
-            if last[place] < first[place]:
-                self._lose(f"The end of {told([place])} went back from {first[place]} to {last[place]}")
+                self._lose(f"{told([partition])} is new, and begins at {offset} instead of 0")
+        for partition in sorted(first.keys() & last.keys()):
+            if last[partition] < first[partition]:
+                self._lose(f"The end of {told([partition])} went back from {first[partition]} to {last[partition]}")
 
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
@@ -179,7 +179,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
-    # Spark makes up a partition where a batch query has none.
+    # Spark makes up a partition if a batch query has none.
     if not isinstance(partition, OffsetRange):
         return
     rows = RowBuilder(partition.topic, partition.partition, include_headers=options.include_headers)
@@ -194,6 +194,6 @@ def _read(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
 
 
 def _check_order(first: Offsets, last: Offsets) -> None:
-    wrong = [place for place in first if first[place] > last[place]]
+    wrong = [partition for partition in first if first[partition] > last[partition]]
     if wrong:
         raise PipelineError(f"The starting offset is greater than the ending offset of {told(wrong)}")

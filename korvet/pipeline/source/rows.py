@@ -37,7 +37,7 @@ _HEADERS: Final = StructField(
 
 
 def row_schema(*, include_headers: bool) -> StructType:
-    """The columns ``key value topic partition offset timestamp timestampType`` and, where wanted, ``headers``."""
+    """The columns ``key value topic partition offset timestamp timestampType`` and, if wanted, ``headers``."""
     return StructType([*_COLUMNS, *([_HEADERS] if include_headers else [])])
 
 
@@ -51,7 +51,7 @@ class RowBuilder:
         self._include_headers = include_headers
 
     def build(self, messages: Sequence[Message]) -> pa.RecordBatch:
-        """One row for each message. The hot path: what is done for each message in Python is done once a column."""
+        """One row for each message. This is the hot path: Python handles columns, hardly single messages."""
         count = len(messages)
         stamps = [message.timestamp() for message in messages]
         columns = [
@@ -60,7 +60,7 @@ class RowBuilder:
             pa.repeat(self._topic, count),
             pa.repeat(self._partition, count),
             pa.array([message.offset() for message in messages], pa.int64()),
-            # Of milliseconds.
+            # Microseconds of milliseconds.
             pa.array([stamp[1] * 1_000 for stamp in stamps], pa.int64()).view(self._schema.field("timestamp").type),
             pa.array([stamp[0] - TIMESTAMP_CREATE_TIME for stamp in stamps], pa.int32()),
         ]
@@ -69,7 +69,7 @@ class RowBuilder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _headers(self, headers: Sequence[Any]) -> pa.Array:
-        """A list of structs for each message; null where it has none."""
+        """A list of structs for each message; null if it has no headers."""
         column = self._schema.field("headers").type
         flat = [header for those in headers if those for header in those]
         ends: list[Any] = [0]

@@ -1,7 +1,7 @@
-"""Typed tables: the values of a topic with a JSON Schema in columns, and what does not fit as dead letters.
+"""Typed tables: a topic's values in the columns of its JSON Schema, and values that do not fit as dead letters.
 
-`columns` says which columns a schema gives, `split` makes rows of a batch of records. A typed table is created with
-`TABLE_PROPERTIES` and appended to with ``mergeSchema``.
+`columns` gives a schema's columns, `split` makes rows of a batch of records. The archive creates a typed table with
+`TABLE_PROPERTIES`, and appends with ``mergeSchema``.
 """
 
 from korvet.pipeline.typed.columns import columns

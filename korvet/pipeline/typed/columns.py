@@ -1,8 +1,8 @@
-"""The columns that a JSON Schema gives a table: a type where the schema allows one alone, else the JSON text.
+"""The columns that a JSON Schema gives a table: a type if the schema allows only one, else the JSON text.
 
-What a schema demands of a value is gathered from all of its parts that hold at once: itself, what ``$ref`` leads to,
-and ``allOf``. Of ``anyOf`` and ``oneOf`` each alternative is gone through, with all the rest; a type stands where all
-of them come to the same. Other keywords only make values fewer, and are left to the judge of values.
+The reader gathers a schema's demands on a value from all parts that hold at once: itself, the target of ``$ref``, and
+``allOf``. It looks at each alternative of ``anyOf`` and ``oneOf``, together with all the rest. A column has a type if
+all alternatives give the same one. Other keywords only exclude values, and the judge of values checks them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pyspark.sql.types import (
 from referencing import Registry, Specification
 from referencing.jsonschema import DRAFT201909, DRAFT202012, specification_with
 
+from korvet.configs.value_schema import value_schema
 from korvet.pipeline.errors import PipelineError
-from korvet.store.value_schema import value_schema
 
 JSON_TEXT: Final = "korvet.json"
-"""In the metadata of a string column: what it holds is JSON's text."""
+"""A mark in the metadata of a string column: it holds JSON's text."""
 MOST_LEVELS: Final = 32
 MOST_STEPS: Final = 10_000
 
@@ -56,15 +56,15 @@ _NOTHING: Final[dict[str, Any]] = {"enum": []}
 
 
 def columns(schema_text: str) -> StructType:
-    """The columns that a table has for the properties of a schema, all of them nullable.
+    """A table's columns for the properties of a schema, all nullable.
 
-    integer is long; number double; a string timestamp or date, where its format says so; an object with properties a
-    struct; an array of one type an array. All else is a string that holds JSON, with `JSON_TEXT` in its metadata: what
-    may be of several types, refers to itself, or lies deeper than `MOST_LEVELS`. Of alternatives of the whole value,
-    columns are what all of them have alike.
+    An integer is a long, a number a double. A string is a timestamp or date if its format says so. An object with
+    properties is a struct, and an array of one type an array. All else is a string of JSON, with `JSON_TEXT` in its
+    metadata. Such are values of several types, values that refer to themselves, and values deeper than `MOST_LEVELS`.
+    If the whole value has alternatives, the columns are the properties that all of them share.
 
-    :raises PipelineError: where the text is no JSON Schema, no object fits it, names of one object differ by case
-        only, or it is too large.
+    :raises PipelineError: if the text is no JSON Schema or too large, no object fits it, or names of one object differ
+        only by case.
     """
     try:
         if value_schema(schema_text) is None:
@@ -78,13 +78,13 @@ def columns(schema_text: str) -> StructType:
 
 
 def fold(name: str) -> str:
-    """Equal for names that Spark holds to be one column's."""
+    """The name folded: names that Spark takes for one column are equal."""
     return name.upper().lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A schema that holds for a value, what its references are seen from, and the schemas around it."""
+    """A schema that holds for a value, the resolver of its references, and the schemas around it."""
 
     schema: dict[str, Any]
     resolver: Any
@@ -111,7 +111,7 @@ class _Reader:
         return found
 
     def _type(self, all_of: Iterable[_Part], *, is_top: bool = False) -> DataType | None:
-        """The type of the values that fit all of these; NullType where only null does, None where there are several.
+        """The type of the values that fit all parts: NullType if only null fits, None if there are several types.
 
         :raises ValueError:
         """
@@ -122,7 +122,7 @@ class _Reader:
         return self._choose(parts, choices, is_top)
 
     def _gather(self, part: _Part, parts: dict[int, _Part], choices: list[list[_Part]]) -> None:
-        """Add a part, and those that hold where it does; and the alternatives of each."""
+        """Add a part, the parts that hold together with it, and the alternatives of each."""
         schema = part.schema
         if id(schema) in parts:
             return
@@ -133,7 +133,7 @@ class _Reader:
             found = part.resolver.lookup(reference)
             self._gather(self._part(found.contents, found.resolver, part.around), parts, choices)
             if self._dialect not in (DRAFT201909, DRAFT202012):
-                # Older dialects have a reference stand alone.
+                # In older dialects a reference stands alone.
                 parts[id(schema)] = _Part(schema=_ANYTHING, resolver=part.resolver, around=part.around)
                 return
         for inner in schema.get("allOf", ()):
@@ -207,7 +207,7 @@ class _Reader:
 
 
 def _kinds(schema: dict[str, Any]) -> frozenset[str]:
-    """Which values a part allows, by itself. Its type comes before its enum, whose values change more often."""
+    """The kinds of values that a part allows by itself. Its type overrides its enum, whose values change more often."""
     if "type" in schema:
         said = schema["type"]
         names = [said] if isinstance(said, str) else said
@@ -271,4 +271,4 @@ def _check_names(names: Iterable[str]) -> None:
             raise ValueError(f"the property {name!a} holds half of a surrogate pair") from None
         other = seen.setdefault(fold(name), name)
         if other != name:
-            raise ValueError(f"the properties {other!r} and {name!r} differ by case only, which columns cannot")
+            raise ValueError(f"the properties {other!r} and {name!r} differ by case only, and columns may not")

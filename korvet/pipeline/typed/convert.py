@@ -1,7 +1,7 @@
-"""A JSON value as a row of a table: converters made once for the table's columns, each for one column's type.
+"""JSON values as rows of a table: a converter for each column's type, made once for the table.
 
-What counts is the value and the type of the table's column, whatever the schema of the day says of it: a column keeps
-its type when the schema changes, and takes what fits there.
+The value and the type of the table's column decide, not the present schema. A column keeps its type when the schema
+changes, and takes the values that fit it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from korvet.pipeline.typed.columns import fold
 from korvet.pipeline.typed.table import is_json_text, property_name
 
 Convert = Callable[[Any], Any]
-"""Of a value that is not null; it raises `Misfit`."""
+"""A converter of values that are not null; it raises `Misfit`."""
 
 _MOST_SHOWN: Final = 60
 _LONG: Final = 1 << 63
@@ -42,22 +42,22 @@ _DATE_TIME: Final = re.compile(
 
 
 class Misfit(ValueError):
-    """A value is not one of its column's type. The text has the value's JSON path."""
+    """A value does not fit its column's type. The text has the value's JSON path."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
         self.steps: list[str | int] = []
-        """The way to the value, from the inside out."""
+        """The path to the value, from the inside out."""
 
     def __str__(self) -> str:
         return f"{''.join(['$', *map(_shown_step, reversed(self.steps))])}: {self.reason}"
 
 
 def row_converter(table: StructType, wanted: StructType) -> Convert:
-    """What makes tuples for ``table`` of JSON objects; absent members and null are None.
+    """A converter from JSON objects to tuples for ``table``; absent members and null are None.
 
-    :param wanted: the schema's columns. Others of the table stay None.
+    :param wanted: the schema's columns. Other columns of the table stay None.
     """
     return _object(table, wanted, property_name)
 
@@ -93,7 +93,7 @@ def _member(field: StructField, wanted: DataType) -> Convert:
 
 def _converter(kind: DataType, wanted: DataType) -> Convert:
     if isinstance(kind, StructType):
-        # Where the schema has become open, the table still knows members.
+        # The table still knows the members of a schema that has become open.
         return _object(kind, wanted if isinstance(wanted, StructType) else kind)
     if isinstance(kind, ArrayType):
         inner = wanted if isinstance(wanted, ArrayType) else kind
@@ -180,12 +180,12 @@ def _encodable(text: str) -> str:
 
 
 def _timestamp(value: Any) -> datetime:
-    """RFC 3339, cut to microseconds, in UTC."""
+    """A time of RFC 3339 in UTC, cut to microseconds."""
     if type(value) is str and _DATE_TIME.fullmatch(value.upper()):
         try:
             return datetime.fromisoformat(value.upper()).astimezone(UTC)
         except (ValueError, OverflowError):
-            # The 30th of February, a leap second, a year beyond 1 to 9999.
+            # This is the 30th of February, a leap second, or a year beyond 1 to 9999.
             pass
     raise _misfit(value, "a date-time that a timestamp holds")
 
@@ -213,7 +213,7 @@ def _misfit(value: Any, what: str) -> Misfit:
     try:
         shown = json.dumps(value)
     except RecursionError:
-        shown = "what is nested too deeply"
+        shown = "a value that is nested too deeply"
     if len(shown) > _MOST_SHOWN:
         shown = f"{shown[: _MOST_SHOWN - 1]}…"
     return Misfit(f"{shown} is not {what}")

@@ -1,6 +1,6 @@
 """Records of a topic with a JSON Schema, as rows of its typed table or dead letters: Arrow in, Arrow out, no Spark job.
 
-It runs in the executors. Values are Python's objects once, as many at a time as fit into a bounded memory.
+The judge runs in the executors. It makes Python objects of so many values at a time that memory is bounded.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
+from korvet.configs.schema_keywords import PATIENCE, OutOfPatience
+from korvet.configs.value_schema import ValueSchema
 from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.convert import row_converter
 from korvet.pipeline.typed.table import ABOUT, DEAD_LETTER, named
-from korvet.store.schema_keywords import PATIENCE, OutOfPatience
-from korvet.store.value_schema import ValueSchema
 
 MOST_REASON: Final = 500
 MOST_KEYWORDS: Final = 10_000_000
-"""Keywords that one value may take: some ten seconds. Counted, not timed, so that it comes to the same each time."""
+"""Keywords that one value may take, about ten seconds. The judge counts, so that each run has the same outcome."""
 _MOST_RUN_BYTES: Final = 8 << 20
-"""Of values that are held as Python objects at once, which take some twenty times as much."""
+"""Bytes of values that are Python objects at once; the objects take about twenty times as much."""
 
 Row = tuple[Any, ...]
 
 
 class Judge:
-    """Tells rows from dead letters, by a schema and the columns of a table.
+    """Judges by a schema and a table's columns whether a record is a row or a dead letter.
 
     :param own: the typed table's columns besides `ABOUT`.
     """
@@ -41,9 +41,9 @@ class Judge:
         self._own = _arrow(own)
 
     def row(self, value: bytes | None) -> Row | None:
-        """The columns of a value; None of a tombstone.
+        """The columns of a value; None for a tombstone.
 
-        :raises ValueError: why it is a dead letter.
+        :raises ValueError: if it is a dead letter; the text says why.
         """
         if value is None:
             return None
@@ -55,7 +55,7 @@ class Judge:
         return row
 
     def judge(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Of records (`RAW_COLUMNS`) the structs ``typed`` and ``dead_letter``, one of which is null."""
+        """The structs ``typed`` and ``dead_letter`` of records (`RAW_COLUMNS`); one of the two is null."""
         for run in _runs(records):
             rows, reasons = self._rows(run.column("value").to_pylist())
             yield pa.record_batch(
@@ -85,7 +85,7 @@ class Judge:
 
 
 def _dead_letters(records: pa.RecordBatch, reasons: list[str | None]) -> pa.StructArray:
-    # Nulls in the place of all others, so that their bytes are not carried along.
+    # All other records are null, so that their bytes are not carried along.
     places = pa.array([None if reason is None else place for place, reason in enumerate(reasons)], pa.int64())
     raw = [records.column(name).take(places).cast(_DEAD_LETTER.field(name).type) for name in RAW_COLUMNS.names]
     return pa.StructArray.from_arrays(
@@ -94,7 +94,7 @@ def _dead_letters(records: pa.RecordBatch, reasons: list[str | None]) -> pa.Stru
 
 
 def _runs(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices whose values have `_MOST_RUN_BYTES`, or one value more."""
+    """Slices with `_MOST_RUN_BYTES` of values, or one value more."""
     start = size_bytes = 0
     for place, length in enumerate(pc.binary_length(records.column("value")).to_pylist()):
         size_bytes += length or 0

@@ -1,7 +1,7 @@
-"""A batch of records in two: rows of the typed table, and dead letters with the reason.
+"""A batch of records in two parts: rows of the typed table, and dead letters with the reason.
 
-Each value is judged by the broker's own judge, in the executors. Both parts are read from what it says, so that a
-record is in exactly one of them.
+The broker's own judge looks at each value, in the executors. Both parts are read from its verdicts, so a record is in
+exactly one of them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from korvet.pipeline.typed.table import ABOUT, DEAD_LETTER, grown, named, withou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What became of a batch: each record is in one of the two. Persist ``judged``, and each is judged only once."""
+    """The two parts of a batch. Persist ``judged``, and the judge looks at each record only once."""
 
     typed: DataFrame
     """Rows of the typed table: `ABOUT`, and the schema's columns."""
     dead_letters: DataFrame
-    """Records as they came, and the reason why they are here."""
+    """Raw records, each with the reason why it is a dead letter."""
     judged: DataFrame
-    """What both are read from: structs ``typed`` and ``dead_letter``, one of which is null."""
+    """The verdicts: structs ``typed`` and ``dead_letter``, one of which is null."""
 
 
 def split(batch: DataFrame, schema_text: str, table_type: StructType | None) -> Split:
@@ -40,9 +40,9 @@ def split(batch: DataFrame, schema_text: str, table_type: StructType | None) -> 
     schema, or does not fit the table's columns.
 
     :param batch: has the columns `RAW_COLUMNS`.
-    :param table_type: the typed table's, where it exists. Its columns come first and keep their types; what the schema
-        has besides is added, also within structs, so that ``typed`` is appended with ``mergeSchema``.
-    :raises PipelineError: where the schema gives no columns (see `columns`).
+    :param table_type: the typed table's type, if it exists. Its columns come first and keep their types; the schema's
+        other columns follow, also within structs. So append ``typed`` with ``mergeSchema``.
+    :raises PipelineError: if the schema gives no columns (see `columns`).
     """
     own = named(columns(schema_text))
     if table_type is not None:
@@ -65,5 +65,5 @@ def _judge(schema_text: str, own: str, batches: Iterator[pa.RecordBatch]) -> Ite
 
 @lru_cache(maxsize=64)
 def _made_judge(schema_text: str, own: str) -> Judge:
-    """Made once in each process; ``own`` is a type as JSON."""
+    """A judge, made once in each process; ``own`` is a type as JSON."""
     return Judge(schema_text, StructType.fromJson(json.loads(own)))

@@ -1,4 +1,4 @@
-"""What the tables of a topic with a JSON Schema look like, and how the typed one grows with its schema."""
+"""The tables of a topic with a JSON Schema, and the growth of the typed table with the schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed.columns import JSON_TEXT, fold
 
 DEAD_LETTER: Final = StructType([*RAW_COLUMNS.fields, StructField("reason", StringType())])
-"""A record as it came, and why it is not in the typed table."""
+"""Columns of dead letters: the raw record, and the reason."""
 ABOUT: Final = StructType(
     [
         StructField("_key", BinaryType()),
@@ -35,25 +35,25 @@ ABOUT: Final = StructType(
 )
 """The columns of every typed table, before those of its schema."""
 TABLE_PROPERTIES: Final = {"delta.columnMapping.mode": "name"}
-"""What a typed table is created with, so that its columns may have any name."""
+"""Properties of a typed table, which allow any column name."""
 _TAKEN: Final = frozenset(fold(name) for name in ABOUT.names)
 
 
 def column_name(property_name: str) -> str:
-    """The column of a property of the whole value: one that `ABOUT` has is followed by one more underscore.
+    """The column of a property of the whole value. A name that `ABOUT` has gets one more underscore.
 
-    So are names that are such a one and underscores, so that no two properties ever get the same.
+    So does a name of `ABOUT` with underscores behind it, so that no two properties ever get one column.
     """
     return f"{property_name}_" if fold(property_name).rstrip("_") in _TAKEN else property_name
 
 
 def property_name(column: str) -> str:
-    """The other way round."""
+    """The property of a column: the inverse of `column_name`."""
     return column[:-1] if fold(column).rstrip("_") in _TAKEN else column
 
 
 def named(wanted: StructType) -> StructType:
-    """A schema's columns by the names that they have in the table."""
+    """A schema's columns with their names in the table."""
     return StructType([StructField(column_name(each.name), each.dataType, metadata=each.metadata) for each in wanted])
 
 
@@ -63,13 +63,13 @@ def without_about(table: StructType) -> StructType:
 
 
 def grown(table: StructType, wanted: StructType) -> StructType:
-    """The table's columns with what is wanted besides, in structs and arrays of structs, too."""
+    """The table's columns and the wanted ones that it lacks, also in structs and arrays of structs."""
     by_name = {fold(field.name): field for field in wanted.fields}
     fields = []
     for field in table.fields:
         other = by_name.pop(fold(field.name), None)
         kept = field.dataType if other is None else _grown_type(field.dataType, other.dataType)
-        # Without what Delta keeps there for itself.
+        # Delta's own metadata is left out.
         fields.append(StructField(field.name, kept, metadata=_own_metadata(field)))
     return StructType([*fields, *by_name.values()])
 

@@ -1,53 +1,161 @@
-"""A bound on bytes that Redis was asked for and that are not here yet: they are memory of the server until then."""
+"""A bound on the bytes of answers, from the question to Redis until the client has taken the answer.
+
+A reader reserves before it asks, and each connection's `Share` holds the bytes until the client took them.
+A reader that asks while much is free gets much. The less is free, the smaller the pieces, down to a slice
+(`SLICE_BYTES` at most) and a quarter of that. So many slow readers together do not take everything, and every other
+reader still gets some. If nothing is free, readers wait in their order. The server cuts off a client that holds up
+others (`korvet.server.unread`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from typing import NamedTuple
 
-import anyio
+DEFAULT_BUDGET_BYTES = 256 << 20
+SLICE_BYTES = 1 << 20
+SMALL_BYTES = 64 << 10
+"""Answers up to this size are not counted, so a small reader never waits."""
 
-DEFAULT_BUDGET_BYTES = 64 << 20
+
+class _Waiting(NamedTuple):
+    wanted_bytes: int
+    is_whole: bool
+    granted: asyncio.Future[int]
 
 
-class ReplyBudget:
-    """Hands out bytes, first come first served."""
+class AnswerBudget:
+    """Grants bytes, first come first served."""
 
     def __init__(self, size_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._size_bytes = size_bytes
-        self._free_bytes = size_bytes
-        self._queue: deque[tuple[int, anyio.Event]] = deque()
+        self._slice_bytes = min(SLICE_BYTES, max(SMALL_BYTES, size_bytes // 128))
+        self.free_bytes = size_bytes
+        """Below 0 if unforeseen answers were built, or if one is larger than the whole budget."""
+        self._queue: deque[_Waiting] = deque()
 
-    @asynccontextmanager
-    async def taken(self, wanted_bytes: int) -> AsyncIterator[None]:
-        """Hold bytes for the time of the block; who wants more than there is at all gets everything."""
+    def share(self) -> Share:
+        """A share of a connection, with nothing in it."""
+        return Share(self)
+
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes that must come back before each waiting reader has a slice and the bound is kept."""
+        wanted = sum(one.wanted_bytes if one.is_whole else self._least(one.wanted_bytes) for one in self._queue)
+        return wanted - self.free_bytes if wanted or self.free_bytes < 0 else 0
+
+    @property
+    def taken_bytes(self) -> int:
+        """The bytes that were granted or counted, and did not come back."""
+        return self._size_bytes - self.free_bytes
+
+    async def take(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
+        """Take bytes, with ``is_whole`` all that are wanted. Returns how many; the caller owes them to `give_back`."""
         wanted_bytes = min(wanted_bytes, self._size_bytes)
-        if self._queue or wanted_bytes > self._free_bytes:
-            await self._wait(wanted_bytes)
-        else:
-            self._free_bytes -= wanted_bytes
+        if granted := self.try_take(wanted_bytes, is_whole=is_whole):
+            return granted
+        waiting = _Waiting(wanted_bytes, is_whole, asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
         try:
-            yield
-        finally:
-            self._give_back(wanted_bytes)
-
-    async def _wait(self, wanted_bytes: int) -> None:
-        turn = (wanted_bytes, anyio.Event())
-        self._queue.append(turn)
-        try:
-            await turn[1].wait()
+            return await waiting.granted
         except BaseException:
-            if turn[1].is_set():
-                self._give_back(wanted_bytes)
+            if waiting.granted.done() and not waiting.granted.cancelled():
+                self.give_back(waiting.granted.result())
             else:
-                self._queue.remove(turn)
-                self._give_back(0)
+                waiting.granted.cancel()
+                self.give_back(0)
             raise
 
-    def _give_back(self, size_bytes: int) -> None:
-        self._free_bytes += size_bytes
-        while self._queue and self._queue[0][0] <= self._free_bytes:
-            wanted_bytes, event = self._queue.popleft()
-            self._free_bytes -= wanted_bytes
-            event.set()
+    def try_take(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
+        """As `take`; 0 if that would wait."""
+        granted = 0 if self._queue else self._grant(wanted_bytes, is_whole)
+        self.free_bytes -= granted
+        return granted
+
+    def take_over(self, size_bytes: int) -> None:
+        """Count bytes that are in memory already."""
+        self.free_bytes -= size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """Free bytes, and grant them to waiting readers."""
+        self.free_bytes += size_bytes
+        while self._queue:
+            wanted_bytes, is_whole, future = self._queue[0]
+            granted = 0 if future.done() else self._grant(wanted_bytes, is_whole)
+            if not granted and not future.done():
+                return
+            self._queue.popleft()
+            if granted:
+                self.free_bytes -= granted
+                future.set_result(granted)
+
+    def _grant(self, wanted_bytes: int, is_whole: bool) -> int:
+        granted = wanted_bytes if is_whole else min(wanted_bytes, self._most())
+        return granted if granted <= self.free_bytes else 0
+
+    def _most(self) -> int:
+        generous = (self.free_bytes - self._size_bytes // 2) // 4
+        if generous > self._slice_bytes:
+            return generous
+        return self._slice_bytes if self.free_bytes > self._size_bytes // 4 else self._least(self._slice_bytes)
+
+    def _least(self, wanted_bytes: int) -> int:
+        return min(wanted_bytes, max(SMALL_BYTES, self._slice_bytes // 4))
+
+
+class Share:
+    """One connection's part of the budget: for its reads, and for answers that its client has not taken.
+
+    ``finish`` orders it among the readers (`korvet.store.log.turns`).
+    """
+
+    __slots__ = ("_budget", "finish", "held_bytes", "leaving_bytes")
+
+    def __init__(self, budget: AnswerBudget) -> None:
+        self._budget = budget
+        self.held_bytes = 0
+        self.leaving_bytes = 0
+        self.finish = 0
+
+    async def reserve(self, wanted_bytes: int, *, is_whole: bool = False) -> int:
+        """Hold bytes before asking Redis for them; how many were granted."""
+        granted = await self._budget.take(wanted_bytes, is_whole=is_whole)
+        self.held_bytes += granted
+        return granted
+
+    def try_reserve(self, wanted_bytes: int) -> int:
+        """Hold more bytes if that needs no waiting; how many were granted."""
+        granted = self._budget.try_take(wanted_bytes)
+        self.held_bytes += granted
+        return granted
+
+    def hold(self, size_bytes: int) -> None:
+        """Hold exactly so many bytes, whether they were reserved or not."""
+        more = size_bytes - self.held_bytes
+        self.held_bytes = size_bytes
+        self._take_over(more)
+
+    def let_go(self) -> None:
+        """Hold nothing any more."""
+        if self.held_bytes:
+            self.hold(0)
+
+    def leave(self) -> None:
+        """Note that the held bytes are an answer that is sent now."""
+        self.leaving_bytes += self.held_bytes
+        self.held_bytes = 0
+
+    def note_unsent(self, size_bytes: int) -> None:
+        """Note how many bytes are unsent, whether they were reserved or not."""
+        if size_bytes and size_bytes <= self.leaving_bytes:
+            return
+        more = size_bytes - self.leaving_bytes
+        self.leaving_bytes = size_bytes
+        self._take_over(more)
+
+    def _take_over(self, more_bytes: int) -> None:
+        if more_bytes > 0:
+            self._budget.take_over(more_bytes)
+        elif more_bytes < 0:
+            self._budget.give_back(-more_bytes)

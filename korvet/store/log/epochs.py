@@ -1,37 +1,41 @@
-"""Leader epochs of a log: which offsets were written in which, and what a client's idea of the current one is worth."""
+"""Leader epochs of a log: their offsets, and the check of the epoch that a client believes to be current."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from kio.schema.errors import ErrorCode
-
+from korvet.codes import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
+from korvet.errors import StoreError
 from korvet.wire.fetch_response import EpochEnd
 
 UNDEFINED = EpochEnd(-1, -1)
-_FENCED_LEADER_EPOCH = int(ErrorCode.fenced_leader_epoch)
-_UNKNOWN_LEADER_EPOCH = int(ErrorCode.unknown_leader_epoch)
 
 Epochs = Sequence[tuple[int, int]]
 """(epoch, its first offset), oldest first."""
 
 
 def parse_epochs(text: bytes) -> Epochs:
-    """The meta hash's ``epochs``: ``epoch:start_offset,…``."""
+    """The meta hash's ``epochs``: ``epoch:start_offset,…``.
+
+    :raises StoreError: if it is something else.
+    """
     pairs = (pair.partition(b":") for pair in text.split(b",") if pair)
-    return [(int(epoch), int(start)) for epoch, _, start in pairs]
+    try:
+        return [(int(epoch), int(start)) for epoch, _, start in pairs]
+    except ValueError:
+        raise StoreError(f"a partition's field epochs is not `epoch:offset,…`: {text!r}") from None
 
 
 def check_leader_epoch(claimed: int, current: int) -> int:
-    """The Kafka error code for a client's idea of the leader epoch, -1 for none (Partition.checkCurrentLeaderEpoch)."""
+    """The Kafka error code for the epoch that a client claims, -1 for none (Partition.checkCurrentLeaderEpoch)."""
     if claimed in (-1, current):
         return 0
-    return _FENCED_LEADER_EPOCH if claimed < current else _UNKNOWN_LEADER_EPOCH
+    return FENCED_LEADER_EPOCH if claimed < current else UNKNOWN_LEADER_EPOCH
 
 
 def end_of_epoch(epochs: Epochs, epoch: int, log_end: int) -> EpochEnd:
-    """Where an epoch ends, or the last one before it that this log knows (LeaderEpochFileCache.endOffsetFor)."""
+    """The end of an epoch, or of the last one before it that this log knows (LeaderEpochFileCache.endOffsetFor)."""
     if epoch == -1 or not epochs or epoch > epochs[-1][0]:
         return UNDEFINED
     if epoch == epochs[-1][0]:
@@ -42,6 +46,6 @@ def end_of_epoch(epochs: Epochs, epoch: int, log_end: int) -> EpochEnd:
 
 
 def epoch_of_offset(epochs: Epochs, offset: int) -> int:
-    """The epoch in which an offset was or will be written; -1 when none is known."""
+    """The epoch in which an offset was or will be written; -1 if none is known."""
     after = bisect_right(epochs, offset, key=lambda known: known[1])
     return epochs[after - 1][0] if after else -1

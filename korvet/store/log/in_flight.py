@@ -1,11 +1,11 @@
 """Batches of idempotent producers that are on their way to one partition.
 
-A producer sends several batches before it knows the outcome of the first. When Redis is lost, those under way fail,
-and what arrives after the reconnect is behind a gap that the producer is about to close. Redis would refuse it where
-it knows the producer and the server is the same; where it does not (a new producer, a history that went back) the gap
-would be let pass, and the failed batches would come too late. So until that one comes again, whoever is behind a failed
-batch is taken only as the next one after what Redis knows; else it is refused, with the code on which clients try again
-in order. Redis is asked because the failed batch may have come again at another front-end.
+A producer sends several batches before it knows the outcome of the first. When Redis is lost, the batches under way
+fail. Batches that arrive after the reconnect are behind a gap that the producer is about to close. Redis refuses them
+if it knows the producer and the server is the same. If not (a new producer, a history that went back), it would let
+the gap pass, and the failed batches would come too late. So until a failed batch comes again, Redis takes a batch
+behind it only as the next one after those that it knows. It refuses others with the code on which clients try again in
+order. The front-end asks Redis because the failed batch may have come again at another front-end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from korvet.wire.batch import Batch
 SEQUENCES = 1 << 31
 _MOST_PRODUCERS = 1000
 _MOST_BATCHES = 20
-"""Of one producer: clients have five under way at most, and one that sends more is judged by its oldest."""
+"""Of one producer: clients have five under way at most. A producer that sends more is judged by its oldest."""
 
 
 class _Sent(NamedTuple):
@@ -43,7 +43,7 @@ class _Sent(NamedTuple):
 
 
 class InFlight:
-    """What was sent for each producer id, the oldest first; what was answered is dropped."""
+    """The batches under way of each producer id, the oldest first. Answered batches are dropped."""
 
     __slots__ = ("_producers",)
 
@@ -51,16 +51,18 @@ class InFlight:
         self._producers: dict[int, deque[_Sent]] = {}
 
     def __len__(self) -> int:
-        """Producers that are remembered."""
+        """The number of producers that are remembered."""
         return len(self._producers)
 
     def is_behind_a_failure(self, batch: Batch) -> bool:
-        """Whether a batch before this one failed, did not come again, and none behind it was taken."""
+        """Whether a batch before this one failed and did not come again, and Redis took none behind it."""
         sent = self._producers.get(batch.producer_id)
         if sent is None:
             return False
         while sent and sent[0].reply.done() and not sent[0].has_failed:
             sent.popleft()
+        if not sent or not sent[0].reply.done():
+            return False
         while sent and sent[0].has_failed and any(later.was_taken for later in sent):
             sent.popleft()
         if not sent or not sent[0].has_failed:
@@ -73,7 +75,7 @@ class InFlight:
         return False
 
     def add(self, batch: Batch, reply: asyncio.Future[Any]) -> None:
-        """Note a batch that was sent, after `is_behind_a_failure` was asked."""
+        """Note a batch that was sent; call `is_behind_a_failure` first."""
         sent = self._producers.get(batch.producer_id)
         if sent is None:
             if len(self._producers) >= _MOST_PRODUCERS:
@@ -85,7 +87,7 @@ class InFlight:
             sent.append(_Sent(batch.producer_epoch, batch.base_sequence, reply))
 
     def refuse(self, batch: Batch, why: str) -> None:
-        """Note a batch that is not even sent, and will come again."""
+        """Note a batch that the front-end refused without sending it, and that will come again."""
         if batch.producer_id >= 0:
             self.is_behind_a_failure(batch)
             self.add_failed(batch, StoreUnavailable(why))

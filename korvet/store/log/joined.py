@@ -1,21 +1,18 @@
-"""Entries that are one record each, as batches: readers know nothing else."""
+"""Entries of one record each, made batches again, because readers know nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from korvet.store.log.entries import Entry
 from korvet.wire.record_entries import StoredRecord, batches, stored_record
-
-if TYPE_CHECKING:
-    from korvet.store.log.read import Entry
 
 
 def in_batches(entries: Sequence[Entry], *, may_join: bool = True) -> Sequence[Entry]:
-    """The entries with those that are records made batches: of as many records as may be in one, or of one each.
+    """The entries, those of records made batches: of as many records as fit into one, or of one each.
 
-    :raises ValueError: where an entry is none of korvet's.
+    :raises ValueError: if an entry is none of korvet's.
     """
     if all(entry.record is None for entry in entries):
         return entries
@@ -35,7 +32,7 @@ def _joined(entries: Sequence[Entry]) -> Iterator[Entry]:
     at = 0
     for count, data in batches([_stored(entry) for entry in entries]):
         first, last = entries[at], entries[at + count - 1]
-        # What is held against the size of one record is what the index says.
+        # The index tells the size of a single record; a caller checks the bytes against it.
         size_bytes = len(data) if count > 1 else first.size_bytes
         records = last.next_offset - (first.next_offset - first.records)
         yield last._replace(records=records, size_bytes=size_bytes, data=data, record=None)

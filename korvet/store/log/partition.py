@@ -1,11 +1,12 @@
-"""What one front-end remembers of a partition. All of it can be forgotten at any time: the truth is in Redis."""
+"""A front-end's memory of a partition. All of it can be forgotten at any time: the truth is in Redis."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from korvet.store.catalog import Topic
+from korvet.store.catalog.topic import Topic
 from korvet.store.keys import PartitionKeys, TransactionLogKeys
+from korvet.store.log.aborted_pages import AbortedPages
 from korvet.store.log.in_flight import InFlight
 from korvet.store.log.limits import Limits
 
@@ -23,13 +24,14 @@ class RecentBatch(NamedTuple):
 class Partition:
     """A partition of one topic id.
 
-    ``epoch``, ``end`` and ``start`` are what was last heard of it, -1 where nothing was; ``end`` and ``start`` never go
-    back within an epoch.
+    ``epoch``, ``end`` and ``start`` are the last values that a reply told, -1 if none did. ``end`` and ``start`` never
+    go back within an epoch.
     """
 
     __slots__ = (
-        "end", "epoch", "in_flight", "index", "keys", "limits", "mean_bytes", "recent", "repairing",
-        "repairs", "run_id", "since", "start", "topic", "topic_id", "transaction_keys", "watched_at",
+        "aborted_pages", "end", "epoch", "holds_records", "in_flight", "index", "keys", "last_epoch", "limits",
+        "marked_end", "mean_bytes", "read_at", "reader", "recent", "repairing", "repairs", "replid", "run_id",
+        "shared_at", "since", "start", "topic", "topic_id", "transaction_keys", "watched_at",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, keys: TransactionLogKeys) -> None:
@@ -38,18 +40,32 @@ class Partition:
         self.keys = PartitionKeys(keys.log, keys.meta, keys.producers)
         self.transaction_keys = keys
         self.topic_id = topic.id.hex
-        self.epoch = self.end = self.start = -1
+        self.epoch = self.end = self.start = self.marked_end = -1
+        """``marked_end`` is the offset behind the last marker that this front-end wrote in the epoch."""
+        self.last_epoch = 0
+        """The epoch that was heard last, whether or not it is still trusted; before, 0, the lowest that a log has."""
         self.since = 0
-        """`Wakeups.since` of the channel when what is known was asked for."""
+        """`Wakeups.since` of the channel at the time when the known values were asked for."""
         self.run_id = ""
-        """Of the server that holds the partition; empty where it must be asked for."""
+        """Of the server that holds the partition; empty if it must be asked for."""
+        self.replid = ""
+        """The replication id under which it writes."""
         self.limits: Limits | None = None
         self.mean_bytes = GUESSED_BATCH_BYTES
+        self.holds_records = False
+        """Whether a reader found an entry that is one record."""
         self.recent: dict[int, RecentBatch] = {}
         """By base offset."""
+        self.reader: object = None
+        """Who read placed batches last."""
+        self.read_at = -1e9
+        """When that was, by the loop's clock."""
+        self.shared_at = -1e9
+        """When the last reader was another than the one before."""
+        self.aborted_pages = AbortedPages()
         self.in_flight = InFlight()
         self.watched_at = -1e9
-        """When somebody last stood at the end and waited, by the loop's clock."""
+        """The time when a reader last stood at the end and waited, by the loop's clock."""
         self.repairs = 0
         """How often an append was sent again."""
         self.repairing = 0
@@ -57,15 +73,16 @@ class Partition:
 
     @property
     def channel(self) -> str:
-        """Where appends are announced."""
+        """The channel on which Redis announces appends."""
         return self.keys.log
 
     def note(self, epoch: int, end: int, start: int) -> bool:
-        """Take over what a reply told; false when it told of an older epoch than is known."""
+        """Take over a reply's values; false if they are of an older epoch than the known one."""
         if epoch != self.epoch:
             if epoch < self.epoch:
                 return False
-            self.epoch, self.end, self.start = epoch, end, start
+            self.epoch, self.end, self.start, self.marked_end = epoch, end, start, -1
+            self.last_epoch = epoch
             return True
         if end > self.end:
             self.end = end
@@ -73,12 +90,17 @@ class Partition:
             self.start = start
         return True
 
+    def note_marker(self, epoch: int, end: int, start: int) -> None:
+        """Take over the answer to a marker, which may have moved the last stable offset."""
+        if self.note(epoch, end, start):
+            self.marked_end = max(self.marked_end, end)
+
     def trimmed(self, start: int) -> None:
-        """Take over where the log starts after a trim."""
+        """Take over the log's start after a trim."""
         if 0 <= self.start < start:
             self.start = start
 
     def forget(self) -> None:
-        """Distrust everything that depends on the log's history."""
-        self.epoch = self.end = self.start = -1
+        """Forget everything that depends on the log's history."""
+        self.epoch = self.end = self.start = self.marked_end = -1
         self.run_id = ""

@@ -1,7 +1,7 @@
-"""Batches that were just appended or read at the end of a log, so that those who follow it are served from memory.
+"""Batches that were just appended, or read at the end of a log: its followers are served from memory.
 
-A batch is immutable once it has an offset in an epoch. Its place here is only trusted together with an end that was
-announced for the very same epoch (`korvet.store.log.read`), so the stream stays the authority.
+A batch is immutable once it has an offset in an epoch. A reader trusts it only together with an end that Redis
+announced for the very same epoch (`korvet.store.log.latest`), so the stream stays the authority.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from collections import deque
 
 from korvet.store.log.partition import Partition, RecentBatch
 
-DEFAULT_BUDGET_BYTES = 64 << 20
 _ENTRY_BYTES = 200  # of the objects around a batch
 
 
 class RecentBatches:
     """All recent batches of a front-end, the oldest dropped first when they are over the budget."""
 
-    def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
+    def __init__(self, budget_bytes: int) -> None:
         self.size_bytes = 0
         self._budget_bytes = budget_bytes
         self._order: deque[tuple[Partition, int, RecentBatch]] = deque()
 
     def add(self, partition: Partition, base_offset: int, batch: RecentBatch) -> None:
-        """Keep a batch; one that is there already stays as it is."""
+        """Keep a batch, unless one of this offset is kept already."""
         if partition.recent.setdefault(base_offset, batch) is not batch:
             return
         self._order.append((partition, base_offset, batch))

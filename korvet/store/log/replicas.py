@@ -1,22 +1,22 @@
-"""Acknowledgments by Redis's replicas: what acks=all waits for where min.insync.replicas is above one.
+"""Acknowledgments by Redis's replicas, for which acks=all waits if min.insync.replicas is above one.
 
-Redis's WAIT tells how many replicas have the last write of its own connection, and holds up what is sent behind it. So
-each node has a connection for it alone, and all who wait there share rounds: a tiny write (`korvet_log_touch`) when the
-appends have been answered, hence behind them in the stream that replicas get, and one WAIT. min.insync.replicas counts
-the primary, as Kafka counts the leader.
+Redis's WAIT tells how many replicas have the last write of its own connection, and holds up all commands behind it. So
+each server has a connection for WAIT alone, and all appends that wait there share rounds: a tiny write
+(`korvet_log_touch`) and one WAIT. The write comes after the appends were answered, hence behind them in the stream that
+replicas get. min.insync.replicas counts the primary, as Kafka counts the leader.
 
-**Who takes part.** An append joins when its reply arrives, not when somebody asks for the outcome, so that requests
-that are pipelined on a connection wait together.
+**Joining.** An append joins when its reply arrives, not when its request asks for the outcome. So pipelined requests of
+a connection wait together.
 
-**Another server.** What a WAIT says is true of the server behind its connection. An append that was sent to a server
-with another run id, or that waits while the connection is lost, fails with its outcome unknown: it is stored in some
-history, and its producer sends it again.
+**Another server.** A WAIT's answer is true of the server behind its connection. An append fails with its outcome
+unknown if it was sent to a server with another history, or if the connection is lost while it waits. It is stored in
+some history, and its producer sends it again.
 
-**A replica that lags.** A WAIT lasts a fifth of a second at most, so that nobody waits long behind one who waits in
-vain. Each further round is a later write, though, which a replica that is always so far behind would never have. So
-who did not get enough by then keeps the primary's offset of that time, and INFO tells who has come so far.
+**A replica that lags.** A WAIT lasts a fifth of a second at most, so an append does not wait long behind one that waits
+in vain. But each further round is a later write, which a replica that always lags so far would never have. So an append
+that did not get enough replicas keeps the primary's offset of that time, and INFO tells which replicas have reached it.
 
-How many replicas there are is known from INFO, not older than `_KNOWN_S`.
+INFO also tells how many replicas there are; that knowledge is at most `_KNOWN_S` old.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ import anyio
 import structlog
 
 from korvet.errors import SlotMoving, StoreUnavailable
-from korvet.store.client import Store
+from korvet.redis.client import Store
+from korvet.redis.link import Link
+from korvet.redis.resp import fail, pack_command
 from korvet.store.contract import GONE
-from korvet.store.link import Link, fail
 from korvet.store.log.partition import Partition
-from korvet.store.resp import pack_command
 
 logger = structlog.get_logger()
 
 _FRESH_S = 1.0
-"""What is older is asked for again."""
+"""The age of knowledge from which a front-end asks again."""
 _KNOWN_S = 5.0
 _SLICE_MS = 200
 SILENT_S = 10
-"""A replica that acknowledged nothing for so long is not in sync; Redis's min-replicas-max-lag has the same default."""
+"""A replica that was silent for so long is not in sync; Redis's min-replicas-max-lag has the same default."""
 _INFO = pack_command(("INFO", "replication"))
 _UNKNOWN_TARGET = -1
 _TOLD_EVERY_S = 60.0
-"""Between two lines of the log about producers that are refused."""
+"""The time between two log lines about refused producers."""
 
 
 class Replication(NamedTuple):
@@ -58,16 +58,16 @@ class Replication(NamedTuple):
 
     @property
     def in_sync(self) -> int:
-        """Replicas that follow."""
+        """The number of replicas that follow."""
         return sum(silence_s <= SILENT_S for _, silence_s in self.replicas)
 
     def having(self, offset: int) -> int:
-        """Replicas that have acknowledged an offset."""
+        """The number of replicas that have acknowledged an offset."""
         return sum(acknowledged >= offset for acknowledged, _ in self.replicas)
 
 
 def read_replication(info: bytes) -> Replication:
-    """The answer to INFO replication. A replica's own replicas are nobody's: it takes no writes."""
+    """The answer to INFO replication. A replica's own replicas do not count, because it takes no writes."""
     lines = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
     if lines.get("role") != "master":
         return Replication(0, ())
@@ -81,29 +81,29 @@ def read_replication(info: bytes) -> Replication:
 
 
 class Held:
-    """An append that is not to be acknowledged before enough servers have it."""
+    """An append that a front-end acknowledges only when enough servers have it."""
 
-    __slots__ = ("copies", "future", "joined_at", "partition", "run_id", "target")
+    __slots__ = ("copies", "future", "history", "joined_at", "partition", "target")
 
-    def __init__(self, partition: Partition, copies: int, run_id: str) -> None:
+    def __init__(self, partition: Partition, copies: int, history: str) -> None:
         self.partition = partition
         self.copies = copies
-        self.run_id = run_id
-        """Of the server that it was sent to at first."""
+        self.history = history
+        """The history of the server to which the append was sent first."""
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.joined_at: float | None = None
-        """When it was known to be appended, by the loop's clock."""
+        """The time of the append's reply, by the loop's clock."""
         self.target = _UNKNOWN_TARGET
-        """An offset of the primary's at which it is wholly there, of one that waits for long."""
+        """An offset of the primary at which the append is wholly there; known if it waits for long."""
 
     def has_enough(self) -> None:
-        """Tell who waits; who waits no more is not told."""
+        """Tell the request that waits, if it still does."""
         if not self.future.done():
             self.future.set_result(None)
 
 
 class Replicas:
-    """What one store's servers have for replicas, and who waits for these. It needs no task of its own."""
+    """The replicas of one store's servers, and the appends that wait for them. It needs no task of its own."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -115,7 +115,7 @@ class Replicas:
     # ------------------------------------------------------------------ before the append
 
     def known(self, partition: Partition) -> int | None:
-        """Replicas in sync of the server that holds a partition; None where that is not known, see `ask`."""
+        """The number of replicas in sync at a partition's server; None if it is unknown, see `ask`."""
         server = self._server(partition)
         if server is None:
             return None
@@ -141,9 +141,9 @@ class Replicas:
         return is_lacking
 
     async def ask(self, partition: Partition) -> None:
-        """Find out what is to be known of a partition's server.
+        """Ask a partition's server for its replicas.
 
-        :raises StoreUnavailable, StoreError: when it cannot be asked.
+        :raises StoreUnavailable, StoreError: if it cannot be asked.
         """
         server = self._server(partition)
         asked = None if server is None else self._inform(server, partition)
@@ -151,7 +151,7 @@ class Replicas:
             await asyncio.shield(asked)
 
     def _inform(self, server: _Server, partition: Partition) -> asyncio.Future[bytes] | None:
-        # Not on the connection for WAIT, behind which it would wait.
+        # On the connection for WAIT the question would wait behind a WAIT.
         link = self._store.coordination(partition.keys.meta)
         return None if link is None else server.inform(link)
 
@@ -159,7 +159,7 @@ class Replicas:
 
     def hold(self, partition: Partition, reply: asyncio.Future[Any], copies: int) -> Held:
         """Have an append that was just sent wait for ``copies`` servers, from its reply on."""
-        held = Held(partition, copies, self._store.run_id(partition.keys.log))
+        held = Held(partition, copies, self._store.history(partition.keys.log))
         reply.add_done_callback(partial(self._answered, held))
         return held
 
@@ -176,15 +176,15 @@ class Replicas:
             server.join(held)
 
     async def confirmed(self, held: Held, timeout_s: float) -> bool:
-        """Wait until enough servers have an append that was answered with code 0; false where time is up before.
+        """Wait until enough servers have an append that was answered with code 0; false if the time is up before.
 
         :param timeout_s: from its reply on.
-        :raises StoreUnavailable: with its outcome unknown, where the server was lost or is another one by now.
-        :raises StoreError: where the server takes no WAIT.
+        :raises StoreUnavailable: with its outcome unknown, if the server was lost or is another one by now.
+        :raises StoreError: if the server takes no WAIT.
         """
         if held.joined_at is None:
-            # It was sent once more. Where that was to another server than at first, or another answers since, nobody
-            # knows which of them has it.
+            # The append was sent once more. If it went to another server than at first, or if another server answers
+            # since, it is unknown which server has it.
             self._join(held)
         assert held.joined_at is not None
         if not held.future.done():
@@ -203,20 +203,20 @@ class Replicas:
             return None
         server = self._servers.get(link)
         if server is None:
-            # Nodes that left a cluster leave nothing behind.
+            # Servers that left a cluster are forgotten.
             self._servers = {link: known for link, known in self._servers.items() if link.is_up or known.is_awaited}
             server = self._servers[link] = _Server(link)
         return server
 
     def _forget(self) -> None:
-        """Another server answers, which has other replicas."""
+        """Forget the knowledge of all servers, because another server answers and has other replicas."""
         for server in self._servers.values():
             server.known_at = float("-inf")
 
 
 class _Server:
-    """The rounds of one server: touch, WAIT, and INFO where that was not enough, each sent when the one before is
-    answered. Pipelined, a WAIT might be answered though the touch before it was refused."""
+    """The rounds of one server: touch, WAIT, and INFO if that was not enough. Each is sent when the one before is
+    answered: a pipelined WAIT would be answered even if the touch before it was refused."""
 
     def __init__(self, link: Link) -> None:
         self.in_sync = 0
@@ -226,18 +226,18 @@ class _Server:
         self._informed: asyncio.Future[bytes] | None = None
         self._is_scheduled = False
         self._waiting: list[Held] = []
-        """For the next round."""
+        """The appends for the next round."""
         self._round: list[Held] = []
-        """Who takes part in the one that is under way; not empty as long as it is."""
+        """The appends of the round that is under way; empty if there is none."""
         link.on_up = self._schedule
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits here."""
+        """Whether an append waits here."""
         return bool(self._waiting or self._round)
 
     def inform(self, link: Link) -> asyncio.Future[bytes]:
-        """Ask for the replicas, or join who asks already; the answer is taken over by itself."""
+        """Ask for the replicas, or join a question that is under way. The answer is noted when it comes."""
         if self._informed is None or self._informed.done():
             self._informed = self._loop.create_future()
             self._informed.add_done_callback(self._note_info)
@@ -253,7 +253,7 @@ class _Server:
         self.known_at = self._loop.time()
 
     def join(self, held: Held) -> None:
-        """Take part in the next round. What is answered in one turn of the loop goes together."""
+        """Take part in the next round. Appends that are answered in one turn of the loop share it."""
         self._waiting.append(held)
         self._schedule()
 
@@ -264,15 +264,15 @@ class _Server:
 
     def _begin(self) -> None:
         self._is_scheduled = False
-        run_id = self._link.run_id
+        history = self._link.history
         waiting = [held for held in self._waiting if not held.future.done()]
         self._waiting = []
-        if not run_id:
-            # On its first way up, so that nothing was lost yet.
+        if not history:
+            # The connection comes up for the first time, so nothing was lost yet.
             self._waiting = waiting
             return
         for held in waiting:
-            if held.run_id == run_id and self._link.is_up:
+            if held.history == history and self._link.is_up:
                 self._round.append(held)
             else:
                 _lose(held, "another server answers, or none")
@@ -288,7 +288,7 @@ class _Server:
     def _touched(self, reply: asyncio.Future[Any]) -> None:
         error = reply.exception()
         if isinstance(error, SlotMoving) or (error is None and reply.result() == GONE):
-            # The partition has left the server, or is no more; others have not.
+            # This partition has left the server, or is deleted; the others may not be.
             _lose(self._round.pop(0), str(error or "the topic is gone"))
             self._begin_again()
         elif error is not None:
@@ -322,7 +322,7 @@ class _Server:
         self._begin_again()
 
     def _settle(self, acknowledged: Callable[[Held], int]) -> None:
-        """Let those go who have enough, and those who wait no more."""
+        """Release the appends that enough servers have, and the appends for which no request waits any more."""
         for held in self._round:
             if held.copies <= acknowledged(held) + 1:
                 held.has_enough()
@@ -334,7 +334,7 @@ class _Server:
         self._schedule()
 
     def _fail(self, error: BaseException) -> None:
-        """The connection was lost, or refused: true of all who wait, since it was not there all the time."""
+        """Fail all waiting appends, because the connection was lost or the server refused."""
         lost = [*self._round, *self._waiting]
         self._round, self._waiting = [], []
         for held in lost:
@@ -345,5 +345,5 @@ class _Server:
 
 
 def _lose(held: Held, why: str) -> None:
-    """Say that an append was stored, and that nobody knows by how many servers."""
+    """Fail an append that an unknown number of servers stored."""
     fail(held.future, StoreUnavailable(why, outcome_unknown=True))

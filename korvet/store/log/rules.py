@@ -1,13 +1,14 @@
-"""What Redis users may add to a topic's log, which the functions that take it find in the partition's meta hash."""
+"""The rules for records that Redis users add; they lie in the partition's meta hash."""
 
 from __future__ import annotations
 
-from korvet.store.catalog import Catalog, Topic
-from korvet.store.configs import split
+from korvet.configs.types import split
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
 
 
 def rules_of(catalog: Catalog, topic: Topic) -> str:
-    """The rules as ``lua/2a_log_records.lua`` reads them; empty where nothing may be added."""
+    """The rules as ``lua/2-log/3-records.lua`` reads them; empty if nothing may be added."""
     if catalog.setting(topic, "korvet.storage") != "record":
         return ""
     flags = (

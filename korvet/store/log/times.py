@@ -1,21 +1,20 @@
-"""Offsets by time: the function finds the batch, the record in it is found here."""
+"""Offsets by time: the function finds the batch, and this module finds the record in it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import anyio.to_thread
 
 from korvet.errors import StoreError
-from korvet.store.client import Purpose
+from korvet.redis.client import Purpose
 from korvet.store.contract import GONE
+from korvet.store.log.batches import read_entry
+from korvet.store.log.entries import Entry
 from korvet.store.log.partition import Partition
-from korvet.store.log.read import Entry, read_entry
+from korvet.store.log.partitions import Partitions
 from korvet.wire.batch import CODEC_MASK, HEADER, Batch
 from korvet.wire.records import UndecodableRecords, first_at_or_after
-
-if TYPE_CHECKING:
-    from korvet.store.log import Log
 
 MAX_TIMESTAMP = -3
 _ATTEMPTS = 4
@@ -33,24 +32,32 @@ class Timed(NamedTuple):
 NOTHING = Timed(-1, -1, -1)
 
 
-async def offset_for_time(log: Log, partition: Partition, timestamp: int) -> Timed | None:
+async def offset_for_time(log: Partitions, partition: Partition, timestamp: int) -> Timed | None:
     """The first record from the log start on that is not older than ``timestamp``; `MAX_TIMESTAMP` means the newest
     record.
 
-    `NOTHING` when there is none; None when the topic is gone.
+    `NOTHING` if there is none; None if the topic is gone.
 
-    :raises StoreUnavailable, StoreError:
+    :raises StoreUnavailable:
+    :raises DamagedLog: if an entry on the way cannot be read.
     """
+    try:
+        return await _offset_for_time(log, partition, timestamp)
+    except StoreError as error:
+        raise await log.damage.told(partition, error) from error
+
+
+async def _offset_for_time(log: Partitions, partition: Partition, timestamp: int) -> Timed | None:
     cursor: int | bytes = -1
     attempts = _ATTEMPTS
     while attempts:
-        code, status, position, _, log_start = await log.store.fcall(
+        code, status, position, _, log_start = await log.store.call_function(
             Purpose.READ,
             "korvet_log_offset_for_time",
             (partition.keys.log, partition.keys.meta),
-            partition.topic_id,
-            timestamp,
-            cursor,
+            topic_id=partition.topic_id,
+            timestamp=timestamp,
+            cursor=cursor,
         )
         if code == GONE:
             attempts -= 1
@@ -66,13 +73,13 @@ async def offset_for_time(log: Log, partition: Partition, timestamp: int) -> Tim
             found = None if read is None else await _found(log, *read, timestamp, log_start)
             if found is not None:
                 return found
-            # The batch was trimmed meanwhile, or it only reaches the time below the log start: look behind it.
+            # A trim removed the batch meanwhile, or it reaches the time only below the log start: look behind it.
             cursor = -1 if read is None else position
-    raise StoreError(f"{partition.keys.log} does not come to rest")
+    raise StoreError(f"{partition.keys.log} changes again and again")
 
 
-async def _found(log: Log, entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
-    """As `_in_batch`; what may take long is done beside the loop."""
+async def _found(log: Partitions, entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
+    """As `_in_batch`, beside the loop if it may take long."""
     is_compressed = Batch._make(HEADER.unpack_from(data)).attributes & CODEC_MASK
     if not is_compressed and len(data) < _LONG_BYTES:
         return _in_batch(entry, data, timestamp, log_start)
@@ -80,9 +87,9 @@ async def _found(log: Log, entry: Entry, data: bytes, timestamp: int, log_start:
 
 
 def _in_batch(entry: Entry, data: bytes, timestamp: int, log_start: int) -> Timed | None:
-    """The record; None when all that are new enough lie below the log start.
+    """The record; None if all that are new enough lie below the log start.
 
-    The newest record is told even if it lies below, as Kafka does.
+    The newest record counts even if it lies below, as in Kafka.
     """
     batch = Batch._make(HEADER.unpack_from(data))
     base_offset = entry.next_offset - entry.records
@@ -91,7 +98,7 @@ def _in_batch(entry: Entry, data: bytes, timestamp: int, log_start: int) -> Time
     try:
         found = first_at_or_after(batch, data, batch.max_timestamp if is_max else timestamp, from_delta)
     except UndecodableRecords:
-        # Somebody wrote records that nobody can read. The batch is the closest answer there is.
+        # Nobody can read these records. The batch is the closest answer.
         found = (from_delta, batch.max_timestamp)
     if found is None:
         return None

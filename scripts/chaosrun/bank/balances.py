@@ -1,8 +1,8 @@
 """An accountant: the second stage, through aiokafka: `python -m scripts.chaosrun.bank.balances JOB`.
 
-It reads partitions of the ledger that are its own, without a group's protocol, and writes the balances of the accounts
-in them; aiokafka does not tell a transaction who it is in its group, so that nobody but a producer of the same
-transactional id fences it. Its memory is the topic of balances.
+It reads fixed partitions of the ledger, without a group's protocol, and writes the balances of the accounts in them.
+aiokafka does not name its group's member in a transaction, so only a producer of the same transactional id fences it.
+Its memory is the topic of balances.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import random
 import threading
 import traceback
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -25,7 +26,7 @@ AT_ONCE: Final = 200
 
 
 class Accountant:
-    """A consumer of some partitions of the ledger, and the producer of what follows from them."""
+    """A consumer of some partitions of the ledger, and the producer of their balances."""
 
     def __init__(self, job: Job, journal: Journal) -> None:
         [self._name] = job.names
@@ -50,7 +51,7 @@ class Accountant:
 
     async def run(self, stopped: threading.Event) -> None:
         """Write balances until told to stop."""
-        # Who comes after another one fences it first: from then on nothing of what is read below changes.
+        # A process fences its predecessor first: from then on no record that is read below changes.
         async with asyncio.timeout(WITHIN_S):
             await self._producer.start()
             await self._remember()
@@ -67,14 +68,16 @@ class Accountant:
     async def _remember(self) -> None:
         reader = self._reader(None)
         await reader.start()
-        places = [TopicPartition(BALANCES, partition) for partition in self._partitions]
-        reader.assign(places)
-        await reader.seek_to_beginning(*places)
-        ends = await reader.end_offsets(places)
-        while any([await reader.position(place) < ends[place] for place in places]):
+        partitions = [TopicPartition(BALANCES, partition) for partition in self._partitions]
+        reader.assign(partitions)
+        await reader.seek_to_beginning(*partitions)
+        ends = await reader.end_offsets(partitions)
+        while any([await reader.position(partition) < ends[partition] for partition in partitions]):
             for records in (await reader.getmany(timeout_ms=100)).values():
                 self._balances.update({int(record.key): json.loads(record.value)["balance"] for record in records})
-        await reader.stop()
+        # aiokafka raises its own cancellations here while it fetches.
+        with suppress(asyncio.CancelledError):
+            await reader.stop()
 
     async def _take(self, batches: dict[Any, list[Any]]) -> None:
         entries = [Entry.parse(record.value) for records in batches.values() for record in records]
@@ -83,14 +86,14 @@ class Accountant:
             balances[account] = self._balances[account]
         for entry in entries:
             balances[entry.account] += entry.amount
-        if await self._write(balances, {place: records[-1].offset + 1 for place, records in batches.items()}):
+        if await self._write(balances, {partition: records[-1].offset + 1 for partition, records in batches.items()}):
             self._balances.update(balances)
         else:
-            for place, records in batches.items():
-                self._consumer.seek(place, records[0].offset)
+            for partition, records in batches.items():
+                self._consumer.seek(partition, records[0].offset)
 
     async def _write(self, balances: dict[int, int], positions: dict[Any, int]) -> bool:
-        """Whether the transaction was committed; else it was aborted."""
+        """End the transaction; returns whether it was committed, and not aborted."""
         self._number += 1
         transaction = f"{self._prefix}/{self._number}"
         is_commit = self._chance.random() >= ABORTED
@@ -115,7 +118,7 @@ async def _run(job: Job, journal: Journal) -> None:
 
 
 def main() -> None:
-    """Be an accountant until stdin ends; whose client fails ends at once, and another process goes on."""
+    """Be an accountant until stdin ends; if its client fails it ends at once, and another process goes on."""
     job = Job.of_this_process()
     with Journal(job.journal_path) as journal:
         try:

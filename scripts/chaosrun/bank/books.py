@@ -1,11 +1,11 @@
-"""What is written in the bank's topics: orders, entries of the ledger, balances; all of them JSON."""
+"""The records of the bank's topics: orders, entries of the ledger, balances; all of them JSON."""
 
 import json
 import random
 from dataclasses import asdict, dataclass
 from typing import Final, Self
 
-from scripts.chaosrun.journal import Place
+from scripts.chaosrun.journal import Partition
 
 ORDERS: Final = "orders"
 LEDGER: Final = "ledger"
@@ -20,13 +20,13 @@ MOST: Final = 1000
 
 
 def partition_of(account: int) -> int:
-    """Where an account's entries and balances are, with any client."""
+    """The partition of an account's entries and balances, with any client."""
     return account % PARTITIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """That money is to go from one account to another. `transfer` names it: no other has that name."""
+    """An order to move money from one account to another. `transfer` is its name, which no other has."""
 
     transfer: str
     debtor: int
@@ -70,15 +70,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """An entry where it was read."""
+    """An entry with its partition and offset."""
 
-    place: Place
+    partition: Partition
     offset: int
     entry: Entry
 
 
 def entries(transaction: str, orders: list[Order]) -> list[Entry]:
-    """What a transaction writes that carries out these orders."""
+    """The entries of a transaction that carries out these orders."""
     halves = [
         half
         for order in orders

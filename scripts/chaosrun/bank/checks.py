@@ -1,4 +1,4 @@
-"""What has to hold of the books, judged from what a read_committed reader found and from what clients were told.
+"""The checks of the books, on the records of a read_committed reader and on the answers that clients got.
 
 Each function returns the violations it found.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from scripts.chaosrun.bank.books import LEDGER, Order, Posted, partition_of
 from scripts.chaosrun.checks import few
-from scripts.chaosrun.journal import Acknowledged, Event, Place, Transacted
+from scripts.chaosrun.journal import Acknowledged, Event, Partition, Transacted
 
 
 def leaks(posted: Iterable[Posted]) -> list[str]:
@@ -18,7 +18,7 @@ def leaks(posted: Iterable[Posted]) -> list[str]:
 
 
 def torn(posted: Iterable[Posted]) -> list[str]:
-    """Transactions of which something is missing, or is there twice."""
+    """Transactions with a missing or a doubled entry."""
     found: dict[str, list[int]] = defaultdict(list)
     counts: dict[str, int] = {}
     for each in posted:
@@ -32,7 +32,7 @@ def torn(posted: Iterable[Posted]) -> list[str]:
 
 
 def miscounted(posted: Iterable[Posted]) -> list[str]:
-    """Transfers that are not exactly two entries, of which one takes what the other gives, in one transaction."""
+    """Transfers that are not exactly two entries of one transaction, with the sum 0."""
     found: dict[str, list[Posted]] = defaultdict(list)
     for each in posted:
         found[each.entry.transfer].append(each)
@@ -47,7 +47,7 @@ def miscounted(posted: Iterable[Posted]) -> list[str]:
 
 
 def forgotten(there: Set[str], events: Iterable[Event]) -> list[str]:
-    """Transactions that were acknowledged as committed and are not among those that are there."""
+    """Transactions that were acknowledged as committed, and cannot be read."""
     return few(
         f"{event.transaction} was committed and is not there"
         for event in events
@@ -65,82 +65,84 @@ def undead(there: Set[str], events: Iterable[Event]) -> list[str]:
 
 
 def disordered(posted: Iterable[Posted]) -> list[str]:
-    """Entries that are not in their process's order, come from one that was fenced, or are not in their partition.
+    """Entries that are not in their process's order, come from a fenced process, or are not in their partition.
 
-    Processes of one name fence each other by InitProducerId, in whatever order they come to that; what one of them
-    wrote may not stand behind what the one wrote that fenced it.
+    Processes of one name fence each other by InitProducerId, in any order. The writes of a fenced process may not
+    follow the writes of the process that fenced it.
     """
     found = []
-    last: dict[tuple[Place, str], tuple[int, int, int]] = {}
-    gone: set[tuple[Place, str, int]] = set()
-    for each in sorted(posted, key=lambda each: (each.place, each.offset)):
+    last: dict[tuple[Partition, str], tuple[int, int, int]] = {}
+    gone: set[tuple[Partition, str, int]] = set()
+    for each in sorted(posted, key=lambda each: (each.partition, each.offset)):
         client, incarnation, number = each.entry.transaction.split("/")
         at = (int(incarnation), int(number), each.entry.number)
-        before = last.get((each.place, client), (-1, -1, -1))
-        if (each.place, client, at[0]) in gone or (at[0] == before[0] and at <= before):
-            found.append(f"{each.place} {each.offset}: {client}'s {at} comes behind {before}")
+        before = last.get((each.partition, client), (-1, -1, -1))
+        if (each.partition, client, at[0]) in gone or (at[0] == before[0] and at <= before):
+            found.append(f"{each.partition} {each.offset}: {client}'s {at} comes behind {before}")
         elif at[0] != before[0]:
-            gone.add((each.place, client, before[0]))
-        if each.place != (LEDGER, partition_of(each.entry.account)):
-            found.append(f"{each.place} {each.offset} is of account {each.entry.account}")
-        last[each.place, client] = at
+            gone.add((each.partition, client, before[0]))
+        if each.partition != (LEDGER, partition_of(each.entry.account)):
+            found.append(f"{each.partition} {each.offset} is of account {each.entry.account}")
+        last[each.partition, client] = at
     return few(found)
 
 
 def uncounted(
-    orders: Mapping[tuple[Place, int], Order], posted: Iterable[Posted], committed: Mapping[Place, int]
+    orders: Mapping[tuple[Partition, int], Order], posted: Iterable[Posted], committed: Mapping[Partition, int]
 ) -> list[str]:
     """Orders below the clerks' committed positions that are not in the ledger as ordered, and others that are.
 
-    :param orders: place and offset -> order.
+    :param orders: partition and offset -> order.
     """
     found: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for each in posted:
         found[each.entry.transfer].add((each.entry.account, each.entry.amount))
     wrong = []
-    for (place, offset), order in orders.items():
+    for (partition, offset), order in orders.items():
         owed = {(order.debtor, -order.amount), (order.creditor, order.amount)}
-        is_due = offset < committed.get(place, 0)
+        is_due = offset < committed.get(partition, 0)
         if found.get(order.transfer, set()) != (owed if is_due else set()):
             where = "below" if is_due else "at or above"
-            wrong.append(f"{order.transfer} ({place} {offset}, {where} the position) has {found.get(order.transfer)}")
+            wrong.append(
+                f"{order.transfer} ({partition} {offset}, {where} the position) has {found.get(order.transfer)}"
+            )
     return few(wrong)
 
 
-def misplaced(orders: Mapping[tuple[Place, int], Order], events: Iterable[Event]) -> list[str]:
+def misplaced(orders: Mapping[tuple[Partition, int], Order], events: Iterable[Event]) -> list[str]:
     """Acknowledged orders that are not where they were acknowledged, and orders that are there twice."""
     found = [
-        f"{event.value} is not at {event.place} {event.offset}"
+        f"{event.value} is not at {event.partition} {event.offset}"
         for event in events
-        if isinstance(event, Acknowledged) and orders.get((event.place, event.offset)) != Order.parse(event.value)
+        if isinstance(event, Acknowledged) and orders.get((event.partition, event.offset)) != Order.parse(event.value)
     ]
     counts = Counter(order.transfer for order in orders.values())
     return few([*found, *(f"{transfer} is there {count} times" for transfer, count in counts.items() if count > 1)])
 
 
 def rewritten(watched: Iterable[Posted], posted: Sequence[Posted]) -> list[str]:
-    """What somebody read who watched all the time and nobody reads now, and what he left out below what he read."""
-    seen = {(each.place, each.offset): each.entry for each in watched}
-    now = {(each.place, each.offset): each.entry for each in posted}
-    reached: dict[Place, int] = {}
-    for place, offset in seen:
-        reached[place] = max(reached.get(place, -1), offset)
+    """Entries that only the reader of all the time has read, and entries that it left out below its position."""
+    seen = {(each.partition, each.offset): each.entry for each in watched}
+    now = {(each.partition, each.offset): each.entry for each in posted}
+    reached: dict[Partition, int] = {}
+    for partition, offset in seen:
+        reached[partition] = max(reached.get(partition, -1), offset)
     return few([
-        *(f"{place} {offset} was read as {entry}, and is {now.get((place, offset))}"
-          for (place, offset), entry in sorted(seen.items()) if now.get((place, offset)) != entry),
-        *(f"{place} {offset} was left out" for place, offset in sorted(now)
-          if offset <= reached.get(place, -1) and (place, offset) not in seen),
+        *(f"{partition} {offset} was read as {entry}, and is {now.get((partition, offset))}"
+          for (partition, offset), entry in sorted(seen.items()) if now.get((partition, offset)) != entry),
+        *(f"{partition} {offset} was left out" for partition, offset in sorted(now)
+          if offset <= reached.get(partition, -1) and (partition, offset) not in seen),
     ])  # fmt: skip
 
 
-def unbalanced(balances: Mapping[int, int], posted: Iterable[Posted], committed: Mapping[Place, int]) -> list[str]:
-    """Accounts whose balance is not what the ledger has of them below the accountants' committed positions.
+def unbalanced(balances: Mapping[int, int], posted: Iterable[Posted], committed: Mapping[Partition, int]) -> list[str]:
+    """Accounts whose balance is not the sum of the ledger's entries below the accountants' committed positions.
 
     :param balances: account -> the last balance that was written.
     """
     sums: dict[int, int] = defaultdict(int)
     for each in posted:
-        if each.offset < committed.get(each.place, 0):
+        if each.offset < committed.get(each.partition, 0):
             sums[each.entry.account] += each.entry.amount
     return few(
         f"account {account} has {balances.get(account, 0)}, its entries make {sums[account]}"

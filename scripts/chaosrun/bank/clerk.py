@@ -7,7 +7,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from scripts.chaosrun.bank.books import ORDERS, Order
-from scripts.chaosrun.bank.producing import Ended, Poster, run
+from scripts.chaosrun.bank.producing import WITHIN_S, Ended, Poster, run
 from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job
 from scripts.chaosrun.journal import Journal
 
@@ -35,7 +35,7 @@ class Clerk:
         self._consumer = Consumer(settings | ({"group.instance.id": self._poster.name} if job.is_static else {}))
 
     def run(self, stopped: threading.Event) -> None:
-        """Carry out what comes until told to stop, then leave. Raises Ended."""
+        """Carry out orders until told to stop, then leave. Raises Ended."""
         self._poster.begin()
         self._consumer.subscribe([ORDERS], on_assign=self._drop, on_revoke=self._drop, on_lost=self._drop)
         due = 0.0
@@ -49,7 +49,7 @@ class Clerk:
         self._consumer.close()
 
     def _drop(self, _consumer: Any, _partitions: list[TopicPartition]) -> None:
-        """What was read of partitions that went, or came, is read again from the position that was committed."""
+        """Read partitions that went, or came, again from their committed positions."""
         self._batch.clear()
 
     def _take(self, message: Any) -> None:
@@ -67,16 +67,16 @@ class Clerk:
         positions = [TopicPartition(ORDERS, partition, read[-1] + 1) for partition, read in offsets.items()]
         orders = [Order.parse(message.value()) for message in batch]
         if not self._poster.post(orders, (positions, self._consumer.consumer_group_metadata())):
-            self._go_back([TopicPartition(ORDERS, partition, read[0]) for partition, read in offsets.items()])
+            self._go_back()
 
-    def _go_back(self, places: list[TopicPartition]) -> None:
-        owned = {entry.partition for entry in self._consumer.assignment()}
-        for place in places:
-            if place.partition in owned:
-                try:
-                    self._consumer.seek(place)
-                except KafkaException as error:
-                    raise Ended(f"cannot read {place} again: {error}") from error
+    def _go_back(self) -> None:
+        """Read on at the committed positions of all partitions: librdkafka may have dropped records that wait to be
+        polled."""
+        try:
+            for position in self._consumer.committed(self._consumer.assignment(), WITHIN_S):
+                self._consumer.seek(TopicPartition(ORDERS, position.partition, max(position.offset, 0)))
+        except KafkaException as error:
+            raise Ended(f"cannot read again: {error}") from error
 
 
 def work(job: Job, journal: Journal, stopped: threading.Event) -> None:

@@ -24,7 +24,7 @@ def work(job: Job, journal: Journal, stopped: threading.Event) -> None:
             journal.add(Troubled(at_us=now_us(), client=name, text=f"{value} was not delivered: {error}", fatal=True))
             return
         journal.add(Acknowledged(
-            at_us=now_us(), client=name, place=(message.topic(), message.partition()), offset=message.offset(),
+            at_us=now_us(), client=name, partition=(message.topic(), message.partition()), offset=message.offset(),
             value=value,
         ))  # fmt: skip
 

@@ -1,8 +1,7 @@
 """Transactions on the ledger by librdkafka, for tellers and clerks.
 
-A transaction ends in one of three ways: committed or aborted, which is written down, or nobody knows how, for the
-producer was fenced, failed or died. Who goes on after that is another process (`BEGIN_ANEW`), which begins with
-InitProducerId.
+A transaction ends in one of three ways: the journal has its commit, or its abort, or neither. The end is unknown if the
+producer was fenced, failed or died. Another process goes on after that (`BEGIN_ANEW`), and begins with InitProducerId.
 """
 
 import os
@@ -20,13 +19,13 @@ from scripts.chaosrun.jobs import RECONNECT_MAX_MS, Job, stopped
 from scripts.chaosrun.journal import Journal, Transacted, Troubled, now_us
 
 BEGIN_ANEW: Final = 3
-"""Exit code of who cannot go on, and whose next process can."""
+"""The exit code of a process that cannot go on, and whose successor can."""
 ABORTED: Final = 0.15
 """The share of transactions that are aborted on purpose."""
 STEP_S: Final = 5.0
 WITHIN_S: Final = 75.0
 
-Read = tuple[list[TopicPartition], object]  # positions behind what was read, and who read it in its group
+Read = tuple[list[TopicPartition], object]  # positions behind the records read, and their consumer in its group
 
 
 class Ended(Exception):
@@ -48,16 +47,16 @@ class Poster:
         })  # fmt: skip
 
     def begin(self) -> None:
-        """Take the transactional id over. Raises Ended."""
+        """Take over the transactional id. Raises Ended."""
         try:
             self._patiently(self._producer.init_transactions)
         except KafkaException as error:
             raise Ended(str(error)) from error
 
     def post(self, orders: list[Order], read: Read | None = None) -> bool:
-        """Carry out orders in a transaction; whether it was committed. Else nothing of it happened.
+        """Carry out orders in a transaction; returns whether it was committed, and not aborted.
 
-        Raises Ended where it is not known.
+        Raises Ended if the end is not known.
         """
         self._number += 1
         transaction = f"{self._prefix}/{self._number}"
@@ -89,7 +88,7 @@ class Poster:
             self._patiently(self._producer.send_offsets_to_transaction, *read)
 
     def _abort(self) -> None:
-        # Some have all their records in the log by then, others none, or some on their way.
+        # By then a transaction has all its records in the log, or none, or some on their way.
         if self.chance.random() < 0.5:
             self._producer.flush(STEP_S)
         self._patiently(self._producer.abort_transaction)
@@ -102,7 +101,7 @@ class Poster:
             raise Ended(str(error)) from error
 
     def _patiently(self, call: Callable[..., None], *args: object) -> None:
-        """Make a call again as long as librdkafka says that it may be. Raises KafkaException for all else."""
+        """Repeat a call as long as librdkafka says that it may be repeated. Raises KafkaException for other errors."""
         deadline = time.monotonic() + WITHIN_S
         while True:
             try:
@@ -117,7 +116,7 @@ class Poster:
 
 
 def run(work: Callable[[Job, Journal, threading.Event], Any]) -> None:
-    """Work until stdin ends; who cannot go on ends at once, and leaves nobody a word."""
+    """Work until stdin ends; a worker that cannot go on ends at once, and tells the broker nothing."""
     job, end = Job.of_this_process(), stopped()
     with Journal(job.journal_path) as journal:
         try:

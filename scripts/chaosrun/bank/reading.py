@@ -1,4 +1,4 @@
-"""What the bank's topics hold: read by fresh readers, by one that watches all the time, and asked of Redis."""
+"""The content of the bank's topics: from fresh readers, from one that reads on all the time, and from Redis."""
 
 import json
 import threading
@@ -26,7 +26,7 @@ from scripts.chaosrun.bank.books import (
     Posted,
 )
 from scripts.chaosrun.groups import described
-from scripts.chaosrun.journal import Place
+from scripts.chaosrun.journal import Partition
 from scripts.chaosrun.load import WITHIN_S, LoadError
 from scripts.chaosrun.stage import Stage
 
@@ -35,18 +35,18 @@ ENDED: Final = (b"Empty", b"CompleteCommit", b"CompleteAbort")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """All that is there, read by a read_committed reader: the positions are of before the rest."""
+    """All committed entries, from a read_committed reader, and positions from before they were read."""
 
-    clerks: dict[Place, int]
-    accountants: dict[Place, int]
+    clerks: dict[Partition, int]
+    accountants: dict[Partition, int]
     balances: dict[int, int]
     transactions: set[str]
     posted: list[Posted]
-    orders: dict[tuple[Place, int], Order]
+    orders: dict[tuple[Partition, int], Order]
 
 
 class Auditor:
-    """Reads the books through the front-ends, and asks Redis for what no reader sees."""
+    """A reader of the books through the front-ends, which asks Redis for facts that no reader sees."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -60,18 +60,18 @@ class Auditor:
         for made in self._admin.create_topics(topics).values():
             made.result(30)
 
-    def ends(self, *topics: str, is_committed: bool = False) -> dict[Place, int]:
+    def ends(self, *topics: str, is_committed: bool = False) -> dict[Partition, int]:
         """The ends of the topics' partitions, or their last stable offsets."""
         latest: Any = OffsetSpec
-        places = {
+        partitions = {
             TopicPartition(topic, partition): latest.latest() for topic in topics for partition in range(PARTITIONS)
         }  # fmt: skip
         level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
         deadline = time.monotonic() + WITHIN_S
         while True:
             try:
-                found = self._admin.list_offsets(places, isolation_level=level)
-                return {(place.topic, place.partition): answer.result(30).offset for place, answer in found.items()}
+                found = self._admin.list_offsets(partitions, isolation_level=level)
+                return {(of.topic, of.partition): answer.result(30).offset for of, answer in found.items()}
             except KafkaException as error:
                 # librdkafka asks with the leader epoch that it knows, and does not look for the new one by itself.
                 if time.monotonic() > deadline:
@@ -81,7 +81,7 @@ class Auditor:
     def _all_of(self, topic: str) -> list[Any]:
         """Every committed message, up to each partition's last stable offset as it is now. Raises LoadError.
 
-        A partition that is always written to has no end for librdkafka, which finds one by an empty answer.
+        A partition that is written all the time has no end for librdkafka, which finds one by an empty answer.
         """
         stable = self.ends(topic, is_committed=True)
         consumer, found = _consumer(self._stage.bootstrap, topic), []
@@ -100,7 +100,7 @@ class Auditor:
         return found
 
     def ledger(self) -> list[Posted]:
-        """All committed entries; of each partition in their order. Raises LoadError."""
+        """All committed entries, of each partition in their order. Raises LoadError."""
         return [_posted(message) for message in self._all_of(LEDGER)]
 
     def read(self) -> Books:
@@ -120,8 +120,8 @@ class Auditor:
             },
         )
 
-    def positions(self, group: str) -> dict[Place, int]:
-        """What the group has committed."""
+    def positions(self, group: str) -> dict[Partition, int]:
+        """The group's committed positions."""
         with self._stage.redis() as client:
             return dict(described(client, group).committed)
 
@@ -136,7 +136,9 @@ class Auditor:
             ]
         stable, last = self.ends(*TOPICS, is_committed=True), self.ends(*TOPICS)
         behind = [
-            f"{place} is stable to {stable[place]} of {end}" for place, end in last.items() if stable[place] < end
+            f"{partition} is stable to {stable[partition]} of {end}"
+            for partition, end in last.items()
+            if stable[partition] < end
         ]
         return states + behind
 
@@ -152,12 +154,12 @@ def _consumer(bootstrap: str, topic: str) -> Any:
 
 def _posted(message: Any) -> Posted:
     return Posted(
-        place=(message.topic(), message.partition()), offset=message.offset(), entry=Entry.parse(message.value())
+        partition=(message.topic(), message.partition()), offset=message.offset(), entry=Entry.parse(message.value())
     )  # fmt: skip
 
 
 def _state(redis: Any, name: bytes) -> bytes:
-    """The state of a transactional id; Empty where there is none, as for the empty name beside the ids."""
+    """The state of a transactional id; Empty if there is none, as for the empty name beside the ids."""
     key = Namespace("default").transaction(name.decode()).id
     reply = redis.execute_command("FCALL_RO", "korvet_txn_describe", 1, key)
     if reply[0] != 0:
@@ -175,7 +177,7 @@ class Watch:
 
 @contextmanager
 def watching(bootstrap: str) -> Iterator[Watch]:
-    """Everything that is read meanwhile, in the order of each partition."""
+    """All records read meanwhile, in the order of each partition."""
     watch, stopped = Watch(), threading.Event()
     consumer = _consumer(bootstrap, LEDGER)
 

@@ -1,17 +1,17 @@
-"""A bank whose books are transactions, kept while everything under it is killed.
+"""A bank whose books are transactions, kept while all processes under it are killed.
 
 Money moves between accounts, in the topics of `books.py`:
 
     orders ──▶ clerks ──▶ ledger ──▶ accountants ──▶ balances
                tellers ──▶
 
-Clerks are one consumer group (librdkafka, the Java client): they read `orders`, write two entries of each into
-`ledger` and commit their positions, all in one transaction. Tellers (librdkafka) write both entries of transfers of
-their own. Accountants (aiokafka, fixed partitions) read the ledger's committed entries and write each account's balance
-into a compacted topic. A part of all transactions is aborted on purpose, and what they did is done again.
+Clerks are one consumer group (librdkafka, the Java client). In one transaction they read `orders`, write two entries of
+each into `ledger`, and commit their positions. Tellers (librdkafka) write both entries of transfers of their own.
+Accountants (aiokafka, fixed partitions) read the ledger's committed entries and write each account's balance into a
+compacted topic. Workers abort a part of all transactions on purpose, and do their work again.
 
-Each round everything is killed at random for a while, and then all workers at once: when their transactions are over,
-the books must be right in every particular. After the last round they work off what is left, and the books are read
+Each round kills processes at random for a while, and then all workers at once. When their transactions are over, the
+books must be right in every particular. After the last round the workers finish all orders, and the run reads the books
 once more.
 """
 
@@ -28,11 +28,12 @@ from typing import Final
 from scripts.chaosrun import checks as common
 from scripts.chaosrun.bank import checks
 from scripts.chaosrun.bank.books import ACCOUNTANTS, CLERKS, ORDERS
+from scripts.chaosrun.bank.cuts import OPTIONS, Cutter, cutting
 from scripts.chaosrun.bank.reading import Auditor, Books, Watch, watching
 from scripts.chaosrun.bank.staff import WORKERS, Post, Staff
-from scripts.chaosrun.journal import Event, Journals, Place, Transacted
+from scripts.chaosrun.journal import Event, Journals, Partition, Transacted
 from scripts.chaosrun.load import WITHIN_S, LoadError, holds
-from scripts.chaosrun.stage import Stage, kill_and_start, running_stage
+from scripts.chaosrun.stage import DURABLE, Stage, kill_and_start, running_stage
 from tests.support.redis import Kind
 
 ROUND_S: Final = 60.0
@@ -55,7 +56,7 @@ CLAIMS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What happened in the bank. `violations`: claim -> what contradicts it."""
+    """The events in the bank. `violations`: claim -> the facts that contradict it."""
 
     seconds: float
     happened: Counter[str]
@@ -79,16 +80,25 @@ class Kept:
 class Bank:
     """The bank on its stage."""
 
-    def __init__(self, stage: Stage, staff: Staff, auditor: Auditor, watch: Watch, journals: Journals) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        staff: Staff,
+        auditor: Auditor,
+        watch: Watch,
+        journals: Journals,
+        cutter: Cutter | None = None,
+    ) -> None:
         self._stage, self.staff, self._auditor, self._watch = stage, staff, auditor, watch
         self._journals = journals
+        self._cutter = cutter
         self.happened: Counter[str] = Counter()
         self.violations: dict[str, list[str]] = {claim: [] for claim in CLAIMS}
         self.audits = 0
         self.books: Books | None = None
 
     def open(self) -> None:
-        """Wait until everybody has done something once."""
+        """Wait until every worker has done something once."""
         absent: set[str] = set()
 
         def is_open() -> bool:
@@ -101,8 +111,8 @@ class Bank:
         self._until(is_open, lambda: f"{sorted(absent)} did nothing:\n{self.staff.last_words(absent)}")
 
     def work(self, seconds: float) -> None:
-        """Until so many seconds are over, something is killed each second, about."""
-        ends, deck = time.monotonic() + seconds, list[str]()
+        """Kill a process about each second, for so many seconds."""
+        ends, deck = time.monotonic() + seconds, ["Redis"] if self._cutter is not None else []
         while (now := time.monotonic()) < ends:
             deck = deck or self.staff.chance.sample(DECK, len(DECK))
             self._strike(deck.pop())
@@ -120,6 +130,9 @@ class Bank:
             self.staff.kill_one()
         elif what == "hang":
             self.staff.hang_one()
+        elif self._cutter is not None:
+            self._cutter.kill_and_cut(self.staff.chance, self.staff.chance.uniform(0, 1))
+            self.happened["Redis killed, its file cut"] += 1
         else:
             assert self._stage.server is not None
             self._stage.server.kill()
@@ -136,22 +149,23 @@ class Bank:
         self.staff.open()
 
     def close(self) -> None:
-        """Work off what is left without further harm, and look at the books for the last time."""
+        """Finish all orders without further harm, and look at the books for the last time."""
         self.staff.leave(lambda post: post.group == "")
         ordered = self._auditor.ends(ORDERS)
         self._until(lambda: self._is_through(CLERKS, ordered), lambda: f"orders up to {ordered} are not carried out")
         self.staff.leave(lambda post: post.group == CLERKS)
-        entered = {each.place: each.offset + 1 for each in self._auditor.ledger()}
+        entered = {each.partition: each.offset + 1 for each in self._auditor.ledger()}
         self._until(lambda: self._is_through(ACCOUNTANTS, entered), lambda: f"entries up to {entered} are not balanced")
         self.staff.leave(lambda post: True)
         self._await_closed()
         posted = self._judge().posted
-        self._until(lambda: len(self._watch.posted) >= len(posted), lambda: "the watching reader reads no more")
-        self._note("reader", checks.rewritten(self._watch.posted, posted))
+        if self._cutter is None:
+            self._until(lambda: len(self._watch.posted) >= len(posted), lambda: "the watching reader reads no more")
+            self._note("reader", checks.rewritten(self._watch.posted, posted))
 
-    def _is_through(self, group: str, positions: Mapping[Place, int]) -> bool:
+    def _is_through(self, group: str, positions: Mapping[Partition, int]) -> bool:
         committed = self._auditor.positions(group)
-        return all(committed.get(place, 0) >= position for place, position in positions.items())
+        return all(committed.get(partition, 0) >= position for partition, position in positions.items())
 
     def _await_closed(self) -> None:
         """Wait until no transaction is open anywhere."""
@@ -178,21 +192,26 @@ class Bank:
         events = list(self._journals.events)
         books = self._auditor.read()
         self.books, self.audits = books, self.audits + 1
-        for claim, found in judged(books, events).items():
+        is_owed = self._cutter.is_owed if self._cutter is not None else always
+        for claim, found in judged(books, events, is_owed).items():
             self._note(claim, found)
-        self._note("reader", checks.rewritten(self._watch.posted, books.posted))
+        if self._cutter is None:
+            # The reader that reads all the time has read lost records.
+            self._note("reader", checks.rewritten(self._watch.posted, books.posted))
         return books
 
     def _note(self, claim: str, found: Sequence[str]) -> None:
-        """Once each: what is wrong at one audit is wrong at the next."""
+        """Add each violation once: a fact that is wrong at one audit is wrong at the next."""
         self.violations[claim] += [each for each in found if each not in self.violations[claim]]
 
     def kept(self, seconds: float) -> Kept:
-        """What came of it."""
+        """The outcome of the run."""
         self._journals.read()
         ended = Counter(event.is_commit for event in self._journals.events if isinstance(event, Transacted))
         known = {event.transaction for event in self._journals.events if isinstance(event, Transacted)}
         books, staff = self.books, self.staff
+        if self._cutter is not None:
+            self.happened["bytes lost"] = self._cutter.lost_bytes
         happened = self.happened + Counter({
             "workers killed": staff.killed, "workers hung": staff.hung, "workers fenced": staff.fenced,
             "workers began anew": staff.anew,
@@ -210,9 +229,15 @@ class Bank:
         )
 
 
-def judged(books: Books, events: Sequence[Event]) -> dict[str, list[str]]:
-    """What contradicts the claims in the books, by what clients were told."""
-    of_ledger = [event for event in events if not event.client.startswith("accountant-")]
+def always(_at_us: int) -> bool:
+    """Whether an answer of a time is owed; without cuts every answer is."""
+    return True
+
+
+def judged(books: Books, events: Sequence[Event], is_owed: Callable[[int], bool] = always) -> dict[str, list[str]]:
+    """The facts in the books that contradict the claims, by the answers that clients got."""
+    owed = [event for event in events if is_owed(event.at_us)]
+    of_ledger = [event for event in owed if not event.client.startswith("accountant-")]
     return {
         "money": checks.leaks(books.posted),
         "whole": checks.torn(books.posted),
@@ -222,7 +247,7 @@ def judged(books: Books, events: Sequence[Event]) -> dict[str, list[str]]:
         "aborted": checks.undead(books.transactions, events),
         "counted": checks.uncounted(books.orders, books.posted, books.clerks),
         "balances": checks.unbalanced(books.balances, books.posted, books.accountants),
-        "orders": checks.misplaced(books.orders, events),
+        "orders": checks.misplaced(books.orders, owed),
         "end": common.gave_up(events),
     }
 
@@ -234,21 +259,25 @@ def keep(
     kind: Kind,
     workers: Sequence[Post] = WORKERS,
     directory: Path | None = None,
+    cuts: bool = False,
     tell: Callable[[str], None] = print,
 ) -> Kept:
-    """Keep the bank for about so many seconds, and tell of each round.
+    """Keep the bank for about so many seconds, and print a line for each round.
 
-    :param directory: where journals and logs stay, else they go.
+    :param cuts: whether Redis loses its last writes each time that it is killed.
+    :param directory: keeps journals and logs; without it they are deleted.
     """
     with ExitStack() as stack:
-        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-        stage = stack.enter_context(running_stage("single", kind, place))
+        directory = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        stage = stack.enter_context(running_stage("single", kind, directory, OPTIONS if cuts else DURABLE))
         auditor = Auditor(stage)
         auditor.make_topics()
         watch = stack.enter_context(watching(stage.bootstrap))
-        staff = Staff(stage.bootstrap, place, TIMEOUT_MS, random.Random(seed), workers)
+        staff = Staff(stage.bootstrap, directory, TIMEOUT_MS, random.Random(seed), workers)
         stack.callback(staff.kill)
-        bank = Bank(stage, staff, auditor, watch, Journals(place))
+        assert stage.server is not None
+        cutter = stack.enter_context(cutting(stage.server)) if cuts else None
+        bank = Bank(stage, staff, auditor, watch, Journals(directory), cutter)
         began = time.monotonic()
         rounds = max(1, round(seconds / ROUND_S))
         try:

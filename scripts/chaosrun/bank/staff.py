@@ -1,4 +1,4 @@
-"""Those who work in the bank, each in a process of its own, and what happens to them."""
+"""The workers of the bank, each a process of its own, and their deaths and successors."""
 
 import math
 import random
@@ -22,7 +22,7 @@ HUNG_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
-    """Who works under a name. `weight`: how often it is the victim, compared with others."""
+    """A worker's name and program. `weight`: its chance to be the victim, compared with others."""
 
     name: str
     program: Program
@@ -36,7 +36,7 @@ WORKERS: Final = (
     *(Post(name=f"teller-{number}", program="bank-teller") for number in range(2)),
     Post(name="clerk-0", program="bank-clerk", group=CLERKS, is_static=True),
     Post(name="clerk-1", program="bank-java", group=CLERKS, is_static=True, weight=0.5),
-    # Its death is known by its session's end; while the others wait for that, nobody carries orders out.
+    # The group learns of its death by its session's end; while the others wait for that, no clerk carries out orders.
     Post(name="clerk-2", program="bank-clerk", group=CLERKS, weight=0.3),
     *(
         Post(name=f"accountant-{number}", program="bank-balances", group=ACCOUNTANTS, weight=0.7)
@@ -47,7 +47,7 @@ WORKERS: Final = (
 
 @dataclass(kw_only=True)
 class Desk:
-    """A post and its processes: who works there, else when the next one comes, and who hung when it came."""
+    """A post and its processes: the current one, else the time of the next one, and one that hung when that came."""
 
     post: Post
     process: Process | None = None
@@ -56,7 +56,7 @@ class Desk:
 
 
 class Staff:
-    """All who work. Whoever is killed or cannot go on is followed by another process under the same name."""
+    """All workers. Another process under the same name follows one that is killed or cannot go on."""
 
     def __init__(
         self, bootstrap: str, directory: Path, timeout_ms: int, chance: random.Random, workers: Sequence[Post]
@@ -66,12 +66,12 @@ class Staff:
         self._desks = [Desk(post=post) for post in (ORDERER, *workers)]
         self.workers = {post.name for post in workers}
         for post in workers:
-            command(post.program)  # whatever is compiled is, before anybody waits
+            command(post.program)  # compiles Java before any worker waits for it
         self._incarnation = 0
         self.killed = self.hung = self.fenced = self.anew = 0
 
     def mind(self) -> None:
-        """Start those who are due, and let those go on who hung. Raises LoadError where one ended by itself."""
+        """Start due processes, and let hung ones go on. Raises LoadError if one ended by itself."""
         now = time.monotonic()
         for desk in self._desks:
             if desk.process is not None and desk.process.exit_code is not None:
@@ -96,27 +96,27 @@ class Staff:
                 process.go_on()
 
     def _take_leave(self, process: Process) -> None:
-        """Of one that ended by itself."""
+        """The message for a process that ended by itself."""
         process.kill()
         if process.exit_code != BEGIN_ANEW:
             raise LoadError(f"{process.names} ended with {process.exit_code}:\n{process.last_words()}")
 
     def _start(self, post: Post) -> Process:
         self._incarnation += 1
-        place = self._directory / f"{self._incarnation}-{post.name}"
+        path = self._directory / f"{self._incarnation}-{post.name}"
         job = Job(
-            bootstrap=self._bootstrap, journal=f"{place}.jsonl", names=[post.name], topics=list(TOPICS),
+            bootstrap=self._bootstrap, journal=f"{path}.jsonl", names=[post.name], topics=list(TOPICS),
             partitions=PARTITIONS, group=post.group, is_static=post.is_static, session_timeout_ms=SESSION_MS,
             records_per_s=PER_S, incarnation=self._incarnation, timeout_ms=self._timeout_ms,
         )  # fmt: skip
-        return Process(post.program, job, Path(f"{place}.txt"))
+        return Process(post.program, job, Path(f"{path}.txt"))
 
     def _victim(self) -> Desk | None:
         present = [desk for desk in self._desks if desk.process is not None and desk.post.weight]
         return self.chance.choices(present, [desk.post.weight for desk in present])[0] if present else None
 
     def kill_one(self) -> None:
-        """The next one comes soon, now and then only when the transaction of the killed is over by time."""
+        """Plan the next process: mostly soon, now and then only after the timeout of the killed one's transaction."""
         desk = self._victim()
         if desk is not None and desk.process is not None:
             desk.process.kill()
@@ -125,7 +125,7 @@ class Staff:
             self.killed += 1
 
     def hang_one(self) -> None:
-        """Another takes its place at once; it goes on some time later with what it was about to do."""
+        """Start another process at once; the hung one goes on some time later with its work."""
         desk = self._victim()
         if desk is not None and desk.process is not None:
             desk.process.pause()
@@ -134,14 +134,14 @@ class Staff:
             self.hung += 1
 
     def shut(self) -> None:
-        """Kill all but who orders, and let nobody come until `open`."""
+        """Kill all workers but the producer of orders, and start none until `open`."""
         for desk in self._desks:
             if desk.post is not ORDERER:
                 self._kill(desk)
                 self.killed += 1
 
     def open(self) -> None:
-        """All come again."""
+        """Let all workers come again."""
         for desk in self._desks:
             desk.due = 0.0
 
@@ -153,7 +153,7 @@ class Staff:
         desk.hung.clear()
 
     def leave(self, which: Callable[[Post], bool]) -> None:
-        """Let some finish what they are about and go for good. Raises LoadError where one does not, in time or well."""
+        """Let some workers finish and go for good. Raises LoadError if one does not, in time or well."""
         leaving = [desk for desk in self._desks if which(desk.post)]
         self._desks = [desk for desk in self._desks if desk not in leaving]
         processes = [desk.process for desk in leaving if desk.process is not None]
@@ -168,11 +168,11 @@ class Staff:
                 self._kill(desk)
 
     def last_words(self, names: Set[str]) -> str:
-        """What those of these names wrote last who are there."""
+        """The last output of the running processes of these names."""
         present = [desk.process for desk in self._desks if desk.post.name in names and desk.process is not None]
         return "\n".join(f"{process.names}: {process.last_words()}" for process in present)
 
     def kill(self) -> None:
-        """End whatever still runs."""
+        """End all processes that still run."""
         for desk in self._desks:
             self._kill(desk)

@@ -1,8 +1,8 @@
-"""Archives of two topics while everything under them is killed: every record is in the lake once.
+"""Archives of two topics, with kills of everything under them: every record is in the lake once.
 
-Two producers write numbered records, one of them in transactions. Meanwhile the driver's process group is killed (-9):
-at any moment, and after a table is written and before Spark notes that in its checkpoint; the front-end and Redis are
-killed; and the checkpoint is deleted once. At the end the tables are compared with what the producers were told.
+Two producers write numbered records, one of them in transactions. Meanwhile the run kills (-9) the driver's process
+group, at any moment and between a table's write and Spark's note in its checkpoint. It kills the front-end and Redis,
+and deletes the checkpoint once. At the end it compares the tables with the producers' acknowledgements.
 
 The control does without application transactions and leaves no row out: it has to show duplicates.
 """
@@ -28,10 +28,11 @@ from typing import Any, Final, Literal, get_args
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from korvet.pipeline.archive import ArchiveProgress, archive
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.session import make_session
-from scripts.chaosrun.pipeline.driver import Job
+from scripts.chaosrun.pipeline.driver import Job, writers_of
 from scripts.chaosrun.pipeline.producing import FILLER, PARTITIONS, PLAIN, SPREAD, TOPICS, TRANSACTED
 from scripts.chaosrun.processes import ROOT
 from scripts.chaosrun.stage import DURABLE, MEMORY
@@ -46,11 +47,11 @@ FULL: Final[tuple[Fault, ...]] = (
     "driver", "write", "front-end", "driver", "Redis", "write", "checkpoint", "driver", "front-end", "Redis", "driver",
 )  # fmt: skip
 SHORT: Final[tuple[Fault, ...]] = ("write", "driver")
-# Its first batch is not written twice by any writer: the query begins behind what the table has.
+# No writer would write a first batch twice: the query begins behind the table's rows.
 CONTROL: Final[tuple[Fault, ...]] = ("later write",)
 WITHIN_S: Final = 300.0
 THROUGH_S: Final = 1800.0
-# On a machine that is busy enough, Spark gives up its own Python processes.
+# On a very busy machine Spark gives up its own Python processes.
 _LAST_TRIES: Final = 5
 _CONTROL_RECORDS: Final = 100_000
 _RECORDS_PER_S: Final = 8000.0
@@ -62,7 +63,7 @@ class ChaosError(Exception):
 
 @dataclass(kw_only=True)
 class Archived:
-    """What happened, and what is wrong in the lake. ``duplicates`` are rows more than one of an offset."""
+    """The faults of a run, and the mistakes in the lake. ``duplicates`` counts the rows beyond one of each offset."""
 
     source: Source
     records: int
@@ -75,7 +76,7 @@ class Archived:
 
     @property
     def holds(self) -> bool:
-        """Nothing is wrong; or, of a control, what it is there to show was seen."""
+        """Whether nothing is wrong; of a control, whether it showed duplicates."""
         return self.duplicates > 0 if self.is_control else not self.violations
 
     @property
@@ -84,7 +85,7 @@ class Archived:
 
 
 class Driver:
-    """A process with an archive, started again and again."""
+    """A process with an archive, which the run starts again and again."""
 
     def __init__(self, job: Job, log: Path) -> None:
         self.job, self._log = job, log
@@ -107,7 +108,7 @@ class Driver:
 
     @property
     def was_killed(self) -> bool:
-        """Or not started yet."""
+        """Whether the driver was killed, or not started yet."""
         return self._process is None
 
     @property
@@ -115,7 +116,7 @@ class Driver:
         return None if self._process is None else self._process.poll()
 
     def batches(self) -> int:
-        """How many were told, over all starts."""
+        """The number of batches that it told of, over all starts."""
         return len(self._told())
 
     def archived(self) -> set[str]:
@@ -123,7 +124,7 @@ class Driver:
         return {json.loads(line)["topic"] for line in self._told()}
 
     def kill(self) -> None:
-        """The whole group at once: Python and Java."""
+        """Kill the whole process group at once: Python and Java."""
         if self._process is not None:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -146,7 +147,7 @@ class Run:
         self._chance = random.Random(seed)
 
     def strike(self, fault: Fault) -> None:
-        """Have the archive at work, and do it."""
+        """Let the fault happen while the archive works."""
         if self._driver.was_killed:
             self._driver.start()
         if fault not in ("write", "later write"):
@@ -160,21 +161,21 @@ class Run:
             "checkpoint": self._forget,
         }[fault]()
 
-    def finish(self) -> None:
-        """Let the archive end by itself, when nothing more comes."""
+    def finish(self, make_session: Callable[[], SparkSession]) -> None:
+        """Archive the rest in this process, once the producers have ended."""
         self._driver.kill()
-        self._driver.job = _once(self._driver.job)
-        deadline = time.monotonic() + THROUGH_S
+        job = _once(self._driver.job)
+        job.hold.unlink(missing_ok=True)
+        batches: list[ArchiveProgress] = []
         for _ in range(_LAST_TRIES):
-            self._driver.start()
-            while (code := self._driver.exit_code) is None:
-                if time.monotonic() > deadline:
-                    raise ChaosError(f"the archive does not end:\n{self._driver.last_words()}")
-                time.sleep(0.1)
-            if code == 0:
-                return
-            self._result.happened["driver ended by itself"] += 1
-        raise ChaosError(f"the archive failed:\n{self._driver.last_words()}")
+            with writers_of(job):
+                done = archive(make_session(), job.config, progress=batches.append)
+            if not done.failed:
+                break
+            self._result.happened["archive ended by itself"] += 1
+        else:
+            raise ChaosError(f"the archive failed: {done.failed}")
+        self._result.batches = self._driver.batches() + len(batches)
 
     def _kill_driver(self) -> None:
         time.sleep(self._chance.uniform(0, 3))
@@ -245,8 +246,8 @@ def run_archive(
 ) -> Archived:
     """Archive so many records while the faults happen in turn, and look at the tables.
 
-    :param per_s: how many records are produced in a second.
-    :param spark: makes the session that looks at the tables, when no driver runs any more.
+    :param per_s: records that the producers send in a second.
+    :param spark: makes the session that archives the rest and reads the tables; no driver runs then.
     """
     result = Archived(source=source, records=records, is_control=is_control)
     began = time.monotonic()
@@ -271,28 +272,27 @@ def run_archive(
             if producer.wait(THROUGH_S):
                 raise ChaosError(f"a producer failed: {(directory / 'producers.log').read_text()[-2000:]}")
         tell("all is produced")
-        run.finish()
-        result.batches = driver.batches()
+        run.finish(spark)
     judge(spark(), Lake(job.lake), directory, result)
     result.seconds = time.monotonic() - began
     return result
 
 
 def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) -> None:
-    """Compare the tables with what the producers were told."""
+    """Compare the tables with the producers' acknowledgements."""
     number = F.col("number").cast("string")
     value = F.concat(number, F.lit(f":{FILLER}"), (F.col("number") * SPREAD).cast("string")).cast("binary")
     for topic in TOPICS:
         rows = spark.read.format("delta").load(lake.raw(topic)).withColumn("count", F.lit(1))
         told = spark.read.parquet(str(directory / f"{topic}.parquet"))
-        places = rows.groupBy("topic", "partition", "offset").agg(F.sum("count").alias("count")).persist()
-        total = places.agg(F.coalesce(F.sum("count"), F.lit(0)), F.count("*")).first()
+        positions = rows.groupBy("topic", "partition", "offset").agg(F.sum("count").alias("count")).persist()
+        total = positions.agg(F.coalesce(F.sum("count"), F.lit(0)), F.count("*")).first()
         assert total is not None
         result.duplicates += total[0] - total[1]
-        matched = told.join(places, ["topic", "partition", "offset"], "full_outer")
+        matched = told.join(positions, ["topic", "partition", "offset"], "full_outer")
         _note(result, f"{topic}: acknowledged, and not in the lake", matched.where("count is null"))
         _note(result, f"{topic}: in the lake, and never acknowledged", matched.where("number is null"))
-        _note(result, f"{topic}: in the lake more than once", places.where("count > 1"))
+        _note(result, f"{topic}: in the lake more than once", positions.where("count > 1"))
         contents = rows.join(told, ["topic", "partition", "offset"]).where(
             (F.col("value") != value)
             | (F.col("key") != F.concat(F.lit("key "), number).cast("binary"))
@@ -303,7 +303,7 @@ def judge(spark: SparkSession, lake: Lake, directory: Path, result: Archived) ->
         assert numbers is not None
         if list(numbers) != [result.records // 2] * 2:
             result.violations.append(f"{topic}: {list(numbers)} acknowledged of {result.records // 2}")
-        places.unpersist()
+        positions.unpersist()
 
 
 def _note(result: Archived, what: str, found: DataFrame) -> None:
@@ -313,7 +313,7 @@ def _note(result: Archived, what: str, found: DataFrame) -> None:
 
 @contextmanager
 def _stage(kind: Kind) -> Iterator[tuple[Server, KorvetServer]]:
-    """Redis, which loses nothing, and a front-end."""
+    """A Redis that loses nothing, and a front-end."""
     with ExitStack() as stack:
         data = stack.enter_context(tempfile.TemporaryDirectory(prefix="kv", dir=MEMORY if MEMORY.is_dir() else None))
         redis = stack.enter_context(running_server(kind, options=DURABLE, directory=Path(data)))
@@ -349,13 +349,13 @@ def _producer(
 
 
 def _once(job: Job) -> Job:
-    """The same, to archive what is there and end."""
+    """The same job, which archives the records at hand and ends."""
     told = json.loads(job.to_json())
     return Job.from_json(json.dumps({**told, "every_s": None, "most_offsets": 10_000_000}))
 
 
 def spark_jars() -> str:
-    """Delta and the stock Kafka connector, fetched once."""
+    """Delta and the stock Kafka connector, for the setting spark.jars."""
     found = fetch_dependencies(ROOT / "tests" / "pipeline" / "spark-pom.xml", ROOT / ".cache" / "spark-4.2.0-jars")
     return ",".join(sorted(str(path) for path in found.glob("*.jar")))
 
@@ -369,14 +369,14 @@ def keep_archives(
     directory: Path | None,
     tell: Callable[[str], None],
 ) -> list[Archived]:
-    """The whole matrix for each source, with its control.
+    """Run the whole matrix for each source, with its control.
 
-    :param directory: where tables and logs stay, else they go.
+    :param directory: keeps tables and logs; None deletes them.
     """
     jars = spark_jars()
     found = []
     with ExitStack() as stack:
-        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
+        directory = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
         for source in sources:
             for is_control in (True, False):
                 name = f"{source}{', control' if is_control else ''}"
@@ -386,7 +386,7 @@ def keep_archives(
                     records=_CONTROL_RECORDS if is_control else records,
                     faults=CONTROL if is_control else FULL,
                     jars=jars,
-                    directory=place / name.replace(", ", "-"),
+                    directory=directory / name.replace(", ", "-"),
                     spark=lambda: _session(jars),
                     per_s=_RECORDS_PER_S,
                     seed=seed,

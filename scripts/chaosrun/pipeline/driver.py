@@ -1,7 +1,7 @@
-"""A driver of Spark with an archive, to be killed: one process group with its Java virtual machine.
+"""A driver of Spark with an archive, for a run to kill: one process group with its Java virtual machine.
 
-It tells of each batch on stdout, as a line of JSON. While the job's file ``hold`` is there, it stops after the next
-batch is written and before Spark notes that in its checkpoint, makes the file ``held``, and waits to be killed.
+The driver prints each batch on stdout, as a line of JSON. While the job's file ``hold`` is there, it stops after the
+next batch, before Spark notes it in its checkpoint. Then it makes the file ``held``, and waits for its end.
 """
 
 import json
@@ -9,10 +9,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
+from unittest.mock import patch
 
 from pyspark.sql import DataFrame
 
@@ -28,7 +30,7 @@ HELD_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the driver does. ``is_control``: without the application's transactions, and with no row left out."""
+    """The driver's work. ``is_control``: without the application's transactions, and with no row left out."""
 
     bootstrap: str
     lake: str
@@ -39,6 +41,17 @@ class Job:
     most_offsets: int
     every_s: float | None
     is_control: bool
+
+    @property
+    def config(self) -> ArchiveConfig:
+        return ArchiveConfig(
+            bootstrap_servers=self.bootstrap,
+            lake=self.lake,
+            topics=self.topics,
+            source=self.source,
+            every_s=self.every_s,
+            max_offsets_per_trigger=self.most_offsets,
+        )
 
     @property
     def hold(self) -> Path:
@@ -58,7 +71,7 @@ class Job:
 
 
 class Careless(Table):
-    """Writes what it is given, and asks nobody."""
+    """Writes all rows that it gets, without a claim."""
 
     def claim(self, topic: str, topic_id: str, checkpoint: str) -> None:
         pass
@@ -73,7 +86,7 @@ class Careless(Table):
 
 
 class Holding(TopicWriter):
-    """Waits to be killed when a batch is written, where the job wants it."""
+    """Waits for its end behind a written batch, if the job wants it."""
 
     job: Job
 
@@ -85,7 +98,7 @@ class Holding(TopicWriter):
 
 
 class CarelessWriter(Holding):
-    """Takes every batch for a new one."""
+    """Takes every batch for new."""
 
     def _is_archived(self, batch: Batch) -> bool:
         return False
@@ -94,13 +107,17 @@ class CarelessWriter(Holding):
         pass
 
 
-def _put_in_place(job: Job) -> None:
+@contextmanager
+def writers_of(job: Job) -> Iterator[None]:
+    """Have archives of this process write as the job wants it."""
     Holding.job = job
-    places: list[tuple[Any, str, Any]] = [(query, "TopicWriter", CarelessWriter if job.is_control else Holding)]
+    stand_ins: list[tuple[Any, str, Any]] = [(query, "TopicWriter", CarelessWriter if job.is_control else Holding)]
     if job.is_control:
-        places += [(batches, "Table", Careless), (batches, "_beyond", lambda records, table, batch: records)]
-    for module, name, stand_in in places:
-        setattr(module, name, stand_in)
+        stand_ins += [(batches, "Table", Careless), (batches, "_beyond", lambda records, table, batch: records)]
+    with ExitStack() as stack:
+        for module, name, stand_in in stand_ins:
+            stack.enter_context(patch.object(module, name, stand_in))
+        yield
 
 
 def _tell(told: Mapping[str, object]) -> None:
@@ -116,7 +133,6 @@ def main() -> None:
     job = Job.from_json(sys.argv[1])
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-    _put_in_place(job)
     settings = {
         "spark.jars": job.jars,
         "spark.driver.memory": "1g",
@@ -125,15 +141,8 @@ def main() -> None:
         "spark.log.level": "ERROR",
     }
     spark = make_session("archive under chaos", "local[2]", settings)
-    config = ArchiveConfig(
-        bootstrap_servers=job.bootstrap,
-        lake=job.lake,
-        topics=job.topics,
-        source=job.source,
-        every_s=job.every_s,
-        max_offsets_per_trigger=job.most_offsets,
-    )
-    result = archive(spark, config, stop=stop, progress=_tell_batch)
+    with writers_of(job):
+        result = archive(spark, job.config, stop=stop, progress=_tell_batch)
     spark.stop()
     failed = {name: str(error) for name, error in result.failed.items()}
     if failed:

@@ -1,4 +1,4 @@
-"""Numbered records, half of them in transactions, some of which are aborted and done again."""
+"""Producers of numbered records: half of them in transactions, some of them aborted and repeated."""
 
 import json
 import sys
@@ -31,12 +31,12 @@ SETTINGS: Final[dict[str, Any]] = {
 
 
 def value(number: int) -> bytes:
-    """A record's value: its number and some text that is its own."""
+    """A record's value: its number, and text made of it."""
     return f"{number}:{FILLER}{number * SPREAD}".encode()
 
 
 class Acknowledged:
-    """Where the broker says that records are."""
+    """The records' partitions and offsets, as the broker acknowledged them."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, int, int, int]] = []
@@ -54,7 +54,7 @@ class Acknowledged:
         return told
 
     def write(self, path: Path) -> None:
-        """As Parquet: topic, partition, offset, number."""
+        """Write a Parquet file with topic, partition, offset and number."""
         names = ("topic", "partition", "offset", "number")
         columns = list(zip(*self.rows, strict=True)) or [(), (), (), ()]
         kinds = (pa.string(), pa.int32(), pa.int64(), pa.int64())
@@ -77,7 +77,7 @@ def _send(producer: Producer, topic: str, number: int, told: Any, *, is_meant: b
 
 
 def produce_plain(bootstrap: str, numbers: Sequence[int], per_s: float) -> Acknowledged:
-    """An idempotent producer, without transactions."""
+    """Send by an idempotent producer, without transactions."""
     found, began = Acknowledged(), time.monotonic()
     producer = Producer({**SETTINGS, "bootstrap.servers": bootstrap})
     for count, number in enumerate(numbers):
@@ -90,7 +90,7 @@ def produce_plain(bootstrap: str, numbers: Sequence[int], per_s: float) -> Ackno
 
 
 def produce_transacted(bootstrap: str, numbers: Sequence[int], per_s: float) -> Acknowledged:
-    """All in transactions; every seventh is aborted first."""
+    """Send in transactions; abort every seventh first."""
     found, began = Acknowledged(), time.monotonic()
     settings = {
         **SETTINGS,
@@ -112,7 +112,7 @@ def produce_transacted(bootstrap: str, numbers: Sequence[int], per_s: float) -> 
 
 
 def _try(producer: Producer, numbers: Sequence[int], *, is_meant: bool) -> Acknowledged | None:
-    """One transaction; None where it is aborted."""
+    """Write one transaction; None if it is aborted."""
     told = Acknowledged()
     _again(producer.begin_transaction)
     try:

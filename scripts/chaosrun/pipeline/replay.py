@@ -1,4 +1,4 @@
-"""A replay whose driver, executors, broker and Redis are killed while it works, and what is in the topic then."""
+"""A replay under kills of its driver, executors, broker and Redis, and a look at the topic after it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ Fault = Literal["driver", "driver after a commit", "front-end", "redis"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a driver is to do.
+    """The driver's work.
 
-    :param prepares: make the table, and nothing else.
+    :param prepares: only make the table.
     :param holds: hang after the last commit of a partition, and write ``marker``.
     :param forgets: commit no positions, as the control does.
     """
@@ -63,7 +63,7 @@ class Order:
 
 @dataclass(kw_only=True)
 class Verdict:
-    """What was found in the topic, read committed, and what happened before."""
+    """The committed records found in the topic, and the faults before."""
 
     is_control: bool = False
     records: int = 0
@@ -77,7 +77,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether each record is there once and in order; of the control, whether that is seen not to be so."""
+        """Whether each record is there once and in order; of the control, whether records are there twice."""
         if self.is_control:
             return self.duplicates > 0 and not (self.missing or self.different)
         return not (self.duplicates or self.missing or self.different or self.out_of_order)
@@ -100,25 +100,25 @@ def replay_under_fire(
 ) -> Verdict:  # fmt: skip
     """Replay numbered records while faults happen, one after the other, at moments left to chance.
 
-    :param lake: where the table is; without it, it is made.
-    :param spark: does what is left when the last driver was killed; without it, one more driver.
-    :param forgets: the control, which has to fail.
+    :param lake: the table's lake; None makes a new one.
+    :param spark: replays the rest after the last kill; None has one more driver do it.
+    :param forgets: run the control, which has to double records.
     """
     chance = random.Random(seed)
     with ExitStack() as stack:
         server = stack.enter_context(running_broker())
-        place = Path(stack.enter_context(TemporaryDirectory(prefix="kr")))
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="kr")))
         order = Order(
-            jars=jars, scratch=str(place / "scratch"), lake=lake or str(place / "lake"), bootstrap=server.bootstrap,
-            marker=str(place / "marker"), result=str(place / "result"),
+            jars=jars, scratch=str(directory / "scratch"), lake=lake or str(directory / "lake"),
+            bootstrap=server.bootstrap, marker=str(directory / "marker"), result=str(directory / "result"),
             count=count, partitions=partitions, size_bytes=size_bytes, forgets=forgets,
         )  # fmt: skip
         if lake is None:
-            _run_to_end(replace(order, prepares=True), place)
+            _run_to_end(replace(order, prepares=True), directory)
         with Broker({"bootstrap.servers": server.bootstrap}) as admin:
             admin.create_topic(TARGET, partitions, {"retention.ms": "-1"})
         verdict, began = Verdict(is_control=forgets), time.monotonic()
-        play = _Play(server, order, place, verdict, chance, tell)
+        play = _Play(server, order, directory, verdict, chance, tell)
         try:
             for number, fault in enumerate(faults):
                 play.act(fault, before=(number + 1) / (len(faults) + 1))
@@ -131,25 +131,25 @@ def replay_under_fire(
 
 
 class _Play:
-    """The driver that works now, and what happens to it."""
+    """The driver at work, and the faults that happen to it."""
 
     def __init__(
         self,
         server: KorvetServer,
         order: Order,
-        place: Path,
+        directory: Path,
         verdict: Verdict,
         chance: random.Random,
         tell: Callable[[str], None],
     ) -> None:
-        self._server, self._order, self._place = server, order, place
+        self._server, self._order, self._directory = server, order, directory
         self._verdict, self._chance, self._tell = verdict, chance, tell
         self._admin = Broker({"bootstrap.servers": server.bootstrap})
         self._driver: subprocess.Popen[bytes] | None = None
         self._began_at = 0
 
     def act(self, fault: Fault, *, before: float) -> None:
-        """Let the fault happen when about that share of the records is in the topic."""
+        """Make the fault happen once about that share of the records is in the topic."""
         if fault == "driver after a commit":
             self._kill_held()
         else:
@@ -160,7 +160,7 @@ class _Play:
         self._tell(f"{fault} killed; {written:,} of {self._order.count:,} records are in the topic")
 
     def finish(self, spark: SparkSession | None) -> None:
-        """Let the last driver end, or do what is left here."""
+        """Let the last driver end, or replay the rest here."""
         if spark is not None and self._driver is None:
             self._verdict.starts += 1
             replay(spark, self._order.config)
@@ -172,14 +172,14 @@ class _Play:
             self._driver = None
 
     def kill(self) -> None:
-        """SIGKILL to the driver, its JVM and all else of its process group."""
+        """Send SIGKILL to the driver's process group, with its JVM."""
         if self._driver is not None:
             os.killpg(self._driver.pid, signal.SIGKILL)
             self._driver.wait()
             self._driver = None
 
     def _kill_held(self) -> None:
-        """Between the last commit of a partition and the end of its task."""
+        """Kill the driver between a partition's last commit and the end of its task."""
         self.kill()
         marker = Path(self._order.marker)
         marker.unlink(missing_ok=True)
@@ -192,7 +192,7 @@ class _Play:
         self._server.restart(crash=True)
 
     def _await_records(self, share: float) -> None:
-        """While a driver works, until about so many are written, and some of them by this one."""
+        """Wait until the topic has about that share of the records, some of them by the present driver."""
         driver = self._working()
         count, least = self._order.count, self._began_at + self._order.count // 50
         wanted = max(count * share * self._chance.uniform(0.8, 1.0), least)
@@ -202,23 +202,23 @@ class _Play:
     def _working(self, *, holds: bool = False) -> subprocess.Popen[bytes]:
         if self._driver is None:
             self._began_at = self._written()
-            self._driver = _start(replace(self._order, holds=holds), self._place)
+            self._driver = _start(replace(self._order, holds=holds), self._directory)
             self._verdict.starts += 1
         return self._driver
 
     def _written(self) -> int:
-        places = [(TARGET, partition) for partition in range(self._order.partitions)]
+        partitions = [(TARGET, partition) for partition in range(self._order.partitions)]
         try:
-            return sum(place.offset for place in self._admin.latest(places, committed_only=True).values())
+            return sum(end.offset for end in self._admin.latest(partitions, committed_only=True).values())
         except PipelineError:
             return 0
 
     def _log(self) -> str:
-        return (self._place / "driver.log").read_text(errors="replace")[-5000:]
+        return (self._directory / "driver.log").read_text(errors="replace")[-5000:]
 
 
-def _start(order: Order, place: Path) -> subprocess.Popen[bytes]:
-    with open(place / "driver.log", "ab") as log:
+def _start(order: Order, directory: Path) -> subprocess.Popen[bytes]:
+    with open(directory / "driver.log", "ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "scripts.chaosrun.pipeline.replay_driver", json.dumps(asdict(order))],
             stdin=subprocess.DEVNULL,
@@ -230,10 +230,10 @@ def _start(order: Order, place: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _run_to_end(order: Order, place: Path) -> None:
-    driver = _start(order, place)
+def _run_to_end(order: Order, directory: Path) -> None:
+    driver = _start(order, directory)
     if driver.wait(WITHIN_S) != 0:
-        raise AssertionError(f"the table could not be made:\n{(place / 'driver.log').read_text()[-5000:]}")
+        raise AssertionError(f"the table could not be made:\n{(directory / 'driver.log').read_text()[-5000:]}")
 
 
 def _await(condition: Callable[[], bool]) -> None:
@@ -244,7 +244,7 @@ def _await(condition: Callable[[], bool]) -> None:
 
 
 def judge(bootstrap: str, order: Order, verdict: Verdict) -> None:
-    """Read the topic, and compare each record with what its number says of it."""
+    """Read the topic, and compare each record with the record made anew from its number."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed"}
     reader = Consumer({**settings, "enable.partition.eof": "true", "enable.auto.commit": "false"})
     reader.assign([TopicPartition(TARGET, partition, 0) for partition in range(order.partitions)])
@@ -280,7 +280,7 @@ def _judge_record(message: Message, order: Order, seen: bytearray, last: dict[in
 
 
 def keep_replays(*, records: int, seed: int, tell: Callable[[str], None]) -> list[Verdict]:
-    """A replay of so many records, and the control."""
+    """Run a replay of so many records, and the control."""
     jars = spark_jars()
     return [
         replay_under_fire(jars=jars, count=records, seed=seed, tell=tell),
@@ -289,7 +289,7 @@ def keep_replays(*, records: int, seed: int, tell: Callable[[str], None]) -> lis
 
 
 def verdicts(found: Sequence[Verdict]) -> Table:
-    """What was shown, a row for each replay."""
+    """The verdicts as a table, a row for each replay."""
     table = Table(title="Replays under kill -9", title_justify="left")
     table.add_column("positions")
     for heading in ("records", "seconds", "drivers", "killed", "duplicates", "missing", "different", "out of order"):

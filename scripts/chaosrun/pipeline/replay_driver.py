@@ -1,4 +1,4 @@
-"""The driver of a replay under fire: a process of its own, to be killed with its group. Its order is its argument."""
+"""The driver of a replay under fire: a process that a run kills with its group. Its argument is its order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(order: Order) -> None:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.session.timeZone": "UTC",
         "spark.local.dir": order.scratch,
-        # The workers import what is here.
+        # The workers import this clone's modules.
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
     }
     spark = make_session("replay under fire", "local[2]", settings)

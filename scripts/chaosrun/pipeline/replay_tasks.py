@@ -1,4 +1,4 @@
-"""What a replay's tasks do under fire, and what they do in the control. Runs in Spark's executors."""
+"""A replay's tasks under fire, and in the control. They run in Spark's executors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _commit: Final = Sender.commit
 def run(
     marker: str | None, forgets: bool, plan: task.Plan, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """As the task.
+    """Run the task, with faults.
 
-    :param marker: it hangs when it has committed the last transaction of its partition, and says so in this file.
-    :param forgets: its transactions do not hold the position, so that a restart repeats them.
+    :param marker: the task makes this file after its partition's last commit, and hangs.
+    :param forgets: leave the position out of transactions, so that a restart repeats them.
     """
 
     def commit(sender: Sender, producer: Producer, position: list[TopicPartition]) -> None:
@@ -32,11 +32,11 @@ def run(
             producer.commit_transaction()
         else:
             _commit(sender, producer, position)
-        [place] = position
-        if marker is not None and place.offset >= plan.ends[place.partition]:
-            Path(marker).write_text(str(place.partition))
+        [committed] = position
+        if marker is not None and committed.offset >= plan.ends[committed.partition]:
+            Path(marker).write_text(str(committed.partition))
             time.sleep(_HELD_S)
 
-    # A worker of Spark's may be used again, so this is always set.
+    # Spark may use a worker again, so every task sets this.
     Sender.commit = commit  # type: ignore[assignment, method-assign]
     return _run(plan, batches)

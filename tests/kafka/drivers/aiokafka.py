@@ -19,7 +19,7 @@ TIMEOUT_MS = 30_000
 
 
 class AiokafkaDriver:
-    """State: the reader of `open` and the member of `join`, at most one each."""
+    """The driver has at most one reader, from `open`, and one member, from `join`."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -76,9 +76,9 @@ class AiokafkaDriver:
             bootstrap_servers=self.bootstrap, enable_auto_commit=False, isolation_level="read_committed"
         )
         await self.reader.start()
-        place = TopicPartition(topic, 0)
-        self.reader.assign([place])
-        await self.reader.seek_to_beginning(place)
+        partition = TopicPartition(topic, 0)
+        self.reader.assign([partition])
+        await self.reader.seek_to_beginning(partition)
         try:
             found = await self.op_read(count, timeout_ms)
         finally:
@@ -97,7 +97,7 @@ class AiokafkaDriver:
     async def _partitions(self, topic: str, start: Any) -> list[int]:
         if isinstance(start, dict) and "offsets" in start:
             return [int(p) for p in start["offsets"]]
-        # A consumer knows the partitions of topics it subscribed to, and of no others.
+        # A consumer knows only the partitions of the topics that it subscribed to.
         async with _Admin(self.bootstrap) as admin:
             [description] = await admin.describe_topics([topic])
         return [partition["partition"] for partition in description["partitions"]]
@@ -112,11 +112,11 @@ class AiokafkaDriver:
                 self.reader.seek(partition, start["offsets"][str(partition.partition)])
         else:
             found = await self.reader.offsets_for_times(dict.fromkeys(assigned, start["timestamp"]))
-            for partition, place in found.items():
-                if place is None:
+            for partition, position in found.items():
+                if position is None:
                     await self.reader.seek_to_end(partition)
                 else:
-                    self.reader.seek(partition, place.offset)
+                    self.reader.seek(partition, position.offset)
 
     async def op_read(self, count: int, timeout_ms: int) -> list[dict[str, Any]]:
         deadline = time.monotonic() + timeout_ms / 1000
@@ -133,7 +133,11 @@ class AiokafkaDriver:
     async def op_committed(self, group: str, topic: str) -> dict[str, int]:
         async with _Admin(self.bootstrap) as admin:
             found = await admin.list_consumer_group_offsets(group)
-        return {str(p.partition): place.offset for p, place in found.items() if p.topic == topic and place.offset >= 0}
+        return {
+            str(p.partition): position.offset
+            for p, position in found.items()
+            if p.topic == topic and position.offset >= 0
+        }
 
     async def op_join(self, group: str, topic: str, options: dict[str, Any]) -> None:
         self.member = AIOKafkaConsumer(
@@ -184,7 +188,7 @@ class AiokafkaDriver:
 
 
 class _Admin:
-    """An AIOKafkaAdminClient that is closed at the end of the block."""
+    """An AIOKafkaAdminClient, closed at the end of the block."""
 
     def __init__(self, bootstrap: str) -> None:
         self.client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
@@ -264,7 +268,7 @@ def _error_code(error: Exception) -> int:
 
 
 async def serve_aiokafka(driver: AiokafkaDriver) -> None:
-    """Run commands until stdin ends; between them the group member polls."""
+    """Run commands until stdin ends; the group member polls between them."""
     commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
     threading.Thread(target=read_commands, args=(commands,), daemon=True).start()
     emit("ready")

@@ -25,12 +25,12 @@ TIMEOUT_S = 30.0
 SERVES_TIMEOUT_S = 5.0
 SET = AlterConfigOpType.SET
 ENDS = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}
-# How often the client itself looks for topics that fit a pattern.
+# The client itself looks for topics that fit a pattern this often.
 REFRESH_MS = 1000
 
 
 class ConfluentDriver:
-    """State: the reader of `open` and the member of `join`, at most one each."""
+    """The driver has at most one reader, from `open`, and one member, from `join`."""
 
     def __init__(self, bootstrap: str) -> None:
         self.common: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
@@ -72,8 +72,8 @@ class ConfluentDriver:
             self.transactor.produce(topic, value.encode(), partition=0)
         if group is not None:
             consumer = Consumer(self.common | {"group.id": group})
-            place = TopicPartition(topic, 0, offset)
-            self.transactor.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), TIMEOUT_S)
+            position = TopicPartition(topic, 0, offset)
+            self.transactor.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), TIMEOUT_S)
             consumer.close()
         if outcome == "commit":
             self.transactor.commit_transaction(TIMEOUT_S)
@@ -113,7 +113,7 @@ class ConfluentDriver:
         return [TopicPartition(topic, p, offset) for p in partitions]
 
     def _await_ends(self, partition_count: int) -> None:
-        """librdkafka looks up the end when it starts to fetch, and reports reaching it."""
+        """Wait until librdkafka reports the ends, which it looks up when it starts to fetch."""
         deadline = time.monotonic() + TIMEOUT_S
         reached = 0
         while reached < partition_count and time.monotonic() < deadline:
@@ -257,7 +257,7 @@ def _member_settings(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _send(producer: Any, topic: str, record: Record, outcome: dict[str, Any]) -> None:
-    """Hand one record to the producer; its outcome is filled in by a later poll or flush."""
+    """Hand one record to the producer; a later poll or flush fills in its outcome."""
 
     def delivered(error: Any, message: Any) -> None:
         if error is not None:

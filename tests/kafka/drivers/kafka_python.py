@@ -15,14 +15,14 @@ from tests.kafka.records import Record
 
 TIMEOUT_S = 30.0
 
-# A poll that ends while a join is under way can lose the assignment for good (3.0.12: the leader's own assignment makes
-# need_rejoin() false before the next poll takes up the finished join). So polls are long, longest before the first one.
+# A poll that ends during a join can lose the assignment for good. In 3.0.12 the leader's own assignment makes
+# need_rejoin() false before the next poll takes the finished join. So polls are long, and the first one is longest.
 POLL_MS = 500
 JOINING_POLL_MS = 5000
 
 
 class KafkaPythonDriver:
-    """State: the reader of `open` and the member of `join`, at most one each."""
+    """The driver has at most one reader, from `open`, and one member, from `join`."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -62,8 +62,8 @@ class KafkaPythonDriver:
         for value in values:
             self.transactor.send(topic, value.encode(), partition=0)
         if group is not None:
-            places = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
-            self.transactor.send_offsets_to_transaction(places, ConsumerGroupMetadata(group, -1, "", None))
+            positions = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
+            self.transactor.send_offsets_to_transaction(positions, ConsumerGroupMetadata(group, -1, "", None))
         if outcome == "commit":
             self.transactor.commit_transaction()
         elif outcome == "abort":
@@ -80,9 +80,9 @@ class KafkaPythonDriver:
         self.reader = KafkaConsumer(
             bootstrap_servers=self.bootstrap, enable_auto_commit=False, isolation_level="read_committed"
         )
-        place = TopicPartition(topic, 0)
-        self.reader.assign([place])
-        self.reader.seek_to_beginning(place)
+        partition = TopicPartition(topic, 0)
+        self.reader.assign([partition])
+        self.reader.seek_to_beginning(partition)
         try:
             found = self.op_read(count, timeout_ms)
         finally:
@@ -110,11 +110,11 @@ class KafkaPythonDriver:
                 self.reader.seek(partition, start["offsets"][str(partition.partition)])
         else:
             found = self.reader.offsets_for_times(dict.fromkeys(assigned, start["timestamp"]))
-            for partition, place in found.items():
-                if place is None:
+            for partition, position in found.items():
+                if position is None:
                     self.reader.seek_to_end(partition)
                 else:
-                    self.reader.seek(partition, place.offset)
+                    self.reader.seek(partition, position.offset)
 
     def op_read(self, count: int, timeout_ms: int) -> list[dict[str, Any]]:
         deadline = time.monotonic() + timeout_ms / 1000
@@ -186,13 +186,13 @@ class KafkaPythonDriver:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Reports an assignment from within the poll that got it."""
+    """Reports an assignment inside the poll that got it."""
 
     def __init__(self, driver: KafkaPythonDriver) -> None:
         self.driver = driver
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """The assignment that follows says it all."""
+        """Do nothing: the next assignment names all partitions."""
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self.driver.owned = sorted(entry.partition for entry in assigned)
@@ -200,7 +200,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-pytho
 
 
 class _Admin:
-    """A KafkaAdminClient that is closed at the end of the block."""
+    """A KafkaAdminClient, closed at the end of the block."""
 
     def __init__(self, bootstrap: str) -> None:
         self.client = KafkaAdminClient(bootstrap_servers=bootstrap)

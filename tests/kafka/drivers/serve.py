@@ -12,17 +12,17 @@ Command = dict[str, Any]
 
 
 class Driver(Protocol):
-    """A blocking driver: a method `op_<name>` for each command, taking the command's arguments by name."""
+    """A blocking driver with a method `op_<name>` for each command, which takes the command's arguments by name."""
 
     @property
     def is_member(self) -> bool:
         """Whether `poll_member` has anything to do."""
 
     def poll_member(self) -> None:
-        """Let the group member work for a fraction of a second and emit what happened."""
+        """Let the group member work for a fraction of a second, and emit its events."""
 
     def shut(self) -> None:
-        """Close what is open."""
+        """Close the reader and the member, if they are open."""
 
 
 def emit(event: str, **fields: Any) -> None:

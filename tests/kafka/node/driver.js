@@ -11,7 +11,7 @@ const zstd = require('@bokuweb/zstd-wasm')
 const TIMEOUT_MS = 30000
 const TOPIC_ALREADY_EXISTS = 36
 
-// kafkajs brings gzip alone; the others are plugged in as its manual says.
+// kafkajs has only gzip itself; its manual says how to plug in the other codecs.
 CompressionCodecs[CompressionTypes.Snappy] = snappy
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
   compress: (encoder) => lz4.compressFrame(encoder.buffer),
@@ -39,7 +39,7 @@ const emit = (event, fields) => writeLine({ event, ...fields })
 const encode = (bytes) => (bytes === null || bytes === undefined ? null : Buffer.from(bytes).toString('base64'))
 const decode = (text) => (text === null ? null : Buffer.from(text, 'base64'))
 
-// A kafkajs record from JSON. Header names that come twice become an array, as kafkajs wants it.
+// A kafkajs record from JSON. The values of a header name that comes twice become an array, as kafkajs requires.
 function toMessage(record) {
   const message = { key: decode(record.key), value: decode(record.value) }
   if (record.partition !== null) message.partition = record.partition
@@ -79,7 +79,7 @@ async function withAdmin(work) {
   }
 }
 
-// kafkajs makes one batch per partition of what it is given, so groups of about batchBytes are what bounds a batch.
+// kafkajs makes one batch per partition and call, so groups of about batchBytes bound the size of a batch.
 function groupsOf(records, batchBytes) {
   if (batchBytes === null) return [records]
   const groups = []
@@ -129,7 +129,7 @@ async function produce({ topic, records, options }) {
   }
 }
 
-// Resolves once the consumer has looked up where its partitions end, as it does before its first fetch.
+// Resolves after the consumer has looked up the ends of its partitions, as it does before its first fetch.
 function endsLookedUp(consumer) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`no ListOffsets in ${TIMEOUT_MS} ms`)), TIMEOUT_MS)
@@ -141,7 +141,7 @@ function endsLookedUp(consumer) {
   })
 }
 
-// kafkajs reads in groups only, so a reader is the one member of a group of its own, and seeks after it has joined.
+// kafkajs reads only in groups, so a reader is the only member of a group, and seeks after it has joined.
 async function open({ topic, start }) {
   const positions = await startOffsets(topic, start)
   const consumer = kafka.consumer({ groupId: `reader-${randomUUID()}` })
@@ -186,7 +186,7 @@ async function read({ count, timeout_ms: timeoutMs }) {
   return mine.records.splice(0)
 }
 
-// The consumer waits for the fetch in flight, which lasts five seconds where nothing comes: nobody else has to.
+// The consumer waits for the fetch in flight, five seconds if no record comes; other calls do not wait.
 async function close() {
   reader.consumer.disconnect().catch((error) => emit('trouble', { message: error.message }))
   reader = null
@@ -247,7 +247,7 @@ async function createTopic({ topic, partitions, configs }) {
       ],
     }),
   )
-  // kafkajs tells of this one error by its answer alone.
+  // kafkajs reports this one error only in its answer.
   if (!created) throw Object.assign(new Error('the topic exists'), { code: TOPIC_ALREADY_EXISTS })
 }
 

@@ -11,7 +11,7 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Runs Kafka's command line tools one after the other in this process, as tests/kafka/process.py's Driver asks:
- * {"id", "tool": a class with a main method, "arguments"} is answered with what it printed and its exit code.
+ * the answer to {"id", "tool": a class with a main method, "arguments"} has its printed text and its exit code.
  */
 public final class Tools {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -22,7 +22,7 @@ public final class Tools {
     private Integer exitCode;
     private String untilExit;
 
-    /** Thrown in the place of the end of the process. Tools may catch it, so what they print then is not theirs. */
+    /** Thrown instead of ending the process. Tools may catch it, so the text that they print then is not their own. */
     private static final class Exited extends RuntimeException {
         Exited() {
             super(null, null, false, false);
@@ -34,7 +34,7 @@ public final class Tools {
     }
 
     private void serve() throws Exception {
-        // One stream for all, since the tools' libraries keep the one that they find when they are loaded.
+        // All tools share one stream, because their libraries keep the stream that they find when they are loaded.
         PrintStream captured = new PrintStream(printed, true, StandardCharsets.UTF_8);
         System.setOut(captured);
         System.setErr(captured);

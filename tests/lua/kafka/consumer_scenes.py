@@ -9,7 +9,7 @@ STABLE, UNREVOKED, UNRELEASED = "STABLE", "UNREVOKED_PARTITIONS", "UNRELEASED_PA
 
 
 def aim(group: ConsumerGroup, **targets: str) -> int:
-    """A new target, of the next epoch, which comes back: the topics changed."""
+    """Change the topics and make a new target; returns its epoch."""
     topic_id, partitions = group.topics["foo"]
     group.topics["foo"] = (topic_id or FOO, partitions + 1)
     group.catalog_version += 1
@@ -19,7 +19,7 @@ def aim(group: ConsumerGroup, **targets: str) -> int:
 
 
 def settle(group: ConsumerGroup, *names: str, instances: dict[str, str] | None = None, **owned: str) -> int:
-    """A Stable group whose members own this; its epoch comes back."""
+    """A Stable group whose members own these partitions; returns its epoch."""
     for member in owned:
         group.enter(member, *names, instance=(instances or {}).get(member, ""))
     epoch = aim(group, **owned)
@@ -35,7 +35,7 @@ def settle(group: ConsumerGroup, *names: str, instances: dict[str, str] | None =
 
 
 def shape(group: ConsumerGroup, member: str) -> tuple[str, int, int, str, str]:
-    """State, epoch, epoch before, owned and to be revoked."""
+    """A member's state, epoch, former epoch, owned partitions and partitions to revoke."""
     of = group.member(member)
     return of.state, of.epoch, of.previous_epoch, of.owned, of.revoking
 

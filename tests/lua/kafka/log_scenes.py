@@ -1,5 +1,5 @@
-"""Logs as Kafka's tests of UnifiedLog and LogCleaner set them up: producers that count their sequences, and compaction
-in a time of its own. Source: LogTestUtils, LogCleanerTest
+"""Logs as Kafka's tests of UnifiedLog and LogCleaner set them up: producers count their sequences, and compaction has a
+time of its own. Source: LogTestUtils, LogCleanerTest
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from itertools import count
 
 import redis
 
-from korvet.store.log import Want
-from korvet.store.log.compaction import Compaction
-from korvet.store.retention import Retention, enforce
+from korvet.store.background.compaction.due import Compaction
+from korvet.store.background.retention import Retention, enforce
+from korvet.store.log.room import Want
 from korvet.wire.batch import CONTROL
 from korvet.wire.fetch_response import PartitionRead
 from tests.lua.partition import Loop, OnServer
@@ -22,7 +22,7 @@ from tests.store.logs import EVERYTHING
 
 NOW_MS = 1_700_000_000_000
 LAST = b"last"
-"""The key of the records behind what is compacted."""
+"""The key of the records after the compacted ones."""
 
 
 class Scene(OnServer):
@@ -48,11 +48,11 @@ class Scene(OnServer):
         return appended.base_offset
 
     def produce(self, producer_id: int, *keys: int, sequence: int | None = None, timestamp: int = 1000) -> int:
-        """A batch of an idempotent producer, the next one unless a sequence is given."""
+        """A batch of an idempotent producer: its next one unless a sequence is given."""
         return self._produce(producer_id, keys, sequence, timestamp, is_transactional=False)
 
     def write(self, producer_id: int, *keys: int, timestamp: int = 1000) -> int:
-        """A batch of a producer's open transaction, which begins where none is open."""
+        """A batch of a producer's open transaction; the transaction begins if none is open."""
         self._open.setdefault(producer_id, next(self._ordinals))
         return self._produce(producer_id, keys, None, timestamp, is_transactional=True)
 
@@ -70,14 +70,14 @@ class Scene(OnServer):
         return appended.base_offset
 
     def end(self, producer_id: int, kind: Kind) -> int:
-        """The marker of a producer's transaction, which may be an empty one; its offset."""
+        """The marker of a producer's transaction, which may be empty; returns its offset."""
         ordinal = self._open.pop(producer_id, None) or next(self._ordinals)
         return self.mark(producer_id, 0, ordinal, kind, 1000).base_offset
 
-    # ------------------------------------------------------------------ what goes
+    # ------------------------------------------------------------------ removal
 
     def clean(self, *, retention_ms: int = 0, min_lag_ms: int = 0, is_ended: bool = True) -> bool:
-        """Compact all that is there: a batch behind it is what stays out of reach."""
+        """Compact the whole log: a further batch after it stays out of reach."""
         if is_ended:
             self.pairs((LAST, b"last"), timestamp=1000)
         settings = Compaction(
@@ -86,12 +86,12 @@ class Scene(OnServer):
         return self.compact(settings, self.now_ms)
 
     def retain(self, *, ms: int = -1, size_bytes: int = -1) -> int:
-        """Trim to what a topic keeps; the log start then."""
+        """Apply the topic's retention; returns the log start then."""
         limits = Retention(ms=ms, bytes=size_bytes)
         self.loop.run(enforce, self.loop.reader, self.partition, limits, self.now_ms)
         return self.start
 
-    # ------------------------------------------------------------------ what is left
+    # ------------------------------------------------------------------ content
 
     @property
     def start(self) -> int:
@@ -102,24 +102,24 @@ class Scene(OnServer):
         return int(self.meta()["end"])
 
     def fetch(self, offset: int = 0, max_bytes: int = EVERYTHING, *, is_committed: bool = False) -> PartitionRead:
-        """A read of what Redis has, and not of what this front-end remembers."""
+        """A read from Redis, not from this front-end's memory."""
         self.loop.reader.forget()
         want = Want(self.partition, offset, max_bytes, is_committed=is_committed)
         (found,) = self.loop.run(self.loop.reader.read, [want], EVERYTHING)
         return found
 
     def keys_left(self) -> list[int]:
-        """Those of the records, without what `clean` appended."""
+        """The offsets of records, without the batch that `clean` appended."""
         return [int(key) for _, key, _ in records(self.fetch(self.start)) if key and key != LAST]
 
     def offsets_left(self) -> list[int]:
-        """Of records and markers, without what `clean` appended."""
+        """The offsets of records and markers, without the batch that `clean` appended."""
         found = self.fetch(self.start)
         markers = [batch.base_offset for batch, _ in batches(found) if batch.attributes & CONTROL]
         return sorted([*markers, *(offset for offset, key, _ in records(found) if key != LAST)])
 
     def aborted(self) -> list[tuple[int, ...]]:
-        """First and last offset and producer id of those that readers are told of."""
+        """First and last offset and producer id of the aborted transactions that readers hear of."""
         return [tuple(map(int, member.split()[:3])) for member, _ in self.members(self.keys.aborted)]
 
 

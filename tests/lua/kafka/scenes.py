@@ -12,7 +12,7 @@ BOTH = RANGE + ROUND_ROBIN
 Options = dict[str, Any]
 """Named arguments of `Group.join`."""
 STEP_S = 2.0
-"""Less than half a session: who waits asks that often."""
+"""The interval at which a waiting member asks: less than half a session."""
 
 
 class Pair(NamedTuple):
@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A leader and a follower that take part in a rebalance, and an id that is yet to join."""
+    """A leader and a follower in a rebalance, and an id that has yet to join."""
 
     leader: str
     follower: str
@@ -52,7 +52,7 @@ def static_pair(group: Group, **options: Any) -> Pair:
 
 
 def with_pending(group: Group) -> Pending:
-    """A group at generation 2 that waits for the one who was given an id. Source: setupGroupWithPendingMember"""
+    """A group at generation 2 that waits for a pending id. Source: setupGroupWithPendingMember"""
     leader, follower = group.stable(2, session_s=20)
     assert group.join(leader, session_s=20).is_parked
     pending = group.known(session_s=10)
@@ -70,7 +70,7 @@ def completing(group: Group, size: int = 1, **options: Any) -> list[Joined]:
 
 
 def handed_out(group: Group, count: int) -> list[str]:
-    """As many member ids that are yet to join; the group stays Empty."""
+    """As many member ids that have yet to join; the group stays Empty."""
     answers = [group.join() for _ in range(count)]
     assert {answer.code for answer in answers} == {MEMBER_ID_REQUIRED}
     assert group.state == "Empty"
@@ -88,7 +88,7 @@ def asking(group: Group, seconds: float, waiting: Mapping[str, str]) -> dict[str
 
 
 def codes(answers: list[Joined]) -> dict[int, int]:
-    """How many answers have each code."""
+    """The number of answers with each code."""
     counts: dict[int, int] = {}
     for answer in answers:
         counts[answer.code] = counts.get(answer.code, 0) + 1
@@ -96,5 +96,5 @@ def codes(answers: list[Joined]) -> dict[int, int]:
 
 
 def none_but(count: int, code: int) -> dict[int, int]:
-    """`codes` of which one is refused."""
+    """The expected `codes` if one is refused."""
     return {NONE: count, code: 1}

@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch: who may commit when, and what is there afterwards."""
+"""OffsetCommit and OffsetFetch: the callers that may commit, and the offsets afterwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_commit_of_a_generation_of_an_unknown_group_is_refused(group: Group, ver
 
 
 @kafka("GroupCoordinatorTest.testCommitOffsetFromUnknownGroup")
-def test_unknown_group_is_an_illegal_generation_to_old_clients(group: Group) -> None:
+def test_old_client_gets_illegal_generation_for_an_unknown_group(group: Group) -> None:
     assert group.commit(BAR, "member", 1, version=8) == ILLEGAL_GENERATION
 
 
@@ -41,7 +41,7 @@ def test_commit_by_a_member_of_an_empty_group_is_refused(group: Group) -> None:
 
 
 @kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithIllegalGeneration")
-def test_commit_of_a_generation_to_come_is_refused(group: Group) -> None:
+def test_commit_of_a_future_generation_is_refused(group: Group) -> None:
     member = group.join(instance="new-instance-id").member
     assert group.commit(BAR, member, 10) == ILLEGAL_GENERATION
 
@@ -67,7 +67,7 @@ def test_commit_before_the_assignment_is_refused(group: Group) -> None:
 
 
 @kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWhileInCompletingRebalanceState")
-def test_commit_before_the_assignment_is_refused_also_where_something_is_due(group: Group) -> None:
+def test_commit_before_the_assignment_is_refused_if_something_is_due(group: Group) -> None:
     (leader,) = completing(group, session_s=30)
     group.known(session_s=6)
     group.pass_time(6)
@@ -76,25 +76,25 @@ def test_commit_before_the_assignment_is_refused_also_where_something_is_due(gro
 
 
 @kafka("GroupCoordinatorTest.testCommitOffsetInCompletingRebalanceFromUnknownMemberId")
-def test_unknown_member_comes_before_the_rebalance(group: Group) -> None:
+def test_commit_reports_an_unknown_member_before_a_rebalance(group: Group) -> None:
     completing(group)
     assert group.commit(BAR, "", 1) == UNKNOWN_MEMBER_ID
 
 
 @kafka("GroupCoordinatorTest.testCommitOffsetInCompletingRebalanceFromIllegalGeneration")
-def test_illegal_generation_comes_before_the_rebalance(group: Group) -> None:
+def test_commit_reports_an_illegal_generation_before_a_rebalance(group: Group) -> None:
     (leader,) = completing(group)
     assert group.commit(BAR, leader.member, 2) == ILLEGAL_GENERATION
 
 
 @kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithoutMemberIdAndGeneration")
-def test_commit_without_a_member_is_refused_while_there_is_one(group: Group) -> None:
+def test_commit_without_a_member_is_refused_if_the_group_has_one(group: Group) -> None:
     group.join(instance="new-instance-id")
     assert group.commit(BAR) == UNKNOWN_MEMBER_ID
 
 
 @kafka("OffsetMetadataManagerTest.testGenericGroupOffsetCommitMaintainsSession")
-def test_commit_holds_a_session_once(group: Group) -> None:
+def test_commit_prolongs_a_session_once(group: Group) -> None:
     (member,) = group.stable(session_s=6)
     group.pass_time(3)
     assert group.commit(BAR, member, 1) == NONE
@@ -106,20 +106,20 @@ def test_commit_holds_a_session_once(group: Group) -> None:
 
 @kafka("OffsetMetadataManagerTest.testSimpleGroupOffsetCommit")
 @kafka("GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration")
-def test_consumer_that_is_no_member_makes_the_group(group: Group) -> None:
+def test_commit_of_a_consumer_without_a_group_makes_the_group(group: Group) -> None:
     assert group.commit(BAR) == NONE
     assert (group.state, group.fetch()) == ("Empty", BAR)
 
 
 @kafka("OffsetMetadataManagerTest.testSimpleGroupOffsetCommitWithInstanceId")
-def test_instance_id_of_a_consumer_that_is_no_member_is_not_looked_at(group: Group) -> None:
+def test_commit_of_a_consumer_without_a_group_ignores_its_instance_id(group: Group) -> None:
     assert group.commit(BAR, instance="instance-id") == NONE
     assert group.commit(BAR, instance="instance-id") == NONE
     assert group.fetch() == BAR
 
 
 @kafka("GroupCoordinatorTest.testCommitOffsetsAfterGroupIsEmpty")
-def test_anybody_may_commit_once_the_members_have_left(group: Group) -> None:
+def test_any_client_may_commit_after_the_members_left(group: Group) -> None:
     (member,) = group.stable()
     assert group.leave((member, "")) == [NONE]
     assert group.commit(BAR) == NONE
@@ -137,7 +137,9 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("member", "instance", "generation", "code"), REFUSALS)
 @kafka("ClassicGroupTest.testValidateOffsetCommit")
-def test_commit_is_refused_in_this_order(group: Group, member: str, instance: str, generation: int, code: int) -> None:
+def test_commit_is_refused_in_the_order_of_kafkas_checks(
+    group: Group, member: str, instance: str, generation: int, code: int
+) -> None:
     first = group.join(instance="instance-id").member
     assert group.commit(BAR, first if member == "member-id" else member, generation, instance=instance) == code
 
@@ -153,14 +155,14 @@ def test_commit_is_taken_until_the_member_is_replaced(group: Group) -> None:
 
 
 @kafka("GroupCoordinatorTest.testFetchOffsets")
-def test_offset_comes_back_with_its_epoch_and_metadata(group: Group) -> None:
+def test_fetch_returns_an_offset_with_its_epoch_and_metadata(group: Group) -> None:
     assert group.commit({"topic:0": "97 15 aa some metadata"}) == NONE
     assert group.fetch("topic:0") == {"topic:0": "97 15 aa some metadata"}
 
 
 @kafka("GroupCoordinatorTest.testFetchOffsetForUnknownPartition")
 @kafka("OffsetMetadataManagerTest.testFetchOffsetsWithUnknownGroup")
-def test_places_of_an_unknown_group_have_no_offsets(group: Group) -> None:
+def test_partitions_of_an_unknown_group_have_no_offsets(group: Group) -> None:
     assert group.fetch("foo:0", "foo:1", "bar:0") == {"foo:0": "", "foo:1": "", "bar:0": ""}
 
 
@@ -170,7 +172,7 @@ def test_unknown_group_has_no_offsets(group: Group) -> None:
 
 
 @kafka("OffsetMetadataManagerTest.testGenericGroupFetchOffsetsWithDeadGroup")
-def test_places_of_a_group_that_expired_have_no_offsets(group: Group) -> None:
+def test_partitions_of_an_expired_group_have_no_offsets(group: Group) -> None:
     group.commit({**BAR, **FOO})
     group.pass_time(RETENTION_S)
     assert group.state == "Dead"
@@ -178,14 +180,14 @@ def test_places_of_a_group_that_expired_have_no_offsets(group: Group) -> None:
 
 
 @kafka("OffsetMetadataManagerTest.testGenericGroupFetchAllOffsetsWithDeadGroup")
-def test_group_that_expired_has_no_offsets(group: Group) -> None:
+def test_expired_group_has_no_offsets(group: Group) -> None:
     group.commit({**BAR, **FOO})
     group.pass_time(RETENTION_S)
     assert group.fetch() == {}
 
 
 @kafka("GroupCoordinatorTest.testFetchAllOffsets")
-def test_all_offsets_of_a_group(group: Group) -> None:
+def test_fetch_returns_all_offsets_of_a_group(group: Group) -> None:
     assert group.fetch() == {}
     assert group.commit({**BAR, **FOO}) == NONE
     assert group.fetch() == {**BAR, **FOO}

@@ -44,14 +44,14 @@ def test_static_member_is_found_by_its_instance(consumers: ConsumerGroup) -> Non
 
 
 @kafka("ConsumerGroupTest.testRemoveStaticMember")
-def test_instance_of_a_member_that_left_is_free(consumers: ConsumerGroup) -> None:
+def test_instance_id_is_free_after_its_member_left(consumers: ConsumerGroup) -> None:
     consumers.enter("m", instance="i")
     consumers.part("m", -1, "i")
     assert consumers.server.hlen(consumers.keys[3]) == 0
 
 
 @kafka("ConsumerGroupTest.testUpdateMember")
-def test_what_a_member_says_of_itself_is_kept(consumers: ConsumerGroup) -> None:
+def test_group_keeps_a_members_own_settings(consumers: ConsumerGroup) -> None:
     consumers.enter("m", rack="r1", client="one")
     consumers.consume("m", 1, rack="r2", client="two", host="/10.0.0.2", rebalance_s=7)
     member = consumers.member("m")
@@ -61,7 +61,7 @@ def test_what_a_member_says_of_itself_is_kept(consumers: ConsumerGroup) -> None:
 
 
 @kafka("ConsumerGroupTest.testUpdatingMemberUpdatesPartitionEpoch")
-def test_member_owns_its_assignment_and_what_it_is_to_give_up(consumers: ConsumerGroup) -> None:
+def test_member_owns_its_assignment_and_its_unrevoked_partitions(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=of(foo=[1, 2, 3], bar=[0, 1]))
     aim(consumers, m=of(foo=[1, 2, 3]))
     consumers.consume("m", epoch)
@@ -72,7 +72,7 @@ def test_member_owns_its_assignment_and_what_it_is_to_give_up(consumers: Consume
 
 
 @kafka("ConsumerGroupTest.testUpdatingMemberUpdatesPartitionEpochWhenPartitionIsReassignedBeforeBeingRevoked")
-def test_member_gets_back_a_partition_before_it_gave_it_up(consumers: ConsumerGroup) -> None:
+def test_member_gets_back_a_partition_that_it_has_not_given_up(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=of(foo=[1]))
     aim(consumers)
     assert consumers.consume("m", epoch) == told(epoch, "")
@@ -83,7 +83,7 @@ def test_member_gets_back_a_partition_before_it_gave_it_up(consumers: ConsumerGr
 
 @kafka("ConsumerGroupTest.testUpdatingMemberUpdatesPartitionEpochWhenPartitionIsNotReleased")
 @kafka("ConsumerGroupTest.testWaitingOnUnreleasedPartition")
-def test_partition_that_another_member_is_to_give_up_is_not_given_out(consumers: ConsumerGroup) -> None:
+def test_partition_is_not_given_out_before_its_owner_gave_it_up(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=of(foo=[1]), other=of(foo=[2]))
     aim(consumers, other=of(foo=[1, 2]))
     consumers.consume("m", epoch)
@@ -93,7 +93,7 @@ def test_partition_that_another_member_is_to_give_up_is_not_given_out(consumers:
 
 
 @kafka("ConsumerGroupTest.testDeletingMemberRemovesPartitionEpoch")
-def test_member_that_leaves_releases_also_what_it_was_to_give_up(consumers: ConsumerGroup) -> None:
+def test_member_that_leaves_also_releases_its_unrevoked_partitions(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=of(foo=[1, 2], bar=[0]), other=of(foo=[0]))
     aim(consumers, m=of(foo=[1]), other=of(foo=[0]))
     consumers.consume("m", epoch)
@@ -121,7 +121,7 @@ def test_group_is_stable_when_every_member_is_in_the_targets_epoch(consumers: Co
 
 
 @kafka("ConsumerGroupTest.testIsInStatesCaseInsensitive", "ConsumerGroupTest.testAsListedGroup")
-def test_state_and_type_are_listed(consumers: ConsumerGroup) -> None:
+def test_group_is_listed_with_its_state_and_type(consumers: ConsumerGroup) -> None:
     consumers.enter("m")
     listed = named(consumers.read("state")[1:])
     assert (listed["state"], listed["type"], listed["protocol_type"]) == (b"Stable", b"consumer", b"consumer")
@@ -203,13 +203,13 @@ def test_offsets_expire_with_the_group(consumers: ConsumerGroup) -> None:
 @kafka("ConsumerGroupTest.testIsSubscribedToTopic", "ConsumerGroupTest.testUpdateSubscribedTopicNames")
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetDelete")
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetDeleteWithErrors")
-def test_offsets_of_topics_that_somebody_subscribes_to_stay(consumers: ConsumerGroup) -> None:
+def test_offsets_of_subscribed_topics_stay(consumers: ConsumerGroup) -> None:
     epoch = consumers.enter("a", "foo").epoch
     consumers.enter("b", "bar")
     consumers.beat("a", epoch)
     consumers.commit({"foo:0": "5 -1 aa ", "bar:0": "6 -1 aa ", "zar:0": "7 -1 aa "}, "a", epoch + 1)
-    places = ("foo:0", "bar:0", "zar:0")
-    assert consumers.delete_offsets(*places) == (
+    partitions = ("foo:0", "bar:0", "zar:0")
+    assert consumers.delete_offsets(*partitions) == (
         NONE, [GROUP_SUBSCRIBED_TO_TOPIC, GROUP_SUBSCRIBED_TO_TOPIC, NONE],
     )  # fmt: skip
     consumers.part("a")
@@ -219,14 +219,15 @@ def test_offsets_of_topics_that_somebody_subscribes_to_stay(consumers: ConsumerG
     assert consumers.fetch() == {}
 
 
-def test_offsets_of_topics_of_a_regular_expression_stay(consumers: ConsumerGroup) -> None:
-    epoch = consumers.enter("a", regex="foo|bar").epoch
+def test_offsets_of_topics_that_match_a_regular_expression_stay(consumers: ConsumerGroup) -> None:
+    consumers.enter("a", regex="foo|bar")
+    epoch = consumers.beat("a", 1).epoch
     consumers.commit(AT_5, "a", epoch)
     assert consumers.delete_offsets("foo:0") == (NONE, [GROUP_SUBSCRIBED_TO_TOPIC])
 
 
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetCommit")
-def test_member_commits_without_its_session_beginning_anew(consumers: ConsumerGroup) -> None:
+def test_commit_of_a_consumer_member_does_not_prolong_its_session(consumers: ConsumerGroup) -> None:
     epoch = consumers.enter("m").epoch
     consumers.pass_time(44)
     assert consumers.commit(AT_5, "m", epoch) == NONE
@@ -262,7 +263,7 @@ def test_administrator_commits_to_a_group_without_members(consumers: ConsumerGro
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetFetchWithStaleMemberEpoch")
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetFetchFromAdminClient")
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetFetchWithMemberIdAndEpoch")
-def test_offsets_are_read_as_a_member_in_its_epoch_or_as_nobody(consumers: ConsumerGroup) -> None:
+def test_fetch_takes_a_member_of_the_epoch_or_no_member(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=of(foo=[0]))
     assert consumers.read("check_fetch", "unknown", epoch) == UNKNOWN_MEMBER_ID
     assert consumers.read("check_fetch", "", epoch) == UNKNOWN_MEMBER_ID
@@ -301,12 +302,12 @@ def test_transaction_of_another_member_or_epoch_is_refused(
 
 
 @kafka("OffsetMetadataManagerTest.testConsumerGroupOffsetDeleteWithPendingTransactionalOffsets")
-def test_offsets_that_a_transaction_holds_are_deleted_with_the_others(
+def test_deletion_removes_offsets_that_a_transaction_holds(
     consumers: ConsumerGroup, producing: TransactionGroup
 ) -> None:
     epoch = settle(consumers, m=of(foo=[0]))
     assert producing.hold({"zar:0": 5}, member="m", generation=epoch) == NONE
-    assert producing.stable_offsets() == {"zar:0": "unstable"}
+    assert producing.stable_offsets("zar:0") == {"zar:0": "unstable"}
     assert producing.delete_offsets("zar:0") == (NONE, [NONE])
     assert producing.stable_offsets() == {}
     assert producing.end() == NONE

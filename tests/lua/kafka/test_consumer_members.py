@@ -1,6 +1,8 @@
-"""Members of a group of the consumer protocol: they join, stay, leave and are given up."""
+"""Members of a group of the consumer protocol: they join, stay, leave and expire."""
 
 from __future__ import annotations
+
+from hashlib import sha1
 
 import pytest
 
@@ -42,7 +44,7 @@ UNRELEASED_WHY = (
 
 @kafka("GroupMetadataManagerTest.testUnknownGroupId")
 def test_heartbeat_to_an_unknown_group_is_refused(consumers: ConsumerGroup) -> None:
-    # With another code than Kafka's GROUP_ID_NOT_FOUND, after which clients would not join again.
+    # Kafka answers GROUP_ID_NOT_FOUND, and clients would not join again after that.
     why = "Consumer group {group} not found."
     assert consumers.consume("m", 100, "foo", "bar") == Beat(UNKNOWN_MEMBER_ID, "m", why=why)
     assert consumers.exists() == []
@@ -56,7 +58,7 @@ def test_heartbeat_of_an_unknown_member_is_refused(consumers: ConsumerGroup) -> 
 
 
 @kafka("GroupMetadataManagerTest.testConsumerGroupMemberEpochValidation")
-def test_epoch_is_the_members_or_the_one_before_with_what_it_may_own(consumers: ConsumerGroup) -> None:
+def test_member_epoch_may_be_the_previous_one_with_partitions_it_may_own(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=ONE)
     assert consumers.member("m").previous_epoch == epoch - 1
     consumers.pass_time(1)
@@ -73,7 +75,7 @@ def test_epoch_is_the_members_or_the_one_before_with_what_it_may_own(consumers: 
 
 
 @kafka("GroupMetadataManagerTest.testConsumerGroupMemberEpochValidationForStaticMember")
-def test_epoch_of_a_static_member_is_judged_as_that_of_any(consumers: ConsumerGroup) -> None:
+def test_epoch_of_a_static_member_is_judged_as_of_a_dynamic_one(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, instances={"m": "i"}, m=ONE)
     assert consumers.consume("m", 200, instance="i").why == GREATER.format(200, epoch)
     aim(consumers, m=ONE)
@@ -85,14 +87,14 @@ def test_epoch_of_a_static_member_is_judged_as_that_of_any(consumers: ConsumerGr
 
 
 @kafka("GroupMetadataManagerTest.testMemberCanRejoinWithEpochZeroInStableState")
-def test_settled_member_joins_again_and_is_told_everything(consumers: ConsumerGroup) -> None:
+def test_settled_member_that_rejoins_gets_its_whole_assignment(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=ONE)
     assert consumers.enter("m") == told(epoch, ONE)
     assert consumers.epochs == (epoch, epoch)
 
 
 @kafka("GroupMetadataManagerTest.testMemberCanRejoinWithEpochZeroInUnrevokedPartitionsState")
-def test_member_that_is_to_give_up_joins_again_without_anything(consumers: ConsumerGroup) -> None:
+def test_member_that_must_give_up_may_rejoin_without_partitions(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=of(foo=[0, 1, 2]))
     aim(consumers, m=of(foo=[0, 1]))
     consumers.consume("m", epoch)
@@ -101,7 +103,7 @@ def test_member_that_is_to_give_up_joins_again_without_anything(consumers: Consu
 
 
 @kafka("GroupMetadataManagerTest.testMemberCanRejoinWithEpochZeroInUnreleasedPartitionsState")
-def test_member_that_waits_joins_again(consumers: ConsumerGroup) -> None:
+def test_waiting_member_may_rejoin(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=of(foo=[0]), other=of(foo=[1, 2]))
     aim(consumers, m=of(foo=[0, 1, 2]))
     consumers.consume("m", epoch)
@@ -110,7 +112,7 @@ def test_member_that_waits_joins_again(consumers: ConsumerGroup) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testMemberJoinsEmptyConsumerGroup")
-def test_first_member_gets_everything(consumers: ConsumerGroup) -> None:
+def test_first_member_gets_all_partitions(consumers: ConsumerGroup) -> None:
     consumers.targets = {"m": ALL}
     assert consumers.enter("m", assignor="range", client="app", host="/10.0.0.9") == told(1, ALL)
     assert shape(consumers, "m") == (STABLE, 1, 0, ALL, "")
@@ -122,7 +124,7 @@ def test_first_member_gets_everything(consumers: ConsumerGroup) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testUpdatingSubscriptionTriggersNewTargetAssignment")
-def test_other_subscription_raises_the_epoch_and_has_a_target_made(consumers: ConsumerGroup) -> None:
+def test_new_subscription_raises_the_epoch_and_asks_for_a_target(consumers: ConsumerGroup) -> None:
     consumers.targets = {"m": of(foo=range(6))}
     consumers.enter("m", "foo")
     consumers.targets = {"m": ALL}
@@ -133,7 +135,7 @@ def test_other_subscription_raises_the_epoch_and_has_a_target_made(consumers: Co
 
 
 @kafka("GroupMetadataManagerTest.testRemoveTopicCleanupTopicHash")
-def test_topic_that_is_gone_is_given_up(consumers: ConsumerGroup) -> None:
+def test_member_gives_up_a_deleted_topic(consumers: ConsumerGroup) -> None:
     consumers.targets = {"m": of(foo=range(6))}
     consumers.enter("m", "foo")
     del consumers.topics["foo"]
@@ -146,7 +148,7 @@ def test_topic_that_is_gone_is_given_up(consumers: ConsumerGroup) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testNewJoiningMemberTriggersNewTargetAssignment")
-def test_new_member_has_a_target_made_and_waits_for_its_part(consumers: ConsumerGroup) -> None:
+def test_new_member_asks_for_a_target_and_waits_for_its_partitions(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, a=ONE, b=TWO)
     targets = {
         "a": of(foo=[0, 1], bar=[0]), "b": of(foo=[2, 3], bar=[1]), "c": of(foo=[4, 5], bar=[2]),
@@ -159,7 +161,7 @@ def test_new_member_has_a_target_made_and_waits_for_its_part(consumers: Consumer
 
 
 @kafka("GroupMetadataManagerTest.testLeavingMemberBumpsGroupEpoch")
-def test_member_that_leaves_raises_the_epoch_and_releases_everything(consumers: ConsumerGroup) -> None:
+def test_leaving_member_raises_the_epoch_and_releases_all_partitions(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, a=ONE, b=TWO)
     assert consumers.part("b") == told(-1, member="b")
     assert consumers.epochs == (epoch + 1, epoch)
@@ -179,7 +181,7 @@ def test_new_static_member_raises_the_epoch(consumers: ConsumerGroup) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testStaticMemberGetsBackAssignmentUponRejoin")
-def test_static_member_that_comes_back_gets_back_what_it_had(consumers: ConsumerGroup) -> None:
+def test_returning_static_member_gets_its_partitions_back(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, instances={"a": "ia", "b": "ib"}, a=ONE, b=TWO)
     assert consumers.part("b", -2, "ib") == told(-2, member="b")
     assert consumers.epochs == (epoch, epoch)
@@ -193,7 +195,7 @@ def test_static_member_that_comes_back_gets_back_what_it_had(consumers: Consumer
 
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinsWithSameMemberIdAfterLeaving")
-def test_static_member_comes_back_by_the_same_member_id(consumers: ConsumerGroup) -> None:
+def test_static_member_returns_with_the_same_member_id(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, instances={"a": "ia", "b": "ib"}, a=ONE, b=TWO)
     consumers.part("b", -2, "ib")
     assert consumers.enter("b", instance="ib") == told(epoch, TWO, "b")
@@ -202,7 +204,7 @@ def test_static_member_comes_back_by_the_same_member_id(consumers: ConsumerGroup
 
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinsWithSameMemberIdWhileActive")
-def test_static_member_that_is_there_repeats_its_join(consumers: ConsumerGroup) -> None:
+def test_present_static_member_may_repeat_its_join(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, instances={"m": "i"}, m=ONE)
     assert consumers.enter("m", instance="i") == told(epoch, ONE)
     assert shape(consumers, "m") == (STABLE, epoch, epoch - 1, ONE, "")
@@ -210,7 +212,7 @@ def test_static_member_that_is_there_repeats_its_join(consumers: ConsumerGroup) 
 
 
 @kafka("GroupMetadataManagerTest.testNoGroupEpochBumpWhenStaticMemberTemporarilyLeaves")
-def test_static_member_that_goes_away_raises_nothing(consumers: ConsumerGroup) -> None:
+def test_static_member_that_goes_away_keeps_the_group_epoch(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, instances={"a": "ia", "b": "ib"}, a=ONE, b=TWO)
     assert consumers.part("b", -2, "ib") == told(-2, member="b")
     assert shape(consumers, "b") == (STABLE, -2, epoch - 1, TWO, "")
@@ -273,7 +275,7 @@ def test_heartbeat_of_an_unknown_instance_is_refused(consumers: ConsumerGroup) -
 
 
 @kafka("GroupMetadataManagerTest.testShouldThrowFencedInstanceIdExceptionWhenStaticMemberWithDifferentMemberIdJoins")
-def test_heartbeat_of_a_member_whose_instance_another_one_is_is_refused(consumers: ConsumerGroup) -> None:
+def test_heartbeat_with_the_instance_id_of_another_member_is_refused(consumers: ConsumerGroup) -> None:
     consumers.enter("m", instance="i")
     why = "Static member other with instance id i was fenced by member m."
     assert consumers.consume("other", 1, instance="i") == Beat(FENCED_INSTANCE_ID, "other", why=why)
@@ -281,7 +283,7 @@ def test_heartbeat_of_a_member_whose_instance_another_one_is_is_refused(consumer
 
 @kafka("GroupMetadataManagerTest.testShouldThrowUnknownMemberIdExceptionWhenUnknownStaticMemberLeaves")
 @pytest.mark.parametrize("epoch", [-1, -2])
-def test_unknown_instance_cannot_leave(consumers: ConsumerGroup, epoch: int) -> None:
+def test_leave_of_an_unknown_instance_is_refused(consumers: ConsumerGroup, epoch: int) -> None:
     consumers.enter("m", instance="i")
     why = "Instance id unknown is unknown."
     assert consumers.part("m", epoch, "unknown") == Beat(UNKNOWN_MEMBER_ID, "m", why=why)
@@ -289,7 +291,7 @@ def test_unknown_instance_cannot_leave(consumers: ConsumerGroup, epoch: int) -> 
 
 @kafka("GroupMetadataManagerTest.testShouldThrowFencedInstanceIdExceptionWhenStaticMemberWithDifferentMemberIdLeaves")
 @pytest.mark.parametrize("epoch", [-1, -2])
-def test_member_whose_instance_another_one_is_cannot_leave(consumers: ConsumerGroup, epoch: int) -> None:
+def test_leave_with_the_instance_id_of_another_member_is_refused(consumers: ConsumerGroup, epoch: int) -> None:
     consumers.enter("m", instance="i")
     why = "Static member other with instance id i was fenced by member m."
     assert consumers.part("other", epoch, "i") == Beat(FENCED_INSTANCE_ID, "other", why=why)
@@ -321,13 +323,14 @@ def test_member_of_another_protocol_type_cannot_join_a_consumer_group(consumers:
 
 
 @kafka("GroupMetadataManagerTest.testConsumerGroupHeartbeatFullResponse")
-def test_member_that_says_everything_is_told_everything(consumers: ConsumerGroup) -> None:
+def test_full_heartbeat_gets_the_whole_assignment(consumers: ConsumerGroup) -> None:
     consumers.targets = {"m": of(foo=[0, 1])}
     assert consumers.enter("m") == told(1, of(foo=[0, 1]))
     assert consumers.consume("m", 1) == told(1)
     assert consumers.consume("m", 1, "foo", "bar", rebalance_s=5) == told(1)
     assert consumers.consume("m", 1, "foo", "bar", rebalance_s=5, owned="") == told(1, of(foo=[0, 1]))
     consumers.beat("m", 1, regex="foo.*")
+    consumers.beat("m", 1)
     full = consumers.consume("m", 2, regex="foo.*", rebalance_s=5, owned="")
     assert full == told(2, of(foo=[0, 1]))
 
@@ -359,7 +362,7 @@ def test_partitions_move_from_two_members_to_a_third_one(consumers: ConsumerGrou
 
 
 @kafka("GroupMetadataManagerTest.testNewMemberIsRejectedWithMaximumMembersIsReached")
-def test_full_group_takes_nobody_else(consumers: ConsumerGroup) -> None:
+def test_full_group_takes_no_further_member(consumers: ConsumerGroup) -> None:
     consumers.max_size = 2
     consumers.enter("a")
     consumers.enter("b")
@@ -389,7 +392,7 @@ def test_state_follows_epochs_and_members(consumers: ConsumerGroup) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testSessionTimeoutLifecycle")
-def test_each_heartbeat_begins_the_session_anew_and_leaving_ends_it(consumers: ConsumerGroup) -> None:
+def test_heartbeat_restarts_the_session_and_a_leave_ends_it(consumers: ConsumerGroup) -> None:
     consumers.enter("m")
     for _ in range(3):
         consumers.pass_time(44)
@@ -400,7 +403,7 @@ def test_each_heartbeat_begins_the_session_anew_and_leaving_ends_it(consumers: C
 
 
 @kafka("GroupMetadataManagerTest.testSessionTimeoutExpiration")
-def test_member_whose_session_is_over_is_out(consumers: ConsumerGroup) -> None:
+def test_member_is_taken_out_when_its_session_is_over(consumers: ConsumerGroup) -> None:
     consumers.targets = {"m": ALL}
     consumers.enter("m")
     consumers.pass_time(45)
@@ -412,7 +415,7 @@ def test_member_whose_session_is_over_is_out(consumers: ConsumerGroup) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testSessionTimeoutExpirationStaticMember")
-def test_static_member_that_does_not_come_back_is_out(consumers: ConsumerGroup) -> None:
+def test_static_member_that_does_not_return_is_taken_out(consumers: ConsumerGroup) -> None:
     consumers.enter("m", instance="i")
     assert consumers.part("m", -2, "i") == told(-2)
     consumers.pass_time(44)
@@ -424,7 +427,7 @@ def test_static_member_that_does_not_come_back_is_out(consumers: ConsumerGroup) 
 
 
 def yielding(group: ConsumerGroup) -> int:
-    """Member ``a`` has to give up within 12 s what ``b`` waits for; its epoch comes back."""
+    """The epoch of member ``a``, which has 12 s to give up a partition that ``b`` waits for."""
     group.targets = {"a": of(foo=[0, 1, 2])}
     group.enter("a", "foo", rebalance_s=12)
     group.targets = {"a": of(foo=[0, 1]), "b": of(foo=[2])}
@@ -434,7 +437,7 @@ def yielding(group: ConsumerGroup) -> int:
 
 
 @kafka("GroupMetadataManagerTest.testRebalanceTimeoutLifecycle")
-def test_time_to_give_up_ends_when_the_member_has(consumers: ConsumerGroup) -> None:
+def test_time_to_give_up_ends_when_the_member_gave_up(consumers: ConsumerGroup) -> None:
     epoch = yielding(consumers)
     assert consumers.member("a").session_ends_in_ms == 12_000
     consumers.pass_time(6)
@@ -447,7 +450,7 @@ def test_time_to_give_up_ends_when_the_member_has(consumers: ConsumerGroup) -> N
 
 
 @kafka("GroupMetadataManagerTest.testRebalanceTimeoutExpiration")
-def test_member_that_does_not_give_up_in_time_is_out(consumers: ConsumerGroup) -> None:
+def test_member_that_does_not_give_up_in_time_is_taken_out(consumers: ConsumerGroup) -> None:
     epoch = yielding(consumers)
     consumers.pass_time(11)
     assert consumers.consume("a", epoch) == told(epoch, member="a")
@@ -462,18 +465,50 @@ def test_member_that_does_not_give_up_in_time_is_out(consumers: ConsumerGroup) -
 def test_member_joins_with_a_regular_expression(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, "foo", m=of(foo=range(6)))
     consumers.targets = {"m": of(foo=range(6)), "r": of(bar=range(3))}
-    assert consumers.enter("r", regex="foo|bar") == told(epoch + 1, of(bar=range(3)), "r")
+    assert consumers.enter("r", regex="foo|bar") == told(epoch, "", "r")
     assert consumers.member("r").regex == "foo|bar"
+    assert consumers.beat("r", epoch, regex="foo|bar") == told(epoch + 1, of(bar=range(3)), "r")
     assert consumers.consume("r", epoch + 1, regex="foo|bar") == told(epoch + 1, member="r")
+
+
+@kafka("GroupMetadataManagerTest.testConsumerGroupMemberJoinsWithNewRegex")
+def test_member_gets_named_topics_before_matching_ones(consumers: ConsumerGroup) -> None:
+    consumers.targets = {"r": of(foo=range(6))}
+    assert consumers.enter("r", "foo", regex="bar") == told(1, of(foo=range(6)), "r")
+    assert [member["regex"] for member in consumers.snapshot()["members"]] == ["bar"]
+    consumers.targets = {"r": ALL}
+    assert consumers.beat("r", 1) == told(2, ALL, "r")
+
+
+def test_regular_expression_counts_only_after_its_member_got_an_answer(consumers: ConsumerGroup) -> None:
+    for _ in range(2):
+        answer = consumers.consume("r", 0, "foo", regex="bar", rebalance_s=5, owned="")
+        assert answer.status == "target"
+        assert [member["regex"] for member in consumers.snapshot()["members"]] == [""]
+
+
+def test_regular_expression_of_another_member_counts_at_once(consumers: ConsumerGroup) -> None:
+    settle(consumers, "foo", m=of(foo=range(6)))
+    consumers.enter("r", regex="bar")
+    epoch = consumers.beat("r", 1, regex="bar").epoch
+    consumers.targets = {"r": of(bar=[0]), "s": of(bar=[1, 2])}
+    consumers.enter("s", "zar", regex="bar")
+    assert [member["regex"] for member in consumers.snapshot()["members"]] == ["", "bar", "bar"]
+    for member in ("r", "s"):
+        assert consumers.part(member).code == NONE
+    assert consumers.enter("t", regex="bar").epoch > epoch
+    assert consumers.server.hget(consumers.keys[0], f"regex:{sha1(b'bar').hexdigest()}") == b"1"
 
 
 @kafka("GroupMetadataManagerTest.testConsumerGroupMemberJoinsWithUpdatedRegex")
 def test_other_regular_expression_raises_the_epoch(consumers: ConsumerGroup) -> None:
+    assert consumers.enter("r", regex="foo") == told(1, "", "r")
     consumers.targets = {"r": of(foo=range(6))}
-    consumers.enter("r", regex="foo")
+    assert consumers.beat("r", 1, regex="foo") == told(2, of(foo=range(6)), "r")
     consumers.targets = {"r": ALL}
-    assert consumers.beat("r", 1, regex="foo|bar") == told(2, ALL, "r")
-    assert consumers.beat("r", 2, "foo", regex="") == told(3, member="r")
+    assert consumers.beat("r", 2, regex="foo|bar") == told(2, member="r")
+    assert consumers.beat("r", 2, regex="foo|bar") == told(3, ALL, "r")
+    assert consumers.beat("r", 3, "foo", regex="") == told(4, member="r")
     member = consumers.member("r")
     assert (member.regex, member.topics) == ("", ("foo",))
 
@@ -491,10 +526,11 @@ def test_session_timeout_of_the_group_counts_from_the_next_heartbeat(consumers: 
 def test_heartbeat_of_a_member_epoch_to_a_classic_group_is_refused(consumers: ConsumerGroup, group: Group) -> None:
     group.stable()
     why = "Group {group} is not a consumer group"
+    consumers.policy = "disabled"
     assert consumers.consume("m", 1, "foo") == Beat(GROUP_ID_NOT_FOUND, "m", why=why)
     assert consumers.part("m") == Beat(GROUP_ID_NOT_FOUND, "m", why="Group {group} is not a consumer group.")
     assert group.state == "Stable"
 
 
-def test_unknown_group_cannot_be_left(consumers: ConsumerGroup) -> None:
+def test_leave_of_an_unknown_group_is_refused(consumers: ConsumerGroup) -> None:
     assert consumers.part("m") == Beat(GROUP_ID_NOT_FOUND, "m", why="Group {group} not found.")

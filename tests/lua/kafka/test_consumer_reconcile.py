@@ -13,7 +13,7 @@ OLD = of(foo=[0, 1, 2], bar=[0, 1])
 
 
 @kafka("CurrentAssignmentBuilderTest.testStableToStable")
-def test_member_whose_target_is_the_same_arrives_at_its_epoch(consumers: ConsumerGroup) -> None:
+def test_member_with_an_unchanged_target_arrives_at_its_epoch(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=OLD)
     aim(consumers, m=OLD)
     assert consumers.consume("m", epoch) == told(epoch + 1)
@@ -48,7 +48,7 @@ def test_member_waits_for_partitions_that_another_one_owns(consumers: ConsumerGr
 
 
 @kafka("CurrentAssignmentBuilderTest.testStableToUnreleasedPartitionsWithOwnedPartitionsNotHavingRevokedPartitions")
-def test_member_that_does_not_own_what_it_should_give_up_goes_on(consumers: ConsumerGroup) -> None:
+def test_member_goes_on_without_the_partitions_to_give_up(consumers: ConsumerGroup) -> None:
     epoch = settle(consumers, m=OLD, other=of(bar=[2]))
     aim(consumers, m=of(foo=[0, 1, 2], bar=[0, 2]))
     assert consumers.consume("m", epoch, owned="") == told(epoch + 1, of(foo=[0, 1, 2], bar=[0]))
@@ -57,7 +57,7 @@ def test_member_that_does_not_own_what_it_should_give_up_goes_on(consumers: Cons
 
 
 def revoking(group: ConsumerGroup) -> int:
-    """Member ``m`` has foo 1, 2 and bar 1, and is to give up foo 0 and bar 0."""
+    """Member ``m`` has foo 1, 2 and bar 1, and must give up foo 0 and bar 0."""
     epoch = settle(group, m=OLD)
     aim(group, m=of(foo=[1, 2], bar=[1]))
     group.consume("m", epoch)
@@ -103,7 +103,7 @@ def test_member_that_gave_up_waits_for_others(consumers: ConsumerGroup) -> None:
 
 
 @kafka("CurrentAssignmentBuilderTest.testUnrevokedPartitionsToStableWithReturnedPartitionsPendingRevocation")
-def test_member_gets_back_what_it_was_to_give_up(consumers: ConsumerGroup) -> None:
+def test_member_gets_back_its_unrevoked_partitions(consumers: ConsumerGroup) -> None:
     epoch = revoking(consumers)
     back = of(foo=[0, 1, 2], bar=[1, 2])
     aim(consumers, m=back)
@@ -113,7 +113,7 @@ def test_member_gets_back_what_it_was_to_give_up(consumers: ConsumerGroup) -> No
 
 
 def waiting(group: ConsumerGroup) -> int:
-    """Member ``m`` waits for foo 3 and bar 2, which ``other`` owns and is to give up."""
+    """Member ``m`` waits for foo 3 and bar 2, which ``other`` owns and must give up."""
     epoch = settle(group, m=OLD, other=of(foo=[3], bar=[2]))
     aim(group, m=of(foo=[0, 1, 2, 3], bar=[0, 1, 2]))
     group.consume("m", epoch)
@@ -121,7 +121,7 @@ def waiting(group: ConsumerGroup) -> int:
 
 
 @kafka("CurrentAssignmentBuilderTest.testUnreleasedPartitionsToStable")
-def test_member_that_waits_arrives_when_a_newer_target_wants_no_more(consumers: ConsumerGroup) -> None:
+def test_waiting_member_arrives_when_a_newer_target_wants_no_more(consumers: ConsumerGroup) -> None:
     epoch = waiting(consumers)
     aim(consumers, m=OLD)
     assert consumers.consume("m", epoch) == told(epoch + 1)
@@ -129,7 +129,7 @@ def test_member_that_waits_arrives_when_a_newer_target_wants_no_more(consumers: 
 
 
 @kafka("CurrentAssignmentBuilderTest.testUnreleasedPartitionsToStableWithNewPartitions")
-def test_member_that_waits_gets_what_was_released(consumers: ConsumerGroup) -> None:
+def test_waiting_member_gets_released_partitions(consumers: ConsumerGroup) -> None:
     epoch = waiting(consumers)
     consumers.consume("other", epoch - 1)
     consumers.consume("other", epoch - 1, owned="")
@@ -147,7 +147,7 @@ def test_member_waits_on_while_nothing_is_released(consumers: ConsumerGroup) -> 
 
 
 @kafka("CurrentAssignmentBuilderTest.testUnreleasedPartitionsToUnrevokedPartitions")
-def test_member_that_waits_is_to_give_up_by_a_newer_target(consumers: ConsumerGroup) -> None:
+def test_waiting_member_must_give_up_by_a_newer_target(consumers: ConsumerGroup) -> None:
     epoch = waiting(consumers)
     aim(consumers, m=of(foo=[1, 2], bar=[1]))
     kept = of(foo=[1, 2], bar=[1])
@@ -156,7 +156,7 @@ def test_member_that_waits_is_to_give_up_by_a_newer_target(consumers: ConsumerGr
 
 
 def changed(group: ConsumerGroup, *, has_newer_target: bool) -> int:
-    """Member ``m`` no longer wants foo, of which its target holds some; its epoch comes back."""
+    """Member ``m`` no longer wants foo, but its target has partitions of foo; returns its epoch."""
     epoch = settle(group, m=OLD)
     if has_newer_target:
         group.consume("other", 0, "foo", rebalance_s=5, owned="")
@@ -169,7 +169,7 @@ def changed(group: ConsumerGroup, *, has_newer_target: bool) -> int:
 
 @kafka("CurrentAssignmentBuilderTest.testStableToStableWithAssignmentTopicsNoLongerInSubscription")
 @pytest.mark.parametrize("has_newer_target", [False, True])
-def test_topics_that_a_member_does_not_want_leave_its_assignment(
+def test_assignment_leaves_out_topics_that_the_member_does_not_want(
     consumers: ConsumerGroup, has_newer_target: bool
 ) -> None:
     epoch = changed(consumers, has_newer_target=has_newer_target)
@@ -182,9 +182,7 @@ def test_topics_that_a_member_does_not_want_leave_its_assignment(
 
 @kafka("CurrentAssignmentBuilderTest.testStableToUnrevokedPartitionsWithAssignmentTopicsNoLongerInSubscription")
 @pytest.mark.parametrize("has_newer_target", [False, True])
-def test_topics_that_a_member_does_not_want_are_to_be_given_up(
-    consumers: ConsumerGroup, has_newer_target: bool
-) -> None:
+def test_member_must_give_up_topics_that_it_does_not_want(consumers: ConsumerGroup, has_newer_target: bool) -> None:
     epoch = changed(consumers, has_newer_target=has_newer_target)
     kept = of(bar=[0, 1])
     assert consumers.consume("m", epoch, owned=OLD, anyway=True) == told(epoch, kept)
@@ -192,7 +190,7 @@ def test_topics_that_a_member_does_not_want_are_to_be_given_up(
 
 
 @kafka("CurrentAssignmentBuilderTest.testRemainsInUnrevokedPartitionsWithAssignmentTopicsNoLongerInSubscription")
-def test_topics_that_are_no_longer_wanted_join_those_to_be_given_up(consumers: ConsumerGroup) -> None:
+def test_member_gives_up_unsubscribed_topics_with_the_others(consumers: ConsumerGroup) -> None:
     epoch = revoking(consumers)
     assert consumers.consume("m", epoch, "bar").status == "target"
     assert consumers.consume("m", epoch, owned=OLD, anyway=True) == told(epoch, of(bar=[1]))
@@ -200,7 +198,7 @@ def test_topics_that_are_no_longer_wanted_join_those_to_be_given_up(consumers: C
 
 
 @kafka("CurrentAssignmentBuilderTest.testSubscribedTopicNameAndResolvedRegularExpression")
-def test_member_with_a_regular_expression_keeps_what_its_target_holds(consumers: ConsumerGroup) -> None:
+def test_member_with_a_regular_expression_keeps_its_targets_topics(consumers: ConsumerGroup) -> None:
     consumers.targets = {"m": OLD}
     consumers.enter("m", "foo", regex="bar.*")
     consumers.consume("other", 0, "foo", rebalance_s=5, owned="")

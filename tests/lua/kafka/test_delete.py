@@ -1,4 +1,4 @@
-"""OffsetDelete, DeleteGroups and the end of what nobody uses any more."""
+"""OffsetDelete, DeleteGroups and the end of unused groups and offsets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_offsets_of_an_unknown_group_cannot_be_deleted(group: Group) -> None:
 
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfDeadConsumerGroup")
-def test_offsets_of_a_group_that_expired_cannot_be_deleted(group: Group) -> None:
+def test_offsets_of_an_expired_group_cannot_be_deleted(group: Group) -> None:
     group.commit(FOO_AND_BAR)
     group.pass_time(RETENTION_S)
     assert group.delete_offsets("foo:0") == (GROUP_ID_NOT_FOUND, [])
@@ -49,13 +49,13 @@ def test_offsets_of_a_group_that_expired_cannot_be_deleted(group: Group) -> None
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfNonEmptyNonConsumerGroup")
 @kafka("ClassicGroupTest.testSubscribedTopicsNonConsumerGroup")
-def test_offsets_of_members_that_are_no_consumers_cannot_be_deleted(group: Group) -> None:
+def test_offsets_of_other_protocol_types_cannot_be_deleted(group: Group) -> None:
     group.entered(protocol_type=OTHER_TYPE)
     assert group.delete_offsets("foo:0") == (NON_EMPTY_GROUP, [])
 
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfEmptyNonConsumerGroup")
-def test_offsets_of_no_consumers_are_deleted_once_they_have_left(group: Group) -> None:
+def test_offsets_of_other_protocol_types_are_deleted_after_members_left(group: Group) -> None:
     (member,) = group.stable(protocol_type=OTHER_TYPE)
     group.commit(FOO_AND_BAR, member, 1)
     group.leave((member, ""))
@@ -64,7 +64,7 @@ def test_offsets_of_no_consumers_are_deleted_once_they_have_left(group: Group) -
 
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfConsumerGroupWithUnparsableProtocol")
-def test_offsets_are_kept_where_the_subscription_cannot_be_read(group: Group) -> None:
+def test_offsets_stay_if_a_subscription_cannot_be_read(group: Group) -> None:
     (member,) = group.stable(protocols=(("range", b""),))
     group.commit(FOO_AND_BAR, member, 1)
     assert group.delete_offsets("foo:0") == (NONE, [GROUP_SUBSCRIBED_TO_TOPIC])
@@ -72,7 +72,7 @@ def test_offsets_are_kept_where_the_subscription_cannot_be_read(group: Group) ->
 
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup")
-def test_offsets_of_consumers_are_deleted_once_they_have_left(group: Group) -> None:
+def test_offsets_of_consumers_are_deleted_after_they_left(group: Group) -> None:
     group.leave((subscribed(group, "foo"), ""))
     assert group.state == "Empty"
     assert group.delete_offsets("foo:0") == (NONE, [NONE])
@@ -80,7 +80,7 @@ def test_offsets_of_consumers_are_deleted_once_they_have_left(group: Group) -> N
 
 
 @kafka("GroupCoordinatorTest.testDeleteOffsetOfStableConsumerGroup")
-def test_offsets_of_topics_that_nobody_subscribes_to_are_deleted(group: Group) -> None:
+def test_offsets_of_unsubscribed_topics_are_deleted(group: Group) -> None:
     subscribed(group, "bar")
     assert group.delete_offsets("foo:0", "bar:0") == (NONE, [NONE, GROUP_SUBSCRIBED_TO_TOPIC])
     assert group.fetch("foo:0", "bar:0") == {"foo:0": "", "bar:0": FOO_AND_BAR["bar:0"]}
@@ -100,7 +100,7 @@ def test_offset_that_was_never_committed_is_deleted_without_an_error(group: Grou
 
 
 @kafka("ClassicGroupTest.testSubscribedTopics")
-def test_subscription_is_that_of_the_present_members(group: Group) -> None:
+def test_only_present_members_count_as_subscribed(group: Group) -> None:
     member = subscribed(group, "foo")
     assert group.delete_offsets("foo:0") == (NONE, [GROUP_SUBSCRIBED_TO_TOPIC])
     group.leave((member, ""))
@@ -124,7 +124,7 @@ def test_members_are_subscribed_in_every_state(group: Group, state: str) -> None
 
 
 @kafka("ClassicGroupTest.testComputeSubscribedTopicsHandlesMalformedMemberMetadata")
-def test_subscription_to_less_than_no_topics_cannot_be_read(group: Group) -> None:
+def test_subscription_with_a_negative_count_cannot_be_read(group: Group) -> None:
     group.commit(FOO_AND_BAR)
     group.stable(protocols=(("range", b"\0\1\xff\xff\xff\xff"),))
     assert group.delete_offsets("foo:0") == (NONE, [GROUP_SUBSCRIBED_TO_TOPIC])
@@ -132,7 +132,7 @@ def test_subscription_to_less_than_no_topics_cannot_be_read(group: Group) -> Non
 
 @pytest.mark.parametrize(("protocol_type", "code"), [("consumer", NONE), (OTHER_TYPE, NON_EMPTY_GROUP)])
 @kafka("ClassicGroupTest.testValidateOffsetDelete")
-def test_offsets_of_consumers_alone_may_be_deleted_in_every_state(group: Group, protocol_type: str, code: int) -> None:
+def test_offsets_of_consumers_may_be_deleted_in_every_state(group: Group, protocol_type: str, code: int) -> None:
     options: Options = {"protocol_type": protocol_type, "protocols": subscription("foo")}
     first = group.entered(**options)
     assert (group.state, group.delete_offsets("x:0")[0]) == ("CompletingRebalance", code)
@@ -163,7 +163,7 @@ def test_group_is_deleted_with_all_its_keys(group: Group) -> None:
 
 
 @kafka("GroupCoordinatorTest.testDeleteEmptyGroup")
-def test_group_is_deleted_once_its_members_have_left(group: Group) -> None:
+def test_group_is_deleted_after_its_members_left(group: Group) -> None:
     group.leave((group.entered().member, ""))
     assert group.delete() == NONE
 
@@ -180,7 +180,7 @@ def test_group_is_deleted_with_its_offsets(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testValidateDeleteGroup")
-def test_group_is_deleted_in_no_state_but_empty(group: Group) -> None:
+def test_only_an_empty_group_is_deleted(group: Group) -> None:
     (leader,) = completing(group)
     outcomes = [(group.state, group.delete())]
     group.assign(leader)
@@ -203,7 +203,7 @@ def test_group_is_deleted_in_no_state_but_empty(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testClassicGroupMaybeDelete")
 @kafka("ClassicGroupTest.testEmptyToDeadTransition")
-def test_empty_group_ends_by_itself_and_one_with_members_does_not(group: Group) -> None:
+def test_only_an_empty_group_expires(group: Group) -> None:
     group.known()
     group.pass_time(RETENTION_S)
     assert group.state == "Dead"
@@ -218,7 +218,7 @@ def test_empty_group_ends_by_itself_and_one_with_members_does_not(group: Group) 
 
 @kafka("OffsetMetadataManagerTest.testCleanupExpiredOffsetsGroupHasNoOffsets")
 @kafka("OffsetMetadataManagerTest.testCleanupExpiredOffsetsGroupDoesNotExist")
-def test_clean_up_finds_nothing_of_an_unknown_group(group: Group) -> None:
+def test_clean_up_finds_no_offsets_of_an_unknown_group(group: Group) -> None:
     assert group.delete_offsets() == (GROUP_ID_NOT_FOUND, [])
 
 
@@ -233,7 +233,7 @@ def test_offsets_of_members_do_not_expire(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testOffsetExpirationCondition")
-def test_offsets_of_a_consumer_that_is_no_member_expire_after_its_last_commit(group: Group) -> None:
+def test_offsets_of_a_consumer_without_a_group_expire_after_its_commit(group: Group) -> None:
     group.commit(FOO_AND_BAR)
     group.pass_time(RETENTION_S / 2)
     group.commit({"foo:0": "38 -1 aa "})
@@ -257,7 +257,7 @@ def test_offsets_of_members_expire_after_the_group_became_empty(group: Group, pr
 
 
 @kafka("GroupCoordinatorTest.testOffsetsRetentionMsIntegerOverflow")
-def test_longest_retention_that_can_be_set_is_kept(group: Group) -> None:
+def test_group_keeps_offsets_for_the_longest_retention(group: Group) -> None:
     longest_s = (2**31 - 1) * 60.0
     assert group.commit(FOO_AND_BAR, retention_s=longest_s) == NONE
     assert group.field("expires_at") == str(round((group.now + longest_s) * 1000))

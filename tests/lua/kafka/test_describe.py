@@ -19,7 +19,7 @@ def test_stable_group_is_described_in_full(group: Group) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testDescribeGroupRebalancing")
-def test_group_that_gathers_is_described_with_its_last_assignments(group: Group) -> None:
+def test_rebalancing_group_is_described_with_its_last_assignments(group: Group) -> None:
     pair = static_pair(group)
     group.join(pair.leader, instance=LEADER)
     described = group.describe()

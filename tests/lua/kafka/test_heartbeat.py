@@ -38,7 +38,7 @@ def test_heartbeat_by_an_unknown_member_is_refused(group: Group) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testHeartbeatDuringPreparingRebalance")
-def test_heartbeat_while_the_group_gathers_is_told_so(group: Group) -> None:
+def test_heartbeat_in_a_rebalance_is_told_so(group: Group) -> None:
     group.initial_delay_ms = 3000
     member = group.entered().member
     assert group.state == "PreparingRebalance"
@@ -47,7 +47,7 @@ def test_heartbeat_while_the_group_gathers_is_told_so(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testHeartbeatDuringCompletingRebalance")
 @kafka("GroupCoordinatorTest.testHeartbeatRebalanceInProgress")
-def test_heartbeat_before_the_assignment_is_fine(group: Group) -> None:
+def test_heartbeat_before_the_assignment_is_accepted(group: Group) -> None:
     (leader,) = completing(group)
     assert group.heartbeat(leader.member, 1) == NONE
     assert group.state == "CompletingRebalance"
@@ -55,21 +55,21 @@ def test_heartbeat_before_the_assignment_is_fine(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testHeartbeatIllegalGeneration")
 @kafka("GroupCoordinatorTest.testHeartbeatIllegalGeneration")
-def test_heartbeat_of_a_generation_to_come_is_refused(group: Group) -> None:
+def test_heartbeat_of_a_future_generation_is_refused(group: Group) -> None:
     (member,) = group.stable()
     assert group.heartbeat(member, 2) == ILLEGAL_GENERATION
 
 
 @kafka("GroupMetadataManagerTest.testValidHeartbeat")
 @kafka("GroupCoordinatorTest.testValidHeartbeat")
-def test_heartbeat_of_a_settled_member_is_fine(group: Group) -> None:
+def test_heartbeat_of_a_settled_member_is_accepted(group: Group) -> None:
     (member,) = group.stable()
     assert group.heartbeat(member, 1) == NONE
 
 
 @kafka("GroupMetadataManagerTest.testClassicGroupMemberSessionTimeout")
 @kafka("GroupCoordinatorTest.testSessionTimeout")
-def test_member_is_out_when_its_session_is_over(group: Group) -> None:
+def test_member_is_taken_out_when_its_session_is_over(group: Group) -> None:
     (member,) = group.stable(session_s=6)
     group.pass_time(6)
     assert (group.state, group.describe().members) == ("Empty", ())
@@ -96,7 +96,7 @@ def test_commits_hold_a_session(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testClassicGroupMemberSessionTimeoutDuringRebalance")
 @kafka("GroupCoordinatorTest.testSessionTimeoutDuringRebalance")
-def test_member_that_dies_in_a_rebalance_is_out_and_the_rest_go_on(group: Group) -> None:
+def test_rebalance_goes_on_without_an_expired_member(group: Group) -> None:
     (first,) = group.stable(session_s=6, rebalance_s=20)
     other = group.entered(session_s=6, rebalance_s=20).member
     asking(group, 2, {other: ""})
@@ -108,7 +108,7 @@ def test_member_that_dies_in_a_rebalance_is_out_and_the_rest_go_on(group: Group)
 
 
 @kafka("GroupMetadataManagerTest.testHeartbeatExpirationShouldRemovePendingMember")
-def test_id_that_is_not_used_in_time_is_forgotten(group: Group) -> None:
+def test_group_forgets_an_id_that_is_not_used_in_time(group: Group) -> None:
     pending = group.known(session_s=6)
     group.pass_time(6)
     assert group.join(pending).code == UNKNOWN_MEMBER_ID
@@ -116,8 +116,8 @@ def test_id_that_is_not_used_in_time_is_forgotten(group: Group) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testHeartbeatExpirationShouldRemoveMember")
-def test_member_that_dies_in_a_long_initial_delay_leaves_an_empty_group(group: Group) -> None:
-    """Kafka gives up who waits after five minutes; here it is who is not asked for any more, after a session."""
+def test_member_that_expires_in_a_long_initial_delay_leaves_an_empty_group(group: Group) -> None:
+    """Kafka takes a waiting member out after five minutes. Korvet does so a session after it was last asked for."""
     group.initial_delay_ms = 600_000
     joined = group.entered(rebalance_s=600)
     assert joined.is_parked
@@ -128,8 +128,8 @@ def test_member_that_dies_in_a_long_initial_delay_leaves_an_empty_group(group: G
 
 @kafka("GroupMetadataManagerTest.testNewMemberJoinExpiration")
 @kafka("GroupCoordinatorTest.testNewMemberJoinExpiration")
-def test_new_member_that_dies_in_a_long_rebalance_is_out(group: Group) -> None:
-    """Kafka gives up who waits after five minutes; here it is who is not asked for any more, after a session."""
+def test_new_member_that_expires_in_a_long_rebalance_is_taken_out(group: Group) -> None:
+    """Kafka takes a waiting member out after five minutes. Korvet does so a session after it was last asked for."""
     (first,) = group.stable(session_s=60, rebalance_s=600)
     second = group.entered(session_s=10, rebalance_s=10).member
     assert group.describe().member_ids == {first, second}
@@ -140,7 +140,7 @@ def test_new_member_that_dies_in_a_long_rebalance_is_out(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testNewMemberTimeoutCompletion")
 @kafka("GroupCoordinatorTest.testNewMemberTimeoutCompletion")
-def test_new_member_has_its_session_once_it_joined(group: Group) -> None:
+def test_new_member_has_its_session_after_it_joined(group: Group) -> None:
     group.initial_delay_ms = 3000
     joined = group.join(version=3, session_s=305)
     group.pass_time(3)
@@ -166,7 +166,7 @@ def test_new_member_has_its_session_once_it_joined(group: Group) -> None:
         pytest.param(True, marks=kafka("GroupCoordinatorTest.testNewMemberFailureAfterSyncGroupCompletion")),
     ],
 )
-def test_all_are_out_a_session_after_the_rebalance_that_a_new_member_began(group: Group, is_synced: bool) -> None:
+def test_all_members_expire_a_session_after_a_new_members_rebalance(group: Group, is_synced: bool) -> None:
     (first,) = group.stable(session_s=6)
     second = group.join(version=3, session_s=6).member
     assert group.join(first, session_s=6).generation == 2
@@ -179,8 +179,8 @@ def test_all_are_out_a_session_after_the_rebalance_that_a_new_member_began(group
 
 
 @kafka("GroupMetadataManagerTest.testOnLoadedSchedulesClassicGroupMemberHeartbeats")
-def test_sessions_begin_anew_when_the_coordinator_is_back(group: Group) -> None:
-    """Kafka does it when a coordinator loads the group; here it is when Redis can be called again."""
+def test_sessions_begin_anew_after_an_outage(group: Group) -> None:
+    """Kafka does so when a coordinator loads the group, and korvet when Redis answers again."""
     first, second = group.stable(2, session_s=10)
     group.outage(3600)
     assert group.heartbeat(first, 2) == NONE

@@ -1,4 +1,4 @@
-"""JoinGroup: who is let in, and how large a group may be."""
+"""JoinGroup: the members that a group takes, and its size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,16 @@ from tests.support.ported import kafka
 
 MAX_SIZE = 4
 OLD = 3
-"""The last version of JoinGroup that is let in without a member id."""
+"""The last version of JoinGroup that joins without a member id."""
+
+
+def in_state(group: Group, state: str) -> None:
+    """A group with one member."""
+    if state == "Stable":
+        group.stable()
+    else:
+        group.entered()
+    assert group.state == state
 
 
 @kafka("GroupMetadataManagerTest.testGenerateRecordsOnNewClassicGroup")
@@ -31,7 +40,7 @@ def test_join_without_an_id_makes_an_empty_group(group: Group) -> None:
 
 
 @kafka("GroupCoordinatorTest.testValidJoinGroup")
-def test_join_with_the_id_that_was_handed_out_is_fine(group: Group) -> None:
+def test_join_with_the_handed_out_id_is_accepted(group: Group) -> None:
     joined = group.entered()
     assert (joined.code, joined.generation, joined.leader) == (NONE, 1, joined.member)
 
@@ -40,7 +49,7 @@ def test_join_with_the_id_that_was_handed_out_is_fine(group: Group) -> None:
     "GroupMetadataManagerTest.testJoinGroupShouldReceiveErrorIfGroupOverMaxSize",
     "GroupCoordinatorTest.testJoinGroupShouldReceiveErrorIfGroupOverMaxSize",
 )
-def test_one_more_than_the_largest_size_is_refused(group: Group) -> None:
+def test_group_refuses_one_member_more_than_its_largest_size(group: Group) -> None:
     group.max_size, group.initial_delay_ms = MAX_SIZE, 3000
     assert all(group.join(version=OLD).is_parked for _ in range(MAX_SIZE))
     assert group.join(version=OLD).refusal == (GROUP_MAX_SIZE_REACHED, "")
@@ -50,7 +59,7 @@ def test_one_more_than_the_largest_size_is_refused(group: Group) -> None:
     "GroupMetadataManagerTest.testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember",
     "GroupCoordinatorTest.testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember",
 )
-def test_ids_do_not_count_towards_the_size_before_they_join(group: Group) -> None:
+def test_id_does_not_count_towards_the_size_before_it_joins(group: Group) -> None:
     group.max_size, group.initial_delay_ms = MAX_SIZE, 1000
     members = handed_out(group, MAX_SIZE + 1)
     answers = [group.join(member) for member in members]
@@ -66,7 +75,7 @@ def test_ids_do_not_count_towards_the_size_before_they_join(group: Group) -> Non
     "GroupMetadataManagerTest.testDynamicMembersJoinGroupWithMaxSizeAndNotRequiredKnownMember",
     "GroupCoordinatorTest.testDynamicMembersJoinGroupWithMaxSize",
 )
-def test_old_clients_beyond_the_size_are_refused_at_once(group: Group) -> None:
+def test_full_group_refuses_old_clients_at_once(group: Group) -> None:
     group.max_size, group.initial_delay_ms = MAX_SIZE, 1000
     answers = [group.join(version=OLD) for _ in range(MAX_SIZE + 1)]
     assert codes(answers) == none_but(MAX_SIZE, GROUP_MAX_SIZE_REACHED)
@@ -80,7 +89,7 @@ def test_old_clients_beyond_the_size_are_refused_at_once(group: Group) -> None:
     "GroupMetadataManagerTest.testStaticMembersJoinGroupWithMaxSize",
     "GroupCoordinatorTest.testStaticMembersJoinGroupWithMaxSize",
 )
-def test_static_members_beyond_the_size_are_refused(group: Group) -> None:
+def test_full_group_refuses_static_members(group: Group) -> None:
     group.max_size, group.initial_delay_ms = MAX_SIZE, 1000
     instances = [f"instance-id-{number}" for number in range(MAX_SIZE + 1)]
     answers = [group.join(instance=instance) for instance in instances]
@@ -95,7 +104,7 @@ def test_static_members_beyond_the_size_are_refused(group: Group) -> None:
     "GroupMetadataManagerTest.testDynamicMembersCanRejoinGroupWithMaxSizeWhileRebalancing",
     "GroupCoordinatorTest.testDynamicMembersCanReJoinGroupWithMaxSizeWhileRebalancing",
 )
-def test_members_of_a_full_group_may_repeat_their_join_while_it_gathers(group: Group) -> None:
+def test_members_of_a_full_group_may_repeat_their_join(group: Group) -> None:
     group.max_size, group.initial_delay_ms = MAX_SIZE, 1000
     members = handed_out(group, MAX_SIZE + 1)
     for member in members:
@@ -110,7 +119,7 @@ def test_members_of_a_full_group_may_repeat_their_join_while_it_gathers(group: G
     "GroupMetadataManagerTest.testLastJoiningMembersAreKickedOutWhenRejoiningGroupWithMaxSize",
     "GroupCoordinatorTest.testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize",
 )
-def test_last_to_rejoin_a_group_that_is_too_large_are_out(group: Group) -> None:
+def test_last_members_to_rejoin_a_too_large_group_are_taken_out(group: Group) -> None:
     members = group.stable(MAX_SIZE + 2)
     group.max_size = MAX_SIZE
     answers = [group.join(member) for member in members]
@@ -134,18 +143,23 @@ def test_unknown_member_of_a_new_group_is_refused(group: Group, instance: str) -
     "GroupMetadataManagerTest.testJoinGroupUnknownConsumerExistingGroup",
     "GroupCoordinatorTest.testJoinGroupUnknownConsumerExistingGroup",
 )
-def test_unknown_member_of_a_group_is_refused(group: Group) -> None:
-    group.entered()
+@pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
+def test_unknown_member_of_a_group_is_refused(group: Group, state: str) -> None:
+    in_state(group, state)
     assert group.join("other-member-id").refusal == (UNKNOWN_MEMBER_ID, "other-member-id")
+    assert group.state == state
 
 
 @kafka(
     "GroupMetadataManagerTest.testClassicGroupJoinInconsistentProtocolType",
     "GroupCoordinatorTest.testJoinGroupInconsistentProtocolType",
 )
-def test_other_protocol_type_is_refused(group: Group) -> None:
-    group.entered()
-    assert group.join(protocol_type="connect", version=OLD).code == INCONSISTENT_GROUP_PROTOCOL
+@pytest.mark.parametrize("version", [OLD, 9])
+@pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
+def test_join_with_another_protocol_type_is_refused(group: Group, state: str, version: int) -> None:
+    in_state(group, state)
+    assert group.join(protocol_type="connect", version=version).code == INCONSISTENT_GROUP_PROTOCOL
+    assert group.state == state
 
 
 @pytest.mark.parametrize("instance", ["", "group-instance-id"])
@@ -153,7 +167,9 @@ def test_other_protocol_type_is_refused(group: Group) -> None:
     "GroupMetadataManagerTest.testJoinGroupWithEmptyProtocolType",
     "GroupCoordinatorTest.testJoinGroupWithEmptyProtocolType",
 )
-def test_empty_protocol_type_is_refused(group: Group, instance: str) -> None:
+def test_join_with_an_empty_protocol_type_is_refused(group: Group, instance: str) -> None:
+    assert group.join(protocol_type="", instance=instance).code == INCONSISTENT_GROUP_PROTOCOL
+    assert group.exists() == []
     group.known()
     assert group.join(protocol_type="", instance=instance).code == INCONSISTENT_GROUP_PROTOCOL
 
@@ -162,7 +178,9 @@ def test_empty_protocol_type_is_refused(group: Group, instance: str) -> None:
     "GroupMetadataManagerTest.testJoinGroupWithEmptyGroupProtocol",
     "GroupCoordinatorTest.testJoinGroupWithEmptyGroupProtocol",
 )
-def test_no_protocols_are_refused(group: Group) -> None:
+def test_join_without_protocols_is_refused(group: Group) -> None:
+    assert group.join(protocols=()).code == INCONSISTENT_GROUP_PROTOCOL
+    assert group.exists() == []
     group.known()
     assert group.join(protocols=()).code == INCONSISTENT_GROUP_PROTOCOL
 
@@ -171,7 +189,7 @@ def test_no_protocols_are_refused(group: Group) -> None:
     "GroupMetadataManagerTest.testJoinGroupInconsistentGroupProtocol",
     "GroupCoordinatorTest.testJoinGroupInconsistentGroupProtocol",
 )
-def test_protocol_that_a_waiting_member_lacks_is_refused(group: Group) -> None:
+def test_join_without_a_waiting_members_protocol_is_refused(group: Group) -> None:
     group.initial_delay_ms = 1000
     first = group.join(version=OLD)
     assert group.join(protocols=ROUND_ROBIN, version=OLD).code == INCONSISTENT_GROUP_PROTOCOL
@@ -183,7 +201,7 @@ def test_protocol_that_a_waiting_member_lacks_is_refused(group: Group) -> None:
     "GroupMetadataManagerTest.testJoinGroupSecondJoinInconsistentProtocol",
     "GroupCoordinatorTest.testJoinGroupSecondJoinInconsistentProtocol",
 )
-def test_id_is_still_good_after_a_join_without_protocols(group: Group) -> None:
+def test_id_stays_valid_after_a_join_without_protocols(group: Group) -> None:
     member = group.known()
     assert group.join(member, ()).refusal == (INCONSISTENT_GROUP_PROTOCOL, member)
     assert group.join(member).generation == 1
@@ -208,15 +226,15 @@ def test_session_timeout_above_the_greatest_is_refused(group: Group) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testJoinGroupExistingPendingMemberWithGroupInstanceIdThrowsException")
-def test_id_that_is_yet_to_join_cannot_be_a_static_members(group: Group) -> None:
-    """Kafka calls it an illegal state; both refuse it."""
+def test_id_that_has_yet_to_join_cannot_become_static(group: Group) -> None:
+    """Kafka raises an illegal state; both refuse the join."""
     member = group.known()
     assert group.join(member, instance="group-instance-id").code == UNKNOWN_MEMBER_ID
     assert (group.state, group.describe().members) == ("Empty", ())
 
 
 @kafka("GroupMetadataManagerTest.testJoinGroupExistingMemberInEmptyState")
-def test_member_of_before_is_unknown_to_an_empty_group(group: Group) -> None:
+def test_former_member_is_unknown_to_an_empty_group(group: Group) -> None:
     (member,) = group.stable()
     group.leave((member, ""))
     assert group.state == "Empty"
@@ -224,7 +242,7 @@ def test_member_of_before_is_unknown_to_an_empty_group(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testSupportsProtocols")
-def test_one_protocol_in_common_is_enough(group: Group) -> None:
+def test_join_with_one_common_protocol_is_accepted(group: Group) -> None:
     both = (*RANGE, *ROUND_ROBIN)
     foo, bar = (("foo", b""),), (("bar", b""),)
     assert group.join(protocols=both).code == MEMBER_ID_REQUIRED

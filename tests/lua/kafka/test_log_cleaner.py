@@ -1,7 +1,7 @@
-"""What compaction leaves: cases of Kafka's LogCleanerTest and LogCleanerManagerTest, on top of those in tests/store.
+"""The log after compaction: cases of Kafka's LogCleanerTest and LogCleanerManagerTest. Others are in tests/store.
 
-Kafka keeps a batch without records for a producer's last sequence. Here the partition's state of its producers does
-that, and a batch without records is none.
+Kafka keeps a batch without records for a producer's last sequence. Here the partition's producers hash keeps that, so
+compaction removes a batch without records.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def log(server: redis.Redis, loop: Loop) -> Scene:
     return Scene(server, loop)
 
 
-# ---------------------------------------------------------------------- what is within reach
+# ---------------------------------------------------------------------- the reach of compaction
 
 
 @kafka("LogCleanerManagerTest.testCleanableOffsetsForNone")
-def test_all_but_the_last_batch_is_within_reach(log: Scene) -> None:
+def test_compaction_reaches_all_but_the_last_batch(log: Scene) -> None:
     for _ in range(8):
         log.plain(1)
     assert log.clean(is_ended=False)
@@ -38,7 +38,7 @@ def test_all_but_the_last_batch_is_within_reach(log: Scene) -> None:
 
 
 @kafka("LogCleanerManagerTest.testCleanableOffsetsForShortTime")
-def test_short_lag_leaves_all_but_the_last_batch_within_reach(log: Scene) -> None:
+def test_compaction_with_a_short_lag_reaches_all_but_the_last_batch(log: Scene) -> None:
     for _ in range(8):
         log.plain(1, timestamp=NOW_MS)
     assert not log.clean(min_lag_ms=LAG_MS, is_ended=False)
@@ -48,7 +48,7 @@ def test_short_lag_leaves_all_but_the_last_batch_within_reach(log: Scene) -> Non
 
 
 @kafka("LogCleanerTest.testCleaningWithUncleanableSection")
-def test_what_is_too_young_stays_as_it_is(log: Scene) -> None:
+def test_compaction_leaves_young_batches_alone(log: Scene) -> None:
     for number in range(40):
         log.plain(number % 10, timestamp=NOW_MS - LAG_MS if number < 25 else NOW_MS)
     assert log.clean(min_lag_ms=LAG_MS)
@@ -56,7 +56,7 @@ def test_what_is_too_young_stays_as_it_is(log: Scene) -> None:
 
 
 @kafka("LogCleanerManagerTest.testUndecidedTransactionalDataNotCleanable")
-def test_open_transaction_is_out_of_reach_however_old_it_is(log: Scene) -> None:
+def test_compaction_leaves_an_open_transaction_of_any_age_alone(log: Scene) -> None:
     log.write(15, 1, 2, timestamp=NOW_MS)
     log.write(15, 3, timestamp=NOW_MS)
     log.now_ms += LAG_MS + 1
@@ -67,7 +67,7 @@ def test_open_transaction_is_out_of_reach_however_old_it_is(log: Scene) -> None:
 
 
 @kafka("LogCleanerTest.testBuildOffsetMap")
-def test_different_keys_all_stay_and_are_looked_at_once(log: Scene) -> None:
+def test_compaction_keeps_different_keys_and_reads_them_once(log: Scene) -> None:
     for key in range(0, 300, 3):
         log.plain(key, key + 1, key + 2)
     assert log.clean()
@@ -77,7 +77,7 @@ def test_different_keys_all_stay_and_are_looked_at_once(log: Scene) -> None:
 
 
 @kafka("LogCleanerTest.testCleaningBeyondMissingOffsets")
-def test_compaction_goes_on_behind_offsets_that_are_gone(log: Scene) -> None:
+def test_compaction_goes_on_after_trimmed_offsets(log: Scene) -> None:
     for key in (1, 1, 1, 2, 2, 2):
         log.plain(key)
     assert log.clean()
@@ -94,7 +94,7 @@ def test_compaction_goes_on_behind_offsets_that_are_gone(log: Scene) -> None:
 
 @kafka("LogCleanerTest.testLargeMessage")
 @kafka("LogCleanerTest.testMessageLargerThanMaxMessageSize")
-def test_large_batches_are_compacted_like_others(log: Scene) -> None:
+def test_compaction_treats_large_batches_like_others(log: Scene) -> None:
     large = b"v" * (1 << 20)
     for key in range(10):
         log.pairs((b"%d" % key, large), placed=True)
@@ -109,8 +109,8 @@ def test_large_batches_are_compacted_like_others(log: Scene) -> None:
 
 
 @kafka("LogCleanerTest.testCleaningWithUnkeyedMessages")
-def test_records_without_keys_go(log: Scene) -> None:
-    """They came before the topic was compacted."""
+def test_compaction_removes_records_without_keys(log: Scene) -> None:
+    """Such records come from a time before the topic's compaction."""
     for number in range(5):
         log.pairs((None, b"%d" % number))
         log.pairs((None, b"more"), (b"%d" % number, b"kept"), (None, None))
@@ -120,7 +120,7 @@ def test_records_without_keys_go(log: Scene) -> None:
 
 
 @kafka("LogCleanerTest.testCleanTombstone")
-def test_tombstones_own_time_does_not_matter(log: Scene) -> None:
+def test_compaction_ignores_the_timestamp_of_a_tombstone(log: Scene) -> None:
     log.pairs((b"0", b"0"), timestamp=NOW_MS + RETENTION_MS + 10_000)
     assert log.clean(retention_ms=RETENTION_MS)
     tombstone = log.pairs((b"0", None), timestamp=NOW_MS - RETENTION_MS - 10_000)
@@ -136,7 +136,7 @@ def test_tombstones_own_time_does_not_matter(log: Scene) -> None:
 
 
 @kafka("LogCleanerTest.testLogCleanerRetainsProducerLastSequence")
-def test_producers_whose_records_are_gone_go_on_with_their_sequences(log: Scene) -> None:
+def test_producer_goes_on_with_its_sequence_after_its_records_went(log: Scene) -> None:
     log.plain(0)
     for producer_id in (1, 2, 3):
         log.produce(producer_id, 0)
@@ -149,7 +149,7 @@ def test_producers_whose_records_are_gone_go_on_with_their_sequences(log: Scene)
 
 
 @kafka("LogCleanerTest.testLogCleanerRetainsLastSequenceEvenIfTransactionAborted")
-def test_producer_goes_on_behind_what_it_aborted(log: Scene) -> None:
+def test_producer_goes_on_after_its_aborted_transaction(log: Scene) -> None:
     log.write(1, 1)
     log.write(1, 2, 3)
     log.end(1, "abort")
@@ -186,8 +186,8 @@ def test_readers_are_told_of_an_aborted_transaction_until_its_marker_goes(log: S
 
 
 @kafka("LogCleanerTest.testCommitMarkerRetentionWithEmptyBatch")
-def test_commit_markers_go_a_while_after_their_records(log: Scene) -> None:
-    """Interleaved transactions of two producers, whose records plain ones replace."""
+def test_commit_marker_goes_a_while_after_its_records(log: Scene) -> None:
+    """Two producers have interleaved transactions; later plain records replace their records."""
     log.write(1, 2, 3)
     log.write(2, 2, 3)
     log.end(2, "commit")
@@ -205,7 +205,7 @@ def test_commit_markers_go_a_while_after_their_records(log: Scene) -> None:
 
 
 @kafka("LogCleanerTest.testCleanEmptyControlBatch")
-def test_marker_of_a_transaction_without_records_goes_too(log: Scene) -> None:
+def test_compaction_removes_the_marker_of_an_empty_transaction(log: Scene) -> None:
     log.end(1, "commit")
     log.plain(2)
     log.plain(3)
@@ -216,14 +216,12 @@ def test_marker_of_a_transaction_without_records_goes_too(log: Scene) -> None:
     assert (log.keys_left(), log.offsets_left()) == ([2, 3], [1, 2])
 
 
-# ---------------------------------------------------------------------- runs that are broken off
+# ---------------------------------------------------------------------- broken off runs
 
 
 @kafka("LogCleanerTest.testRecoveryAfterCrash")
 @pytest.mark.parametrize("swaps", [False, True], ids=["before the swap", "behind it"])
-def test_compaction_that_was_broken_off_leaves_the_log_and_nothing_else(
-    log: Scene, set_clock: Callable[[float], None], swaps: bool
-) -> None:
+def test_broken_off_compaction_leaves_only_the_log(log: Scene, set_clock: Callable[[float], None], swaps: bool) -> None:
     for number in range(30):
         log.pairs((b"%d" % (number % 15), b"%d" % number), placed=number % 2 == 0)
     before = records(log.fetch())

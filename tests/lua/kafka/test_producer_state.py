@@ -1,4 +1,4 @@
-"""What a partition remembers of producers: cases of Kafka's ProducerStateManagerTest and UnifiedLogTest.
+"""A partition's state of its producers: cases of Kafka's ProducerStateManagerTest and UnifiedLogTest.
 
 A state shows as `epoch leader_epoch|first,last,base|…`, newest first, with a `*` while a transaction is open.
 """
@@ -33,7 +33,7 @@ def log(server: redis.Redis) -> TransactionLog:
 
 
 def codes(log: TransactionLog, *producers: tuple[int, int, int]) -> list[int]:
-    """Of batches of one record and of no transaction."""
+    """The codes of batches of one record, outside of transactions."""
     return [log.plain(1, producer).code for producer in producers]
 
 
@@ -41,7 +41,7 @@ def codes(log: TransactionLog, *producers: tuple[int, int, int]) -> list[int]:
 
 
 @kafka("ProducerStateManagerTest.testBasicIdMapping")
-def test_next_sequence_and_a_newer_epoch_are_taken(log: TransactionLog) -> None:
+def test_partition_takes_the_next_sequence_and_a_newer_epoch(log: TransactionLog) -> None:
     assert codes(log, (1, 0, 0), (1, 0, 1)) == [NONE, NONE]
     assert codes(log, (1, 0, 5)) == [OUT_OF_ORDER_SEQUENCE_NUMBER]
     assert codes(log, (1, 1, 0), (1, 0, 0)) == [NONE, INVALID_PRODUCER_EPOCH]
@@ -72,7 +72,7 @@ def test_unknown_producer_may_begin_with_any_sequence(log: TransactionLog) -> No
 
 
 @kafka("UnifiedLogTest.testNonSequentialAppend")
-def test_batch_behind_a_gap_is_out_of_order(log: TransactionLog) -> None:
+def test_batch_after_a_gap_is_out_of_order(log: TransactionLog) -> None:
     assert codes(log, (1, 0, 0), (1, 0, 2)) == [NONE, OUT_OF_ORDER_SEQUENCE_NUMBER]
     assert log.meta_fields()["end"] == "1"
 
@@ -96,7 +96,7 @@ def test_duplicates_of_the_last_five_batches_get_their_first_offsets(log: Transa
     for sequence in range(6):
         assert log.plain(1, (1, 0, sequence)).base_offset == sequence
     assert [log.plain(3, (1, 0, 6)).base_offset for _ in range(2)] == [6, 6]
-    # A part of what was appended is no duplicate.
+    # A part of an appended batch is no duplicate.
     assert log.plain(2, (1, 0, 7)).code == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.plain(1, (1, 0, 2))[:2] == (NONE, 2)
     assert log.plain(1, (1, 0, 1)).code == OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -110,7 +110,7 @@ def test_each_batch_gets_the_offset_behind_the_one_before(log: TransactionLog) -
 
 
 @kafka("ProducerStateManagerTest.testPrepareUpdateDoesNotMutate")
-def test_batch_that_is_not_stored_changes_nothing_of_its_producer(log: TransactionLog) -> None:
+def test_refused_batch_does_not_change_its_producer(log: TransactionLog) -> None:
     args = (TOPIC_ID, log.run_id, 6, 6, 1000, 1, 1, 0, 0, b"")
     before = log.dump()
     assert log.call("korvet_log_append", *args, keys=(*log.keys[:3], log.temporary())) == b"%d -1 0 0" % RESEND
@@ -135,7 +135,7 @@ def test_transaction_begins_with_its_first_batch(log: TransactionLog) -> None:
 
 
 @kafka("ProducerStateManagerTest.updateProducerTransactionState")
-def test_batches_of_a_transaction_move_the_sequence_and_its_marker_does_not(log: TransactionLog) -> None:
+def test_transactions_batches_move_the_sequence_and_its_marker_does_not(log: TransactionLog) -> None:
     log.plain(1, (1, 0, 0))
     log.plain(15, (-1, -1, -1))
     assert log.write(5, (1, 0, 1), FIRST).base_offset == 16
@@ -165,7 +165,7 @@ def test_last_stable_offset_is_where_the_oldest_open_transaction_begins(log: Tra
 
 
 @kafka("UnifiedLogTest.testFirstUnstableOffsetNoTransactionalData")
-def test_nothing_is_unstable_without_transactions(log: TransactionLog) -> None:
+def test_last_stable_offset_is_the_end_without_transactions(log: TransactionLog) -> None:
     log.plain(3, (-1, -1, -1))
     log.plain(3, (1, 0, 0))
     assert log.first_open() is None
@@ -194,7 +194,7 @@ def test_last_stable_offset_goes_on_to_the_next_open_transaction(log: Transactio
 
 
 @kafka("UnifiedLogTest.testTransactionIndexUpdated")
-def test_index_tells_of_aborted_transactions_and_how_far_all_is_known(log: TransactionLog) -> None:
+def test_index_has_each_aborted_transaction_with_its_stable_offset(log: TransactionLog) -> None:
     sequences = dict.fromkeys(range(1, 5), 0)
 
     def write(producer_id: int, records: int) -> None:
@@ -228,7 +228,7 @@ def test_index_tells_of_aborted_transactions_and_how_far_all_is_known(log: Trans
 
 
 @kafka("UnifiedLogTest.testActiveProducers")
-def test_producers_are_told_with_their_open_transaction(log: TransactionLog) -> None:
+def test_listing_tells_producers_with_their_open_transaction(log: TransactionLog) -> None:
     log.write(5, (1, 5, 0), FIRST)
     assert log.described()[1] == [5, 4, 1000, 0, FIRST, "app"]
     log.mark((1, 5), FIRST)
@@ -278,7 +278,7 @@ def test_server_that_takes_over_knows_producers_of_ended_transactions(log: Trans
 
 @kafka("ProducerStateManagerTest.testRejectNonZeroSequenceForTransactionsV2WithEmptyState")
 def test_unknown_producer_of_version_2_begins_with_sequence_zero(log: TransactionLog) -> None:
-    """Each of its transactions has an epoch of its own: what is missing is lost, and must not be committed without."""
+    """Each of its transactions has its own epoch. Missing batches are lost, and a commit must not leave them out."""
     before = log.dump()
     assert log.write(1, (1, 0, 5), joins=True).code == VERIFY
     assert log.write(1, (1, 0, 5), FIRST, joins=True).code == OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -306,7 +306,7 @@ def test_each_transaction_is_verified_once(log: TransactionLog) -> None:
     assert log.write(2, (23, 1, 5), FIRST).code == NONE
     assert log.write(2, (23, 1, 7)).code == NONE
     log.mark((23, 1), FIRST)
-    # What was verified before does for this transaction only.
+    # The earlier verification counts for this transaction only.
     assert log.write(2, (23, 1, 9)).code == VERIFY
     assert log.write(2, (23, 1, 9), FIRST).code == INVALID_TXN_STATE
     assert log.write(2, (23, 1, 9), FIRST + 1).code == NONE
@@ -314,7 +314,7 @@ def test_each_transaction_is_verified_once(log: TransactionLog) -> None:
 
 @kafka("UnifiedLogTest.testEmptyTransactionStillClearsVerificationGuard")
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_transaction_that_ends_empty_ends_what_was_verified(log: TransactionLog, outcome: str) -> None:
+def test_end_of_an_empty_transaction_voids_its_verification(log: TransactionLog, outcome: str) -> None:
     assert log.write(2, (23, 1, 0)).code == VERIFY
     log.mark((23, 1), FIRST, outcome)
     before = log.dump()
@@ -324,7 +324,7 @@ def test_transaction_that_ends_empty_ends_what_was_verified(log: TransactionLog,
 
 
 @kafka("UnifiedLogTest.testEnablingVerificationWhenRequestIsAtLogLayer")
-def test_batch_that_was_not_verified_is_not_stored(log: TransactionLog) -> None:
+def test_unverified_batch_is_not_stored(log: TransactionLog) -> None:
     before = log.dump()
     assert log.write(2, (23, 1, 4)).code == VERIFY
     assert log.dump() == before
@@ -333,8 +333,8 @@ def test_batch_that_was_not_verified_is_not_stored(log: TransactionLog) -> None:
 
 @kafka("ProducerStateManagerTest.testThrowOutOfOrderSequenceWithVerificationSequenceCheck")
 @kafka("ProducerStateManagerTest.testSequenceAndEpochInVerificationEntry")
-def test_batch_behind_one_that_failed_to_be_verified_is_not_the_first(log: TransactionLog) -> None:
-    """The front-end that knows of the failed one says so."""
+def test_batch_after_a_failed_verification_is_not_the_first(log: TransactionLog) -> None:
+    """The front-end that knows of the failed batch says so."""
     before = log.dump()
     assert log.write(1, (1, 0, 4), FIRST, is_next=True).code == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.dump() == before
@@ -347,7 +347,7 @@ def test_batch_behind_one_that_failed_to_be_verified_is_not_the_first(log: Trans
 @kafka("UnifiedLogTest.testZombieCoordinatorFencedEmptyTransaction")
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_late_coordinator_writes_nothing(log: TransactionLog, outcome: str) -> None:
-    """By the transaction's ordinal: also where a marker ended nothing, and after another server took over."""
+    """The ordinal decides, also after a marker that ended no transaction, and after a failover."""
     log.write(1, (1, 5, 0), FIRST)
     log.mark((1, 5), FIRST, "commit")
     log.mark((1, 5), FIRST + 1, "abort")
@@ -381,8 +381,8 @@ def test_producers_outlive_their_batches(log: TransactionLog) -> None:
 @kafka("UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetMidSegment")
 @kafka("UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion")
 @pytest.mark.parametrize("start", [5, 8])
-def test_transaction_stays_open_where_the_log_start_passes_its_beginning(log: TransactionLog, start: int) -> None:
-    """What readers are told is no lower than the log start: tests/store/test_kafka_log_cases.py."""
+def test_transaction_stays_open_if_the_log_start_passes_its_beginning(log: TransactionLog, start: int) -> None:
+    """Readers get no last stable offset below the log start: see tests/lua/kafka/test_unified_log.py."""
     log.write(5, (1, 0, 0), FIRST)
     log.plain(3, (-1, -1, -1))
     log.write(5, (1, 0, 5))
@@ -393,7 +393,7 @@ def test_transaction_stays_open_where_the_log_start_passes_its_beginning(log: Tr
 
 
 @kafka("UnifiedLogTest.testLogDeletionAfterDeleteRecords")
-def test_batches_wholly_below_the_log_start_go(log: TransactionLog) -> None:
+def test_trim_removes_batches_wholly_below_the_log_start(log: TransactionLog) -> None:
     for _ in range(3):
         log.plain(5, (-1, -1, -1))
     left = []

@@ -1,4 +1,4 @@
-"""Rebalances: when they begin, whom they wait for, how they end."""
+"""Rebalances: their beginning, the members that they wait for, and their end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.lua.kafka.scenes import BOTH, asking, completing, with_pending
 from tests.support.ported import kafka
 
 OLD = 3
-"""The last version of JoinGroup that is let in without a member id."""
+"""The last version of JoinGroup that joins without a member id."""
 
 
 @kafka(
@@ -35,7 +35,7 @@ def test_first_rebalance_waits_for_the_initial_delay(group: Group) -> None:
     "GroupMetadataManagerTest.testResetRebalanceDelayWhenNewMemberJoinsGroupDuringInitialRebalance",
     "GroupCoordinatorTest.shouldResetRebalanceDelayWhenNewMemberJoinsGroupInInitialRebalance",
 )
-def test_initial_delay_begins_anew_where_a_member_came(group: Group) -> None:
+def test_initial_delay_begins_anew_if_a_member_came(group: Group) -> None:
     group.initial_delay_ms = 3000
     first = group.join(version=OLD, rebalance_s=9).member
     group.pass_time(2.999)
@@ -73,7 +73,7 @@ def test_change_before_the_assignment_begins_another_generation(group: Group) ->
 @kafka("GroupMetadataManagerTest.testJoinGroupAsExistingLeaderTriggersRebalanceInStableState")
 @kafka("GroupMetadataManagerTest.testJoinGroupFromUnchangedLeaderShouldRebalance")
 @kafka("GroupCoordinatorTest.testJoinGroupFromUnchangedLeaderShouldRebalance")
-def test_unchanged_leader_that_joins_again_rebalances(group: Group) -> None:
+def test_unchanged_leader_that_rejoins_begins_a_rebalance(group: Group) -> None:
     (leader,) = group.stable()
     again = group.join(leader)
     assert (again.code, again.is_leader, group.state) == (NONE, True, "CompletingRebalance")
@@ -89,7 +89,7 @@ def test_each_rebalance_adds_one_to_the_generation(group: Group) -> None:
 
 
 @kafka("GroupMetadataManagerTest.testJoinGroupAsExistingMemberWithUpdatedMetadataTriggersRebalanceInStableState")
-def test_follower_with_other_metadata_rebalances(group: Group) -> None:
+def test_follower_with_new_metadata_begins_a_rebalance(group: Group) -> None:
     leader, follower = group.stable(2)
     assert group.join(follower, BOTH).is_parked
     assert group.join(leader).generation == 3
@@ -100,14 +100,14 @@ def test_follower_with_other_metadata_rebalances(group: Group) -> None:
 @kafka("GroupMetadataManagerTest.testJoinGroupExistingMemberDoesNotTriggerRebalanceInStableState")
 @kafka("GroupMetadataManagerTest.testJoinGroupFromUnchangedFollowerDoesNotRebalance")
 @kafka("GroupCoordinatorTest.testJoinGroupFromUnchangedFollowerDoesNotRebalance")
-def test_unchanged_follower_that_joins_again_rebalances_nobody(group: Group) -> None:
+def test_unchanged_follower_that_rejoins_begins_no_rebalance(group: Group) -> None:
     leader, follower = group.stable(2)
     again = group.join(follower)
     assert (again.code, again.generation, again.leader, group.state) == (NONE, 2, leader, "Stable")
 
 
 @kafka("GroupMetadataManagerTest.testCompleteJoinRemoveNotYetRejoinedDynamicMembers")
-def test_dynamic_member_that_does_not_rejoin_in_time_is_out(group: Group) -> None:
+def test_dynamic_member_that_does_not_rejoin_in_time_is_taken_out(group: Group) -> None:
     group.stable(session_s=30, rebalance_s=10)
     second = group.entered(session_s=30, rebalance_s=10)
     assert second.is_parked and len(group.describe().members) == 2
@@ -135,7 +135,7 @@ def test_rebalance_is_complete_when_the_pending_member_is_too_late(group: Group)
 
 @kafka("GroupMetadataManagerTest.testSecondMemberPartiallyJoinAndTimeout")
 @kafka("GroupCoordinatorTest.testSecondMemberPartiallyJoinAndTimeout")
-def test_id_that_is_never_used_does_not_disturb_a_stable_group(group: Group) -> None:
+def test_unused_id_does_not_disturb_a_stable_group(group: Group) -> None:
     (member,) = group.stable()
     pending = group.known()
     for _ in range(4):
@@ -168,7 +168,7 @@ def test_most_votes_choose_the_protocol(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testSelectProtocolChoosesCompatibleProtocol")
-def test_protocol_that_one_member_lacks_is_not_chosen(group: Group) -> None:
+def test_group_does_not_choose_a_protocol_that_one_member_lacks(group: Group) -> None:
     answers = group.gathered(BOTH, (*ROUND_ROBIN, ("foo", b"")))
     assert [one.protocol for one in answers] == ["roundrobin", "roundrobin"]
 
@@ -193,7 +193,7 @@ def test_generation_without_members_has_no_protocol(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testUpdateMember")
-def test_join_again_brings_timeouts_and_protocols(group: Group) -> None:
+def test_member_that_rejoins_brings_timeouts_and_protocols(group: Group) -> None:
     (member,) = group.stable(session_s=10, rebalance_s=60)
     again = group.join(member, (*ROUND_ROBIN, *RANGE), session_s=20, rebalance_s=120)
     assert again.protocol == "roundrobin"
@@ -201,14 +201,14 @@ def test_join_again_brings_timeouts_and_protocols(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testRemovalFromPendingAfterMemberIsStable")
-def test_one_that_joined_is_not_waited_for_any_more(group: Group) -> None:
+def test_rebalance_no_longer_waits_for_a_member_that_joined(group: Group) -> None:
     leader, follower, pending = with_pending(group)
     group.join(pending)
     assert {one.generation for one in group.settle(leader, follower, pending).values()} == {3}
 
 
 @kafka("ClassicGroupTest.testRemovalFromPendingWhenMemberIsRemoved")
-def test_id_that_left_is_not_waited_for_any_more(group: Group) -> None:
+def test_rebalance_no_longer_waits_for_an_id_that_left(group: Group) -> None:
     leader, follower, pending = with_pending(group)
     assert group.leave((pending, "")) == [NONE]
     assert set(group.settle(leader, follower)) == {leader, follower}
@@ -216,7 +216,7 @@ def test_id_that_left_is_not_waited_for_any_more(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testElectNewJoinedLeader")
-def test_one_that_joined_leads_where_the_leader_did_not(group: Group) -> None:
+def test_member_that_joined_leads_if_the_leader_did_not_join(group: Group) -> None:
     _, second, third = group.stable(3, session_s=30, rebalance_s=10)
     assert group.join(second, BOTH, session_s=30, rebalance_s=10).is_parked
     answer = asking(group, 10, {second: ""})[second]
@@ -249,7 +249,7 @@ def test_new_member_rebalances_a_group_without_assignments(group: Group) -> None
 
 
 @kafka("ClassicGroupTest.testCannotRebalanceWhenPreparingRebalance")
-def test_new_member_joins_the_rebalance_that_goes_on(group: Group) -> None:
+def test_new_member_joins_the_present_rebalance(group: Group) -> None:
     (member,) = group.stable(rebalance_s=20)
     group.entered(rebalance_s=20)
     attempt, deadline = group.field("attempt"), group.field("join_deadline")

@@ -1,4 +1,4 @@
-"""docs/kafka-tests.md says what the tests say of which cases of Kafka's they repeat."""
+"""The page docs/kafka-tests.md lists the cases of Kafka's tests that the tests here repeat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIST = re.compile(r"^  - (\w+): ((?:.+\n)(?:    .+\n)*)", re.MULTILINE)
 
 
 def parts() -> tuple[str, str]:
-    """What the page says is not repeated, and what is."""
+    """The page's list of cases that tests do not repeat, and its tables of the others."""
     rest, repeated = PAGE.read_text().split(_REPEATED)
     return rest.split(_NOT_REPEATED)[1] + "\n", repeated
 

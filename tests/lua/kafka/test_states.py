@@ -1,4 +1,4 @@
-"""The table of states: which may follow which. Tested inside of the library, for no call asks for an illegal one."""
+"""The table of states and their successors. The test runs in the library, because no call asks for an illegal one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def moved(server: redis.Redis, library: str, before: str, after: str) -> tuple[s
         pytest.param(COMPLETING, STABLE, marks=kafka("ClassicGroupTest.testAwaitingRebalanceToStableTransition")),
     ],
 )
-def test_state_that_may_follow(server: redis.Redis, library: str, before: str, after: str) -> None:
+def test_allowed_state_follows(server: redis.Redis, library: str, before: str, after: str) -> None:
     assert moved(server, library, before, after) == (after, "")
 
 
@@ -63,6 +63,6 @@ def test_state_that_may_follow(server: redis.Redis, library: str, before: str, a
         ),
     ],
 )
-def test_state_that_may_not_follow(server: redis.Redis, library: str, before: str, after: str) -> None:
+def test_forbidden_state_raises_an_error(server: redis.Redis, library: str, before: str, after: str) -> None:
     state, refusal = moved(server, library, before, after)
     assert (state, refusal) == (before, f"a group cannot become {after} from {before}")

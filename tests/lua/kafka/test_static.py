@@ -1,4 +1,4 @@
-"""Static members who come back in a Stable group: who is replaced, who is fenced, what rebalances."""
+"""Static members that come back to a Stable group: replacements, fencing and rebalances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG: Options = {"session_s": 15, "rebalance_s": 10}
     "GroupMetadataManagerTest.testStaticMemberJoinAsFirstMember",
     "GroupCoordinatorTest.staticMemberJoinAsFirstMember",
 )
-def test_static_member_may_be_the_first(group: Group) -> None:
+def test_static_member_may_be_the_first_member(group: Group) -> None:
     joined = group.join(instance=INSTANCE)
     assert (joined.code, joined.generation, joined.is_leader) == (NONE, 1, True)
 
@@ -28,7 +28,7 @@ def test_static_member_may_be_the_first(group: Group) -> None:
     "GroupMetadataManagerTest.testStaticMemberRejoinWithExplicitUnknownMemberId",
     "GroupCoordinatorTest.staticMemberReJoinWithExplicitUnknownMemberId",
 )
-def test_rejoin_by_an_id_that_the_instance_does_not_have_is_fenced(group: Group) -> None:
+def test_rejoin_with_a_wrong_member_id_for_the_instance_is_fenced(group: Group) -> None:
     group.join(instance=INSTANCE)
     assert group.join("unknown-member-id", instance=INSTANCE).refusal == (FENCED_INSTANCE_ID, "unknown-member-id")
 
@@ -48,7 +48,7 @@ def test_only_member_is_replaced_without_a_rebalance(group: Group, version: int)
 
 @pytest.mark.parametrize("version", SKIPS)
 @kafka("GroupMetadataManagerTest.testReplaceStaticMemberInStableStateSucceeds")
-def test_one_who_comes_back_brings_its_timeouts_and_protocols(group: Group, version: int) -> None:
+def test_returning_member_brings_its_timeouts_and_protocols(group: Group, version: int) -> None:
     old = group.join(instance=INSTANCE)
     group.sync(old.member, 1, {}, instance=INSTANCE)
     new = group.join(instance=INSTANCE, protocols=BOTH, session_s=7, rebalance_s=90, version=version)
@@ -70,7 +70,7 @@ def test_only_member_without_the_groups_protocol_rebalances(group: Group) -> Non
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinWithKnownMemberId")
 @kafka("GroupCoordinatorTest.staticMemberRejoinWithKnownMemberId")
-def test_rejoin_by_ones_own_id_before_the_assignment_repeats_the_answer(group: Group) -> None:
+def test_static_rejoin_before_the_assignment_repeats_the_answer(group: Group) -> None:
     first = group.join(instance=INSTANCE)
     again = group.join(first.member, instance=INSTANCE)
     assert (again.code, again.generation, group.state) == (NONE, 1, "CompletingRebalance")
@@ -81,7 +81,7 @@ def test_rejoin_by_ones_own_id_before_the_assignment_repeats_the_answer(group: G
 @pytest.mark.parametrize("version", SKIPS)
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinWithLeaderIdAndUnknownMemberId")
 @kafka("GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId")
-def test_leader_that_comes_back_rebalances_nobody_and_its_old_id_is_fenced(group: Group, version: int) -> None:
+def test_returning_leader_begins_no_rebalance_and_fences_its_old_id(group: Group, version: int) -> None:
     pair = static_pair(group)
     new = group.join(instance=LEADER, protocols=BOTH, version=version)
     skips = version == 9
@@ -96,7 +96,7 @@ def test_leader_that_comes_back_rebalances_nobody_and_its_old_id_is_fenced(group
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinWithLeaderIdAndKnownMemberId")
 @kafka("GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndKnownMemberId")
-def test_leaders_rejoin_by_its_own_id_rebalances_and_who_dies_meanwhile_is_out(group: Group) -> None:
+def test_leaders_rejoin_by_its_own_id_drops_expired_members(group: Group) -> None:
     pair = static_pair(group, session_s=6)
     assert group.join(pair.leader, BOTH, instance=LEADER, session_s=6, rebalance_s=10).is_parked
     answer = asking(group, 10, {pair.leader: LEADER})[pair.leader]
@@ -107,7 +107,7 @@ def test_leaders_rejoin_by_its_own_id_rebalances_and_who_dies_meanwhile_is_out(g
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinWithLeaderIdAndUnexpectedEmptyGroup")
 @kafka("GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnexpectedEmptyGroup")
-def test_leader_of_before_is_unknown_to_an_empty_group(group: Group) -> None:
+def test_former_leader_is_unknown_to_an_empty_group(group: Group) -> None:
     pair = static_pair(group)
     assert group.leave(("", LEADER), ("", FOLLOWER)) == [NONE, NONE]
     assert group.state == "Empty"
@@ -116,7 +116,7 @@ def test_leader_of_before_is_unknown_to_an_empty_group(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinWithFollowerIdAndChangeOfProtocol")
 @kafka("GroupCoordinatorTest.staticMemberRejoinWithFollowerIdAndChangeOfProtocol")
-def test_follower_with_another_protocol_rebalances_and_leads_where_the_leader_does_not_rejoin(group: Group) -> None:
+def test_changed_follower_leads_if_the_leader_does_not_rejoin(group: Group) -> None:
     pair = static_pair(group, **LONG)
     assert group.join(pair.follower, ROUND_ROBIN, instance=FOLLOWER, **LONG).is_parked
     answer = asking(group, 10, {pair.follower: FOLLOWER})[pair.follower]
@@ -129,7 +129,7 @@ def test_follower_with_another_protocol_rebalances_and_leads_where_the_leader_do
     "GroupMetadataManagerTest.testStaticMemberRejoinWithUnknownMemberIdAndChangeOfProtocolWithSelectedProtocolChanged",
     "GroupCoordinatorTest.staticMemberRejoinWithUnknownMemberIdAndChangeOfProtocolWithSelectedProtocolChanged",
 )
-def test_follower_that_comes_back_without_the_groups_protocol_rebalances(group: Group) -> None:
+def test_returning_follower_without_the_groups_protocol_rebalances(group: Group) -> None:
     pair = static_pair(group, **LONG)
     assert group.describe().protocol == "range"
     new = group.join(instance=FOLLOWER, protocols=ROUND_ROBIN, **LONG)
@@ -143,7 +143,7 @@ def test_follower_that_comes_back_without_the_groups_protocol_rebalances(group: 
     "GroupMetadataManagerTest.testStaticMemberRejoinWithUnknownMemberIdAndChangeOfProtocolWhileSelectProtocolUnchanged",
     "GroupCoordinatorTest.staticMemberRejoinWithUnknownMemberIdAndChangeOfProtocolWhileSelectProtocolUnchanged",
 )
-def test_follower_that_comes_back_with_fewer_protocols_rebalances_nobody(group: Group) -> None:
+def test_returning_follower_with_fewer_protocols_begins_no_rebalance(group: Group) -> None:
     pair = static_pair(group)
     new = group.join(instance=FOLLOWER, protocols=RANGE)
     assert (new.code, new.generation, new.leader) == (NONE, 1, pair.leader)
@@ -158,7 +158,7 @@ def test_follower_that_comes_back_with_fewer_protocols_rebalances_nobody(group: 
     "GroupMetadataManagerTest.testStaticMemberRejoinWithKnownLeaderIdToTriggerRebalanceAndFollowerWithChangeOfProtocol",
     "GroupCoordinatorTest.staticMemberRejoinWithKnownLeaderIdToTriggerRebalanceAndFollowerWithChangeofProtocol",
 )
-def test_leaders_rejoin_and_then_a_change_by_the_follower_are_two_rebalances(group: Group) -> None:
+def test_leaders_rejoin_and_a_followers_change_are_two_rebalances(group: Group) -> None:
     times: Options = {"session_s": 6, "rebalance_s": 10}
     pair = static_pair(group, **times)
     assert group.join(pair.leader, BOTH, instance=LEADER, **times).is_parked
@@ -176,7 +176,7 @@ def test_leaders_rejoin_and_then_a_change_by_the_follower_are_two_rebalances(gro
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinAsFollowerWithUnknownMemberId")
 @kafka("GroupCoordinatorTest.staticMemberRejoinAsFollowerWithUnknownMemberId")
-def test_follower_that_comes_back_keeps_its_assignment(group: Group) -> None:
+def test_returning_follower_keeps_its_assignment(group: Group) -> None:
     pair = static_pair(group)
     new = group.join(instance=FOLLOWER, protocols=BOTH)
     assert (new.code, new.generation, new.leader) == (NONE, 1, pair.leader)
@@ -187,7 +187,7 @@ def test_follower_that_comes_back_keeps_its_assignment(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinAsFollowerWithKnownMemberIdAndNoProtocolChange")
 @kafka("GroupCoordinatorTest.staticMemberRejoinAsFollowerWithKnownMemberIdAndNoProtocolChange")
-def test_followers_rejoin_by_its_own_id_rebalances_nobody(group: Group) -> None:
+def test_followers_rejoin_by_its_own_id_begins_no_rebalance(group: Group) -> None:
     pair = static_pair(group)
     again = group.join(pair.follower, BOTH, instance=FOLLOWER, rebalance_s=10)
     assert (again.code, again.generation, again.leader) == (NONE, 1, pair.leader)
@@ -196,42 +196,42 @@ def test_followers_rejoin_by_its_own_id_rebalances_nobody(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinAsFollowerWithMismatchedInstanceId")
 @kafka("GroupCoordinatorTest.staticMemberRejoinAsFollowerWithMismatchedMemberId")
-def test_follower_as_the_leaders_instance_is_fenced(group: Group) -> None:
+def test_follower_with_the_leaders_instance_id_is_fenced(group: Group) -> None:
     pair = static_pair(group)
     assert group.join(pair.follower, BOTH, instance=LEADER).code == FENCED_INSTANCE_ID
 
 
 @kafka("GroupMetadataManagerTest.testStaticMemberRejoinAsLeaderWithMismatchedInstanceId")
 @kafka("GroupCoordinatorTest.staticMemberRejoinAsLeaderWithMismatchedMemberId")
-def test_leader_as_the_followers_instance_is_fenced(group: Group) -> None:
+def test_leader_with_the_followers_instance_id_is_fenced(group: Group) -> None:
     pair = static_pair(group)
     assert group.join(pair.leader, BOTH, instance=FOLLOWER).code == FENCED_INSTANCE_ID
 
 
 @kafka("GroupMetadataManagerTest.testStaticMemberJoinWithUnknownInstanceIdAndKnownMemberId")
 @kafka("GroupCoordinatorTest.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId")
-def test_leader_as_an_instance_that_nobody_has_is_unknown(group: Group) -> None:
+def test_leader_with_an_unused_instance_id_is_unknown(group: Group) -> None:
     pair = static_pair(group)
     assert group.join(pair.leader, BOTH, instance="unknown-instance-id").code == UNKNOWN_MEMBER_ID
 
 
 @kafka("GroupMetadataManagerTest.testStaticMemberSyncAsLeaderWithInvalidMemberId")
 @kafka("GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId")
-def test_sync_by_an_id_that_the_instance_does_not_have_is_fenced(group: Group) -> None:
+def test_sync_with_a_wrong_member_id_for_the_instance_is_fenced(group: Group) -> None:
     static_pair(group)
     assert group.sync("invalid-member-id", 1, {}, instance=LEADER).code == FENCED_INSTANCE_ID
 
 
 @kafka("GroupMetadataManagerTest.testStaticMemberHeartbeatLeaderWithInvalidMemberId")
 @kafka("GroupCoordinatorTest.staticMemberHeartbeatLeaderWithInvalidMemberId")
-def test_heartbeat_by_an_id_that_the_instance_does_not_have_is_fenced(group: Group) -> None:
+def test_heartbeat_with_a_wrong_member_id_for_the_instance_is_fenced(group: Group) -> None:
     pair = static_pair(group)
     assert group.heartbeat(pair.leader, 1) == NONE
     assert group.heartbeat("invalid-member-id", 1, LEADER) == FENCED_INSTANCE_ID
 
 
 @kafka("GroupCoordinatorTest.staticMemberCommitOffsetWithInvalidMemberId")
-def test_commit_by_an_id_that_the_instance_does_not_have_is_fenced(group: Group) -> None:
+def test_commit_with_a_wrong_member_id_for_the_instance_is_fenced(group: Group) -> None:
     pair = static_pair(group)
     assert group.commit({"topic:0": "0 -1 aa "}, pair.leader, 1) == NONE
     assert group.commit({"topic:0": "1 -1 aa "}, "invalid", 1, instance=LEADER) == FENCED_INSTANCE_ID
@@ -240,7 +240,7 @@ def test_commit_by_an_id_that_the_instance_does_not_have_is_fenced(group: Group)
 
 @kafka("GroupMetadataManagerTest.testGetDifferentStaticMemberIdAfterEachRejoin")
 @kafka("GroupCoordinatorTest.shouldGetDifferentStaticMemberIdAfterEachRejoin")
-def test_each_return_gets_another_member_id(group: Group) -> None:
+def test_each_returning_static_member_gets_another_member_id(group: Group) -> None:
     members = [static_pair(group).leader] + [group.join(instance=LEADER, protocols=BOTH).member for _ in range(5)]
     assert len(set(members)) == 6
     assert all(member.startswith(LEADER) for member in members)
@@ -248,7 +248,7 @@ def test_each_return_gets_another_member_id(group: Group) -> None:
 
 
 @kafka("GroupCoordinatorTest.staticMemberRejoinWithUpdatedSessionAndRebalanceTimeoutsAndPersistChange")
-def test_members_who_come_back_bring_their_timeouts(group: Group) -> None:
+def test_returning_member_brings_its_timeouts(group: Group) -> None:
     static_pair(group, session_s=10, rebalance_s=10)
     longer: Options = {"protocols": BOTH, "session_s": 20, "rebalance_s": 20}
     follower = group.join(instance=FOLLOWER, **longer)

@@ -1,4 +1,4 @@
-"""Static members while a group rebalances: who is fenced in the middle of it, who stays without rejoining."""
+"""Static members while a group rebalances: fencing, and members that stay without rejoining."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG: Options = {"session_s": 15, "rebalance_s": 10}
 
 
 @kafka("GroupMetadataManagerTest.testJoinGroupReplaceStaticMember")
-def test_parked_member_is_fenced_by_the_one_that_takes_its_place(group: Group) -> None:
+def test_parked_member_is_fenced_by_its_successor(group: Group) -> None:
     group.initial_delay_ms = 1000
     old = group.join(instance=INSTANCE)
     new = group.join(instance=INSTANCE)
@@ -31,7 +31,7 @@ def test_parked_member_is_fenced_by_the_one_that_takes_its_place(group: Group) -
 
 
 @kafka("ClassicGroupTest.testReplaceGroupInstance")
-def test_one_that_takes_a_leaders_place_leads_and_fences_its_waits(group: Group) -> None:
+def test_leaders_successor_leads_and_fences_its_parked_calls(group: Group) -> None:
     pair = static_pair(group)
     assert group.join(pair.leader, BOTH, instance=LEADER, rebalance_s=10).is_parked
     new = group.join(instance=LEADER, protocols=BOTH, rebalance_s=10)
@@ -41,13 +41,13 @@ def test_one_that_takes_a_leaders_place_leads_and_fences_its_waits(group: Group)
 
 
 @kafka("ClassicGroupTest.testCannotAddStaticMemberIfAlreadyPresent")
-def test_instance_id_is_one_member_at_a_time(group: Group) -> None:
+def test_instance_id_has_one_member_at_a_time(group: Group) -> None:
     members = [group.join(instance=INSTANCE).member for _ in range(3)]
     assert group.describe().member_ids == {members[-1]}
 
 
 @kafka("GroupMetadataManagerTest.testReplaceStaticMemberInCompletingRebalanceStateTriggersRebalance")
-def test_one_that_comes_back_before_the_assignment_rebalances(group: Group) -> None:
+def test_static_member_that_returns_before_the_assignment_rebalances(group: Group) -> None:
     old = group.join(instance=INSTANCE)
     assert group.state == "CompletingRebalance"
     new = group.join(instance=INSTANCE)
@@ -86,7 +86,7 @@ def test_follower_that_waits_for_its_assignment_is_fenced_by_a_duplicate(group: 
 
 @kafka("GroupMetadataManagerTest.testStaticMemberFenceDuplicateRejoiningFollowerAfterMemberIdChanged")
 @kafka("GroupCoordinatorTest.staticMemberFenceDuplicateRejoiningFollowerAfterMemberIdChanged")
-def test_follower_is_fenced_where_a_duplicate_rejoined_before_it(group: Group) -> None:
+def test_follower_is_fenced_if_a_duplicate_rejoined_before_it(group: Group) -> None:
     pair = static_pair(group)
     assert group.join(pair.leader, BOTH, instance=LEADER).is_parked
     duplicate = group.join(instance=FOLLOWER, protocols=BOTH)
@@ -127,7 +127,7 @@ def test_leader_that_does_not_rejoin_in_time_stays_but_another_leads(group: Grou
 
 
 @kafka("GroupMetadataManagerTest.testCompleteJoinPhaseNoMembersRejoinedExtendsJoinPhase")
-def test_rebalance_that_no_static_member_joined_is_extended(group: Group) -> None:
+def test_rebalance_without_any_static_join_is_extended(group: Group) -> None:
     times: Options = {"session_s": 30, "rebalance_s": 10}
     pair = static_pair(group, **times)
     assert group.leave((group.entered(**times).member, "")) == [NONE]
@@ -144,7 +144,7 @@ def test_rebalance_that_no_static_member_joined_is_extended(group: Group) -> Non
 
 
 def stuck(group: Group) -> Pair:
-    """A rebalance at generation 2 that only a static member is left in, which does not rejoin."""
+    """A rebalance at generation 2 with only one member left: a static one that does not rejoin."""
     times: Options = {"session_s": 12, "rebalance_s": 6}
     pair = static_pair(group, **times)
     dynamic = group.entered(BOTH, **times)
@@ -169,7 +169,7 @@ def test_rebalance_waits_for_a_static_member_that_is_away(group: Group) -> None:
 
 
 @kafka("GroupCoordinatorTest.testLeaderFailToRejoinBeforeFinalRebalanceTimeoutWithLongSessionTimeout")
-def test_group_is_empty_once_the_static_member_it_waited_for_is_dead(group: Group) -> None:
+def test_group_is_empty_after_the_awaited_static_member_expired(group: Group) -> None:
     stuck(group)
     group.pass_time(12)
     described = group.describe()
@@ -177,7 +177,7 @@ def test_group_is_empty_once_the_static_member_it_waited_for_is_dead(group: Grou
 
 
 @kafka("GroupCoordinatorTest.testLeaderRejoinBeforeFinalRebalanceTimeoutWithLongSessionTimeout")
-def test_static_member_that_is_back_in_time_ends_the_wait(group: Group) -> None:
+def test_static_member_that_returns_in_time_ends_the_wait(group: Group) -> None:
     stuck(group)
     back = group.join(instance=LEADER, protocols=BOTH)
     assert (back.generation, back.is_leader, group.state) == (3, True, "CompletingRebalance")
@@ -186,7 +186,7 @@ def test_static_member_that_is_back_in_time_ends_the_wait(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testRebalanceCompletesBeforeMemberJoins")
 @kafka("GroupCoordinatorTest.testRebalanceCompletesBeforeMemberJoins")
-def test_static_member_outlives_a_rebalance_that_it_missed_until_its_session_ends(group: Group) -> None:
+def test_static_member_that_missed_a_rebalance_stays_until_its_session_ends(group: Group) -> None:
     first = group.join(instance=LEADER, session_s=10, rebalance_s=12).member
     group.sync(first, 1, {}, instance=LEADER)
     second = group.entered(RANGE, session_s=10, rebalance_s=12).member

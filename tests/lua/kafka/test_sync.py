@@ -1,4 +1,4 @@
-"""SyncGroup: who gets its assignment, and what becomes of those who do not ask."""
+"""SyncGroup: the assignments of members, and the end of members that do not ask."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TIMES: Options = {"session_s": 10, "rebalance_s": 6}
         ),
     ],
 )
-def test_protocol_that_is_named_must_be_the_groups(group: Group, protocol: tuple[str, str] | None, code: int) -> None:
+def test_sync_must_name_the_groups_protocol(group: Group, protocol: tuple[str, str] | None, code: int) -> None:
     leader, follower = completing(group, 2)
     answers = [
         group.sync(leader.member, 1, {leader.member: b"L"}, protocol=protocol),
@@ -83,7 +83,7 @@ def test_sync_by_an_unknown_member_is_refused(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testSyncGroupFromIllegalGeneration")
 @kafka("GroupCoordinatorTest.testSyncGroupFromIllegalGeneration")
-def test_sync_of_a_generation_to_come_is_refused(group: Group) -> None:
+def test_sync_of_a_future_generation_is_refused(group: Group) -> None:
     (leader,) = completing(group)
     assert group.sync(leader.member, 2, {}).code == ILLEGAL_GENERATION
     assert group.state == "CompletingRebalance"
@@ -120,7 +120,7 @@ def test_leader_that_assigns_nothing_makes_the_group_stable(group: Group) -> Non
 
 @kafka("GroupMetadataManagerTest.testLeaderFailureInSyncGroup")
 @kafka("GroupCoordinatorTest.testLeaderFailureInSyncGroup")
-def test_follower_must_rejoin_where_the_leader_died_before_it_assigned(group: Group) -> None:
+def test_follower_must_rejoin_if_the_leader_expired_before_it_assigned(group: Group) -> None:
     leader, follower = group.stable(2, session_s=6)
     assert group.join(follower, (("range", b"changed"),), session_s=6).is_parked
     group.join(leader, session_s=6)
@@ -136,7 +136,7 @@ def test_follower_must_rejoin_where_the_leader_died_before_it_assigned(group: Gr
 
 @kafka("GroupMetadataManagerTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived")
 @kafka("GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceived")
-def test_group_is_empty_where_nobody_asked_for_an_assignment_in_time(group: Group) -> None:
+def test_group_is_empty_if_no_member_synced_in_time(group: Group) -> None:
     members = [one.member for one in completing(group, 3, **TIMES)]
     group.pass_time(3)
     assert [group.heartbeat(member, 1) for member in members] == [NONE] * 3
@@ -147,7 +147,7 @@ def test_group_is_empty_where_nobody_asked_for_an_assignment_in_time(group: Grou
 
 @kafka("GroupMetadataManagerTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers")
 @kafka("GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromFollowers")
-def test_followers_that_did_not_ask_in_time_are_out(group: Group) -> None:
+def test_followers_that_did_not_sync_in_time_are_taken_out(group: Group) -> None:
     leader, *followers = [one.member for one in completing(group, 3, **TIMES)]
     group.pass_time(3)
     assert group.sync(leader, 1, {}).code == NONE
@@ -161,7 +161,7 @@ def test_followers_that_did_not_ask_in_time_are_out(group: Group) -> None:
 
 @kafka("GroupMetadataManagerTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders")
 @kafka("GroupCoordinatorTest.testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders")
-def test_leader_that_did_not_assign_in_time_is_out(group: Group) -> None:
+def test_leader_that_does_not_assign_in_time_is_taken_out(group: Group) -> None:
     leader, *followers = [one.member for one in completing(group, 3, **TIMES)]
     group.pass_time(3)
     assert group.heartbeat(leader, 1) == NONE
@@ -176,7 +176,7 @@ def test_leader_that_did_not_assign_in_time_is_out(group: Group) -> None:
 @kafka("GroupMetadataManagerTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived")
 @kafka("GroupCoordinatorTest.testRebalanceDoesNotTimeOutWhenAllSyncAreReceived")
 @kafka("ClassicGroupTest.testCanAddAndRemovePendingSyncMember")
-def test_nobody_is_out_where_all_asked_in_time(group: Group) -> None:
+def test_no_member_is_taken_out_if_all_synced_in_time(group: Group) -> None:
     leader, *followers = [one.member for one in completing(group, 3, **TIMES)]
     assert group.field("sync_deadline") is not None
     group.pass_time(3)
@@ -190,7 +190,7 @@ def test_nobody_is_out_where_all_asked_in_time(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testRemovalFromPendingSyncWhenMemberIsRemoved")
-def test_one_that_left_is_not_waited_for(group: Group) -> None:
+def test_group_does_not_wait_for_a_member_that_left(group: Group) -> None:
     leader, follower = [one.member for one in completing(group, 2, **TIMES)]
     group.sync(leader, 1, {})
     assert group.leave((follower, "")) == [NONE]
@@ -200,7 +200,7 @@ def test_one_that_left_is_not_waited_for(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testNewGenerationClearsPendingSyncMembers")
-def test_next_generation_waits_for_all_anew(group: Group) -> None:
+def test_next_generation_waits_for_all_members_again(group: Group) -> None:
     leader, follower = [one.member for one in completing(group, 2, **TIMES)]
     group.sync(follower, 1)
     assert group.field("synced") == "1"
@@ -211,7 +211,7 @@ def test_next_generation_waits_for_all_anew(group: Group) -> None:
 
 
 @kafka("ClassicGroupTest.testCompleteAllSyncFutures")
-def test_all_who_wait_for_an_assignment_are_told_to_rejoin(group: Group) -> None:
+def test_members_that_wait_for_an_assignment_are_told_to_rejoin(group: Group) -> None:
     _, *followers = [one.member for one in completing(group, 4)]
     assert all(group.sync(member, 1).is_parked for member in followers)
     group.entered()

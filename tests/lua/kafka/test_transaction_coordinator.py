@@ -1,5 +1,5 @@
-"""Cases of Kafka's TransactionCoordinatorTest, TransactionMetadataTest and TransactionStateManagerTest that show what
-version 2 of transactions, clocks and time do; the others are in tests/lua/test_transactions.py.
+"""Cases of Kafka's TransactionCoordinatorTest, TransactionMetadataTest and TransactionStateManagerTest: version 2 of
+transactions, clocks and time. The others are in tests/lua/test_transaction_*.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.lua.transaction import (
 from tests.support.ported import kafka
 
 OUTCOMES = ("commit", "abort")
-PLACE = {"t:0": TOPIC_ID}
+PARTITION = {"t:0": TOPIC_ID}
 
 
 @pytest.fixture
@@ -38,9 +38,7 @@ def app(server: redis.Redis, set_clock: Callable[[float], None]) -> Transactiona
 @kafka("TransactionMetadataTest.testTransitFromCompleteCommitToPrepareAbortInV2")
 @kafka("TransactionMetadataTest.testTransitFromCompleteAbortToPrepareAbortInV2")
 @pytest.mark.parametrize("before", OUTCOMES)
-def test_next_transaction_that_touched_nothing_is_aborted_behind_a_complete_one(
-    app: Transactional, before: str
-) -> None:
+def test_abort_of_an_empty_transaction_after_a_complete_one_is_taken(app: Transactional, before: str) -> None:
     producer_id, epoch = app.ended(before)
     app.pass_time(1)
     decision = app.end((producer_id, epoch + 1), "abort").decision
@@ -54,9 +52,7 @@ def test_next_transaction_that_touched_nothing_is_aborted_behind_a_complete_one(
 @kafka("TransactionCoordinatorTest.shouldReturnInvalidTxnRequestOnEndTxnV2IfNotEndTxnV2Retry")
 @pytest.mark.parametrize("state", OUTCOMES)
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_end_with_the_epoch_of_the_next_transaction_is_no_repetition(
-    app: Transactional, state: str, outcome: str
-) -> None:
+def test_end_with_the_next_transactions_epoch_is_no_repeated_end(app: Transactional, state: str, outcome: str) -> None:
     (producer_id, epoch), decision = app.decided(state)
     assert app.end((producer_id, epoch + 1), outcome).code == PRODUCER_FENCED
     app.complete(decision.ordinal)
@@ -65,9 +61,9 @@ def test_end_with_the_epoch_of_the_next_transaction_is_no_repetition(
 
 
 @kafka("TransactionCoordinatorTest.shouldReturnInvalidTxnRequestOnEndTxnV2IfNotEndTxnV2Retry")
-def test_end_that_comes_again_is_not_that_of_the_transaction_after_it(app: Transactional) -> None:
+def test_repeated_end_does_not_end_the_next_transaction(app: Transactional) -> None:
     producer_id, epoch = app.ended()
-    app.add((producer_id, epoch + 1), PLACE)
+    app.add((producer_id, epoch + 1), PARTITION)
     assert app.end((producer_id, epoch)).code == PRODUCER_FENCED
     assert app.state == "Ongoing"
 
@@ -79,10 +75,10 @@ def test_end_that_comes_again_is_not_that_of_the_transaction_after_it(app: Trans
 @kafka("TransactionMetadataTest.testFenceProducerNotAllowedIfItWouldOverflow")
 @kafka("TransactionMetadataTest.testRotateProducerIdInOngoingState")
 @kafka("TransactionMetadataTest.testRotateProducerIdInPrepareAbortState")
-def test_timeout_at_the_last_epoch_does_not_go_beyond_it(app: Transactional) -> None:
+def test_timeout_does_not_raise_the_last_epoch(app: Transactional) -> None:
     producer = app.init().producer[0], LAST_EPOCH - 1
     app.field("producer_epoch", LAST_EPOCH - 1)
-    app.add(producer, PLACE)
+    app.add(producer, PARTITION)
     app.pass_time(60)
     decision = app.expire()
     assert decision is not None
@@ -91,7 +87,7 @@ def test_timeout_at_the_last_epoch_does_not_go_beyond_it(app: Transactional) -> 
     assert app.describe()["producer_id"] == producer[0]
     app.complete(decision.ordinal)
     assert app.end(producer, "abort") == (NONE, producer[0], LAST_EPOCH, None)
-    assert app.add((producer[0], LAST_EPOCH), PLACE).code == NONE
+    assert app.add((producer[0], LAST_EPOCH), PARTITION).code == NONE
     again = app.init().decision
     assert again is not None
     assert again[1:3] == (producer[0], LAST_EPOCH)
@@ -101,7 +97,7 @@ def test_timeout_at_the_last_epoch_does_not_go_beyond_it(app: Transactional) -> 
 def test_new_producer_id_waits_for_the_commit(app: Transactional) -> None:
     producer = app.init().producer[0], LAST_EPOCH - 1
     app.field("producer_epoch", LAST_EPOCH - 1)
-    app.add(producer, PLACE)
+    app.add(producer, PARTITION)
     decision = app.end(producer, "commit", version=1).decision
     assert decision is not None
     assert (decision.marker_epoch, app.init().code) == (LAST_EPOCH - 1, CONCURRENT_TRANSACTIONS)
@@ -121,7 +117,7 @@ def test_new_producer_id_waits_for_the_commit(app: Transactional) -> None:
 @kafka("TransactionMetadataTest.testTolerateTimeShiftDuringCompleteAbort")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_every_step_is_made_though_the_clock_goes_back(app: Transactional, outcome: str, version: int) -> None:
+def test_every_step_succeeds_although_the_clock_goes_back(app: Transactional, outcome: str, version: int) -> None:
     producer_id, epoch = app.init().producer
     app.pass_time(-1)
     assert app.init().producer == (producer_id, epoch + 1)
@@ -129,7 +125,7 @@ def test_every_step_is_made_though_the_clock_goes_back(app: Transactional, outco
     assert app.describe()["updated_ms"] == round(app.now * 1000)
     app.pass_time(-1)
     began_ms = round(app.now * 1000)
-    first = app.add(producer, PLACE)
+    first = app.add(producer, PARTITION)
     app.pass_time(-1)
     assert app.add(producer, {"u:0": TOPIC_ID}) == first
     described = app.describe()
@@ -146,7 +142,7 @@ def test_every_step_is_made_though_the_clock_goes_back(app: Transactional, outco
 
 
 @kafka("TransactionMetadataTest.testTolerateUpdateTimeResetDuringProducerIdRotation")
-def test_producer_id_changes_though_the_clock_goes_back(app: Transactional) -> None:
+def test_producer_id_changes_although_the_clock_goes_back(app: Transactional) -> None:
     producer_id, _ = app.init().producer
     app.field("producer_epoch", LAST_EPOCH - 1)
     app.pass_time(-1)
@@ -155,7 +151,7 @@ def test_producer_id_changes_though_the_clock_goes_back(app: Transactional) -> N
     assert (app.describe()["started_ms"], app.describe()["updated_ms"]) == (-1, round(app.now * 1000))
 
 
-# ---------------------------------------------------------------------- what time does
+# ---------------------------------------------------------------------- time
 
 
 @kafka("TransactionStateManagerTest.shouldNotRemoveOngoingTransactionalIds")
@@ -175,7 +171,7 @@ def test_id_with_a_transaction_does_not_expire(app: Transactional, state: str) -
 
 @kafka("TransactionStateManagerTest.shouldRemoveCompleteAbortExpiredTransactionalIds")
 @kafka("TransactionMetadataTest.testInvalidTransitionFromCompleteAbortToFence")
-def test_aborted_id_is_not_fenced_by_time_and_expires(app: Transactional) -> None:
+def test_id_of_an_aborted_transaction_is_not_fenced_and_expires(app: Transactional) -> None:
     producer_id, epoch = app.ended("abort")
     app.pass_time(3600)
     assert (app.due(), app.expire()) == ([], None)
@@ -186,7 +182,7 @@ def test_aborted_id_is_not_fenced_by_time_and_expires(app: Transactional) -> Non
 
 
 @kafka("TransactionStateManagerTest.shouldNotRemoveExpiredTransactionalIdsIfLogAppendFails")
-def test_id_does_not_expire_where_that_cannot_be_written(app: Transactional) -> None:
+def test_id_stays_if_its_deadline_cannot_be_written(app: Transactional) -> None:
     app.ended()
     app.pass_time(EXPIRATION_MS / 1000)
     app.server.delete(app.keys[1])
@@ -197,7 +193,7 @@ def test_id_does_not_expire_where_that_cannot_be_written(app: Transactional) -> 
 
 
 @kafka("TransactionStateManagerTest.shouldOnlyConsiderTransactionsInTheOngoingStateToAbort")
-def test_only_open_transactions_are_aborted_by_time(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
+def test_timeout_aborts_only_open_transactions(server: redis.Redis, set_clock: Callable[[float], None]) -> None:
     ids = {name: Transactional(server, set_clock, name) for name in ("empty", "open", "decided", "complete")}
     ids["empty"].init()
     ids["open"].begun()
@@ -211,23 +207,23 @@ def test_only_open_transactions_are_aborted_by_time(server: redis.Redis, set_clo
     assert [one.state for one in ids.values()] == ["Empty", "PrepareAbort", "PrepareCommit", "CompleteCommit"]
 
 
-# ---------------------------------------------------------------------- calls that come late
+# ---------------------------------------------------------------------- late calls
 
 
 @pytest.mark.parametrize("call", ["init", "add", "verify", "end"])
 @pytest.mark.parametrize("version", [1, 2])
-def test_call_of_a_front_end_that_stood_still_does_nothing(app: Transactional, call: str, version: int) -> None:
-    """By version 1 it would end the next transaction."""
+def test_late_call_of_a_front_end_changes_nothing(app: Transactional, call: str, version: int) -> None:
+    """A late end of version 1 would end the next transaction."""
     producer = app.init().producer
-    app.add(producer, PLACE)
+    app.add(producer, PARTITION)
     app.outages = f"{round(app.now * 1000)}"
     app.pass_time(2.4)
-    assert app.add(producer, PLACE).code == NONE
+    assert app.add(producer, PARTITION).code == NONE
     app.pass_time(0.2)
     calls: dict[str, Callable[[], tuple[object, ...]]] = {
         "init": app.init,
         "add": lambda: app.add(producer, {"u:0": TOPIC_ID}),
-        "verify": lambda: app.add(producer, PLACE, mode="verify"),
+        "verify": lambda: app.add(producer, PARTITION, mode="verify"),
         "end": lambda: app.end(producer, "commit", version),
     }
     before = app.describe()

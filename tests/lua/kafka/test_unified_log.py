@@ -1,4 +1,4 @@
-"""What a log does for who reads it: cases of Kafka's UnifiedLogTest, through the front-end's own reading."""
+"""A log and its readers: cases of Kafka's UnifiedLogTest, by the front-end's own reads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 import redis
 
-from korvet.store.log import Want
-from korvet.store.maintenance import enforce_retention
+from korvet.store.background.maintenance import enforce_retention
+from korvet.store.log.room import Want
 from korvet.store.topics import create_topic
 from tests.lua.kafka.log_scenes import NOW_MS, Scene, bases
 from tests.lua.partition import Loop
@@ -29,14 +29,14 @@ def log(server: redis.Redis, loop: Loop) -> Scene:
 
 @kafka("UnifiedLogTest.testFetchUpToLogEndOffset")
 @kafka("UnifiedLogTest.testFetchUpToHighWatermark")
-def test_read_begins_with_the_batch_of_its_offset_and_goes_to_the_end(log: Scene) -> None:
+def test_read_begins_with_the_batch_of_its_offset_and_ends_at_the_end(log: Scene) -> None:
     log.plain(0, 1, 2)
     log.plain(3, 4)
     assert [bases(log.fetch(offset)) for offset in range(6)] == [[0, 3]] * 3 + [[3]] * 2 + [[]]
 
 
 @kafka("UnifiedLogTest.testFetchUpToLastStableOffset")
-def test_committed_readers_come_to_the_last_stable_offset(log: Scene) -> None:
+def test_readers_of_committed_records_stop_at_the_last_stable_offset(log: Scene) -> None:
     log.write(1, *range(5))
     log.plain(*range(3))
     log.write(2, *range(2))
@@ -62,7 +62,7 @@ def test_committed_readers_come_to_the_last_stable_offset(log: Scene) -> None:
 
 @kafka("UnifiedLogTest.testAppendAndReadWithSequentialOffsets")
 @kafka("UnifiedLogTest.testLogRolls")
-def test_every_batch_is_found_by_its_offset(log: Scene) -> None:
+def test_reader_finds_every_batch_by_its_offset(log: Scene) -> None:
     for key in range(50):
         log.plain(key, timestamp=1000 + key)
     for key in range(50):
@@ -74,8 +74,8 @@ def test_every_batch_is_found_by_its_offset(log: Scene) -> None:
 @kafka("UnifiedLogTest.testAppendAndReadWithNonSequentialOffsets")
 @kafka("UnifiedLogTest.testReadAtLogGap")
 @kafka("UnifiedLogTest.testReadWithMinMessage")
-def test_read_in_a_gap_goes_on_behind_it(log: Scene) -> None:
-    """Gaps come by compaction."""
+def test_read_in_a_gap_begins_after_the_gap(log: Scene) -> None:
+    """Compaction leaves gaps."""
     for key in [*range(10), *range(8)]:
         log.plain(key)
     assert log.clean()
@@ -88,9 +88,7 @@ def test_read_in_a_gap_goes_on_behind_it(log: Scene) -> None:
 
 
 @kafka("UnifiedLogTest.testReadWithTooSmallMaxLength")
-def test_batch_that_does_not_fit_comes_where_it_is_the_first_of_all(
-    log: Scene, loop: Loop, server: redis.Redis
-) -> None:
+def test_too_large_batch_is_read_only_as_the_first_of_all(log: Scene, loop: Loop, server: redis.Redis) -> None:
     other = Scene(server, loop)
     for each in (log, other):
         each.plain(1, 2, 3)
@@ -100,7 +98,7 @@ def test_batch_that_does_not_fit_comes_where_it_is_the_first_of_all(
 
 
 @kafka("UnifiedLogTest.testReadOutOfRange")
-def test_offsets_outside_the_log_are_out_of_range(log: Scene) -> None:
+def test_read_outside_the_log_is_out_of_range(log: Scene) -> None:
     log.plain(*range(1024))
     log.trim(1024)
     log.plain(42)
@@ -109,7 +107,7 @@ def test_offsets_outside_the_log_are_out_of_range(log: Scene) -> None:
 
 
 @kafka("UnifiedLogTest.testCompressedMessages")
-def test_compressed_batch_comes_whole_for_each_of_its_offsets(log: Scene, loop: Loop) -> None:
+def test_reader_gets_a_whole_compressed_batch_for_each_offset(log: Scene, loop: Loop) -> None:
     for values in ((b"hello", b"there"), (b"alpha", b"beta")):
         data = keyed(*((None, value) for value in values), codec=1)
         assert loop.run(_append, loop, log, data) == (0, 0 if values[0] == b"hello" else 2)
@@ -122,19 +120,19 @@ async def _append(loop: Loop, log: Scene, data: bytes) -> tuple[int, int]:
 
 
 @kafka("UnifiedLogTest.testAppendMessageWithNullPayload")
-def test_value_may_be_null(log: Scene) -> None:
+def test_record_may_have_a_null_value(log: Scene) -> None:
     log.pairs((None, None))
     assert records(log.fetch()) == [(0, None, None)]
 
 
 @kafka("UnifiedLogTest.testAppendWithNoTimestamp")
-def test_batch_may_be_without_timestamps(log: Scene) -> None:
+def test_batch_may_have_no_timestamps(log: Scene) -> None:
     log.pairs((b"key", b"value"), timestamp=-1)
     assert records(log.fetch()) == [(0, b"key", b"value")]
 
 
 @kafka("UnifiedLogTest.shouldApplyEpochToMessageOnAppendIfLeader")
-def test_batches_carry_the_leader_epoch_in_which_they_came(log: Scene) -> None:
+def test_batch_carries_the_leader_epoch_of_its_append(log: Scene) -> None:
     epochs = []
     for run in range(1, 4):
         log.begin_run(run)
@@ -159,7 +157,7 @@ def _whole(log: Scene) -> list[bytes]:
 
 
 @kafka("UnifiedLogTest.testReadCommittedWithConcurrentHighWatermarkUpdates")
-def test_records_are_never_read_before_they_are_aborted(log: Scene) -> None:
+def test_readers_of_committed_records_get_no_record_before_its_abort(log: Scene) -> None:
     for number in range(20):
         at = log.write(15, number)
         assert log.fetch(at, is_committed=True).size_bytes == 0
@@ -182,7 +180,7 @@ def test_readers_are_told_of_an_aborted_transaction_of_several_batches(log: Scen
 @kafka("UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetMidSegment")
 @kafka("UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffsetAfterSegmentDeletion")
 @pytest.mark.parametrize("start", [3, 5, 8])
-def test_readers_are_told_a_last_stable_offset_that_is_not_below_the_start(log: Scene, start: int) -> None:
+def test_reader_gets_no_last_stable_offset_below_the_log_start(log: Scene, start: int) -> None:
     log.write(1, *range(5))
     log.plain(*range(3))
     log.write(1, *range(5))
@@ -195,7 +193,7 @@ def test_readers_are_told_a_last_stable_offset_that_is_not_below_the_start(log: 
 
 
 @kafka("UnifiedLogTest.testFetchOffsetByTimestampIncludesLeaderEpoch")
-def test_offset_for_a_time_comes_with_its_leader_epoch(log: Scene, loop: Loop) -> None:
+def test_search_by_time_returns_an_offset_with_its_leader_epoch(log: Scene, loop: Loop) -> None:
     assert log.first_at(0) == (-1, -1)
     epochs = []
     for run in (1, 2):
@@ -208,7 +206,7 @@ def test_offset_for_a_time_comes_with_its_leader_epoch(log: Scene, loop: Loop) -
 
 
 @kafka("UnifiedLogTest.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp")
-def test_newest_record_is_found_among_older_ones(log: Scene) -> None:
+def test_search_finds_the_newest_record_among_older_ones(log: Scene) -> None:
     assert log.first_at(-3) == (-1, -1)
     for timestamp in (1000, 1001, 1000):
         log.plain(1, timestamp=timestamp)
@@ -219,7 +217,7 @@ def test_newest_record_is_found_among_older_ones(log: Scene) -> None:
 
 
 def _fill(log: Scene, timestamp: int = NOW_MS, number: int = 15) -> int:
-    """Batches of one record, all of one size: which is returned."""
+    """Append batches of one record, all of one size; returns that size."""
     for _ in range(number):
         log.pairs((b"test", b"test"), timestamp=timestamp)
     return log.index()[0].size if number else 0
@@ -228,7 +226,7 @@ def _fill(log: Scene, timestamp: int = NOW_MS, number: int = 15) -> int:
 @kafka("UnifiedLogTest.shouldDeleteSizeBasedSegments")
 @kafka("UnifiedLogTest.shouldNotDeleteSizeBasedSegmentsWhenUnderRetentionSize")
 @pytest.mark.parametrize(("kept", "start"), [(10, 5), (15, 0), (16, 0), (0, 15)])
-def test_oldest_batches_go_while_enough_bytes_are_left(log: Scene, kept: int, start: int) -> None:
+def test_retention_removes_the_oldest_batches_down_to_the_bytes(log: Scene, kept: int, start: int) -> None:
     size = _fill(log)
     assert log.retain(size_bytes=kept * size) == start
     assert log.retain(size_bytes=kept * size) == start
@@ -238,13 +236,13 @@ def test_oldest_batches_go_while_enough_bytes_are_left(log: Scene, kept: int, st
 @kafka("UnifiedLogTest.shouldDeleteTimeBasedSegmentsReadyToBeDeleted")
 @kafka("UnifiedLogTest.shouldNotDeleteTimeBasedSegmentsWhenNoneReadyToBeDeleted")
 @pytest.mark.parametrize(("timestamp", "start"), [(10, 15), (NOW_MS, 0), (NOW_MS - 10_000, 0), (NOW_MS - 10_001, 15)])
-def test_batches_older_than_is_kept_go(log: Scene, timestamp: int, start: int) -> None:
+def test_retention_removes_batches_that_are_too_old(log: Scene, timestamp: int, start: int) -> None:
     _fill(log, timestamp)
     assert log.retain(ms=10_000) == start
 
 
 @kafka("UnifiedLogTest.testRetentionIdempotency")
-def test_log_start_that_moved_unblocks_what_is_old_behind_it(log: Scene) -> None:
+def test_moved_log_start_lets_retention_remove_old_batches(log: Scene) -> None:
     for late_ms in (100, 0, 100):
         log.plain(1, timestamp=NOW_MS + late_ms)
     log.now_ms = NOW_MS + 901
@@ -268,8 +266,8 @@ def test_emptied_log_goes_on_at_its_end(log: Scene, number: int) -> None:
 @kafka("UnifiedLogTest.shouldTruncateLeaderEpochsWhenDeletingSegments")
 @kafka("UnifiedLogTest.shouldUpdateOffsetForLeaderEpochsWhenDeletingSegments")
 @pytest.mark.parametrize(("kept", "left"), [(10, [(1, 5), (2, 10)]), (8, [(1, 7), (2, 10)]), (0, [(2, 15)])])
-def test_epochs_of_what_went_are_forgotten(log: Scene, kept: int, left: list[tuple[int, int]]) -> None:
-    """The one that holds the log start begins there."""
+def test_log_forgets_the_epochs_of_removed_batches(log: Scene, kept: int, left: list[tuple[int, int]]) -> None:
+    """The epoch of the log start begins there."""
     epochs = {}
     for run in range(3):
         log.begin_run(run + 1)
@@ -285,7 +283,7 @@ def test_epochs_of_what_went_are_forgotten(log: Scene, kept: int, left: list[tup
 @kafka("LogCleanerManagerTest.testLogsWithSegmentsToDeleteShouldNotConsiderCleanupPolicyCompactLogs")
 @kafka("LogCleanerManagerTest.testLogsWithSegmentsToDeleteShouldConsiderCleanupPolicyCompactDeleteLogs")
 @pytest.mark.parametrize(("policy", "start"), [("compact", 0), ("compact,delete", 15), ("delete", 15)])
-def test_policy_decides_whether_old_batches_go(server: redis.Redis, loop: Loop, policy: str, start: int) -> None:
+def test_retention_depends_on_the_cleanup_policy(server: redis.Redis, loop: Loop, policy: str, start: int) -> None:
     assert loop.run(_start_after_retention, loop, policy) == start
 
 
@@ -299,13 +297,13 @@ async def _start_after_retention(loop: Loop, policy: str) -> int:
     for _ in range(15):
         assert (await one.append(partition, keyed((b"test", b"test"), timestamp=10)))[0] == 0
     await enforce_retention(NAMESPACE, one.catalog, one.log)
-    (meta,) = await one.log.metas([partition])
+    meta = await one.log.meta(partition)
     assert meta is not None
     return meta.start
 
 
 @kafka("UnifiedLogTest.shouldDeleteStartOffsetBreachedSegmentsWhenPolicyDoesNotIncludeDelete")
-def test_what_is_below_the_log_start_goes_whatever_the_policy_is(log: Scene) -> None:
+def test_batches_below_the_log_start_go_under_any_policy(log: Scene) -> None:
     for _ in range(3):
         log.plain(1, 2, 3, 4, 5)
     log.trim(7)
@@ -320,7 +318,7 @@ def test_what_is_below_the_log_start_goes_whatever_the_policy_is(log: Scene) -> 
 @kafka("UnifiedLogTest.testUpdateProducerIdMapWithCompactedData")
 @kafka("UnifiedLogTest.testRebuildProducerStateWithEmptyCompactedBatch")
 @pytest.mark.parametrize("newer", [(2, 4), (1, 2, 3, 4)], ids=["some", "all"])
-def test_producer_goes_on_behind_records_that_were_compacted(log: Scene, newer: tuple[int, ...]) -> None:
+def test_producer_goes_on_after_its_records_were_compacted(log: Scene, newer: tuple[int, ...]) -> None:
     log.produce(1, 1, 2, 3, 4)
     log.plain(*newer)
     assert log.clean()

@@ -1,13 +1,17 @@
-"""The scripts of the oracle by area. A new area is a module with SCRIPTS, named here."""
+"""The oracle's scripts by area. A new area is a module with SCRIPTS, which this file lists."""
 
 from typing import Final
 
 from tests.oracle.script import Script
 from tests.oracle.scripts import (
+    administration,
     cluster,
     commits_of_members,
     configs,
+    consumer_configs,
+    consumer_descriptions,
     consumer_groups,
+    consumer_offsets,
     cooperative,
     deadlines,
     fetch,
@@ -42,7 +46,11 @@ SCRIPTS: Final[tuple[Script, ...]] = tuple(
         commits_of_members,
         transactions,
         consumer_groups,
+        consumer_offsets,
+        consumer_descriptions,
+        consumer_configs,
         migration,
+        administration,
     )
     for script in area.SCRIPTS
 )

@@ -1,4 +1,4 @@
-"""What a client asks first: ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster, FindCoordinator."""
+"""A client's first requests: ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster, FindCoordinator."""
 
 from typing import Any, Final
 

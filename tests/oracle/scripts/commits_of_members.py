@@ -1,4 +1,4 @@
-"""Commits, and what administrators see and may do, in every state of a group.
+"""Commits, descriptions and administrators' changes in every state of a group.
 
 Source: ClassicGroup.validateOffsetCommit, validateOffsetDelete, validateDeleteGroup, asDescribedGroup
 """
@@ -34,7 +34,7 @@ COMMITS: Final = (
     commit(6, "ILLEGAL_GENERATION", member="$m", generation=7),
     commit(7, "ILLEGAL_GENERATION", member="$m", generation=0),
 )
-"""Those that a group with members refuses, whatever state it is in."""
+"""Commits that a group with members answers alike in any state."""
 
 EMPTIED: Final = (
     commit(20),
@@ -87,7 +87,7 @@ def seen() -> tuple[Step, ...]:
 
 
 def administered(state: str) -> tuple[Step, ...]:
-    """What an administrator may not do to a group with members, in a state that it has reached."""
+    """An administrator's steps in a state of the group, most of which a group with members refuses."""
     forgotten = {"group_id": "$g", "topics": [{"name": "$t", "partitions": [{"partition_index": 0}]}]}
     other = {"group_id": "$g", "topics": [{"name": "$u", "partitions": [{"partition_index": 0}]}]}
     return (

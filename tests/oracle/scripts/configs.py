@@ -24,6 +24,8 @@ KEYS: Final = (
 )
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER = 2, 4
+# DescribeConfigsResponse.ConfigSource: the config is the topic's own.
+TOPIC_CONFIG = 1
 
 
 def _describe(
@@ -34,10 +36,14 @@ def _describe(
 
 
 def _reads(key: str, value: str) -> Step:
-    """Describe one config, once the broker has seen the change before it."""
+    """Describe one config, after the broker has seen the change before it."""
+    return _described_until(key, "value", value)
+
+
+def _described_until(key: str, field: str, expected: str | int) -> Step:
     resource = {"resource_type": TOPIC, "resource_name": "$t", "configuration_keys": [key]}
     body = {"resources": [resource], "include_synonyms": True}
-    return Step(api="describe_configs", body=body, until=("results[0].configs[0].value", value))
+    return Step(api="describe_configs", body=body, until=(f"results[0].configs[0].{field}", expected))
 
 
 DESCRIBE: Final = (
@@ -75,6 +81,14 @@ DESCRIBE: Final = (
             _describe(
                 "num.partitions", "auto.create.topics.enable", "message.max.bytes", name="$node:text", kind=BROKER
             ),
+        ),
+    ),
+    Script(
+        name="describe configs of a broker's address",
+        api="describe_configs",
+        steps=(
+            Step(api="metadata", body={"topics": []}, save={"node": "brokers[0].node_id"}),
+            _describe("advertised.listeners", name="$node:text", kind=BROKER),
         ),
     ),
     Script(
@@ -131,7 +145,8 @@ INCREMENTAL: Final = (
         steps=(
             *new_topic(),
             _incremental(_change("cleanup.policy", APPEND, "delete")),
-            _reads("cleanup.policy", "delete"),
+            # The value is the default's, so only its source shows that the broker has seen the change.
+            _described_until("cleanup.policy", "config_source", TOPIC_CONFIG),
             _incremental(_change("follower.replication.throttled.replicas", APPEND, "0:1,1:1")),
             _reads("follower.replication.throttled.replicas", "0:1,1:1"),
             _incremental(_change("follower.replication.throttled.replicas", SUBTRACT, "0:1")),

@@ -1,4 +1,4 @@
-"""Which protocol a group of several members gets, as when clients move from eager to cooperative rebalancing.
+"""The protocol that a group of several members selects, as when clients move from eager to cooperative rebalancing.
 
 Source: ClassicGroup.selectProtocol, ClassicGroupMember.vote; KIP-429
 """
@@ -11,18 +11,18 @@ from tests.oracle.scripts.rebalances import beat, join, joining, named, received
 
 
 def subscription(generation: bytes = b"\xff\xff\xff\xff") -> Packed:
-    """A ConsumerProtocolSubscription of version 2, of $t, that owns partition 0 of it."""
+    """A ConsumerProtocolSubscription of version 2 to $t by an owner of partition 0."""
     owned = b"\0\0\0\1"
     return Packed(pieces=(b"\0\2\0\0\0\1", "$t", b"\xff\xff\xff\xff", owned, "$t", b"\0\0\0\1\0\0\0\0", generation))
 
 
 def speaks(*names: str) -> dict[str, Any]:
-    """What a member that prefers these protocols in this order joins with."""
+    """The protocols of a member's join, in the order of its preference."""
     return {"protocols": tuple({"name": name, "metadata": subscription()} for name in names)}
 
 
 def votes(name: str, first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]) -> Script:
-    """Three members join one group, and its leader is told the protocol."""
+    """Three members join one group, and the answer to its leader names the protocol."""
     steps: tuple[Step | Receive, ...] = (
         *settled("m", **speaks("range", "sticky"))[:2],
         sync("m", assigned=("m",)),

@@ -1,4 +1,4 @@
-"""What time does to a group: sessions, rebalances, syncs and ids that were handed out end, and those who live are told.
+"""Deadlines in a group: sessions, rebalances, syncs and handed out ids expire, and living members learn of it.
 
 Source: GroupMetadataManager.expireClassicGroupMemberHeartbeat, expirePendingSync, completeClassicGroupJoin
 """

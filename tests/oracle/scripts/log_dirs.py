@@ -1,4 +1,4 @@
-"""DescribeLogDirs: which partitions are told, and their bytes, which are those of the batches as they were sent."""
+"""DescribeLogDirs: the partitions in its answer, and their sizes, which are the bytes of the batches as sent."""
 
 from typing import Any, Final
 

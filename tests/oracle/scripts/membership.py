@@ -28,7 +28,7 @@ def sync_body(
 
 
 def joined(member: str = "m", on: str = "a") -> tuple[Step, ...]:
-    """`$g` gets its first member: join twice (the id is required), sync, Stable. Saves `<member>` and `generation`."""
+    """Give `$g` its first member: join twice (the id is required), sync, Stable. Saves `<member>` and `generation`."""
     return (
         Step(
             api="join_group",
@@ -44,7 +44,7 @@ def joined(member: str = "m", on: str = "a") -> tuple[Step, ...]:
 
 
 def in_state(state: str, group: str = "g", version: int | None = 5, on: str = "a") -> Step:
-    """Wait until `$group` shows a state: Kafka describes what its log has committed, a moment behind its answers."""
+    """Wait until `$group` shows a state: Kafka describes its log's content, a moment behind its answers."""
     body = {"groups": [f"${group}"]}
     reached = ("groups[0].group_state", state)
     return Step(api="describe_groups", version=version, on=on, body=body, until=reached, errors=None)
@@ -60,7 +60,7 @@ def _join_script(name: str, *steps: Step | Receive, start: int = 0) -> Script:
 
 
 JOIN: Final = (
-    # Before v4 the first answer is the whole join; from v4 on it only mints the member id.
+    # Before v4 the first answer is the whole join; from v4 on the first answer only assigns the member id.
     _join_script("a new group", _join(save="m", checked=False), _join(member="$m", save="m")),
     _join_script(
         "and again as the only member",
@@ -103,7 +103,7 @@ JOIN: Final = (
         Step(api="sync_group", body=sync_body("$m", assigned=("$m", "$n"))),
         Receive(on="b"),
         Step(api="sync_group", on="b", body=sync_body("$n")),
-        # A follower that joins again unchanged in a Stable group is told what it is already part of.
+        # A follower that joins again unchanged in a Stable group gets the present generation.
         Step(api="join_group", on="b", body=join_body("$n", protocols=(ROUND_ROBIN, RANGE)), errors=None),
     ),
 )

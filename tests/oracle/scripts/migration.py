@@ -1,4 +1,4 @@
-"""Both protocols in one group: a group that members upgrade, classic members in a consumer group, and the way back.
+"""Both protocols in one group: an upgrade by its members, classic members in a consumer group, and the way back.
 
 Source: GroupMetadataManager.convertToConsumerGroup, classicGroupJoinToConsumerGroup, convertToClassicGroup.
 """
@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tests.oracle.script import Packed, Receive, Script, Step
-from tests.oracle.scripts.consumer_groups import beat, commit, delete, described, known_topic, leave, owned, seen
-from tests.oracle.scripts.consumer_groups import join as consume
+from tests.oracle.scripts.consumer_steps import beat, commit, delete, described, known_topic, leave, owned, seen
+from tests.oracle.scripts.consumer_steps import join as consume
 from tests.oracle.scripts.membership import NOBODY, in_state, join_body, joined, sync_body
 
 GENERATION: Final = "$generation"
@@ -18,7 +18,7 @@ WHOLE_TOPIC: Final = Packed(pieces=(b"\0\0\0\0\0\1", "$t", b"\0\0\0\2\0\0\0\0\0\
 
 
 def named(who: str, *errors: str, **more: Any) -> Step:
-    """A new classic member is told its id."""
+    """The first JoinGroup of a new classic member, whose answer holds its id."""
     return Step(
         api="join_group",
         version=9,
@@ -30,7 +30,7 @@ def named(who: str, *errors: str, **more: Any) -> Step:
 
 
 def rejoin(who: str, *errors: str, on: str = "b", save: str = "", **more: Any) -> Step:
-    """A JoinGroup of a classic member; saves the generation, and the member id where `save` names it."""
+    """A JoinGroup of a classic member; saves the generation, and the member id if `save` names it."""
     saved = {} if errors else {"generation": "generation_id"}
     if save:
         saved[save] = "member_id"
@@ -42,7 +42,7 @@ def sync(who: str, *errors: str, assigned: tuple[str, ...] = (), on: str = "b", 
 
 
 def heart(who: str, *errors: str, generation: Any = GENERATION, until: str = "", **more: Any) -> Step:
-    """A Heartbeat of a classic member, or several until one is answered with an error."""
+    """A Heartbeat of a classic member, or several until an answer has an error."""
     body = {"group_id": "$g", "generation_id": generation, "member_id": who, **more}
     reached = ("error_code", until) if until else None
     return Step(api="heartbeat", version=4, on="b", body=body, until=reached, errors=(until,) if until else errors)
@@ -54,11 +54,11 @@ def left(who: str, *errors: str) -> Step:
 
 
 def owning(*partitions: int) -> dict[str, Any]:
-    """A subscription of version 1 to $t by a member that has these partitions of it."""
+    """A subscription of version 1 to $t by a member that owns these partitions."""
     number = len(partitions).to_bytes(4, "big")
-    places = b"".join(partition.to_bytes(4, "big") for partition in partitions)
+    indexes = b"".join(partition.to_bytes(4, "big") for partition in partitions)
     head = (b"\0\1\0\0\0\1", "$t", b"\xff\xff\xff\xff")
-    had = (b"\0\0\0\1", "$t", number + places) if partitions else (b"\0\0\0\0",)
+    had = (b"\0\0\0\1", "$t", number + indexes) if partitions else (b"\0\0\0\0",)
     return {"protocols": ({"name": "range", "metadata": Packed(pieces=(*head, *had))},)}
 
 
@@ -80,7 +80,7 @@ UPGRADED: Final = (
     sync("$m"),
     heart("$m"),
 )
-"""A classic group of `$m`, which has partition 0 of two, that `n` has joined by the consumer protocol."""
+"""A classic group of `$m`, which has partition 0 of two; `n` has joined by the consumer protocol."""
 
 CLASSIC_IN_CONSUMER: Final = (
     consume("m"),
@@ -95,7 +95,7 @@ CLASSIC_IN_CONSUMER: Final = (
     sync("$n"),
     heart("$n"),
 )
-"""A consumer group of `m`, which a classic member `$n` has joined; each has one of two partitions."""
+"""A consumer group of `m` that a classic member `$n` has joined; each has one of two partitions."""
 
 SCRIPTS: Final = (
     script(
@@ -200,7 +200,7 @@ SCRIPTS: Final = (
     script(
         "upgrade of a group that rebalances",
         *joined()[:2],
-        # Of two members without anything it is chance who gets which partition.
+        # Chance decides which of two members without partitions gets which one.
         consume("n", ignore=("assignment",)),
         sync("$m", "REBALANCE_IN_PROGRESS", assigned=("$m",)),
         rejoin("$m"),

@@ -6,7 +6,7 @@ from tests.oracle.batches import Batch
 from tests.oracle.script import Plus, Script, Step
 from tests.oracle.scripts.steps import new_topic, offsets_body, produced
 
-# Times of the six records: now, +10, +20 | +5 | +40, +41: the fourth is older than what lies before it.
+# Times of the six records: now, +10, +20 | +5 | +40, +41: the fourth is older than the records before it.
 BATCHES: Final = (
     Batch(count=3, timestamp="$now", step_ms=10),
     Batch(timestamp=Plus(var="now", amount=5)),

@@ -1,4 +1,4 @@
-"""Produce: what is stored, what is refused and with which code. Source: KafkaApis.handleProduceRequest, UnifiedLog."""
+"""Produce: stored batches, and refused ones with their codes. Source: KafkaApis.handleProduceRequest, UnifiedLog."""
 
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ def _read() -> Step:
 
 
 def _refused(name: str, records: Any, *errors: str, **configs: Any) -> Script:
-    """One partition, one request that Kafka refuses, and the log as it is after it."""
+    """One request for one partition that Kafka refuses, and the log as it is afterwards."""
     return Script(name=f"produce {name}", api=API, steps=(*new_topic(**configs), _produce(records, *errors), _read()))
 
 
@@ -156,7 +156,7 @@ REFUSED: Final = (
     _refused("control batch", [Batch(timestamp=NOW, attributes=0x20)], "INVALID_RECORD"),
 )
 
-# Kafka closes the connection or answers, depending on the version: the code is compared, not expected.
+# Depending on the version, Kafka closes the connection or answers; the script compares the code and expects none.
 DOUBTFUL: Final = tuple(
     Script(
         name=f"produce {name}",

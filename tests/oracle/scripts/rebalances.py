@@ -1,4 +1,4 @@
-"""Classic groups of several members, each on a connection of its own: who is parked, who is told what, and when.
+"""Classic groups of several members, each on a connection of its own: parked members, and their answers.
 
 Source: GroupMetadataManager, ClassicGroup.
 """
@@ -9,9 +9,9 @@ from tests.oracle.script import Packed, Receive, Script, Step
 from tests.oracle.scripts.membership import NOBODY, RANGE, ROUND_ROBIN, SUBSCRIPTION, in_state, join_body, sync_body
 
 CONNECTIONS: Final = {"m": "a", "n": "b", "o": "c", "p": "d"}
-"""Where each member calls."""
+"""The connection of each member."""
 SHORT_MS: Final = 2500
-"""A timeout that ends within a script and is still long enough for its other steps."""
+"""A timeout that ends within a script, and leaves time for its other steps."""
 STICKY: Final = {"name": "sticky", "metadata": SUBSCRIPTION}
 OTHER_RANGE: Final = {"name": "range", "metadata": Packed(pieces=(b"\0\0\0\0\0\1", "$u", b"\xff\xff\xff\xff"))}
 
@@ -20,7 +20,7 @@ def join(
     who: str, *errors: str, later: bool = False, save: str = "generation", checked: bool = True,
     version: int | None = 9, **more: Any,
 ) -> Step:  # fmt: skip
-    """A join of the member `$who`; its generation is saved where the answer is waited for."""
+    """A join of the member `$who`; saves the generation if the script waits for the answer."""
     saved = {save: "generation_id"} if save and not later and not errors else {}
     return Step(
         api="join_group",
@@ -34,7 +34,7 @@ def join(
 
 
 def named(who: str, **more: Any) -> Step:
-    """A new member is told its id, which is saved as `who`."""
+    """The first join of a new member, whose answer holds its id; the id is saved as `who`."""
     return Step(
         api="join_group",
         version=9,
@@ -46,7 +46,7 @@ def named(who: str, **more: Any) -> Step:
 
 
 def joining(*members: str, **more: Any) -> tuple[Step, ...]:
-    """New members join, and are parked."""
+    """Joins of new members, which are parked."""
     ids = (named(who, **more) for who in members)
     return (*ids, *(join(who, later=True, **more) for who in members))
 
@@ -57,7 +57,7 @@ def received(who: str, *errors: str, save: str = "") -> Receive:
 
 
 def beat(who: str, *errors: str, generation: Any = "$generation", until: str = "", **more: Any) -> Step:
-    """A heartbeat, or heartbeats until they are told something."""
+    """A heartbeat, or heartbeats until an answer has the error `until`."""
     body = {"group_id": "$g", "generation_id": generation, "member_id": f"${who}", **more}
     told = ("error_code", until) if until else None
     return Step(
@@ -87,7 +87,7 @@ def leave(*members: str, on: str = "x", errors: tuple[str, ...] = (), version: i
 
 
 def gathered(*members: str, **more: Any) -> tuple[Step | Receive, ...]:
-    """A group whose members have all joined and yet to sync; the first one leads."""
+    """A group whose members have all joined and must sync next; the first member leads."""
     first, *others = members
     steps: tuple[Step | Receive, ...] = (named(first, **more), join(first, **more))
     if others:
@@ -310,7 +310,7 @@ PROTOCOLS: Final = (
         named("p"),
         join("m", later=True, rebalance_timeout=SHORT_MS),
         join("n", later=True, rebalance_timeout=SHORT_MS),
-        # The parked joins of the others are on other connections and may come later.
+        # The other members' parked joins are on other connections and may be answered later.
         Step(
             api="join_group",
             version=9,

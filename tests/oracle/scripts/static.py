@@ -1,4 +1,4 @@
-"""Static members: restarted, fenced, kept over a rebalance, taken out by their instance id.
+"""Static members: restarted, fenced, kept over a rebalance, removed by their instance id.
 
 Source: KIP-345, KIP-814, GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin,
 ClassicGroup.validateMember
@@ -28,7 +28,7 @@ USER_DATA: Final = {"name": "range", "metadata": Packed(pieces=(b"\0\0\0\0\0\1",
 def started(
     who: str, *, instance: str = "i", on: str = "", version: int | None = 9, later: bool = False, **more: Any
 ) -> Step:
-    """A static member starts, and is saved as `who` unless it is parked; its instance id is all that it knows."""
+    """Start a static member by its instance id alone; unless the join is parked, its id is saved as `who`."""
     return Step(
         api="join_group",
         version=version,
@@ -75,7 +75,7 @@ FOLLOWER: Final = (
 
 RESTART: Final = (
     script("leader joins a new group", started("m", version=None), versions=(5, 6, 7, 8, 9)),
-    # From v9 on it is told who is there and not to assign; before, that its former self leads.
+    # From v9 on the answer names the members and says not to assign; before v9 it names the former id as leader.
     script(
         "leader starts again",
         *LEADER,

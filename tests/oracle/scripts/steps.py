@@ -1,4 +1,4 @@
-"""The steps most scripts start from. Bodies name fields of every version; messages.py leaves out what one lacks."""
+"""Steps that most scripts begin with. Bodies have fields of every version; messages.py leaves out unknown ones."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def produce_body(
 
 
 def produced(*batches: Batch, name: str = "t", partition: int = 0) -> tuple[Step, ...]:
-    """Append batches one request each to a partition of `$name`."""
+    """Append batches to a partition of `$name`, with one request for each."""
     return tuple(
         Step(api="produce", version=9, body=produce_body({partition: [batch]}, f"${name}", f"${name}_id"))
         for batch in batches
@@ -83,6 +83,6 @@ def config_body(configs: Sequence[Mapping[str, Any]], name: str = "$t", kind: in
 
 
 def described_configs(*keys: str, name: str = "t") -> Step:
-    """Describe configs of `$name` until the broker has seen the change before it."""
+    """Describe configs of `$name`, repeated until the broker has seen the change before it."""
     resource = {"resource_type": 2, "resource_name": f"${name}", "configuration_keys": list(keys)}
     return Step(api="describe_configs", body={"resources": [resource]})

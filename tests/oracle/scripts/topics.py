@@ -15,7 +15,7 @@ def _create(*topics: dict[str, Any], errors: tuple[str, ...] | None = (), **more
 
 
 def _seen(*names: str, errors: tuple[str, ...] = ()) -> Step:
-    """The topics as Metadata shows them, once it has caught up."""
+    """The topics as Metadata shows them, after it has caught up."""
     until = ("topics[0].error_code", "UNKNOWN_TOPIC_OR_PARTITION") if errors else ("", None)
     body = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
     return Step(api="metadata", version=12, body=body, until=until, errors=errors)

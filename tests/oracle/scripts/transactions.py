@@ -1,6 +1,6 @@
-"""Transactions, in the flow that names its partitions first and in that of KIP-890.
+"""Transactions, by the protocol that first names partitions, and by that of KIP-890.
 
-Kafka answers EndTxn before the transaction's end is written everywhere, so scripts wait until its state tells of it.
+Kafka answers EndTxn before it has written the end everywhere, so scripts wait until the state shows it.
 Source: TransactionCoordinator, KafkaApis, AddPartitionsToTxnManager
 """
 
@@ -33,12 +33,12 @@ def init(*errors: str, version: int | None = 5, until: bool = True, save: bool =
 def add(
     *errors: str, version: int | None = 3, name: str = "$t", partitions: tuple[int, ...] = (0,), **body: Any
 ) -> Step:
-    """AddPartitionsToTxn as clients send it; without an error expected it waits for the transaction before."""
+    """AddPartitionsToTxn as clients send it; if no error is expected, it waits for the former transaction's end."""
     usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", **body}
     named = {f"v3_and_below_{key}": value for key, value in usual.items()}
     topics = [{"name": name, "partitions": list(partitions)}]
     done = (_ADDED, "NONE") if not errors else None
-    # Codes of partitions are no `error_code`, so they are not among the errors of an answer.
+    # The codes of partitions are no `error_code`, so they are not among an answer's errors.
     return Step(
         api="add_partitions_to_txn",
         version=version,
@@ -71,14 +71,14 @@ def send(*errors: str, version: int | None = 11, sequence: int = 0, count: int =
 
 
 def end(*errors: str, version: int | None = 4, commit: bool = True, save: bool = False, **body: Any) -> Step:
-    """EndTxn; with `save` it is version 5, whose epoch it takes over."""
+    """EndTxn; with `save` it has version 5, and saves the epoch of the answer."""
     usual = {"transactional_id": ID, "producer_id": "$pid", "producer_epoch": "$epoch", "committed": commit}
     saved = {"pid": "producer_id", "epoch": "producer_epoch"} if save else {}
     return Step(api="end_txn", version=version, body={**usual, **body}, errors=errors, save=saved)
 
 
 def state(name: str) -> Step:
-    """DescribeTransactions, once the state is this one."""
+    """DescribeTransactions, repeated until the transaction has this state."""
     return Step(
         api="describe_transactions",
         body={"transactional_ids": [ID]},
@@ -111,7 +111,7 @@ INIT: Final = (
         READY,
         init(version=None),
         init(version=None, producer_id="$pid", producer_epoch="$epoch"),
-        # Again, as if the answer had been lost.
+        # Again, as if the answer was lost.
         init(version=None, producer_id="$pid", producer_epoch=BEFORE),
         versions=(3, 4, 5),
     ),
@@ -177,7 +177,7 @@ END: Final = (
             end(version=None, commit=commit),
             state(final),
             *SEEN,
-            # Again, as if the answer had been lost, and the other way round.
+            # Again, as if the answer was lost, and with the other outcome.
             end(version=None, commit=commit),
             end("INVALID_TXN_STATE", version=None, commit=not commit),
         )
@@ -277,13 +277,14 @@ def add_offsets(*errors: str, version: int | None = 3, **body: Any) -> Step:
     return Step(api="add_offsets_to_txn", version=version, body={**usual, **body}, errors=errors)
 
 
-def hold(*errors: str, version: int | None = None, place: tuple[str, int] = ("$t", 0), **body: Any) -> Step:
+def hold(*errors: str, version: int | None = None, partition: tuple[str, int] = ("$t", 0), **body: Any) -> Step:
     """TxnOffsetCommit of offset 7; it waits for the group's coordinator."""
-    part = {"partition_index": place[1], "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": "m"}
+    topic, index = partition
+    part = {"partition_index": index, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": "m"}
     usual = {
         "transactional_id": ID, "group_id": "$g", "producer_id": "$pid", "producer_epoch": "$epoch",
         "generation_id": -1, "member_id": "", "group_instance_id": None,
-        "topics": [{"name": place[0], "partitions": [part]}],
+        "topics": [{"name": topic, "partitions": [part]}],
     }  # fmt: skip
     done = None if errors else ("", None)
     return Step(api="txn_offset_commit", version=version, body={**usual, **body}, errors=errors, until=done)
@@ -338,8 +339,8 @@ OFFSETS: Final = (
         *GROUP_READY,
         init(),
         add_offsets(),
-        hold("UNKNOWN_TOPIC_OR_PARTITION", place=("$u", 0)),
-        hold("UNKNOWN_TOPIC_OR_PARTITION", place=("$t", 9)),
+        hold("UNKNOWN_TOPIC_OR_PARTITION", partition=("$u", 0)),
+        hold("UNKNOWN_TOPIC_OR_PARTITION", partition=("$t", 9)),
         hold(UNKNOWN_ID, producer_id=4711),
         hold(OLD_FENCED, producer_epoch=AFTER),
     ),
@@ -386,7 +387,7 @@ DESCRIBE: Final = (
 
 
 def marked(*errors: str, partitions: tuple[int, ...] = (0,), **values: Any) -> Step:
-    """WriteTxnMarkers, which aborts what is open unless it says otherwise."""
+    """WriteTxnMarkers; unless `values` say otherwise it aborts the open transaction."""
     usual = {"producer_id": "$pid", "producer_epoch": "$epoch", "transaction_result": False, "coordinator_epoch": 0}
     topics = [{"name": "$t", "partition_indexes": list(partitions)}]
     return Step(api="write_txn_markers", body={"markers": [{**usual, **values, "topics": topics}]}, errors=errors)

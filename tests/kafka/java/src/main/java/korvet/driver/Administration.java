@@ -8,7 +8,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 
-/** The commands about topics; those about groups are `Groups`'. */
+/** The commands about topics; `Groups` has the commands about groups. */
 final class Administration {
     private static final long TIMEOUT_S = 30;
 

@@ -34,7 +34,7 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
-/** Members of a group for scripts/chaosrun, whose jobs.py tells the job and whose journal.py tells the journal's lines. */
+/** Members of a group for scripts/chaosrun: jobs.py describes the job, and journal.py the journal's lines. */
 public final class Chaos {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Logger CLIENTS = Logger.getLogger("org.apache.kafka.clients");
@@ -53,7 +53,7 @@ public final class Chaos {
                 members.add(thread);
             }
             while (System.in.read() >= 0) {
-                // Nothing is said on stdin; its end is what counts.
+                // stdin carries no commands; only its end counts.
             }
             stopped.set(true);
             for (Thread member : members) {
@@ -78,8 +78,8 @@ public final class Chaos {
     }
 
     /**
-     * Writes down that a client forgets what it knew of topics (KIP-899), and that one joins again for they changed.
-     * While it reaches no broker a client forgets a thousand times a second: the first time is enough.
+     * Notes that a client forgets its topics (KIP-899), and that it joins again because they changed. While a client
+     * reaches no broker it forgets them a thousand times a second, and the first time is enough.
      */
     private static final class Log extends Handler {
         private static final Pattern TOLD = Pattern.compile(
@@ -187,13 +187,13 @@ public final class Chaos {
             event.put("group", job.get("group").asText());
             event.put("member_id", memberId).put("generation", generation).put("offset", record.offset());
             event.put("value", record.value());
-            event.set("place", place(partition));
+            event.set("partition", toJson(partition));
             write(event);
         }
 
         private void commitLater() {
             committedAt = System.nanoTime();
-            // One after the other: two that wait for the coordinator to be found may be sent in either order.
+            // One commit after another: two that wait for the coordinator may be sent in either order.
             isCommitting = true;
             Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>(uncommitted);
             uncommitted.clear();
@@ -211,7 +211,7 @@ public final class Chaos {
             ObjectNode event = event("committed").put("group", job.get("group").asText());
             ArrayNode list = event.putArray("offsets");
             offsets.forEach((partition, position) ->
-                    list.addArray().add(place(partition)).add(position.offset()));
+                    list.addArray().add(toJson(partition)).add(position.offset()));
             write(event);
         }
 
@@ -221,8 +221,8 @@ public final class Chaos {
             generation = consumer.groupMetadata().generationId();
             ObjectNode event = event("assigned").put("group", job.get("group").asText());
             event.put("member_id", memberId).put("generation", generation);
-            event.set("added", places(added));
-            event.set("owned", places(consumer.assignment()));
+            event.set("added", toJson(added));
+            event.set("owned", toJson(consumer.assignment()));
             write(event);
         }
 
@@ -249,7 +249,7 @@ public final class Chaos {
         private void gaveUp(Collection<TopicPartition> partitions, boolean lost) {
             uncommitted.keySet().removeAll(Set.copyOf(partitions));
             ObjectNode event = event("revoked").put("group", job.get("group").asText()).put("lost", lost);
-            event.set("places", places(partitions));
+            event.set("partitions", toJson(partitions));
             write(event);
         }
 
@@ -265,13 +265,13 @@ public final class Chaos {
             Chaos.write(journal, event);
         }
 
-        private static ArrayNode place(TopicPartition partition) {
+        private static ArrayNode toJson(TopicPartition partition) {
             return JSON.createArrayNode().add(partition.topic()).add(partition.partition());
         }
 
-        private static ArrayNode places(Collection<TopicPartition> partitions) {
+        private static ArrayNode toJson(Collection<TopicPartition> partitions) {
             ArrayNode list = JSON.createArrayNode();
-            partitions.forEach(partition -> list.add(place(partition)));
+            partitions.forEach(partition -> list.add(toJson(partition)));
             return list;
         }
     }

@@ -27,7 +27,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** A clerk of scripts/chaosrun/bank, whose clerk.py and producing.py tell what it does, and books.py what it writes. */
+/** A clerk of scripts/chaosrun/bank: clerk.py and producing.py describe its work, and books.py its records. */
 public final class Clerk {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int BEGIN_ANEW = 3;
@@ -58,7 +58,8 @@ public final class Clerk {
         watch.start();
         try (FileOutputStream journal = new FileOutputStream(job.get("journal").asText(), true)) {
             new Clerk(job, journal).run(stopped);
-        } catch (KafkaException error) {
+        } catch (KafkaException | IllegalStateException error) {
+            // The client throws the latter if batches behind the one that ended the producer fail for another reason.
             error.printStackTrace();
             Runtime.getRuntime().halt(BEGIN_ANEW);
         }
@@ -67,7 +68,7 @@ public final class Clerk {
     private static void awaitEnd(AtomicBoolean stopped) {
         try {
             while (System.in.read() >= 0) {
-                // Nothing is said on stdin; its end is what counts.
+                // stdin carries no commands; only its end counts.
             }
         } catch (IOException error) {
             error.printStackTrace();
@@ -100,25 +101,29 @@ public final class Clerk {
         return settings;
     }
 
-    /** Carries orders out until told to stop, then leaves; who cannot go on throws. */
+    /** Carries out orders until told to stop, then leaves; throws if it cannot go on. */
     private void run(AtomicBoolean stopped) throws IOException {
         producer.initTransactions();
         consumer.subscribe(List.of("orders"));
         while (!stopped.get()) {
             ConsumerRecords<String, String> batch = consumer.poll(Duration.ofMillis(200));
             if (!batch.isEmpty() && !carryOut(batch)) {
-                for (TopicPartition partition : batch.partitions()) {
-                    if (consumer.assignment().contains(partition)) {
-                        consumer.seek(partition, batch.records(partition).get(0).offset());
-                    }
-                }
+                goBack();
             }
         }
         consumer.close();
         producer.close();
     }
 
-    /** Whether the transaction was committed, else it was aborted. */
+    /** Reads on at the committed offset of each partition, because records read since may be lost. */
+    private void goBack() {
+        Map<TopicPartition, OffsetAndMetadata> committed = consumer.committed(consumer.assignment());
+        for (Map.Entry<TopicPartition, OffsetAndMetadata> position : committed.entrySet()) {
+            consumer.seek(position.getKey(), position.getValue() == null ? 0 : position.getValue().offset());
+        }
+    }
+
+    /** Whether the transaction was committed; otherwise it was aborted. */
     private boolean carryOut(ConsumerRecords<String, String> batch) throws IOException {
         String transaction = name + "/" + job.get("incarnation").asInt() + "/" + ++number;
         boolean commits = chance.nextDouble() >= ABORTED;
@@ -133,7 +138,7 @@ public final class Clerk {
             }
         } catch (KafkaException error) {
             error.printStackTrace();
-            // Throws where the producer cannot go on: then nobody knows how the transaction ended.
+            // Throws if the producer cannot go on; then the transaction's end is unknown.
             producer.abortTransaction();
             commits = false;
         }

@@ -36,7 +36,7 @@ public final class Main {
         new Main(args[0]).serve();
     }
 
-    /** A consumer belongs to one thread, so this one both runs the commands and polls for the group member. */
+    /** A consumer belongs to one thread, so this thread both runs the commands and polls for the group member. */
     private void serve() throws Exception {
         Thread input = new Thread(this::readLines, "stdin");
         input.setDaemon(true);
@@ -141,7 +141,7 @@ public final class Main {
         return wrapped && error.getCause() != null ? error.getCause() : error;
     }
 
-    /** Kafka's error code, or -1 where the error is the client's own. */
+    /** Kafka's error code, or -1 if the error is the client's own. */
     static int codeOf(Throwable error) {
         return Errors.forException(error).code();
     }

@@ -64,7 +64,7 @@ final class Membership {
         return null;
     }
 
-    /** With the consumer protocol a pattern is the broker's to look through topics for, with the other the client's. */
+    /** In the consumer protocol the broker finds the topics that fit a pattern, in the classic one the client. */
     private void subscribe(JsonNode pattern, String protocol) {
         if (pattern.isNull()) {
             member.subscribe(List.of(topic));

@@ -3,7 +3,7 @@ package korvet.driver;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Properties;
 
-/** Client settings: the bootstrap address and what a scenario asks for; all else stays at the client's defaults. */
+/** Client settings: the bootstrap address and the scenario's options; all others keep the client's defaults. */
 final class Settings {
     private Settings() {}
 
@@ -13,7 +13,7 @@ final class Settings {
         return settings;
     }
 
-    /** Sets `name` from the option where it has one. */
+    /** Sets `name` from the option if it is given. */
     static void put(Properties settings, String name, JsonNode option) {
         if (option != null && !option.isNull()) {
             settings.put(name, option.asText());

@@ -69,13 +69,13 @@ final class Transacting {
     JsonNode read(JsonNode command) {
         Properties settings = Settings.of(bootstrap);
         settings.put("isolation.level", "read_committed");
-        TopicPartition place = new TopicPartition(command.get("topic").asText(), 0);
+        TopicPartition partition = new TopicPartition(command.get("topic").asText(), 0);
         long deadline = System.nanoTime() + command.get("timeout_ms").asLong() * 1_000_000;
         ArrayNode values = Main.JSON.createArrayNode();
         StringDeserializer text = new StringDeserializer();
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings, text, text)) {
-            consumer.assign(List.of(place));
-            consumer.seekToBeginning(List.of(place));
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
             while (values.size() < command.get("count").asInt() && System.nanoTime() < deadline) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
                     values.add(record.value());

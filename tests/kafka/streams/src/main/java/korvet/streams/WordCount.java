@@ -14,7 +14,7 @@ import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThr
  * Kafka's own example: counts the words of one topic into another, exactly once, until stdin ends.
  *
  * <p>Arguments: bootstrap, application id, state directory, topic of lines, topic of counts, then further settings as
- * name=value; all else is at Kafka Streams' defaults. On stdout one JSON line for each change of its state.
+ * name=value; all others keep Kafka Streams' defaults. It writes one JSON line to stdout for each change of its state.
  */
 public final class WordCount {
     private WordCount() {}

@@ -1,0 +1,201 @@
+"""Changes of the configs of topics, groups and the cluster, for AlterConfigs and IncrementalAlterConfigs.
+
+A request names resources; each is judged alone and applied alone. A broker's configs are the cluster's, because every
+front-end serves every request. Clients set them for all brokers (the empty name); korvet refuses to set them for one. A
+group need not exist to have configs.
+
+Source: kafka.server.ConfigAdminManager, ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api.shared.admin import change_failure, node_ids
+from korvet.api.shared.context import Context
+from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.groups import GROUP_CONFIGS
+from korvet.configs.topics import TOPIC_CONFIGS
+from korvet.configs.types import Config, group_problem, problem, topic_problem
+from korvet.errors import KorvetError
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.settings import ConfigChange
+from korvet.store.topics import name_problem
+from korvet.wire.codec import Fields
+
+Outcome = tuple[ErrorCode, str | None]
+DONE: Outcome = (ErrorCode.none, None)
+
+
+class ResourceType(IntEnum):
+    """A kind of resource that has configs (org.apache.kafka.common.config.ConfigResource.Type)."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+RESOURCE_TYPES = frozenset(ResourceType)
+MOST_CONFIGURED_GROUPS = 1000
+"""The most groups with configs of their own: each change of one reads and writes all, and front-ends keep them."""
+Known = Mapping[str, Config]
+MakeChange = Callable[[Any, Mapping[str, str], Known], ConfigChange | Outcome]
+"""(resource of the request, configs set now, table of its configs) -> the change, or the reason why there is none."""
+
+
+def unsupported(resource_type: int) -> str:
+    """The message for a resource type that Kafka has and korvet has not."""
+    return f"Korvet has no configs of resource type {ResourceType(resource_type).name}"
+
+
+async def alter(ctx: Context, request: Any, make_change: MakeChange) -> Fields:
+    """The answer to a request of either API."""
+    resources: Sequence[Any] = request.resources
+    try:
+        await ctx.frontend.catalog.refresh()
+    except KorvetError as error:
+        failure = change_failure(ctx, error)
+        return {"responses": [_response(resource, failure) for resource in resources]}
+    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    responses = []
+    async for resource in ctx.paced(resources):
+        if times[resource.resource_type, resource.resource_name] > 1:
+            outcome: Outcome = ErrorCode.invalid_request, "Each resource must appear at most once."
+        else:
+            outcome = _malformed(resource) or await _alter(ctx, resource, make_change, request.validate_only)
+        responses.append(_response(resource, outcome))
+    return {"responses": responses}
+
+
+def _malformed(resource: Any) -> Outcome | None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        return ErrorCode.invalid_request, "Error due to duplicate config keys"
+    nulls = [config.name for config in resource.configs if config.value is None and not _is_delete(config)]
+    if nulls:
+        return ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}"
+    return None
+
+
+def _is_delete(config: Any) -> bool:
+    return getattr(config, "config_operation", None) == 1
+
+
+async def _alter(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+    if resource.resource_type == ResourceType.TOPIC:
+        return await _alter_topic(ctx, resource, make_change, validate_only)
+    if resource.resource_type == ResourceType.BROKER:
+        return await _alter_cluster(ctx, resource, make_change, validate_only)
+    if resource.resource_type == ResourceType.GROUP:
+        return await _alter_group(ctx, resource, make_change, validate_only)
+    if resource.resource_type in RESOURCE_TYPES:
+        return ErrorCode.invalid_request, unsupported(resource.resource_type)
+    return ErrorCode.invalid_request, f"Unknown resource type {resource.resource_type}"
+
+
+async def _alter_topic(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+    catalog, name = ctx.frontend.catalog, resource.resource_name
+    if not name:
+        return ErrorCode.invalid_request, "Default topic resources are not allowed."
+    illegal = name_problem(name)
+    if illegal is not None:
+        return ErrorCode.invalid_topic_exception, illegal
+    topic = catalog.topic(name)
+    if topic is None:
+        return ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist."
+    change = make_change(resource, topic.configs, TOPIC_CONFIGS)
+    if not isinstance(change, ConfigChange):
+        return change
+    why = topic_problem(change.applied_to(topic.configs), TOPIC_CONFIGS)
+    if why is not None:
+        return ErrorCode.invalid_config, why
+    if validate_only:
+        return DONE
+    try:
+        return await catalog.configure(topic, change), None
+    except KorvetError as error:
+        return change_failure(ctx, error)
+
+
+async def _alter_group(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+    catalog, name = ctx.frontend.catalog, resource.resource_name
+    if not name:
+        return ErrorCode.invalid_request, "Default group resources are not allowed."
+    change = make_change(resource, catalog.group_configs(name), GROUP_CONFIGS)
+    if not isinstance(change, ConfigChange):
+        return change
+    new = change.applied_to(catalog.group_configs(name))
+    why = group_problem(new, GROUP_CONFIGS, lambda config: catalog.setting(None, config))
+    if why is not None:
+        return ErrorCode.invalid_config, why
+    if new and not catalog.group_configs(name) and len(catalog.configured_groups()) >= MOST_CONFIGURED_GROUPS:
+        return ErrorCode.policy_violation, f"{MOST_CONFIGURED_GROUPS} groups have configs of their own already."
+    if validate_only:
+        return DONE
+    try:
+        return await catalog.configure_group(name, change), None
+    except KorvetError as error:
+        return change_failure(ctx, error)
+
+
+async def _alter_cluster(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+    catalog = ctx.frontend.catalog
+    change = make_change(resource, catalog.cluster_configs(), BROKER_CONFIGS)
+    if not isinstance(change, ConfigChange):
+        return change
+    why = _broker_problem(ctx, resource) or _cluster_problem(catalog, change)
+    if why is not None:
+        return ErrorCode.invalid_request, why
+    # Brokers have no configs of their own, so there is nothing to delete.
+    if validate_only or resource.resource_name:
+        return DONE
+    try:
+        return await catalog.configure_cluster(change), None
+    except KorvetError as error:
+        return change_failure(ctx, error)
+
+
+def _broker_problem(ctx: Context, resource: Any) -> str | None:
+    name, known = resource.resource_name, node_ids(ctx)
+    if not name:
+        return None
+    try:
+        int(name)
+    except ValueError:
+        return f"Node id must be an integer, but it is: {name}"
+    if name not in map(str, known):
+        return f"Unexpected broker id, expected {' or '.join(map(str, known))}, but received {name}"
+    if not all(_is_delete(config) for config in resource.configs):
+        return "Brokers have no configs of their own: set them for all brokers, with an empty resource name."
+    return None
+
+
+def _cluster_problem(catalog: Catalog, change: ConfigChange) -> str | None:
+    fixed = [name for name in change.set if name in BROKER_CONFIGS and BROKER_CONFIGS[name].read_only]
+    if fixed:
+        return f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
+    for name, value in change.set.items():
+        config = BROKER_CONFIGS.get(name)
+        if config is None:
+            return f"Unknown broker config name: {name}"
+        why = problem(config, value)
+        if why is not None:
+            return why
+    return None
+
+
+def _response(resource: Any, outcome: Outcome) -> Fields:
+    code, message = outcome
+    return {
+        "error_code": code,
+        "error_message": message,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }

@@ -1,0 +1,105 @@
+"""A handler's context: the front-end it runs in, and the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+
+from korvet.api.shared.turns import SLICE, Turns
+
+if TYPE_CHECKING:
+    from korvet.api.shared.nodes import Nodes
+    from korvet.redis.client import Store
+    from korvet.redis.wakeup import Wakeups
+    from korvet.store.activity import Activity
+    from korvet.store.catalog.catalog import Catalog
+    from korvet.store.groups.groups import Groups
+    from korvet.store.keys import Namespace
+    from korvet.store.log.budget import Share
+    from korvet.store.log.log import Log
+    from korvet.store.log.partition import Partition
+    from korvet.store.outages import Outages
+    from korvet.store.transactions.transactions import Transactions
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+AT_ONCE: Final = 50
+"""Groups or transactions that a request asks for at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A listener: its address, the address and the brokers that it shows to clients, and its connections.
+
+    With ``proxy_protocol`` a load balancer says, before each connection's first byte, whose connection it is.
+    """
+
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+    nodes: Nodes
+    proxy_protocol: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontend:
+    """One front-end process: the state that all its connections share.
+
+    ``draining`` is set when the process is asked to stop, and every waiter in `Wakeups` wakes. A waiting Fetch is then
+    answered with the records it has, and a parked join with COORDINATOR_NOT_AVAILABLE, so that its client goes
+    elsewhere.
+    """
+
+    namespace: Namespace
+    store: Store
+    outages: Outages
+    catalog: Catalog
+    log: Log
+    groups: Groups
+    transactions: Transactions
+    wakeups: Wakeups
+    activity: Activity
+    draining: anyio.Event = field(default_factory=anyio.Event)
+    turns: Turns = field(default_factory=Turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One request's circumstances. ``principal`` is ``User:ANONYMOUS`` until listeners authenticate.
+
+    A connection's requests of one API, version and client id share a context. ``fetched`` are the partitions for which
+    one of these requests attached Redis groups. ``target_port`` is the balancer's port that the client connected to,
+    None if it is not known. ``share`` is the connection's part of the bound on answers' bytes.
+    """
+
+    frontend: Frontend
+    listener: Listener
+    principal: str
+    client_host: str
+    client_id: str | None
+    api_key: int
+    version: int
+    target_port: int | None = None
+    fetched: set[Partition] = field(default_factory=set, compare=False)
+    share: Share | None = field(default=None, compare=False)
+
+    async def gathered(self, things: Sequence[T], call: Callable[[T], Awaitable[R]]) -> list[R]:
+        """The results of a call for each of the things, some at a time, so that other requests get their turns."""
+        found: list[R] = []
+        async for some in self.sliced(things, AT_ONCE):
+            found += await asyncio.gather(*map(call, some))
+        return found
+
+    def paced(self, things: Iterable[T]) -> AsyncIterator[T]:
+        """The things one by one, with a turn for other requests after every few hundred."""
+        return self.frontend.turns.paced(things)
+
+    def sliced(self, things: Sequence[T], size: int = SLICE) -> AsyncIterator[Sequence[T]]:
+        """The things in slices, with a turn for other requests before each slice but the first."""
+        return self.frontend.turns.sliced(things, size=size)

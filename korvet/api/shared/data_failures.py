@@ -1,0 +1,45 @@
+"""The meaning that a failing store has for producers and consumers."""
+
+from __future__ import annotations
+
+import structlog
+
+from korvet.codes import (
+    KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_SERVER_ERROR,
+)
+from korvet.errors import DamagedLog, KorvetError, StoreFull, StoreRefusing, StoreUnavailable
+
+log = structlog.get_logger()
+
+
+def failure_code(error: KorvetError, api: str) -> int:
+    """The error code of a partition whose command failed.
+
+    - the reply was lost: REQUEST_TIMED_OUT, because the batch may or may not be there; clients try again
+    - Redis was not reached: NOT_LEADER_OR_FOLLOWER, on which clients ask for metadata and try again, and count no try
+    - at maxmemory: KAFKA_STORAGE_ERROR, on which clients do not give up either
+    - anything else is a defect: UNKNOWN_SERVER_ERROR and a line in the log; a damaged partition has had its line
+    """
+    if isinstance(error, StoreUnavailable):
+        return REQUEST_TIMED_OUT if error.outcome_unknown else NOT_LEADER_OR_FOLLOWER
+    if isinstance(error, StoreFull):
+        return KAFKA_STORAGE_ERROR
+    if not isinstance(error, DamagedLog):
+        log.error("the store's answer cannot be used", api=api, reason=str(error))
+    return UNKNOWN_SERVER_ERROR
+
+
+def failure_message(error: KorvetError) -> str | None:
+    """The message beside the code: the reason why Redis takes no writes, which no code tells; else None."""
+    return str(error) if isinstance(error, StoreRefusing) else None
+
+
+def read_failure_code(error: KorvetError, api: str) -> int:
+    """The error code of a partition that could not be read; a lost reply counts as a Redis that was not reached.
+
+    It is never REQUEST_TIMED_OUT: on a Fetch the Java consumer takes that for a broker's defect and ends.
+    """
+    return NOT_LEADER_OR_FOLLOWER if isinstance(error, StoreUnavailable) else failure_code(error, api)

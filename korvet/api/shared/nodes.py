@@ -1,0 +1,164 @@
+"""The nodes that a client is shown: the leader of each partition, the coordinator of each group, and their addresses.
+
+All of it is only a hint. Every front-end serves every request, so a client with another or an older hint is served as
+well as any.
+
+Rendezvous hashing spreads leaders and coordinators: each partition and each group takes the node with the highest score
+for it. When a node comes or goes, only its own share moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+from korvet.store.registry import Registry
+
+_REMEMBERED: Final = 100_000
+
+_ONES: Final = 2**64 - 1
+_ODD: Final = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: in a product with it every bit of a number reaches the highest bits."""
+
+
+class Node(NamedTuple):
+    """A node, which clients see as a broker."""
+
+    id: int
+    host: str
+    port: int
+
+
+class Nodes(Protocol):
+    """The nodes of a listener. Answers without an await between them belong to one state of the registry."""
+
+    @property
+    def own_id(self) -> int:
+        """The id of the front-end that answers; behind a load balancer, an id that leads to any of them."""
+
+    def all(self) -> Sequence[Node]:
+        """Every node that `leader` and `coordinator` may give."""
+
+    def leader(self, topic: str, partition: int) -> Node:
+        """The node to which clients send a partition's Produce and Fetch requests."""
+
+    def coordinator(self, group_id: str) -> Node:
+        """The node to which a group's members send their requests."""
+
+    def lists(self, group_id: str, target_port: int | None) -> bool:
+        """Whether a group is in the list of the node that was asked, or of the balancer's port if that is known.
+
+        Clients ask every node for its groups, and some show a group twice if two nodes list it.
+        """
+
+    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
+        """Whether a partition lies in the log directory of the node that was asked, by the rule of `lists`."""
+
+
+class Spread:
+    """Rendezvous hashing over some nodes, the same in every process; results are cached."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = [(_hashed(str(node.id)), node) for node in nodes]
+        self._found: dict[tuple[str, int], Node] = {}
+
+    def node(self, name: str, index: int = -1) -> Node:
+        """The node of a name, or of a topic's name and a partition's index."""
+        if len(self._nodes) == 1:
+            return self._nodes[0][1]
+        found = self._found.get((name, index))
+        if found is None:
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            found = self._found[name, index] = self._highest(_hashed(f"{index}:{name}"))
+        return found
+
+    def _highest(self, hashed: int) -> Node:
+        return max(self._nodes, key=lambda of: (of[0] ^ hashed) * _ODD & _ONES)[1]
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+
+
+class FixedNodes:
+    """Nodes that never change. Without coordinators of their own, the leaders coordinate too."""
+
+    def __init__(self, leaders: Sequence[Node], coordinators: Sequence[Node] = ()) -> None:
+        self.own_id = leaders[0].id
+        self._all = (*leaders, *coordinators)
+        self._ports = {node.port for node in self._all}
+        self._leaders = Spread(leaders)
+        self._coordinators = Spread(coordinators or leaders)
+
+    def all(self) -> Sequence[Node]:
+        return self._all
+
+    def leader(self, topic: str, partition: int) -> Node:
+        return self._leaders.node(topic, partition)
+
+    def coordinator(self, group_id: str) -> Node:
+        return self._coordinators.node(group_id)
+
+    def lists(self, group_id: str, target_port: int | None) -> bool:
+        return target_port not in self._ports or self.coordinator(group_id).port == target_port
+
+    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
+        return target_port not in self._ports or self.leader(topic, partition).port == target_port
+
+
+class LeasedNodes:
+    """The live front-ends in the registry of their namespace."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._live: object = None
+        self._nodes: tuple[Node, ...] = ()
+        self._spread = Spread(())
+
+    @property
+    def own_id(self) -> int:
+        return self._registry.own_id
+
+    def all(self) -> Sequence[Node]:
+        self._follow()
+        return self._nodes
+
+    def leader(self, topic: str, partition: int) -> Node:
+        return self._follow().node(topic, partition)
+
+    def coordinator(self, group_id: str) -> Node:
+        return self._follow().node(group_id)
+
+    def lists(self, group_id: str, target_port: int | None) -> bool:
+        return self.coordinator(group_id).id == self.own_id
+
+    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
+        return self.leader(topic, partition).id == self.own_id
+
+    def _follow(self) -> Spread:
+        live = self._registry.live
+        if live is not self._live:
+            self._live = live
+            self._nodes = tuple(Node(node_id, address.host, address.port) for node_id, address in live)
+            self._spread = Spread(self._nodes)
+        return self._spread
+
+
+def virtual_nodes(host: str, ports: Sequence[int]) -> FixedNodes:
+    """The nodes of front-ends behind a load balancer: one for each of its ports, because clients cannot tell them
+    apart.
+
+    A client keeps a connection for each node, and the balancer gives each connection to any front-end. So several
+    front-ends serve one client, and a request that waits at one node holds up nothing at the others. The second half of
+    the nodes coordinates, because kafkajs would send heartbeats behind a produce of megabytes. Every front-end of a
+    namespace must give the same nodes without asking, so the ids are fixed.
+
+    Each node has an address of its own: older librdkafka takes two nodes at one address for one broker whose id
+    changes. Then it never finds the leaders (confluentinc/librdkafka#4212; kcat with 2.0.2 reads nothing, 2.16 is
+    right).
+    """
+    nodes = [Node(node_id, host, port) for node_id, port in enumerate(ports, 1)]
+    leaders = (len(nodes) + 1) // 2
+    return FixedNodes(nodes[:leaders], nodes[leaders:])

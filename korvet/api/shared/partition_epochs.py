@@ -1,0 +1,68 @@
+"""Partitions with their leader epochs, for the answers that describe topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api.shared.admin import read_failure
+from korvet.api.shared.context import Context
+from korvet.errors import DamagedLog, KorvetError
+from korvet.store.catalog.topic import Topic
+from korvet.store.log.meta import Meta
+from korvet.store.log.partition import Partition
+
+
+class LeaderEpoch(NamedTuple):
+    """A partition's leader epoch, -1 if there is no such partition, and the error to answer for the partition.
+
+    If the partition cannot be asked it is the epoch that was heard last, as Kafka tells for a partition without leader.
+    A front-end that has heard none tells 0: a client that knows a higher one passes it over. librdkafka would take over
+    -1, and later take the old epoch for a new one. It would validate its position then, and during a Fetch it takes the
+    result for a truncation: it reads records a second time. Java's client forgets the epoch that it knows for -1.
+
+    Source: KRaftMetadataCache.partitionMetadata; rd_kafka_toppar_leader_update
+    """
+
+    epoch: int
+    error: ErrorCode = ErrorCode.none
+
+
+async def leader_epochs(ctx: Context, spans: Iterable[tuple[Topic, range]]) -> Mapping[tuple[str, int], LeaderEpoch]:
+    """The leader epoch of each partition, by topic name and partition."""
+    asked = [(topic, partition) for topic, partitions in spans for partition in partitions]
+    log = ctx.frontend.log
+    epochs: dict[tuple[str, int], LeaderEpoch] = {}
+    async for some in ctx.sliced(asked):
+        partitions = [log.partition(topic, index) for topic, index in some]
+        for partition, meta in zip(partitions, await log.metas(partitions), strict=True):
+            epochs[partition.topic.name, partition.index] = _epoch(ctx, partition, meta)
+    return epochs
+
+
+def _epoch(ctx: Context, partition: Partition, meta: Meta | KorvetError | None) -> LeaderEpoch:
+    if isinstance(meta, DamagedLog):
+        # Clients ask again and again until an operator has put it right.
+        return LeaderEpoch(partition.last_epoch, ErrorCode.leader_not_available)
+    if isinstance(meta, KorvetError):
+        return LeaderEpoch(partition.last_epoch, read_failure(ctx, meta, ErrorCode.leader_not_available))
+    return LeaderEpoch(-1, ErrorCode.unknown_topic_or_partition) if meta is None else LeaderEpoch(meta.epoch)
+
+
+def described(ctx: Context, topic: Topic, partition: int, known: LeaderEpoch) -> dict[str, object]:
+    """A partition as Metadata and DescribeTopicPartitions show it: one replica, at its leader."""
+    leader_id = ctx.listener.nodes.leader(topic.name, partition).id
+    nodes = (leader_id,)
+    return {
+        "error_code": known.error,
+        "partition_index": partition,
+        "leader_id": leader_id if known.error is ErrorCode.none else -1,
+        "leader_epoch": known.epoch,
+        "replica_nodes": nodes,
+        "isr_nodes": nodes,
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
+        "offline_replicas": (),
+    }

@@ -1,0 +1,181 @@
+"""The outcomes of a Produce request's batches, and the answer made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api.shared.context import Context
+from korvet.api.shared.data_failures import failure_code, failure_message
+from korvet.api.shared.turns import SLICE
+from korvet.codes import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
+    KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTABLE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from korvet.errors import Disconnect, KorvetError, StoreFull
+from korvet.store.catalog.topic import Topic
+from korvet.store.contract import GONE, RESEND, VERIFY
+from korvet.store.log.append import Appending
+from korvet.store.log.partition import Partition
+from korvet.store.log.replicas import Held
+from korvet.store.log.verification import verify_together
+from korvet.wire.batch import Refusal
+from korvet.wire.codec import Buffers
+from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
+
+_ABORTABLE_SINCE: Final = 11
+JOINS_SINCE: Final = 12
+"""The version from which on a batch brings its partition into the transaction."""
+NO_TIMESTAMP: Final = -1
+
+
+class Pending:
+    """A partition whose answer waits for the append, or only for the log start if the batch was refused."""
+
+    __slots__ = ("append_time", "appending", "held", "partition", "refusal", "timeout_s")
+
+    def __init__(
+        self,
+        partition: Partition,
+        appending: Appending | None,
+        *,
+        append_time: int = NO_TIMESTAMP,
+        held: Held | None = None,
+        timeout_s: float = 0.0,
+        refusal: Refusal | None = None,
+    ) -> None:
+        self.partition = partition
+        self.appending = appending
+        self.append_time = append_time
+        self.held = held
+        """The wait for replicas to have the batch, for ``timeout_s`` at most; None if none need have it."""
+        self.timeout_s = timeout_s
+        self.refusal = refusal
+
+
+Outcome = PartitionAnswer | Pending
+
+
+def unknown_code(ctx: Context, topic: Topic | None) -> int:
+    """The code of a partition that does not exist, with or without its topic."""
+    by_id = topic is None and ctx.version >= TOPIC_ID_SINCE
+    return UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Produced:
+    """The wait for the outcomes, which packs the answer. It is no coroutine, so it may be dropped without an await."""
+
+    __slots__ = ("_ctx", "_is_silent", "_is_transactional", "_topics")
+
+    def __init__(self, ctx: Context, request: Any, topics: list[tuple[str | UUID, list[Outcome]]]) -> None:
+        self._ctx = ctx
+        self._is_silent = request.acks == 0
+        self._is_transactional = request.transactional_id is not None
+        self._topics = topics
+
+    def __await__(self) -> Generator[Any, None, Buffers | None]:
+        return self._answer().__await__()
+
+    async def _answer(self) -> Buffers | None:
+        if self._is_transactional:
+            await self._verify()
+        topics = [(name, await self._settled(outcomes)) for name, outcomes in self._topics]
+        if self._is_silent:
+            _check_silent(topics)
+            return None
+        return [pack(self._ctx.version, topics)]
+
+    async def _verify(self) -> None:
+        appendings = [one.appending for _, outcomes in self._topics for one in outcomes if isinstance(one, Pending)]
+        transactional = [one for one in appendings if one is not None and one.is_transactional]
+        if len(transactional) > 1:
+            await verify_together(transactional)
+
+    async def _settled(self, outcomes: list[Outcome]) -> list[PartitionAnswer]:
+        answers: list[PartitionAnswer] = []
+        for number, outcome in enumerate(outcomes, 1):
+            answers.append(outcome if isinstance(outcome, PartitionAnswer) else await _settled(self._ctx, outcome))
+            if number % SLICE == 0:
+                await self._ctx.frontend.turns.turn()
+        return answers
+
+
+def _check_silent(topics: list[tuple[str | UUID, list[PartitionAnswer]]]) -> None:
+    """Close the connection after an error: a client that asked for no answer learns of it so, as in Kafka.
+
+    :raises Disconnect:
+    """
+    for name, answers in topics:
+        for answer in answers:
+            if answer.code != 0:
+                raise Disconnect(
+                    f"produce with acks=0 failed on {name}-{answer.partition}: {ErrorCode(answer.code).name}"
+                )
+
+
+async def _settled(ctx: Context, pending: Pending) -> PartitionAnswer:
+    partition, log = pending.partition, ctx.frontend.log
+    if pending.appending is None:
+        return await _refused(ctx, pending)
+    try:
+        code, base_offset, log_start, _ = await pending.appending
+        if pending.held is not None and code == 0:
+            is_confirmed = await log.replicas.confirmed(pending.held, pending.timeout_s)
+            code = 0 if is_confirmed else NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    except KorvetError as error:
+        if isinstance(error, StoreFull):
+            log.reserve.note_full(True)
+        return PartitionAnswer(partition.index, failure_code(error, "produce"), message=failure_message(error))
+    if log.reserve.is_full:
+        log.reserve.note_full(False)
+    if code in (0, NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+        return PartitionAnswer(partition.index, code, base_offset, pending.append_time, log_start)
+    if code == GONE:
+        return PartitionAnswer(partition.index, unknown_code(ctx, None))
+    if code == RESEND:
+        return PartitionAnswer(partition.index, KAFKA_STORAGE_ERROR)
+    told, message = _told(ctx.version, code)
+    return PartitionAnswer(partition.index, told, log_start=log_start, message=message)
+
+
+def _told(version: int, code: int) -> tuple[int, str | None]:
+    """A code as the clients of a version know it, and Kafka's message for it."""
+    if code == PRODUCER_FENCED:
+        return INVALID_PRODUCER_EPOCH, None
+    if code == TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return INVALID_TXN_STATE, "Partition was not added to the transaction"
+    if code in (VERIFY, CONCURRENT_TRANSACTIONS):
+        # Old clients try again on this code, and do not ask for metadata before.
+        if version < JOINS_SINCE:
+            return NOT_ENOUGH_REPLICAS, "The transaction before this one has not ended yet"
+        return CONCURRENT_TRANSACTIONS, None
+    return code, None
+
+
+async def _refused(ctx: Context, pending: Pending) -> PartitionAnswer:
+    partition, refused = pending.partition, pending.refusal
+    assert refused is not None
+    try:
+        meta = await ctx.frontend.log.meta(partition)
+    except KorvetError as error:
+        return PartitionAnswer(partition.index, failure_code(error, "produce"))
+    if meta is None:
+        return PartitionAnswer(partition.index, unknown_code(ctx, None))
+    return PartitionAnswer(
+        partition.index,
+        refused.code,
+        log_start=meta.start,
+        message=refused.message,
+        record_errors=refused.record_errors,
+    )

@@ -1,0 +1,69 @@
+"""The partitions of a commit, sorted into refused ones and ones for the group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.api.shared.context import Context
+from korvet.codes import COORDINATOR_NOT_AVAILABLE, OFFSET_METADATA_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION
+from korvet.store.catalog.topic import Topic
+from korvet.store.groups.types import Offset, TopicPartition
+
+Entries = dict[str, list[tuple[int, int]]]
+"""Topic -> partitions, each with its code."""
+
+
+class SortedOffsets:
+    """The partitions of a request: refused ones, and ones whose offsets the group gets."""
+
+    def __init__(self) -> None:
+        self.refused: Entries = {}
+        self.asked: Entries = {}
+        self.offsets: dict[TopicPartition, Offset] = {}
+
+    def answers(self, code: int) -> Entries:
+        """Refused partitions first, and each topic once, as in Kafka's answer.
+
+        ``code`` is the group's; if it is not 0, all partitions have it that the group was asked for.
+        """
+        topics = self.refused
+        for name, entries in self.asked.items():
+            topics.setdefault(name, []).extend(entries if code == 0 else [(index, code) for index, _ in entries])
+        return topics
+
+
+async def sort_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
+    """Sort the partitions of an OffsetCommit or TxnOffsetCommit into refused ones and ones for the group.
+
+    Unknown partitions are refused. Too long metadata has its code among the group's partitions, and no offset. If a
+    request names a partition twice, its last offset counts: Kafka writes both, and the later write wins.
+
+    :param topics: the answer of `known_topics` for the request.
+    """
+    longest = int(ctx.frontend.catalog.setting(None, "offset.metadata.max.bytes"))
+    result = SortedOffsets()
+    named = [(wanted.name, part) for wanted in request.topics for part in wanted.partitions]
+    async for some in ctx.sliced(named):
+        for name, part in some:
+            _sort(result, name, topics.get(name), part, longest)
+    return result
+
+
+def _sort(result: SortedOffsets, name: str, topic: Topic | int | None, part: Any, longest: int) -> None:
+    index = part.partition_index
+    if not isinstance(topic, Topic):
+        code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else COORDINATOR_NOT_AVAILABLE
+        result.refused.setdefault(name, []).append((index, code))
+    elif not 0 <= index < topic.partitions:
+        result.refused.setdefault(name, []).append((index, UNKNOWN_TOPIC_OR_PARTITION))
+    elif _utf16_length(part.committed_metadata or "") > longest:
+        result.asked.setdefault(name, []).append((index, OFFSET_METADATA_TOO_LARGE))
+    else:
+        result.asked.setdefault(name, []).append((index, 0))
+        epoch = getattr(part, "committed_leader_epoch", -1)
+        result.offsets[name, index] = Offset(part.committed_offset, epoch, topic.id, part.committed_metadata or "")
+
+
+def _utf16_length(text: str) -> int:
+    """The length in UTF-16 units, as Kafka measures it."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -1,0 +1,37 @@
+"""Server-side assignors of the consumer protocol: pure functions that compute each member's target.
+
+Sources: KIP-848, org.apache.kafka.coordinator.group.assignor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from korvet.assignors.range import Range
+from korvet.assignors.spec import Assignment, Assignor, AssignorError, GroupSpec, MemberSpec, changed
+from korvet.assignors.uniform import Uniform
+
+ASSIGNORS: Mapping[str, Assignor] = {assignor.name: assignor for assignor in (Uniform(), Range())}
+"""The assignors by name; the first is the default. Source: group.consumer.assignors."""
+
+
+def preferred(names: Iterable[str | None]) -> str:
+    """The assignor for which most members ask; None asks for none. Of equals, the earlier of ASSIGNORS wins.
+
+    Source: ConsumerGroup.computePreferredServerAssignor.
+    """
+    votes = Counter(names)
+    return max(ASSIGNORS, key=votes.__getitem__)
+
+
+__all__ = [
+    "ASSIGNORS",
+    "Assignment",
+    "Assignor",
+    "AssignorError",
+    "GroupSpec",
+    "MemberSpec",
+    "changed",
+    "preferred",
+]

@@ -1,0 +1,152 @@
+"""The removal of partitions' oldest records over the wire: the plan, and DeleteRecords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from kio.schema.delete_records.v2 import DeleteRecordsRequest, DeleteRecordsResponse
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsTopic
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i64
+
+from korvet.cli.kafka.client import BrokerError, Client, check, retried
+from korvet.cli.kafka.log_dirs import log_bytes
+from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, leaders_of, log_offsets, offsets_at
+from korvet.cli.kafka.topics import TIMEOUT
+from korvet.errors import KorvetError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The records to remove: all, those before an offset or a time (ms since 1970), or all but some bytes or
+    records."""
+
+    kind: Literal["all", "offset", "time", "bytes", "records"]
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trim:
+    """The trim of a partition: its first offset now and afterwards, its end, and its bytes now."""
+
+    partition: TopicPartition
+    start: int
+    new_start: int
+    end: int
+    size_bytes: int | None
+
+    @property
+    def records(self) -> int:
+        """The number of offsets to remove."""
+        return self.new_start - self.start
+
+    @property
+    def left_bytes(self) -> int | None:
+        """About the bytes that are left: exact if all records have the same size."""
+        if self.size_bytes is None or self.end == self.start:
+            return self.size_bytes
+        return self.size_bytes * (self.end - self.new_start) // (self.end - self.start)
+
+
+def plan_trim(client: Client, partitions: Sequence[TopicPartition], goal: Goal) -> list[Trim]:
+    """The trims of the partitions; new starts are kept between the start and the end of each log."""
+    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    sizes = log_bytes(client, partitions)
+    partitions = [partition for partition in partitions if partition in starts and partition in ends]
+    wanted = _wanted(client, partitions, goal, starts, ends, sizes)
+    return [
+        Trim(
+            partition=partition,
+            start=starts[partition],
+            new_start=min(max(wanted[partition], starts[partition]), ends[partition]),
+            end=ends[partition],
+            size_bytes=sizes.get(partition),
+        )
+        for partition in partitions
+    ]
+
+
+def _wanted(
+    client: Client,
+    partitions: Sequence[TopicPartition],
+    goal: Goal,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    sizes: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:
+    match goal.kind:
+        case "all":
+            return ends
+        case "offset":
+            return dict.fromkeys(partitions, goal.value)
+        case "time":
+            return offsets_at(client, ends, goal.value)
+        case "records":
+            return {partition: ends[partition] - goal.value for partition in partitions}
+    return {
+        partition: _first_within(starts[partition], ends[partition], sizes.get(partition), goal.value)
+        for partition in partitions
+    }
+
+
+def _first_within(start: int, end: int, size_bytes: int | None, kept_bytes: int) -> int:
+    """The first offset from which on records take at most ``kept_bytes``, if all have the same size."""
+    if not size_bytes or size_bytes <= kept_bytes:
+        return start
+    return end - (end - start) * kept_bytes // size_bytes
+
+
+def execute_trim(client: Client, trims: Iterable[Trim]) -> dict[TopicPartition, int]:
+    """Remove the planned records; returns the first offset of each partition afterwards.
+
+    :raises BrokerError: with POLICY_VIOLATION for a topic that is only compacted, …
+    """
+    moves = {trim.partition: trim.new_start for trim in trims if trim.records > 0}
+    return retried(lambda: _delete_records(client, moves)) if moves else {}
+
+
+def _delete_records(client: Client, moves: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    leaders = leaders_of(client, list(moves))
+    starts = {}
+    for leader in sorted(set(leaders.values())):
+        partitions = sorted(partition for partition in moves if leaders.get(partition) == leader)
+        answer = client.ask(_request(partitions, moves), DeleteRecordsResponse, leader)
+        for topic in answer.topics:
+            for item in topic.partitions:
+                partition = TopicPartition(topic.name, int(item.partition_index))
+                _check(item.error_code, partition)
+                starts[partition] = int(item.low_watermark)
+    return starts
+
+
+def _check(code: ErrorCode, partition: TopicPartition) -> None:
+    if code is ErrorCode.policy_violation:
+        raise BrokerError(
+            f"partition {partition}: POLICY_VIOLATION; the topic is only compacted (cleanup.policy), or its records "
+            "are not archived yet (korvet.retention): see its settings with: "
+            f"korvet topics configure {partition.topic}",
+            code,
+        )
+    if code is ErrorCode.offset_out_of_range:
+        raise KorvetError(f"partition {partition}: OFFSET_OUT_OF_RANGE; its end has moved: try again")
+    check(code, f"partition {partition}")
+
+
+def _request(partitions: Sequence[TopicPartition], moves: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
+    return DeleteRecordsRequest(
+        topics=tuple(
+            DeleteRecordsTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    DeleteRecordsPartition(partition_index=i32(partition.partition), offset=i64(moves[partition]))
+                    for partition in same
+                ),
+            )
+            for topic, same in groupby(partitions, key=lambda partition: partition.topic)
+        ),
+        timeout=TIMEOUT,
+    )

@@ -1,0 +1,324 @@
+"""The configs of brokers, by their Kafka names.
+
+The whole cluster has one set of them, because every front-end serves every request. The table has configs that act,
+configs that stand in for a topic's, and read-only ones that describe korvet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from korvet.configs.topics import TOPIC_CONFIGS
+from korvet.configs.types import (
+    LONG_MAX,
+    Check,
+    Config,
+    Kind,
+    Value,
+    at_least,
+    between,
+    is_per_ip_overrides,
+    one_of,
+    table,
+)
+
+INT_MAX: Final = 2**31 - 1
+MOST_MEMBERS: Final = 10_000
+"""The most members of a group; Kafka's default has no bound. One call completes their rebalance, in 70 ms."""
+_DAY_MS: Final = 86_400_000
+_BOOLEAN, _STRING, _INT, _LONG, _LIST, _SHORT = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.LONG, Kind.LIST, Kind.SHORT
+
+
+# The default of each is the value of a config in another unit (ServerTopicConfigSynonyms).
+_IN_ANOTHER_UNIT = {
+    "log.flush.interval.ms": "log.flush.scheduler.interval.ms",
+    "log.retention.ms": "log.retention.hours",
+    "log.roll.jitter.ms": "log.roll.jitter.hours",
+    "log.roll.ms": "log.roll.hours",
+}
+
+
+def _stand_in(config: Config) -> Config:
+    """The broker config whose value counts for a topic without its own."""
+    name = config.synonym or config.name
+    return Config(
+        name=name,
+        kind=config.kind,
+        default=None if name in _IN_ANOTHER_UNIT else config.default,
+        synonym=_IN_ANOTHER_UNIT.get(name),
+        documentation=config.documentation,
+        check=config.check,
+        only=config.only,
+    )
+
+
+def _fact(name: str, kind: Kind, value: str, documentation: str) -> Config:
+    return Config(name=name, kind=kind, default=value, documentation=documentation, only=value, read_only=True)
+
+
+def _at_start(name: str, kind: Kind, default: int, check: Check, documentation: str) -> Config:
+    """A config of the front-end's config file, which clients cannot change."""
+    return Config(name=name, kind=kind, default=str(default), documentation=documentation, check=check, read_only=True)
+
+
+def _assignors(value: Value) -> str | None:
+    """The problem with a list of assignors: it is empty or has an unknown one."""
+    return one_of("uniform", "range")(value) if value else "List must not be empty"
+
+
+BROKER_CONFIGS: Final = table(
+    [
+        *(_stand_in(config) for config in TOPIC_CONFIGS.values() if config.synonym),
+        Config(
+            name="auto.create.topics.enable",
+            kind=_BOOLEAN,
+            default="true",
+            documentation="Whether a client's request for the metadata of an unknown topic creates it.",
+        ),
+        Config(
+            name="num.partitions",
+            kind=_INT,
+            default="1",
+            check=between(1, 10_000),
+            documentation="Partitions of a topic that is created without a number.",
+        ),
+        Config(
+            name="producer.id.expiration.ms",
+            kind=_INT,
+            default=str(_DAY_MS),
+            check=at_least(1),
+            documentation="The least time that a partition remembers a silent producer, and at least a transaction's "
+            "longest timeout. The partition forgets it before twice that time and two retention checks are over.",
+        ),
+        _at_start(
+            "connections.max.idle.ms",
+            _LONG,
+            600_000,
+            at_least(-1),
+            "Time after which an idle connection is closed.",
+        ),
+        Config(
+            name="group.consumer.assignors",
+            kind=_LIST,
+            default="uniform,range",
+            check=_assignors,
+            documentation="Assignors that a group of the consumer protocol may use; the first one is the default.",
+            read_only=True,
+        ),
+        _at_start(
+            "group.consumer.heartbeat.interval.ms",
+            _INT,
+            5_000,
+            at_least(1),
+            "Time between two heartbeats of a member of the consumer protocol.",
+        ),
+        _at_start(
+            "group.consumer.max.heartbeat.interval.ms",
+            _INT,
+            15_000,
+            at_least(1),
+            "The longest time between two heartbeats that a group may set.",
+        ),
+        _at_start(
+            "group.consumer.max.session.timeout.ms",
+            _INT,
+            60_000,
+            at_least(1),
+            "The longest session timeout that a group may set.",
+        ),
+        _at_start(
+            "group.consumer.max.size",
+            _INT,
+            MOST_MEMBERS,
+            at_least(1),
+            "The most members of a group of the consumer protocol.",
+        ),
+        Config(
+            name="group.consumer.migration.policy",
+            kind=_STRING,
+            default="bidirectional",
+            check=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+            documentation="Protocols between which a group may change while it has members.",
+            read_only=True,
+        ),
+        _at_start(
+            "group.consumer.min.heartbeat.interval.ms",
+            _INT,
+            5_000,
+            at_least(1),
+            "The shortest time between two heartbeats that a group may set.",
+        ),
+        _at_start(
+            "group.consumer.min.session.timeout.ms",
+            _INT,
+            45_000,
+            at_least(1),
+            "The shortest session timeout that a group may set.",
+        ),
+        _at_start(
+            "group.consumer.session.timeout.ms",
+            _INT,
+            45_000,
+            at_least(1),
+            "Silence after which a member of the consumer protocol expires.",
+        ),
+        _at_start(
+            "group.initial.rebalance.delay.ms",
+            _INT,
+            3_000,
+            at_least(0),
+            "How long a new group waits for more members.",
+        ),
+        _at_start(
+            "group.max.session.timeout.ms", _INT, 1_800_000, at_least(1), "The longest session timeout of a member."
+        ),
+        _at_start("group.max.size", _INT, MOST_MEMBERS, at_least(1), "The most members of a classic group."),
+        _at_start(
+            "group.min.session.timeout.ms", _INT, 6_000, at_least(1), "The shortest session timeout of a member."
+        ),
+        Config(
+            name="korvet.max.groups",
+            kind=_INT,
+            default="100000",
+            documentation="The most groups of a namespace; a further one is refused with POLICY_VIOLATION.",
+            check=at_least(1),
+        ),
+        Config(
+            name="korvet.max.transactional.ids",
+            kind=_INT,
+            default="100000",
+            documentation="The most transactional ids of a namespace; a further one is refused with POLICY_VIOLATION.",
+            check=at_least(1),
+        ),
+        _at_start(
+            "korvet.queued.max.response.bytes",
+            _LONG,
+            -1,
+            at_least(-1),
+            "The most bytes of answers that a front-end reads, holds and sends; -1 is 256 MiB, or an eighth of "
+            "the machine's memory.",
+        ),
+        _at_start(
+            "korvet.read.cache.max.bytes",
+            _LONG,
+            -1,
+            at_least(-1),
+            "The most bytes of batches that a front-end keeps for readers; 0 keeps none, -1 is 192 MiB, or a sixteenth "
+            "of the machine's memory.",
+        ),
+        _at_start(
+            "korvet.unfinished.request.max.bytes",
+            _LONG,
+            -1,
+            at_least(-1),
+            "The most bytes of large requests that a front-end receives; -1 is 256 MiB, or an eighth of the machine's "
+            "memory.",
+        ),
+        _at_start("log.cleaner.backoff.ms", _LONG, 15_000, at_least(1), "Time between two looks for logs to compact."),
+        _at_start(
+            "log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "Time between two looks for old data."
+        ),
+        _at_start(
+            "max.connections",
+            _INT,
+            INT_MAX,
+            at_least(0),
+            "The most connections of a front-end. Further ones wait until one is closed.",
+        ),
+        _at_start(
+            "max.connections.per.ip",
+            _INT,
+            INT_MAX,
+            at_least(0),
+            "The most connections of a front-end from one address. Further ones are closed.",
+        ),
+        Config(
+            name="max.connections.per.ip.overrides",
+            kind=_STRING,
+            default="",
+            check=is_per_ip_overrides,
+            documentation="The most connections from some addresses, as in 10.0.0.1:200,10.0.0.2:0.",
+            read_only=True,
+        ),
+        _at_start("offset.metadata.max.bytes", _INT, 4_096, at_least(0), "The longest text committed with an offset."),
+        _at_start(
+            "offsets.retention.minutes", _INT, 10_080, at_least(1), "How long offsets outlive a group's members."
+        ),
+        _at_start(
+            "queued.max.request.bytes",
+            _LONG,
+            -1,
+            at_least(-1),
+            "The most bytes of requests in flight; -1 is 512 MiB, or a quarter of the machine's memory.",
+        ),
+        _at_start("socket.request.max.bytes", _INT, 104_857_600, at_least(1), "The largest request in bytes."),
+        _at_start(
+            "transaction.max.timeout.ms",
+            _INT,
+            900_000,
+            at_least(1),
+            "The longest timeout that a producer may ask for.",
+        ),
+        _at_start(
+            "transactional.id.expiration.ms",
+            _INT,
+            604_800_000,
+            at_least(1),
+            "How long an unused transactional id is kept.",
+        ),
+        _fact("default.replication.factor", _INT, "1", "Copies of a partition. Redis replicates, so Kafka sees one."),
+        _fact("delete.topic.enable", _BOOLEAN, "true", "Whether topics can be deleted."),
+        _fact("log.flush.scheduler.interval.ms", _LONG, str(LONG_MAX), "Time between two looks for logs to flush."),
+        _fact("log.retention.hours", _INT, "168", "The retention if nothing else sets one."),
+        _fact("log.roll.hours", _INT, "168", "Age at which a log file is closed. Korvet has no log files."),
+        _fact("log.roll.jitter.hours", _INT, "0", "Spread of the age at which a log file is closed."),
+        _fact("max.incremental.fetch.session.cache.slots", _INT, "0", "Fetch sessions kept. Korvet keeps none."),
+        _fact("max.request.partition.size.limit", _INT, "2000", "Partitions in one DescribeTopicPartitions answer."),
+        _fact(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            _INT,
+            "1000",
+            "Time between two looks for transactions that lasted too long.",
+        ),
+        _fact(
+            "transaction.partition.verification.enable",
+            _BOOLEAN,
+            "true",
+            "Whether a batch of a transaction must belong to an open transaction of its producer.",
+        ),
+        _fact(
+            "transaction.remove.expired.transaction.cleanup.interval.ms",
+            _INT,
+            "1000",
+            "Time between two looks for expired transactional ids.",
+        ),
+        _fact("transaction.state.log.num.partitions", _INT, "16", "Shards of the transactions' state."),
+        _fact(
+            "transaction.state.log.replication.factor",
+            _SHORT,
+            "1",
+            "Copies of the transactions' state, as Kafka sees them.",
+        ),
+        _fact(
+            "transaction.two.phase.commit.enable",
+            _BOOLEAN,
+            "false",
+            "Whether another system may decide on transactions by a two-phase commit.",
+        ),
+        _fact("offsets.topic.replication.factor", _SHORT, "1", "Copies of committed offsets, as Kafka sees them."),
+    ]
+)
+
+
+BROKER_FACTS: Final = table(
+    [
+        Config(
+            name="advertised.listeners",
+            kind=_STRING,
+            default=None,
+            documentation="The address under which clients find this broker.",
+            read_only=True,
+        ),
+    ]
+)
+"""The configs of a broker that a front-end tells and no client can set."""

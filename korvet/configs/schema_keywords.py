@@ -1,0 +1,207 @@
+"""JSON Schema's keywords in bounded time, for every schema and every value.
+
+- Keywords with patterns match by RE2, whose time grows with the text alone.
+- uniqueItems compares items by their JSON texts, not each with each.
+- Two keywords that compare each member of a value with all others take a bounded number of members.
+- anyOf and oneOf keep no reasons why the alternatives fail: each reason would hold the value's text.
+- Each keyword that a validator looks at counts as a step of the thread's `Patience`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import re2
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+MOST_MEMBERS: Final = 4096
+"""The most members of a value for unevaluatedProperties and unevaluatedItems, whose time grows by their square."""
+_BETWEEN_CHECKS: Final = 64
+_PATTERN_BYTES: Final = 1 << 20
+_Keyword = Callable[["Validator", Any, Any, Mapping[str, Any]], Iterable[Any] | None]
+
+
+class OutOfPatience(Exception):
+    """A judgement takes longer than it may."""
+
+
+class Patience(threading.local):
+    """The bounds of each thread's current judgement: its CPU time, and the number of checks."""
+
+    checks = 0
+    most_checks: float = float("inf")
+    until_s = float("inf")
+    given_up: threading.Event | None = None
+
+    def begin(
+        self,
+        *,
+        most_keywords: float = float("inf"),
+        cpu_s: float = float("inf"),
+        given_up: threading.Event | None = None,
+    ) -> None:
+        """Begin a judgement: from now on the thread may look at about so many keywords and take so much CPU time."""
+        self.given_up = given_up
+        self.checks = 0
+        self.most_checks = most_keywords / _BETWEEN_CHECKS
+        self.until_s = time.thread_time() + cpu_s
+
+    def check(self) -> None:
+        """:raises OutOfPatience:"""
+        self.checks += 1
+        is_given_up = self.given_up is not None and self.given_up.is_set()
+        if is_given_up or self.checks > self.most_checks or time.thread_time() > self.until_s:
+            raise OutOfPatience
+
+
+PATIENCE: Final = Patience()
+_step: Final = itertools.count(1).__next__
+"""The count of all threads' steps, which costs next to nothing; the thread at a round number checks its bounds."""
+
+
+def spend() -> None:
+    """Take a step.
+
+    :raises OutOfPatience:
+    """
+    if not _step() % _BETWEEN_CHECKS:
+        PATIENCE.check()
+
+
+@lru_cache(maxsize=4096)
+def pattern(text: str) -> Any:
+    """A regular expression, compiled by RE2.
+
+    :raises ValueError: with the reason, if RE2 cannot compile it.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _PATTERN_BYTES
+    try:
+        return re2.compile(text, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        why = error.args[0]
+        shown = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise ValueError(f"{text!r} is not a pattern of RE2: {shown}") from None
+
+
+@lru_cache(maxsize=16)
+def bounded(kind: Any) -> Any:
+    """A dialect's class of validators, with keywords in bounded time."""
+    from jsonschema.validators import extend
+
+    own: dict[str, _Keyword] = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "uniqueItems": _unique_items,
+        "anyOf": _any_of,
+        "oneOf": _one_of,
+    }
+    keywords: dict[str, _Keyword] = {name: own.get(name, keyword) for name, keyword in kind.VALIDATORS.items()}
+    if "additionalProperties" in keywords:
+        keywords["additionalProperties"] = _additional_properties(keywords["additionalProperties"])
+    for name in ("unevaluatedItems", "unevaluatedProperties"):
+        if name in keywords:
+            keywords[name] = _of_few(name, keywords[name])
+    extended: Any = extend
+    return extended(kind, {name: _counted(keyword) for name, keyword in keywords.items()})
+
+
+def _counted(keyword: _Keyword) -> _Keyword:
+    def counted(validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterable[Any] | None:
+        if not _step() % _BETWEEN_CHECKS:
+            PATIENCE.check()
+        return keyword(validator, value, instance, schema)
+
+    return counted
+
+
+def _pattern(validator: Validator, value: str, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if validator.is_type(instance, "string") and not pattern(value).search(instance):
+        yield ValidationError(f"{instance!r} does not match {value!r}")
+
+
+def _pattern_properties(validator: Any, value: Mapping[str, Any], instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    if not validator.is_type(instance, "object"):
+        return
+    for text, subschema in value.items():
+        search = pattern(text).search
+        for name, member in instance.items():
+            spend()
+            if search(name):
+                yield from validator.descend(member, subschema, path=name, schema_path=text)
+
+
+def _additional_properties(usual: _Keyword) -> _Keyword:
+    """The usual keyword, which gets only members whose names fit no pattern of the schema."""
+
+    def additional(validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterable[Any] | None:
+        patterns = schema.get("patternProperties")
+        if not patterns or not validator.is_type(instance, "object"):
+            return usual(validator, value, instance, schema)
+        searches = [pattern(text).search for text in patterns]
+        left = {name: member for name, member in instance.items() if not any(search(name) for search in searches)}
+        return usual(validator, value, left, {"properties": schema.get("properties", {})})
+
+    return additional
+
+
+def _unique_items(validator: Validator, value: Any, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if value and validator.is_type(instance, "array"):
+        # A set of texts, because an author may choose numbers whose hashes are the same.
+        different = {json.dumps(_with_whole_numbers(item), sort_keys=True) for item in instance}
+        if len(different) < len(instance):
+            yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _any_of(validator: Any, value: Any, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if not any(_fits(validator, instance, at, one) for at, one in enumerate(value)):
+        yield ValidationError(f"{instance!r} is not valid under any of the given schemas")
+
+
+def _one_of(validator: Any, value: Any, instance: Any, _: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    fitting = [one for at, one in enumerate(value) if _fits(validator, instance, at, one)]
+    if not fitting:
+        yield ValidationError(f"{instance!r} is not valid under any of the given schemas")
+    elif len(fitting) > 1:
+        yield ValidationError(f"{instance!r} is valid under each of {', '.join(map(repr, fitting))}")
+
+
+def _fits(validator: Any, instance: Any, at: int, schema: Any) -> bool:
+    return next(validator.descend(instance, schema, schema_path=at), None) is None
+
+
+def _with_whole_numbers(item: Any) -> Any:
+    """An item that is the same to JSON Schema, with one way of writing each number."""
+    if isinstance(item, float) and item.is_integer():
+        return int(item)
+    if isinstance(item, list):
+        return [_with_whole_numbers(one) for one in item]
+    if isinstance(item, dict):
+        return {name: _with_whole_numbers(one) for name, one in item.items()}
+    return item
+
+
+def _of_few(name: str, keyword: _Keyword) -> _Keyword:
+    def of_few(validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterable[Any] | None:
+        if isinstance(instance, list | dict) and len(instance) > MOST_MEMBERS:
+            raise ValueError(f"{name} can judge at most {MOST_MEMBERS} members, and the value has {len(instance)}")
+        return keyword(validator, value, instance, schema)
+
+    return of_few

@@ -1,0 +1,309 @@
+"""The type of a config, its values, and its message for a wrong value.
+
+The tables are in `topics`, `brokers` and `groups`; this module judges values. Messages have Kafka's words (ConfigDef,
+LogConfig, ControllerConfigurationValidator), because tools and people search for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from ipaddress import ip_address
+from types import MappingProxyType
+
+LONG_MAX = 2**63 - 1
+
+
+class Kind(IntEnum):
+    """A config's type, numbered as in DescribeConfigs (org.apache.kafka.common.requests.DescribeConfigsResponse)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Source(IntEnum):
+    """The source of a value, numbered as in DescribeConfigs; up to DEFAULT a lower number wins."""
+
+    TOPIC = 1
+    BROKER = 2
+    CLUSTER = 3
+    STATIC = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+Value = bool | int | float | str | tuple[str, ...]
+Check = Callable[[Value], str | None]
+"""(parsed value) -> the problem with it, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One config by its Kafka name.
+
+    ``synonym`` is the broker config whose value counts if this one is not set. ``only`` is the one value that korvet
+    supports: any other valid value is refused. A ``read_only`` config can be set in the config file but not by clients.
+    ``default`` is None if Kafka's is.
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    documentation: str
+    check: Check | None = None
+    synonym: str | None = None
+    only: str | None = None
+    read_only: bool = False
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether neither file nor client can set it: it states a fact about korvet."""
+        return self.read_only and self.only is not None
+
+
+_RANGES = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
+_INTEGER = re.compile(r"[+-]?\d+")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)")
+_MOST_SHOWN = 1000
+_THROTTLED = re.compile(r"\d+:\d+")
+
+
+def parse(kind: Kind, text: str) -> Value:
+    """A config's text as Kafka reads it (ConfigDef.parseType): white space around it does not count.
+
+    :raises ValueError: with the reason in Kafka's words.
+    """
+    text = text.strip()
+    if kind in _RANGES:
+        return _parse_integer(kind, text)
+    if kind is Kind.DOUBLE:
+        if not _DOUBLE.fullmatch(text):
+            raise ValueError("Not a number of type DOUBLE")
+        return float(text.rstrip("fFdD"))
+    if kind is Kind.BOOLEAN:
+        if text.lower() not in ("true", "false"):
+            raise ValueError("Expected value to be either true or false")
+        return text.lower() == "true"
+    if kind is Kind.LIST:
+        return split(text)
+    return text
+
+
+def _parse_integer(kind: Kind, text: str) -> int:
+    number = int(text) if _INTEGER.fullmatch(text) and len(text) < 40 else None
+    bound = _RANGES[kind]
+    if number is None or not -bound <= number < bound:
+        raise ValueError(f"Not a number of type {kind.name}")
+    return number
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The elements of a LIST; an empty text has none."""
+    return tuple(re.split(r"\s*,\s*", text.strip())) if text.strip() else ()
+
+
+def problem(config: Config, text: str) -> str | None:
+    """The reason why ``text`` cannot be this config's value, as a whole sentence, or None if it can."""
+    try:
+        value = parse(config.kind, text)
+    except ValueError as error:
+        return _refusal(config.name, text.strip(), str(error))
+    why = config.check(value) if config.check is not None else None
+    if why is not None:
+        return _refusal(config.name, _shown(value, why), why)
+    if config.only is not None and not _is_within(value, parse(config.kind, config.only)):
+        return _refusal(config.name, text.strip(), f"korvet supports only {config.only!r}")
+    return None
+
+
+def _is_within(value: Value, only: Value) -> bool:
+    """Whether korvet supports a value. It is the one in ``only``; a LIST may have no other elements."""
+    if isinstance(value, tuple) and isinstance(only, tuple):
+        return set(value) <= set(only)
+    return value == only
+
+
+def _refusal(name: str, value: str, why: str) -> str:
+    shown = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
+    return f"Invalid value {shown} for configuration {name}: {why}"
+
+
+def _shown(value: Value, why: str) -> str:
+    """A value as Kafka prints it in the message; of a list of allowed words it prints the first wrong one."""
+    if isinstance(value, tuple):
+        if why.startswith(_ONE_OF):
+            allowed = why.removeprefix(_ONE_OF).split(", ")
+            return next(element for element in value if element not in allowed)
+        return f"[{', '.join(value)}]"
+    return str(value)
+
+
+def at_least(minimum: float) -> Check:
+    """Kafka's Range.atLeast."""
+    return between(minimum, None)
+
+
+def between(minimum: float, maximum: float | None) -> Check:
+    """Kafka's Range.between; both ends belong to it."""
+
+    def check(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        if value < minimum:
+            return f"Value must be at least {minimum}"
+        if maximum is not None and value > maximum:
+            return f"Value must be no more than {maximum}"
+        return None
+
+    return check
+
+
+_ONE_OF = "String must be one of: "
+
+
+def one_of(*words: str) -> Check:
+    """Kafka's ValidString.in and ValidList.in: the value, or each of its elements, is one of these words."""
+
+    def check(value: Value) -> str | None:
+        elements = value if isinstance(value, tuple) else (value,)
+        return None if all(element in words for element in elements) else _ONE_OF + ", ".join(words)
+
+    return check
+
+
+def parse_per_ip_overrides(text: str) -> dict[str, int]:
+    """Connections by address.
+
+    :raises ValueError: if an element is not an address with a number after its last colon.
+    """
+    found = {}
+    for one in filter(None, map(str.strip, text.split(","))):
+        address, _, most = one.rpartition(":")
+        found[str(ip_address(address.strip("[]")))] = int(most)
+    if any(most < 0 for most in found.values()):
+        raise ValueError(text)
+    return found
+
+
+def is_per_ip_overrides(value: Value) -> str | None:
+    """Connections by address, such as ``127.0.0.1:200,::1:300``."""
+    try:
+        parse_per_ip_overrides(str(value))
+    except ValueError:
+        return f"{value!r} is not a list of ADDRESS:CONNECTIONS, with IP addresses"
+    return None
+
+
+def gzip_level(value: Value) -> str | None:
+    """CompressionType.GZIP's validator."""
+    allowed = isinstance(value, int) and (value == -1 or 1 <= value <= 9)
+    return None if allowed else "Value must be between 1 and 9 or equal to -1"
+
+
+def throttled_replicas(name: str) -> Check:
+    """ThrottledReplicaListValidator: `*` or pairs of partition and broker."""
+
+    def check(value: Value) -> str | None:
+        assert isinstance(value, tuple)
+        if value == ("*",) or all(_THROTTLED.fullmatch(element) for element in value):
+            return None
+        return (
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+
+    return check
+
+
+def topic_problem(configs: Mapping[str, str | None], known: Mapping[str, Config]) -> str | None:
+    """The reason why these cannot be a topic's configs, or None if they can.
+
+    ``configs`` are all configs that the topic would have of its own; ``known`` is the table of topic configs.
+    Source: ControllerConfigurationValidator.validate, LogConfig.validate.
+    """
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        return f"Null value not supported for topic configs: {','.join(nulls)}"
+    for name in configs:
+        if name not in known:
+            return f"Unknown topic config name: {name}"
+    for name, value in configs.items():
+        why = problem(known[name], value or "")
+        if why is not None:
+            return why
+    return _conflict(configs, known)
+
+
+def _conflict(configs: Mapping[str, str | None], known: Mapping[str, Config]) -> str | None:
+    def number(name: str) -> int:
+        return int(configs.get(name) or known[name].default or "0")
+
+    if parse(Kind.BOOLEAN, configs.get("remote.storage.enable") or "false"):
+        return (
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+    is_archived = (configs.get("korvet.retention") or "").strip() == "archived"
+    if is_archived and "compact" in split(configs.get("cleanup.policy") or ""):
+        return "korvet.retention=archived is unsupported for compacted topics: compaction removes unarchived records"
+    least, most = number("min.compaction.lag.ms"), number("max.compaction.lag.ms")
+    if least > most:
+        return f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+    return None
+
+
+def group_problem(
+    configs: Mapping[str, str | None], known: Mapping[str, Config], broker: Callable[[str], str]
+) -> str | None:
+    """The reason why these cannot be a group's configs, or None if they can.
+
+    ``configs`` are all configs that the group would have of its own; ``known`` is the table of group configs;
+    ``broker`` tells a broker config's value. Source: ControllerConfigurationValidator.validate, GroupConfig.validate.
+    """
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        return f"Null value not supported for group configs: {','.join(nulls)}"
+    for name, value in configs.items():
+        if name not in known:
+            return f"Unknown group config name: {name}"
+        why = problem(known[name], value or "")
+        if why is not None:
+            return why
+    values = {name: int(configs.get(name) or config.default or "0") for name, config in known.items()}
+    for name in _GROUP_ORDER:
+        for end, goes_too_far, words in (("min", int.__lt__, "greater"), ("max", int.__gt__, "less")):
+            bound = name.replace("consumer.", f"group.consumer.{end}.", 1)
+            if goes_too_far(values[name], int(broker(bound))):
+                return f"{name} must be {words} than or equal to {bound}"
+    interval, session = _GROUP_ORDER
+    return f"{session} must be greater than {interval}" if values[session] <= values[interval] else None
+
+
+_GROUP_ORDER = ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
+
+
+def consumer_limits_problem(broker: Callable[[str], str]) -> str | None:
+    """The reason why the broker's configs of the consumer protocol contradict each other, or None if they do not.
+
+    ``broker`` tells a broker config's value. Source: GroupCoordinatorConfig's constructor.
+    """
+    interval, session = (f"group.{name}" for name in _GROUP_ORDER)
+    for name in (interval, session):
+        least, most = (name.replace("consumer.", f"consumer.{end}.", 1) for end in ("min", "max"))
+        for one in (most, name):
+            if int(broker(one)) < int(broker(least)):
+                return f"{one} must be greater than or equal to {least}"
+        if int(broker(name)) > int(broker(most)):
+            return f"{name} must be less than or equal to {most}"
+    return f"{interval} must be less than {session}" if int(broker(interval)) >= int(broker(session)) else None
+
+
+def table(configs: Iterable[Config]) -> Mapping[str, Config]:
+    """Configs by their names, in this order."""
+    return MappingProxyType({config.name: config for config in configs})

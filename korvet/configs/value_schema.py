@@ -1,0 +1,255 @@
+"""A topic's JSON Schema: the check that a text is one, and the judgement of a record's value.
+
+A reference may lead only inside the schema, so that no schema makes a front-end read from elsewhere. ``$schema`` names
+the dialect; without it the dialect is draft 2020-12. Formats are not judged, which is the default of draft 2020-12.
+
+Values come from strangers. `schema_keywords` bounds the time to judge one, and its length bounds the memory. A name
+that occurs twice in an object is refused, because its readers may take either member (RFC 7493).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, bounded, pattern
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+    from korvet.configs.types import Value
+
+MOST_BYTES: Final = 32_767
+"""The most bytes of a text in the versions of DescribeConfigs that are not flexible."""
+MOST_VALUE_BYTES: Final = 8 << 20
+"""The most bytes of a record's value that is judged: parsed, it takes about twenty times as much memory."""
+_MOST_SHOWN: Final = 200
+_LONG_VALUE_BYTES: Final = 4096
+_MOST_KEYWORDS: Final = 10_000
+"""The most keywords that a schema may look at to judge ``null``: each level of references may double them."""
+_MOST_KEYWORDS_OF_CHECK: Final = 100_000
+"""The most keywords for the check of a schema by its dialect's: half a second, in which no other request is served."""
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_TOO_DEEP: Final = "it is nested too deeply"
+
+
+class ValueSchema:
+    """A checked schema, which several threads may use."""
+
+    def __init__(self, text: str) -> None:
+        """:raises ValueError: with the reason, if it is no schema."""
+        if len(text.encode()) > MOST_BYTES:
+            raise ValueError(f"a schema has at most {MOST_BYTES} bytes")
+        try:
+            self._validator = _validator(_parsed(text))
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+        self._failures = _failures()
+        # This finds references that lead only to themselves, or to too many others.
+        PATIENCE.begin(most_keywords=_MOST_KEYWORDS)
+        try:
+            self._judged(None)
+        except OutOfPatience:
+            raise ValueError(f"it takes more than {_MOST_KEYWORDS} keywords to judge null") from None
+
+    def problem(self, value: bytes | memoryview) -> str | None:
+        """The reason why this cannot be a record's value, in one short line, or None if it can.
+
+        :raises OutOfPatience: if it takes more than the bounds in `PATIENCE`.
+        """
+        try:
+            self.parsed(value)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def parsed(self, value: bytes | memoryview) -> Any:
+        """A record's value as Python's json has it.
+
+        :raises ValueError: with the reason, in one short line, if this cannot be a record's value.
+        :raises OutOfPatience: if it takes more than the bounds in `PATIENCE`.
+        """
+        if len(value) > _LONG_VALUE_BYTES:
+            PATIENCE.check()
+            if len(value) > MOST_VALUE_BYTES:
+                raise ValueError(f"longer than {MOST_VALUE_BYTES} bytes")
+        try:
+            parsed = _parsed(str(value, "utf-8"))
+        except UnicodeDecodeError:
+            raise ValueError("not UTF-8") from None
+        except ValueError as error:
+            raise ValueError(_short(f"not JSON: {error}")) from None
+        try:
+            problem = self._judged(parsed)
+        except ValueError as error:
+            raise ValueError(_short(str(error))) from None
+        if problem is not None:
+            raise ValueError(problem)
+        return parsed
+
+    def _judged(self, parsed: Any) -> str | None:
+        """The reason why a value breaks the schema, or None.
+
+        :raises ValueError: if that cannot be found out.
+        """
+        try:
+            error = next(self._validator.iter_errors(parsed), None)
+            return None if error is None else _short(f"{error.json_path}: {error.message}")
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+        except UnicodeEncodeError:
+            raise ValueError("a text holds half of a surrogate pair") from None
+        except self._failures as error_of_schema:
+            raise ValueError(f"it cannot be judged: {error_of_schema}") from None
+
+
+def _parsed(text: str) -> Any:
+    """JSON by RFC 8259: without Python's NaN and Infinity, and with each name of an object once.
+
+    :raises ValueError:
+    """
+    try:
+        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the name {name!r} occurs twice in an object")
+            seen.add(name)
+    return members
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _validator(schema: Any) -> Validator:
+    """:raises ValueError, RecursionError: if it is no schema, or a reference leads out of it."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
+
+    if not isinstance(schema, dict) or not isinstance(schema.get("$schema", ""), str):
+        raise ValueError("the schema is not a JSON object whose $schema is a text")
+    kind: Any = validator_for(schema, default=Draft202012Validator)
+    _check(kind, schema)
+    # Without this the dialect's own validator would replace ours at every reference to the root.
+    schema = _without_dialect(schema)
+    _check_keywords(schema)
+    registry: Registry[Any] = Registry()
+    resolver = registry.resolver_with_root(specification_with(kind.ID_OF(kind.META_SCHEMA)).create_resource(schema))
+    for reference in _texts(schema, _REFERENCES):
+        try:
+            resolver.lookup(reference)
+        except Unresolvable:
+            raise ValueError(_short(f"the reference {reference} leads to nothing in the schema")) from None
+    validator: Validator = bounded(kind)(schema, registry=registry)
+    return validator
+
+
+def _check(kind: Any, schema: Any) -> None:
+    """Check a schema as ``kind.check_schema`` does, whose time may grow by its square; patterns are compiled later.
+
+    :raises ValueError, RecursionError: if it is no schema.
+    """
+    PATIENCE.begin(most_keywords=_MOST_KEYWORDS_OF_CHECK)
+    try:
+        error = next(_judge_of_schemas(kind).iter_errors(schema), None)
+    except OutOfPatience:
+        raise ValueError(f"it takes more than {_MOST_KEYWORDS_OF_CHECK} keywords to check the schema") from None
+    if error is not None:
+        raise ValueError(_short(f"not a JSON Schema: {error.json_path}: {error.message}"))
+
+
+@lru_cache(maxsize=16)
+def _judge_of_schemas(kind: Any) -> Validator:
+    """A bounded validator of a dialect's schemas. Its parts lose their ``$schema``, which would end the bounds."""
+    from jsonschema_specifications import REGISTRY
+    from referencing import Registry
+    from referencing.jsonschema import specification_with
+
+    known = {uri: REGISTRY.contents(uri) for uri in REGISTRY}
+    registry: Registry[Any] = Registry()
+    registry = registry.with_resources(
+        (uri, specification_with(schema["$schema"]).create_resource(_without_dialect(schema)))
+        for uri, schema in known.items()
+    )
+    validator: Validator = bounded(kind)(_without_dialect(kind.META_SCHEMA), registry=registry.crawl())
+    return validator
+
+
+def _without_dialect(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in schema.items() if name != "$schema"}
+
+
+def _check_keywords(schema: Any) -> None:
+    """:raises ValueError: if the schema has a keyword that escapes the bounds of `schema_keywords`."""
+    if next(_texts(schema, ("$schema",)), None) is not None:
+        raise ValueError("a part of the schema has a $schema of its own")
+    if any(isinstance(item, dict) for kinds in _members(schema, "type") if isinstance(kinds, list) for item in kinds):
+        raise ValueError("a type that is a schema, as in draft 3, cannot be used; anyOf of draft 4 can")
+    by_pattern = [names for names in _members(schema, "patternProperties") if isinstance(names, dict)]
+    for text in (*_texts(schema, ("pattern",)), *(text for names in by_pattern for text in names)):
+        try:
+            pattern(text)
+        except ValueError as error:
+            raise ValueError(_short(str(error))) from None
+    if by_pattern and next(_members(schema, "unevaluatedProperties"), None) is not None:
+        raise ValueError("patternProperties and unevaluatedProperties cannot be used in one schema")
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """The exceptions that a validator raises when a schema asks for something impossible."""
+    from referencing.exceptions import Unresolvable
+
+    return Unresolvable, ArithmeticError
+
+
+def _texts(schema: Any, names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        yield from (item for item in _members(schema, name) if isinstance(item, str))
+
+
+def _members(schema: Any, wanted: str) -> Iterator[Any]:
+    """Every member of the schema that has this name, at any depth."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _members(item, wanted)
+    elif isinstance(schema, dict):
+        if wanted in schema:
+            yield schema[wanted]
+        for item in schema.values():
+            yield from _members(item, wanted)
+
+
+def _short(reason: str) -> str:
+    reason = " ".join(reason.split())
+    return reason if len(reason) <= _MOST_SHOWN else f"{reason[: _MOST_SHOWN - 1]}…"
+
+
+@lru_cache(maxsize=1024)
+def value_schema(text: str) -> ValueSchema | None:
+    """The schema of a config's value, made once for each text; None if the text is empty.
+
+    :raises ValueError: with the reason, if it is no schema.
+    """
+    return ValueSchema(text) if text else None
+
+
+def is_value_schema(value: Value) -> str | None:
+    """The check of the config."""
+    try:
+        value_schema(str(value))
+    except ValueError as error:
+        return str(error)
+    return None

@@ -1,0 +1,359 @@
+"""The store: Redis as the rest of the front-end sees it. The store routes each command by its key.
+
+``call`` and ``fcall`` queue their bytes before they return, so the order of calls on one purpose is the order at Redis.
+They never raise; the future does:
+
+- `StoreUnavailable`: no connection (outcome known), or it was lost with the command under way (``outcome_unknown``)
+- `StoreFull`: Redis is at maxmemory
+- `StoreError`: any other error reply
+
+The front-end's bound on requests in flight also bounds the commands that wait to be written: each belongs to a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from korvet.errors import KorvetError, StoreError, StoreRefusing, StoreUnavailable
+from korvet.redis.address import Address, RedisUrl, parse_redis_url
+from korvet.redis.cluster import Slots
+from korvet.redis.connecting import Login
+from korvet.redis.link import Link
+from korvet.redis.outage_log import ServerLines
+from korvet.redis.resp import Argument, Buffer, Named, Placed, pack_command
+from korvet.redis.server import WATCH_S, Purpose, Server
+from korvet.redis.topology import find_primary
+
+__all__ = ["Argument", "Buffer", "Library", "Named", "Purpose", "Store", "open_store"]
+
+CONNECT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """The library of functions that a store calls.
+
+    The store loads ``source`` if a server has no library, or if ``is_older`` is true of that server's version.
+    ``verbs`` names the command that calls a function, and ``most_args`` its largest number of arguments.
+    ``arguments`` puts a function's named arguments in order, or raises TypeError.
+    """
+
+    source: Callable[[], bytes]
+    is_older: Callable[[str], bool]
+    verbs: Mapping[str, bytes]
+    most_args: Mapping[str, int]
+    arguments: Callable[[str, Mapping[str, Named]], Sequence[Argument]]
+
+
+class Store:
+    """Redis, Sentinel or a cluster behind one interface. Make one with `open_store`."""
+
+    def __init__(self, url: RedisUrl, library: Library) -> None:
+        self.url = url
+        self._library = library
+        self._loop = asyncio.get_running_loop()
+        self._history_callbacks: list[Callable[[], None]] = []
+        self._subscriber_callback: Callable[[Link], None] = lambda _link: None
+        self._slots_callback: Callable[[], None] = lambda: None
+        self._tasks: TaskGroup | None = None
+        self._servers: dict[Address, Server] = {}
+        self._links: list[Link] = []
+        self._slots: Slots | None = None
+        if url.kind == "cluster":
+            self._slots = Slots(url, self)
+            self._servers = self._slots.servers
+        self._changed = anyio.Event()
+
+    # ------------------------------------------------------------------ commands
+
+    def call(self, purpose: Purpose, key: str, *command: Argument) -> asyncio.Future[Any]:
+        """Queue a command at the server that holds ``key``: the command's first argument, if it has any."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._slots is None:
+            self._links[purpose].send(future, pack_command(command))
+        else:
+            self._slots.send(purpose, key, future, pack_command(command))
+        return future
+
+    def fcall(self, purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any]:
+        """Queue a call of one of korvet's functions; by FCALL_RO if the contract says that it only reads.
+
+        The future raises StoreError at once if there are more arguments than the function's bound.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        most = self._library.most_args[function]
+        if len(args) > most:
+            future.set_exception(StoreError(f"{function} takes {most} arguments, not {len(args)}"))
+            return future
+        packed = pack_command((self._library.verbs[function], function, len(keys), *keys, *args))
+        if self._slots is None:
+            self._links[purpose].send(future, packed)
+        else:
+            self._slots.send(purpose, keys[0] if keys else "", future, packed)
+        return future
+
+    def call_function(
+        self, purpose: Purpose, function: str, keys: Sequence[str], /, **named: Named
+    ) -> asyncio.Future[Any]:
+        """Queue a call as `fcall` does, with the arguments by the names of the function's header.
+
+        :param named: an optional argument may be None; the repeated one takes an iterable.
+        :raises TypeError: the function has no such argument, or lacks one.
+        """
+        return self.fcall(purpose, function, keys, *self._library.arguments(function, named))
+
+    def fcall_placed(
+        self, function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Argument
+    ) -> asyncio.Future[Any]:
+        """Queue, on the append connection, a SET of the last key with an expiry and then a call that takes the key.
+
+        The parts of ``value`` are written without a copy. Nobody waits for the SET's own answer: the function finds
+        out whether the key is there. The future raises SlotMoving at once while the key's slot `is_open`.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        name, expiry = keys[-1].encode(), b"%d" % expiry_ms
+        head = b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(name), name, sum(map(len, value)))
+        placed = Placed(
+            (head, *value, b"\r\n$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(expiry), expiry)),
+            pack_command((self._library.verbs[function], function, len(keys), *keys, *args)),
+        )
+        if self._slots is None:
+            self._links[Purpose.APPEND].send_placed(future, placed)
+        else:
+            self._slots.send(Purpose.APPEND, keys[0], future, placed)
+        return future
+
+    def is_open(self, key: str) -> bool:
+        """Whether a key's slot is on its way to another server; until then no call takes new keys beside others."""
+        return self._slots is not None and self._slots.is_open(key)
+
+    def link(self, purpose: Purpose, key: str) -> Link | None:
+        """The link that carries one purpose's commands of a key; None while no server is known for it."""
+        return self._links[purpose] if self._slots is None else self._slots.link(purpose, key)
+
+    def subscriber(self, channel: str) -> Link | None:
+        """The link that carries subscriptions of a channel; None while no server is known for it."""
+        return self.link(Purpose.SUBSCRIBE, channel)
+
+    def coordination(self, key: str) -> Link | None:
+        """The link that carries the coordination of a key; None while no server is known for it."""
+        return self.link(Purpose.COORDINATE, key)
+
+    def confirmation(self, key: str) -> Link | None:
+        """The link for WAIT to a key's server; None while no server is known for it. It may not be connected yet."""
+        server = next(iter(self._servers.values()), None) if self._slots is None else self._slots.server(key)
+        return None if server is None else server.confirmation()
+
+    # ------------------------------------------------------------------ the server
+
+    def run_id(self, key: str) -> str:
+        """Run id of the server behind the key's append connection; empty before the first connect."""
+        link = self.link(Purpose.APPEND, key)
+        return "" if link is None else link.run_id
+
+    def replid(self, key: str) -> str:
+        """The replication id, as last heard, under which the server behind the key's append connection writes."""
+        link = self.link(Purpose.APPEND, key)
+        return "" if link is None else link.replid
+
+    def history(self, key: str) -> str:
+        """The history of the server behind the key's append connection; empty before the first connect."""
+        link = self.link(Purpose.APPEND, key)
+        return "" if link is None else link.history
+
+    def note_replid(self, link: Link, replid: str) -> None:
+        """Keep the replication id that a link's server told.
+
+        A server can be demoted and promoted again while its links stay up.
+        """
+        links = [one for server in self._servers.values() if link in server.links for one in server.links]
+        outdated = [one for one in links if one.run_id == link.run_id and one.replid != replid]
+        for one in outdated:
+            one.note_history(one.run_id, replid)
+        if outdated:
+            self._history_changed()
+
+    def on_history_change(self, callback: Callable[[], None]) -> None:
+        """Call back whenever a connection finds another history, or slots move to another server."""
+        self._history_callbacks.append(callback)
+
+    def on_subscriber(self, callback: Callable[[Link], None]) -> None:
+        """Call back with each server's subscriber link, at once with each link that exists already."""
+        self._subscriber_callback = callback
+        for server in self._servers.values():
+            callback(server.links[Purpose.SUBSCRIBE])
+
+    def on_slots_moved(self, callback: Callable[[], None]) -> None:
+        """Call back when a cluster's slots have moved: `subscriber` may name another link now."""
+        self._slots_callback = callback
+
+    def subscription_moved(self, link: Link, text: str = "") -> None:
+        """Have the slots read again: a server no longer serves a channel. ``text`` is its MOVED, if it sent one."""
+        if self._slots is not None:
+            self._slots.follow(text, link.address)
+
+    def is_connected(self) -> bool:
+        """Whether every purpose's connection to every server is up."""
+        if self._slots is not None:
+            return self._slots.is_whole()
+        return bool(self._servers) and all(server.is_up() for server in self._servers.values())
+
+    def has_told(self, error: Exception) -> bool:
+        """Whether the log already has a line for the cause of an error: a server is away, or refuses all writes."""
+        return isinstance(error, StoreRefusing) or (isinstance(error, StoreUnavailable) and not self.is_connected())
+
+    @property
+    def problem(self) -> str:
+        """Why there is no connection, in one line."""
+        links = [
+            link for server in self._servers.values() for link in server.links[: Purpose.CONFIRM] if not link.is_up
+        ]
+        links.sort(key=lambda link: not link.is_turned_away)
+        if links:
+            return str(links[0].problem)
+        return self._slots.problem if self._slots is not None else ""
+
+    @property
+    def server(self) -> dict[str, str]:
+        """The fields of INFO, as one server told them at its last connect; empty before the first connect."""
+        return next((server.links[Purpose.APPEND].server for server in self._servers.values()), {})
+
+    @property
+    def primaries(self) -> list[Link]:
+        """One link to each server, for commands to every server: that of coordination, which is never congested."""
+        return [server.links[Purpose.COORDINATE] for server in self._servers.values()]
+
+    # ------------------------------------------------------------------ servers
+
+    async def run(self) -> None:
+        """Keep all links up until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            if self._slots is None:
+                address = self.url.addresses[0]
+                server = self._servers[address] = self.make_server(address)
+                self._links = server.links
+                if self.url.kind == "sentinel":
+                    tasks.start_soon(self._doubt_primary, server)
+            else:
+                tasks.start_soon(self._slots.keep)
+
+    async def _doubt_primary(self, server: Server) -> None:
+        """Leave a primary that is silent as soon as the sentinels name another one."""
+        while True:
+            await anyio.sleep(WATCH_S)
+            if server.is_silent():
+                with suppress(KorvetError):
+                    named = await find_primary(self.url)
+                    if any(link.address not in (None, named) for link in server.links):
+                        server.break_off()
+
+    async def connected(self) -> None:
+        """Wait until every connection is up, or a login is refused for a reason that time does not mend."""
+        while not (self.is_connected() or self._is_turned_away()):
+            await self._changed.wait()
+
+    def _is_turned_away(self) -> bool:
+        if self._slots is not None and self._slots.is_turned_away:
+            return True
+        return any(link.is_turned_away for server in self._servers.values() for link in server.links)
+
+    # ------------------------------------------------------------------ called by the links and the slots
+
+    @property
+    def tasks(self) -> TaskGroup:
+        """The tasks that run as long as the store does."""
+        assert self._tasks is not None
+        return self._tasks
+
+    def note_change(self) -> None:
+        """Wake the tasks that wait in `connected`."""
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    def slots_moved(self) -> None:
+        """Tell the store's users that another server than before holds some keys."""
+        self._history_changed()
+        self._slots_callback()
+
+    def make_server(self, address: Address) -> Server:
+        """A server whose links are on their way up."""
+        login = Login(auth=self.url.login, db=self.url.db, tls=self.url.tls)
+        lines = ServerLines(self.url.service if self.url.kind == "sentinel" else str(address))
+        links = [self._make_link(purpose, address, login, lines) for purpose in Purpose]
+        server = Server(links)
+        for link in links:
+            # A demotion that one link notices holds for all links, though their connections stand.
+            link.on_demoted = server.break_off
+        self._subscriber_callback(links[Purpose.SUBSCRIBE])
+        self.tasks.start_soon(server.run)
+        return server
+
+    def _make_link(self, purpose: Purpose, address: Address, login: Login, lines: ServerLines) -> Link:
+        name = purpose.name.lower()
+        link = Link(
+            name if self._slots is None else f"{name}-{address}",
+            self._locator(address),
+            login,
+            library=self._library.source,
+            is_older=self._library.is_older,
+            lines=lines,
+            subscriber=purpose is Purpose.SUBSCRIBE,
+        )
+        link.on_history = self._history_changed
+        link.on_change = self.note_change
+        if self._slots is not None:
+            link.on_down = self._slots.doubt
+            if purpose is not Purpose.CONFIRM:
+                link.on_redirected = partial(self._slots.redirected, link, purpose)
+        return link
+
+    def _locator(self, address: Address) -> Callable[[], Awaitable[Address]]:
+        async def fixed() -> Address:
+            return address
+
+        async def by_sentinel() -> Address:
+            return await find_primary(self.url)
+
+        return by_sentinel if self.url.kind == "sentinel" else fixed
+
+    def _history_changed(self) -> None:
+        for callback in self._history_callbacks:
+            callback()
+
+
+@asynccontextmanager
+async def open_store(
+    url: RedisUrl | str, library: Library, *, connect_timeout_s: float = CONNECT_S
+) -> AsyncIterator[Store]:
+    """Open a store, with all its connections up, for the time of the block. Later it reconnects by itself.
+
+    :raises StoreUnavailable: if a connection is not up in time.
+    """
+    store = Store(parse_redis_url(url) if isinstance(url, str) else url, library)
+    problem = ""
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.run)
+            with anyio.move_on_after(connect_timeout_s):
+                await store.connected()
+            if store.is_connected():
+                yield store
+            else:
+                problem = store.problem
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # An error of the block leaves it as it was, without the task group around it.
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+    if problem:
+        raise StoreUnavailable(f"{store.url}: {problem}")

@@ -1,0 +1,130 @@
+"""Connections to a Redis server: how one opens, is watched, and closes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+
+import anyio
+
+from korvet.errors import StoreError, StoreUnavailable
+from korvet.redis.address import Address
+from korvet.redis.error_replies import A_REPLICA, NO_TLS_THERE, TLS_THERE, why_closed
+from korvet.redis.resp import Connection, Owner, pack_command
+from korvet.redis.tls_probe import speaks_plainly, speaks_tls
+
+SILENCE_LIMIT_S = 15.0
+_TLS_HANDSHAKE_S = 3.0
+_GOODBYE_S = 1.0
+_NEVER_AGAIN = 1_000
+"""The number of attempts that keeps a link from loading the library for this call."""
+_CONNECTED = pack_command(("FCALL_RO", "korvet_connected", 0))
+_UNIX_BUFFER_BYTES = 1 << 20
+"""The send buffer of a unix socket, as far as the kernel allows: a large batch then takes fewer writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """The login of every connection: the arguments of AUTH, the database, and TLS."""
+
+    auth: tuple[str, ...] = ()
+    db: int = 0
+    tls: ssl.SSLContext | None = None
+
+
+async def connect(
+    owner: Owner, address: Address, login: Login, name: str, *, is_first: bool
+) -> tuple[Connection, dict[str, str]]:
+    """Connect and log in; the connection, and the fields of the server's INFO.
+
+    :param is_first: whether no connection was up before. Then the URL's scheme may be wrong about TLS.
+    :raises OSError: if the server cannot be reached, or TLS fails.
+    :raises StoreError: if the server refuses the login, or the URL's scheme is wrong.
+    :raises StoreUnavailable: if the connection is lost, or the server is a replica.
+    """
+    may_be_misnamed = is_first and bool(address.port)
+    try:
+        connection = await _open(owner, address, login.tls)
+    except OSError:
+        if may_be_misnamed and login.tls and await speaks_plainly(address):
+            raise StoreError(NO_TLS_THERE) from None
+        raise
+    try:
+        server = await _shake_hands(connection, login, name)
+    except StoreUnavailable as error:
+        connection.abort()
+        if may_be_misnamed and not login.tls and await speaks_tls(address):
+            raise StoreError(TLS_THERE) from None
+        raise why_closed(error, connection) from None
+    except BaseException:
+        connection.abort()
+        raise
+    if server.get("role") == "slave":
+        connection.abort()
+        raise StoreUnavailable(A_REPLICA)
+    return connection, server
+
+
+async def _open(owner: Owner, address: Address, tls: ssl.SSLContext | None) -> Connection:
+    """Connect to a server over TCP, TLS or a unix socket."""
+    loop = asyncio.get_running_loop()
+    if not address.port:
+        transport, connection = await loop.create_unix_connection(lambda: Connection(owner), address.host)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER_BYTES)
+    else:
+        patience_s = _TLS_HANDSHAKE_S if tls else None
+        _, connection = await loop.create_connection(
+            lambda: Connection(owner), *address, ssl=tls, ssl_handshake_timeout=patience_s
+        )
+    return connection
+
+
+async def _shake_hands(connection: Connection, login: Login, name: str) -> dict[str, str]:
+    """Log in, and ask for INFO of the server, its replication and its cluster; the fields of the answer."""
+    owed = []
+    if login.auth:
+        owed.append(connection.command("AUTH", *login.auth))
+    if login.db:
+        owed.append(connection.command("SELECT", login.db))
+    owed.append(connection.command("CLIENT", "SETNAME", f"korvet-{name}"))
+    info = connection.command("INFO", "server", "replication", "cluster")
+    connected: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    connection.send(connected, _CONNECTED, _NEVER_AGAIN)
+    for reply in owed:
+        await reply
+    lines = (await info).decode().splitlines()
+    # A server without the library has no state that `korvet_connected` could reset.
+    with suppress(StoreError, StoreUnavailable):
+        await connected
+    return {field: value.strip() for field, found, value in (line.partition(":") for line in lines) if found}
+
+
+async def watch(connection: Connection) -> None:
+    """Return when the connection is lost, and abort it if the server owes replies for `SILENCE_LIMIT_S`.
+
+    An idle connection is pinged. A subscriber needs that: its server owes no other reply, and readers at the end of a
+    log trust its silence.
+    """
+    loop = asyncio.get_running_loop()
+    while not connection.closed.done():
+        with anyio.move_on_after(SILENCE_LIMIT_S / 3):
+            await asyncio.shield(connection.closed)
+        silent_since = connection.silent_since
+        if silent_since is not None and loop.time() - silent_since > SILENCE_LIMIT_S:
+            connection.abort()
+        elif not connection.closed.done():
+            connection.ping()
+
+
+async def close_connection(connection: Connection) -> None:
+    """Close a connection, and over TLS wait at most a second for the server's close_notify."""
+    connection.close()
+    with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(_GOODBYE_S):
+            await asyncio.shield(connection.closed)
+        if not connection.closed.done():
+            connection.abort()
+            await connection.closed

@@ -1,0 +1,113 @@
+"""The meaning that Redis's error replies and failing connections have for korvet."""
+
+from __future__ import annotations
+
+import ssl
+
+from korvet.errors import KorvetError, SlotMoving, StoreError, StoreFull, StoreRefusing, StoreUnavailable
+from korvet.redis.address import Address
+from korvet.redis.resp import Connection
+
+_UNAVAILABLE = (
+    "LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "BUSY", "UNBLOCKED", "ERR WAIT cannot be used with replica",
+)  # fmt: skip
+_REFUSING = {
+    "MISCONF": "Redis cannot write to its disk: make room there, and see its own log",
+    "NOREPLICAS": "Redis has fewer replicas than min-replicas-to-write asks for: see to these, or lower it",
+}
+"""The first words with which a server refuses all writes, and their meaning."""
+A_REPLICA = "the server is a replica and takes no writes: name its primary, or the sentinels"
+_FORGOTTEN = "Redis forgets a user of ACL SETUSER when it starts anew, unless ACL SAVE or CONFIG REWRITE came after it"
+_ROOM_BYTES = 64 << 20
+_NON_LOCAL = "attempted to access a non local key"
+"""The error of a function that derives a key in a slot which is on its way to another server."""
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+_FINAL_TLS = ("CERTIFICATE_VERIFY_FAILED", *_NO_TLS)
+TLS_THERE = "the server speaks TLS at this port: name it rediss:// and not redis://"
+NO_TLS_THERE = "the server does not speak TLS at this port: name it redis:// and not rediss://"
+_CERTIFICATE_WANTED = "the server wants a client's certificate: ?cert=FILE&key=FILE"
+_FINAL = (
+    "WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "ERR AUTH", "ERR DB index", "ERR SELECT", "ERR invalid",
+    TLS_THERE, NO_TLS_THERE, _CERTIFICATE_WANTED,
+)  # fmt: skip
+
+
+def as_exception(text: str) -> KorvetError:
+    """The exception that an error reply stands for."""
+    if text.startswith("OOM"):
+        return StoreFull(text)
+    if text.startswith(tuple(_REFUSING)):
+        return StoreRefusing(f"{_REFUSING[text.split()[0]]} ({text.rstrip('.')})")
+    if text.startswith(_UNAVAILABLE):
+        return StoreUnavailable(text)
+    if is_redirection(text):
+        return SlotMoving(text)
+    return StoreError(text)
+
+
+def no_room_for_library(info: bytes) -> str:
+    """The reason for which a server at maxmemory does not take the library, and the remedy.
+
+    :param info: the server's answer to INFO memory.
+    """
+    memory = {name: value for name, found, value in (line.partition(":") for line in info.decode().split()) if found}
+    limit, used = int(memory.get("maxmemory", 0)), int(memory.get("used_memory", 0))
+    wanted = (max(limit, used) // _ROOM_BYTES + 2) * _ROOM_BYTES
+    return (
+        f"Redis takes no functions at maxmemory ({used >> 20} of {limit >> 20} MiB are used), and without them nothing "
+        f"can be trimmed. Give it room for a moment: redis-cli CONFIG SET maxmemory {wanted}; front-ends load them "
+        f"within seconds. Then trim topics (korvet topics trim), and set it back: CONFIG SET maxmemory {limit}"
+    )
+
+
+def is_redirection(text: str) -> bool:
+    """Whether a cluster's node refused a command because its slot has moved or is moving."""
+    return text.startswith("MOVED ") or is_open_slot(text)
+
+
+def is_open_slot(text: str) -> bool:
+    """Whether an error reply says that the keys of a slot are on their way."""
+    return text.startswith(("ASK ", "TRYAGAIN")) or _NON_LOCAL in text
+
+
+def redirection(text: str, asked: Address | None) -> tuple[int, Address] | None:
+    """The slot and server of ``MOVED 3999 127.0.0.1:6381`` or of an ASK; None if an error reply names none.
+
+    :param asked: the server that answered. A redirection without a host means this server's host
+        (cluster-preferred-endpoint-type).
+    """
+    words = text.split()
+    if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
+        return None
+    host, _, port = words[2].rpartition(":")
+    if not host and asked is not None:
+        host = asked.host
+    return (int(words[1]), Address(host, int(port))) if host else None
+
+
+def is_final(error: Exception) -> bool:
+    """Whether a connection failed for a reason that time does not mend: a login, a certificate, TLS or not."""
+    if isinstance(error, ssl.SSLError):
+        return error.reason in _FINAL_TLS
+    return isinstance(error, StoreError) and str(error).startswith(_FINAL)
+
+
+def told(error: Exception) -> str:
+    """The reason for which there is no connection, for users."""
+    if isinstance(error, TimeoutError):
+        return "no answer within 5 s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not trusted ({error.verify_message}): name its authority with ?ca=FILE"
+    if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+        return NO_TLS_THERE
+    if str(error).startswith("WRONGPASS"):
+        return f"{error} ({_FORGOTTEN})"
+    return str(error)
+
+
+def why_closed(error: StoreUnavailable, connection: Connection) -> KorvetError:
+    """The reason for which a server closed a connection before it answered."""
+    cause = connection.error
+    if isinstance(cause, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (cause.reason or ""):
+        return StoreError(_CERTIFICATE_WANTED)
+    return StoreUnavailable(f"{error}: {cause}") if cause is not None else error

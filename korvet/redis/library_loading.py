@@ -1,0 +1,157 @@
+"""The loading of the library through a link's own connection.
+
+**Function not found**: a fresh replica became primary, or an operator flushed the functions. The link then holds new
+commands, loads the library, and sends the refused commands again in their order, before the held ones. If another
+front-end loaded a library meanwhile, this one replaces it only if that is older.
+
+**An error of a function** may come from an older library, which knows other arguments. Then this library replaces it,
+and the call is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from korvet.errors import StoreFull
+from korvet.redis.error_replies import as_exception, no_room_for_library
+from korvet.redis.outage_log import ServerLines
+from korvet.redis.resp import Connection, Sent, fail
+
+_UNLOADABLE_S = 1.0
+_JUDGED_EVERY_S = 0.5
+
+
+class Loader(Protocol):
+    """The link through which the library is loaded."""
+
+    lines: ServerLines
+
+    @property
+    def live(self) -> Connection | None:
+        """The present connection."""
+
+    def hold(self) -> None:
+        """Keep new commands back until `let_go`."""
+
+    def let_go(self) -> list[Sent]:
+        """Send new commands at once again. Returns the commands that were kept back."""
+
+    def resend(self, sent: Sent) -> None:
+        """Queue a command of either kind."""
+
+
+class LibraryLoading:
+    """One link's loading of the library.
+
+    :param source: the library's text.
+    :param is_older: whether a version is older than that library's.
+    """
+
+    def __init__(self, link: Loader, source: Callable[[], bytes], is_older: Callable[[str], bool]) -> None:
+        self._link = link
+        self._source = source
+        self._is_older = is_older
+        self._now = asyncio.get_running_loop().time
+        self._is_loading = False
+        self._refused: list[Sent] = []
+        self._unloadable: tuple[float, BaseException | None] = (0.0, None)
+        """The loop's time before which the library is not loaded again, and the error of the last try."""
+        self._judged_at = -_JUDGED_EVERY_S
+
+    def load_and_resend(self, sent: Sent) -> None:
+        """Load the library, and send a command again that was refused without it."""
+        until, error = self._unloadable
+        if error is not None and self._now() < until:
+            fail(sent[0], error)
+            return
+        self._refused.append(sent)
+        live = self._link.live
+        if not self._is_loading and live is not None:
+            self._is_loading = True
+            self._link.hold()
+            self._link.lines.library_lost()
+            # Not REPLACE: another front-end may have loaded its library meanwhile, which is mostly as new or newer.
+            live.command("FUNCTION", "LOAD", self._source()).add_done_callback(self._loaded)
+
+    def _loaded(self, loading: asyncio.Future[Any]) -> None:
+        error, live = _failure(loading), self._link.live
+        if "already exists" not in str(error):
+            self._send_again(error)
+        elif live is not None:
+            live.command("FCALL_RO", "korvet_version", "0").add_done_callback(self._compared)
+        else:
+            self._send_again(None)
+
+    def _compared(self, asked: asyncio.Future[Any]) -> None:
+        """Replace the library that another front-end loaded, if its version is older."""
+        live = self._link.live
+        if live is not None and _failure(asked) is None and self._is_older(asked.result().decode()):
+            replacing = live.command("FUNCTION", "LOAD", "REPLACE", self._source())
+            replacing.add_done_callback(lambda replaced: self._send_again(_failure(replaced)))
+        else:
+            self._send_again(None)
+
+    def _send_again(self, error: BaseException | None) -> None:
+        """Send the refused commands and the later ones. If the library could not be loaded, fail the refused ones."""
+        refused, self._refused = self._refused, []
+        self._is_loading = False
+        held = self._link.let_go()
+        if error is None:
+            self._link.lines.library_loaded()
+        else:
+            self._unloadable = (self._now() + _UNLOADABLE_S, error)
+            self._tell_unloadable(error)
+            for future, _, _ in refused:
+                fail(future, error)
+            refused = []
+        for sent in (*refused, *held):
+            self._link.resend(sent)
+
+    def _tell_unloadable(self, error: BaseException) -> None:
+        lines, live = self._link.lines, self._link.live
+        if not isinstance(error, StoreFull) or live is None:
+            lines.library_refused(str(error))
+            return
+
+        def asked(info: asyncio.Future[bytes]) -> None:
+            if _failure(info) is None:
+                lines.library_refused(no_room_for_library(info.result()))
+
+        live.command("INFO", "memory").add_done_callback(asked)
+
+    def may_judge(self) -> bool:
+        """Whether to ask for the library's version now: there is a connection, and half a second has passed."""
+        if self._link.live is None or self._now() - self._judged_at < _JUDGED_EVERY_S:
+            return False
+        self._judged_at = self._now()
+        return True
+
+    def judge(self, sent: Sent, text: str) -> None:
+        """Repeat a call that the library failed, if an older library raised the error: it knows other arguments.
+
+        The caller has asked `may_judge`.
+        """
+        future, command, attempts = sent
+
+        def replaced(loading: asyncio.Future[Any]) -> None:
+            self._judged_at = -_JUDGED_EVERY_S
+            if _failure(loading) is None:
+                self._link.resend((future, command, attempts + 1))
+            else:
+                fail(future, as_exception(text))
+
+        def asked(version: asyncio.Future[bytes]) -> None:
+            live = self._link.live
+            if live is None or _failure(version) is not None or not self._is_older(version.result().decode()):
+                fail(future, as_exception(text))
+            else:
+                live.command("FUNCTION", "LOAD", "REPLACE", self._source()).add_done_callback(replaced)
+
+        assert self._link.live is not None
+        self._link.live.command("FCALL_RO", "korvet_version", "0").add_done_callback(asked)
+
+
+def _failure(done: asyncio.Future[Any]) -> BaseException | None:
+    return None if done.cancelled() else done.exception()

@@ -1,0 +1,274 @@
+"""A link: one purpose's connection to one Redis server, kept up.
+
+A link connects, logs in, and reads the server's run id and replication id before it sends anything else. It reconnects
+with backoff, and turns error replies into korvet's errors. While no connection is up, commands fail at once, and their
+outcome is known. The links of one server write the log lines of an outage once (`ServerLines`).
+
+If a server lacks the library, or has an older one, the link loads it (`korvet.redis.library_loading`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import anyio
+
+from korvet.errors import KorvetError, StoreUnavailable
+from korvet.redis.address import Address
+from korvet.redis.connecting import Login, close_connection, connect, watch
+from korvet.redis.error_replies import as_exception, is_final, is_redirection, told
+from korvet.redis.library_loading import LibraryLoading
+from korvet.redis.outage_log import ServerLines
+from korvet.redis.resp import Connection, Owner, Placed, ReplyError, Sent, fail, pack_command
+
+CONNECT_TIMEOUT_S = 5.0
+_BACKOFF_S = (0.05, 2.0)
+_MAX_ATTEMPTS = 6
+_OF_LIBRARY = "@user_function:"
+"""A part of each error that a function raised."""
+
+
+class Send(Protocol):
+    """Queue a command that was sent ``attempts`` times before."""
+
+    def __call__(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None: ...
+
+
+class Link(Owner):
+    """One purpose's way to one server.
+
+    :param name: the purpose, and in a cluster the server; CLIENT LIST shows it.
+    :param locate: finds the server's address at every connect, for Sentinel may name another.
+    :param library: the Lua library's text, for "Function not found".
+    :param is_older: whether a version is older than that library's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        locate: Callable[[], Awaitable[Address]],
+        login: Login,
+        *,
+        library: Callable[[], bytes],
+        is_older: Callable[[str], bool],
+        lines: ServerLines,
+        subscriber: bool = False,
+    ) -> None:
+        self.name = name
+        self.run_id = ""
+        self.replid = ""
+        """The replication id that the server last told."""
+        self.history = ""
+        """The server's history: another text means that its data may be older or another's. Empty before a connect."""
+        self.server: dict[str, str] = {}
+        self.problem: KorvetError = StoreUnavailable(f"not connected to Redis yet ({name})")
+        self.is_turned_away = False
+        """Whether the server refused the login for a reason that time does not mend."""
+        self.on_history: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = _nothing
+        self.on_up: Callable[[], None] = _nothing
+        self.on_down: Callable[[], None] = _nothing
+        self.on_demoted: Callable[[str], None] = self.break_off
+        """Called with the error that names the demotion."""
+        self.on_push: Callable[[Any], None] = _nothing
+        self.on_redirected: Callable[[Sent, str], bool] = _not_redirected
+        self._locate = locate
+        self._login = login
+        self.lines = lines
+        self._subscriber = subscriber
+        self._live: Connection | None = None
+        self._gate: Connection | None = None
+        self._held: list[Sent] | None = None
+        self._loading = LibraryLoading(self, library, is_older)
+        self._given_up = ""
+        self.address: Address | None = None
+        """The address of the server of this connection, or of the last one."""
+        self.send: Send = self._send_nowhere
+        """The way of every command: the connection's own method, if there is one and no command is held back."""
+
+    @property
+    def live(self) -> Connection | None:
+        """The present connection."""
+        return self._live
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the link would send a command now."""
+        return self._gate is not None
+
+    def note_history(self, run_id: str, replid: str) -> None:
+        """Note the run id and the replication id that the server told."""
+        self.run_id, self.replid = run_id, replid
+        self.history = f"{run_id}/{replid}" if run_id else ""
+
+    @property
+    def silent_s(self) -> float:
+        """The seconds for which the server has owed replies without a byte; 0 if it owes none."""
+        since = None if self._live is None else self._live.silent_since
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
+
+    def _choose_send(self) -> None:
+        if self._gate is None:
+            self.send = self._send_nowhere
+        elif self._held is not None:
+            self.send = self._hold
+        else:
+            self.send = self._gate.send
+
+    def _send_nowhere(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None:
+        fail(future, StoreUnavailable(str(self.problem)))
+
+    def hold(self) -> None:
+        """Keep new commands back until `let_go`."""
+        self._held = []
+        self._choose_send()
+
+    def let_go(self) -> list[Sent]:
+        """Send new commands at once again. Returns the commands that were kept back."""
+        held, self._held = self._held or [], None
+        self._choose_send()
+        return held
+
+    def _hold(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None:
+        assert self._held is not None
+        self._held.append((future, packed, attempts))
+
+    def send_placed(self, future: asyncio.Future[Any], placed: Placed, attempts: int = 0) -> None:
+        """Queue the SET of a temporary key, and behind it the call that takes the key."""
+        if self._held is not None and self._gate is not None:
+            self._held.append((future, placed, attempts))
+        elif self._gate is not None:
+            self._gate.send_placed(future, placed, attempts)
+        else:
+            fail(future, StoreUnavailable(str(self.problem)))
+
+    def resend(self, sent: Sent) -> None:
+        """Queue a command of either kind."""
+        future, command, attempts = sent
+        if not isinstance(command, Placed):
+            self.send(future, command, attempts)
+        elif future is not None:
+            self.send_placed(future, command, attempts)
+
+    def send_asking(self, sent: Sent) -> None:
+        """Queue a command behind ASKING, for its slot is on its way to this server."""
+        if self._gate is not None and self._held is None:
+            self._gate.send(None, pack_command(("ASKING",)))
+        self.resend(sent)
+
+    def send_unanswered(self, packed: bytes) -> None:
+        """Queue a command of a subscriber. It is dropped if no connection is up, for a new one subscribes anew."""
+        if self._gate is not None:
+            self._gate.send_unanswered(packed)
+
+    def break_off(self, reason: str = "") -> None:
+        """Give up the present connection, and connect anew; ``reason`` goes to the log."""
+        if self._live is not None:
+            self._given_up = reason
+            self._live.abort()
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled."""
+        backoff_s = _BACKOFF_S[0]
+        while True:
+            try:
+                with anyio.fail_after(CONNECT_TIMEOUT_S):
+                    connection = await self._connect()
+            except (OSError, KorvetError) as error:
+                self._note(error)
+                await anyio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
+                continue
+            up_at = anyio.current_time()
+            try:
+                await watch(connection)
+            finally:
+                await self._retire(connection)
+            if anyio.current_time() - up_at > _BACKOFF_S[1]:
+                backoff_s = _BACKOFF_S[0]
+            else:
+                # Some servers accept a connection and drop it, such as a replica: they get the same pauses.
+                await anyio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
+
+    async def _retire(self, connection: Connection) -> None:
+        if connection is self._live:
+            self._live = self._gate = None
+            self._choose_send()
+        await close_connection(connection)
+
+    def _note(self, error: Exception) -> None:
+        text = told(error)
+        self.lines.failed(self, text)
+        self.problem = StoreUnavailable(text)
+        self.is_turned_away = is_final(error)
+        if self.is_turned_away:
+            self.on_change()
+
+    async def _connect(self) -> Connection:
+        address = await self._locate()
+        connection, server = await connect(self, address, self._login, self.name, is_first=not self.run_id)
+        self._live = self._gate = connection
+        self._given_up = ""
+        self.address = address
+        self._choose_send()
+        connection.subscriber = self._subscriber
+        self._enter(server)
+        return connection
+
+    def _enter(self, server: dict[str, str]) -> None:
+        self.server = server
+        self.is_turned_away = False
+        before = self.history
+        self.note_history(server.get("run_id", ""), server.get("master_replid", ""))
+        self.lines.back(self, same_history=before in ("", self.history))
+        if before not in ("", self.history):
+            self.on_history()
+        self.on_up()
+        self.on_change()
+
+    def refused(self, sent: Sent, error: ReplyError) -> None:
+        future, packed, attempts = sent
+        assert future is not None
+        text = str(error)
+        if text.startswith("ERR Function not found") and attempts < _MAX_ATTEMPTS:
+            self._loading.load_and_resend((future, packed, attempts + 1))
+        elif is_redirection(text) and self.on_redirected(sent, text):
+            pass
+        elif _OF_LIBRARY in text and attempts < _MAX_ATTEMPTS and self._loading.may_judge():
+            self._loading.judge(sent, text)
+        else:
+            fail(future, as_exception(text))
+            if text.startswith("READONLY"):
+                self.on_demoted(text)
+
+    def pushed(self, message: Any) -> None:
+        self.on_push(message)
+
+    def congested(self, connection: Connection, congested: bool) -> None:
+        if connection is self._live:
+            self.problem = StoreUnavailable("Redis does not take commands fast enough")
+            self._gate = None if congested else connection
+            self._choose_send()
+
+    def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
+        why = "the connection to Redis was lost"
+        if connection is self._live:
+            self._live = self._gate = None
+            self._choose_send()
+            self.lines.lost(self, self._given_up)
+            why, self._given_up = self._given_up or why, ""
+            self.problem = StoreUnavailable(why)
+            self.on_down()
+        for future, _, _ in unanswered:
+            fail(future, StoreUnavailable(why, outcome_unknown=True))
+
+
+def _nothing(*_: object) -> None:
+    """The callback of a link without a listener."""
+
+
+def _not_redirected(_sent: Sent, _text: str) -> bool:
+    return False

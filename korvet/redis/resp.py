@@ -1,0 +1,239 @@
+"""One implicitly pipelined connection to Redis: RESP over an asyncio Protocol.
+
+Plain calls queue commands, and one write per turn of the loop sends them. Replies come in the order of the commands, so
+a deque matches them. A command costs no task and no coroutine: its caller waits on an ``asyncio.Future``. The owner
+(`korvet.redis.link`) gives error replies their meaning.
+
+hiredis reads the replies, except a large string that answers a GET. The connection receives it straight into its own
+memory (`korvet.redis.large_string`), as a read-only view. Its beginning is only known between two replies. So a GET's
+string may still be bytes, if one read brought it together with the end of the reply before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+import hiredis
+
+from korvet.redis.large_string import Bulk, begun
+
+Argument = str | bytes | memoryview | int | float
+Named = Argument | Iterable[Argument] | None
+"""An argument of a function by name: a repeated one is an iterable, and an optional one may be None."""
+Buffer = bytes | memoryview
+pack_command: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+ReplyError = hiredis.ReplyError
+
+_NOTHING = Ellipsis
+_UNSENT_LIMIT_BYTES = 256 << 20
+_SCRATCH_BYTES = 128 << 10
+_GET = b"*2\r\n$3\r\nGET\r\n"
+_PING = pack_command(("PING",))
+
+
+class Placed(NamedTuple):
+    """The SET of a temporary key and the call that takes it, sent together. Nobody waits for the SET's reply."""
+
+    place: Sequence[Buffer]
+    call: bytes
+
+
+Sent = tuple[asyncio.Future[Any] | None, bytes | Placed, int]
+"""A command that waits for its reply: the future (None if nobody wants the reply), the command, and how often it was
+sent before. It is a plain tuple because each command makes one."""
+
+
+class Owner:
+    """The owner of a connection, which hears what happens to it. The loop's callbacks call these methods."""
+
+    def refused(self, sent: Sent, error: ReplyError) -> None:
+        """Redis answered a command with an error. The command's future may be cancelled."""
+
+    def pushed(self, message: Any) -> None:
+        """A subscribed connection received a message or an error reply."""
+
+    def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
+        """The connection is gone. Redis may have applied any of ``unanswered``, which are in the order of sending."""
+
+    def congested(self, connection: Connection, congested: bool) -> None:
+        """Redis has left more than 256 MiB of the connection's bytes unread, or no longer has."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection. Once ``subscriber`` is set, every reply is a message for `Owner.pushed`."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self.subscriber = False
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        # hiredis takes any buffer, though its types do not say so.
+        self._feed = cast(Callable[[memoryview], None], self._reader.feed)
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._is_between_replies = True
+        self._bulk: Bulk | None = None
+        self._waiting: deque[Sent] = deque()
+        self._out: list[Buffer] = []
+        self._transport: asyncio.Transport | None = None
+        self._pinged = False
+        self.heard_at = self._loop.time()
+        self.error: Exception | None = None
+        """The reason for which the connection was lost, if it is known."""
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def silent_since(self) -> float | None:
+        """The loop's time since which the server has owed replies without a byte; None if it owes none."""
+        return self.heard_at if self._waiting or self._pinged else None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_UNSENT_LIMIT_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.error = self.error or exc
+        self._out = []
+        unanswered, self._waiting = self._waiting, deque()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._owner.lost(self, unanswered)
+
+    def pause_writing(self) -> None:
+        self._owner.congested(self, True)
+
+    def resume_writing(self) -> None:
+        self._owner.congested(self, False)
+
+    def send(self, future: asyncio.Future[Any] | None, packed: bytes, attempts: int = 0) -> None:
+        """Queue a command; ``future`` gets its reply, unless it is None."""
+        if not self._waiting:
+            self.heard_at = self._loop.time()
+        self._waiting.append((future, packed, attempts))
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(packed)
+
+    def send_placed(self, future: asyncio.Future[Any], placed: Placed, attempts: int = 0) -> None:
+        """Queue both commands; the SET's buffers are written without a copy."""
+        if not self._waiting:
+            self.heard_at = self._loop.time()
+        self._waiting.append((None, b"", 0))
+        self._waiting.append((future, placed, attempts))
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.extend(placed.place)
+        self._out.append(placed.call)
+
+    def send_unanswered(self, packed: bytes) -> None:
+        """Queue a command of a subscriber: its answers are messages."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(packed)
+
+    def ping(self) -> None:
+        """Make the server owe a reply, if it owes none. So the front-end notices a peer that went away silently."""
+        if self.silent_since is not None:
+            return
+        if self.subscriber:
+            self.heard_at, self._pinged = self._loop.time(), True
+            self.send_unanswered(_PING)
+        else:
+            self.send(None, _PING)
+
+    def command(self, *arguments: Argument) -> asyncio.Future[Any]:
+        """Queue a command; the future of its reply. An error reply goes to the owner."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self.send(future, pack_command(arguments), 0)
+        return future
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._transport is not None and out:
+            self._transport.writelines(out)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch if self._bulk is None else self._bulk.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard_at, self._pinged = self._loop.time(), False
+        try:
+            if self._bulk is None:
+                self._received(self._scratch[:nbytes])
+            elif self._bulk.received(nbytes):
+                self._end_bulk(self._bulk)
+        except (hiredis.ProtocolError, IndexError, ValueError) as error:
+            self.error = error
+            self.abort()
+
+    def _received(self, data: memoryview) -> None:
+        if self.subscriber:
+            self._feed(data)
+            while (message := self._reader.gets()) is not _NOTHING:
+                if message != b"PONG":
+                    self._owner.pushed(message)
+            return
+        waiting = self._waiting
+        while self._is_between_replies and waiting and waiting[0][1][: len(_GET)] == _GET:
+            found = begun(data)
+            if found is None:
+                break
+            bulk, head_bytes = found
+            data = data[head_bytes:]
+            data = data[bulk.take(data) :]
+            if not bulk.is_whole:
+                self._bulk = bulk
+                return
+            self._end_bulk(bulk)
+            if not data:
+                return
+        self._read_replies(data)
+
+    def _end_bulk(self, bulk: Bulk) -> None:
+        # A string that does not end as it should raises here, before its command leaves the queue: the owner then
+        # hears of it among the unanswered.
+        value = bulk.value()
+        self._bulk = None
+        future = self._waiting.popleft()[0]
+        if future is not None and not future.done():
+            future.set_result(value)
+
+    def _read_replies(self, data: memoryview) -> None:
+        reader, popleft = self._reader, self._waiting.popleft
+        next_reply, has_more = reader.gets, reader.has_data
+        self._feed(data)
+        is_between = False
+        while not is_between and (reply := next_reply()) is not _NOTHING:
+            is_between = not has_more()
+            sent = popleft()
+            future = sent[0]
+            if future is None:
+                continue
+            if isinstance(reply, ReplyError):
+                self._owner.refused(sent, reply)
+            elif not future.done():
+                future.set_result(reply)
+        self._is_between_replies = is_between
+
+    def abort(self) -> None:
+        """Give the connection up at once, and with it the replies that the server owes."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close the connection after its queued commands have been written."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+
+def fail(future: asyncio.Future[Any] | None, error: BaseException) -> None:
+    """Fail a future, unless it is done. Asyncio does not warn if nobody reads the error."""
+    if future is not None and not future.done():
+        future.set_exception(error)
+        future.exception()

@@ -1,0 +1,250 @@
+"""Wake-ups: a task that waits for a key to change sleeps on the key's channel (sharded pub/sub, the key's own name).
+
+A task listens, becomes ready, reads, and then waits: so it misses no change after its read. A lost subscriber
+connection wakes all listeners. So does a confirmation that comes after the wait began. No result depends on a wake-up:
+every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+import anyio
+import structlog
+
+from korvet.errors import StoreRefusing
+from korvet.redis.client import Store
+from korvet.redis.error_replies import as_exception
+from korvet.redis.link import Link
+from korvet.redis.resp import ReplyError, pack_command
+
+log = structlog.get_logger()
+
+_LINGER_S = 60.0
+_CONFIRM_S = 1.0
+_BELIEVED_S = 2.0
+"""The time for which a listener trusts a channel's silence in a cluster. While a slot is on its way, a message
+published at its new server does not reach subscribers at the old one."""
+_SPANS = 1 << 40
+_VOID = b"-1 "
+"""The beginning of a message that tells readers to ask again, whatever they know."""
+_moments = count(1)
+
+
+class _Channel:
+    """A subscription, kept from its first listener until `_LINGER_S` after the last one left."""
+
+    __slots__ = ("confirmed", "idle_since", "latest", "link", "listeners", "name", "since")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.since = next(_moments)
+        self.link: Link | None = None
+        """The link that carries the subscription."""
+        self.confirmed = False
+        self.latest: bytes | None = None
+        self.listeners: set[Listening] = set()
+        self.idle_since = 0.0
+
+
+class Listening:
+    """A task's interest in some channels, for the time of a ``with`` block."""
+
+    def __init__(self, wakeups: Wakeups, channels: list[_Channel]) -> None:
+        self._wakeups = wakeups
+        self._channels = channels
+        self._moved: set[str] = set()
+        self._wake: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Listening:
+        for channel in self._channels:
+            channel.listeners.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for channel in self._channels:
+            channel.listeners.discard(self)
+            if not channel.listeners:
+                self._wakeups._left(channel)
+
+    async def ready(self) -> None:
+        """Return when all channels are confirmed, or after a second: a later confirmation is a wake-up of its own."""
+        if not self._is_confirmed():
+            with anyio.move_on_after(_CONFIRM_S):
+                while not self._is_confirmed():
+                    await self._sleep()
+        self._moved.clear()
+
+    def _is_confirmed(self) -> bool:
+        return all(channel.confirmed for channel in self._channels)
+
+    async def wait(self, timeout_s: float) -> set[str]:
+        """The channels that moved since the last call; empty at the timeout."""
+        if not self._moved and timeout_s > 0:
+            with anyio.move_on_after(timeout_s):
+                while not self._moved:
+                    await self._sleep()
+        moved, self._moved = self._moved, set()
+        return moved
+
+    def wake(self) -> None:
+        """Have `wait` return now, with '' among the channels."""
+        self._note("")
+
+    async def _sleep(self) -> None:
+        self._wake = asyncio.get_running_loop().create_future()
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+
+    def _note(self, channel: str) -> None:
+        self._moved.add(channel)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+class Wakeups:
+    """All subscriptions of one front-end, on its store's subscriber connections."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._channels: dict[str, _Channel] = {}
+        self._idle: dict[str, _Channel] = {}
+        self._is_doubted = store.url.kind == "cluster"
+        store.on_subscriber(self._attach)
+        store.on_slots_moved(self._renew)
+
+    def latest(self, channel: str) -> bytes | None:
+        """The channel's last message since its subscription was confirmed, else None."""
+        known = self._channels.get(channel)
+        return None if known is None else known.latest
+
+    def since(self, channel: str) -> int:
+        """A number that changes when messages may have been missed, or when one told readers to ask again.
+
+        0 if nobody listens to the channel. While the number stays the same, an earlier read and `latest` are true.
+        """
+        known = self._channels.get(channel)
+        if known is None:
+            return 0
+        return known.since + int(self._loop.time() / _BELIEVED_S) * _SPANS if self._is_doubted else known.since
+
+    def listen(self, channels: Iterable[str]) -> Listening:
+        """Listen to channels. They stay subscribed for a minute after the block, for the next listener."""
+        self._sweep()
+        return Listening(self, [self._channel(name) for name in channels])
+
+    def wake_all(self) -> None:
+        """Wake all listeners as if every channel had moved; a front-end that drains does so."""
+        for channel in list(self._channels.values()):
+            _announce(channel)
+
+    def _channel(self, name: str) -> _Channel:
+        channel = self._channels.get(name)
+        if channel is None:
+            channel = self._channels[name] = _Channel(name)
+            self._subscribe(channel)
+        self._idle.pop(name, None)
+        return channel
+
+    def _subscribe(self, channel: _Channel) -> None:
+        channel.link = link = self._store.subscriber(channel.name)
+        if link is not None:
+            link.send_unanswered(pack_command(("SSUBSCRIBE", channel.name)))
+
+    def _left(self, channel: _Channel) -> None:
+        channel.idle_since = self._loop.time()
+        self._idle.pop(channel.name, None)
+        self._idle[channel.name] = channel
+
+    def _sweep(self) -> None:
+        """Give up the channels without a listener for `_LINGER_S`; ``_idle`` has the oldest first."""
+        deadline = self._loop.time() - _LINGER_S
+        while self._idle:
+            name, channel = next(iter(self._idle.items()))
+            if channel.idle_since > deadline:
+                return
+            del self._idle[name]
+            link = self._channels.pop(name).link
+            if link is not None:
+                link.send_unanswered(pack_command(("SUNSUBSCRIBE", name)))
+
+    def _attach(self, link: Link) -> None:
+        link.on_push = partial(self._pushed, link)
+        link.on_up = lambda: self._resubscribe(link)
+        link.on_down = lambda: self._lost(link)
+
+    def _on(self, link: Link) -> Iterator[_Channel]:
+        return (channel for channel in list(self._channels.values()) if channel.link is link)
+
+    def _resubscribe(self, link: Link) -> None:
+        for channel in self._on(link):
+            self._subscribe(channel)
+
+    def _renew(self) -> None:
+        """Subscribe channels of slots that moved at their new servers."""
+        for channel in list(self._channels.values()):
+            if channel.link is not self._store.subscriber(channel.name):
+                _forget(channel)
+                self._subscribe(channel)
+
+    def _lost(self, link: Link) -> None:
+        for channel in self._on(link):
+            _forget(channel)
+
+    def _pushed(self, link: Link, message: Any) -> None:
+        if isinstance(message, ReplyError):
+            self._refused(link, str(message))
+            return
+        kind, name = message[0], message[1].decode()
+        channel = self._channels.get(name)
+        if channel is None or link is not channel.link:
+            # Nobody listens to it, or it comes from a server that has lost the channel's slot.
+            return
+        if kind == b"smessage":
+            channel.latest = message[2]
+            if message[2].startswith(_VOID):
+                channel.since = next(_moments)
+            _announce(channel)
+            self._sweep()
+        elif kind == b"ssubscribe":
+            _confirm(channel)
+        elif kind == b"sunsubscribe":
+            # The server sends this when the slot moves away. Its MOVED tells the new one, or the slots are read again.
+            _forget(channel)
+            self._subscribe(channel)
+            self._store.subscription_moved(link)
+
+    def _refused(self, link: Link, text: str) -> None:
+        if text.startswith("MOVED "):
+            self._store.subscription_moved(link, text)
+            return
+        if isinstance(as_exception(text), StoreRefusing):
+            # This answers a PING: a server that cannot write to its disk refuses even that, and `Outages` logs it.
+            return
+        log.warning("redis refused a subscription; waits last until their deadlines", reason=text)
+
+
+def _announce(channel: _Channel) -> None:
+    for listening in channel.listeners:
+        listening._note(channel.name)
+
+
+def _confirm(channel: _Channel) -> None:
+    if not channel.confirmed:
+        channel.since = next(_moments)
+    channel.confirmed = True
+    _announce(channel)
+
+
+def _forget(channel: _Channel) -> None:
+    channel.confirmed = False
+    channel.latest = None
+    channel.since = next(_moments)
+    _announce(channel)

@@ -1,0 +1,92 @@
+"""A connection's answers: gathered, written, and counted until the client has read them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api.shared.turns import Turns
+from korvet.errors import StoreFull, StoreUnavailable
+from korvet.store.log.budget import Share
+from korvet.wire.codec import Fields, encode_response
+from korvet.wire.long_response import encode_in_steps, is_long
+
+_WRITE_BUFFER_BYTES = 1 << 20
+
+
+class Answers:
+    """The answers of one connection. ``share`` is its part of the bound on the bytes of answers.
+
+    ``writable`` is a future while the client has to read before it gets more answers. It is done when the client has.
+    """
+
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        self.transport: asyncio.Transport | None = None
+        self.writable: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.sent_at = self._loop.time()
+        self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0
+
+    def write(self, frame: list[bytes | memoryview]) -> None:
+        """Queue an answer: one write sends all answers of a turn of the loop, or each megabyte of them."""
+        if not self._out:
+            self._loop.call_soon(self.flush)
+        self._out += frame
+        self._out_bytes += sum(map(len, frame))
+        if self.share.held_bytes:
+            self.share.leave()
+            self.flush()
+        elif self._out_bytes >= _WRITE_BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the queued answers."""
+        out, self._out, self._out_bytes = self._out, [], 0
+        transport = self.transport
+        if out and transport is not None and not transport.is_closing():
+            self.sent_at = self._loop.time()
+            transport.writelines(out)
+            if self.writable is not None:
+                self.share.note_unsent(transport.get_write_buffer_size())
+            elif self.share.leaving_bytes:
+                self.share.note_unsent(0)
+
+    def pause(self) -> None:
+        """Make later answers wait: the transport has bytes that the client did not take."""
+        self.writable = self._loop.create_future()
+
+    def resume(self) -> None:
+        """Let later answers leave: the client has taken all bytes."""
+        self.share.note_unsent(0)
+        writable, self.writable = self.writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+    def release(self) -> None:
+        """Give back the share: no Fetch reads for the client any more, and nothing is sent to it."""
+        self.share.let_go()
+        self.share.note_unsent(0)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes that the client has to read before it gets more answers."""
+        return 0 if self.writable is None or self.transport is None else self.transport.get_write_buffer_size()
+
+
+async def encoded(turns: Turns, api_key: int, version: int, correlation_id: int, answer: Fields) -> bytes:
+    """A response frame. A long one is encoded in slices, each in a turn of the loop."""
+    if not is_long(answer):
+        return encode_response(api_key, version, correlation_id, answer)
+    return await turns.result(encode_in_steps(api_key, version, correlation_id, answer))
+
+
+def error_code(error: Exception) -> ErrorCode:
+    """The error code for a request whose handler raised an exception."""
+    if isinstance(error, StoreUnavailable):
+        return ErrorCode.request_timed_out
+    if isinstance(error, StoreFull):
+        return ErrorCode.kafka_storage_error
+    return ErrorCode.unknown_server_error

@@ -1,0 +1,160 @@
+"""The crowd: all connections of one front-end process, their bounds, and the log lines about them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Protocol
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from korvet.api import registry
+from korvet.errors import KorvetError
+from korvet.server import machine
+from korvet.server.accepting import Accepting
+from korvet.server.held_up import HeldUp, Queueing
+from korvet.server.large_frames import LargeFrames, Receiving
+from korvet.server.logs import LimitedLog
+from korvet.server.settings import Limits
+from korvet.server.unread import Answered, Unread
+from korvet.store.log.budget import AnswerBudget
+from korvet.wire.frames import SCRATCH_BYTES
+
+log = structlog.get_logger()
+
+_FULL_TOLD_S = 60.0
+
+
+class Member(Receiving, Answered, Queueing, Protocol):
+    """A client's connection; `korvet.server.connection.Connection` documents the methods."""
+
+    client: str
+
+    async def serve(self) -> None: ...
+
+    def drain(self) -> None: ...
+
+    def is_expired(self, now: float, max_idle_s: float) -> bool: ...
+
+    def abort(self) -> None: ...
+
+
+class Stranger(Protocol):
+    """A connection whose client is not known yet."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class Crowd:
+    """The connections and their bounds; `korvet.server.server.Server` accepts and drains them."""
+
+    def __init__(self, limits: Limits, answers: AnswerBudget | None = None) -> None:
+        self.limits = limits
+        self.answers = answers or AnswerBudget(limits.answer_bytes)
+        self.apis = registry()
+        self.lines = LimitedLog()
+        self.charged_bytes = 0
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        """The receive buffer of all connections: no other has a turn between `get_buffer` and `buffer_updated`."""
+        self.connections: set[Member] = set()
+        self.paused: set[Receiving] = set()
+        self.large_frames = LargeFrames(limits.large_frames_bytes)
+        self.unread: Unread[Member] = Unread(asyncio.get_running_loop().time)
+        self.held_up: HeldUp[Member] = HeldUp(asyncio.get_running_loop().time)
+        self.strangers: set[Stranger] = set()
+        self.accepted = 0
+        self._of_client: Counter[str] = Counter()
+        self._accepting: list[Accepting] = []
+        self._most_connections = min(limits.max_connections, machine.most_connections())
+        self._full_told_at = -_FULL_TOLD_S
+        self._draining = False
+        self._empty = anyio.Event()
+        self._tasks: TaskGroup | None = None
+
+    # ------------------------------------------------------------------ bounds on connections
+
+    def may_accept(self) -> bool:
+        """Count one more connection; false if there may be no more."""
+        if self.accepted >= self._most_connections:
+            now = anyio.current_time()
+            if now - self._full_told_at > _FULL_TOLD_S:
+                self._full_told_at = now
+                log.warning("no more connections are accepted until others leave", connections=self.accepted)
+            return False
+        self.accepted += 1
+        return True
+
+    def refused(self, reason: str) -> None:
+        """Uncount a connection that could not be accepted; the log gets the reason unless it is empty."""
+        self.accepted -= 1
+        if reason:
+            self.lines.write("error", "connections cannot be accepted", reason=reason.lower())
+
+    def left(self) -> None:
+        """Uncount a connection that has ended."""
+        self.accepted -= 1
+        for accepting in self._accepting:
+            accepting.go_on()
+
+    def _is_one_too_many(self, client: str) -> bool:
+        """Whether an address has more connections than its bound. Source: ConnectionQuotas.inc"""
+        most = self.limits.max_connections_overrides.get(client, self.limits.max_connections_per_ip)
+        if self._of_client[client] <= most:
+            return False
+        self.lines.write("warning", "connection refused: its address has as many as it may", client=client, most=most)
+        return True
+
+    # ------------------------------------------------------------------ called by connections
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether requests in flight are over the process's bound."""
+        return self.charged_bytes > self.limits.process_bytes
+
+    @property
+    def _excess_bytes(self) -> int:
+        """The bytes to be answered until all connections may send again; 0 if none has to wait."""
+        return self.charged_bytes - self.limits.process_bytes // 2 if self.paused or self.is_overloaded else 0
+
+    @property
+    def memory_in_use(self) -> int:
+        """Bytes of requests and answers."""
+        return self.charged_bytes + self.large_frames.taken_bytes + self.answers.taken_bytes
+
+    def opened(self, connection: Member) -> None:
+        assert self._tasks is not None
+        self._of_client[connection.client] += 1
+        if self._is_one_too_many(connection.client):
+            connection.abort()
+        else:
+            self.connections.add(connection)
+            self._tasks.start_soon(connection.serve)
+
+    def closed(self, connection: Member) -> None:
+        self._of_client[connection.client] -= 1
+        if not self._of_client[connection.client]:
+            del self._of_client[connection.client]
+        self.left()
+        self.connections.discard(connection)
+        self.paused.discard(connection)
+        self.unread.discard(connection)
+        self.large_frames.leave(connection)
+        if not self.connections and self._draining:
+            self._empty.set()
+
+    def let_read(self) -> None:
+        """Let the paused connections read on, if the process is below its bound."""
+        if self.paused and not self.is_overloaded:
+            waiting, self.paused = self.paused, set()
+            for connection in waiting:
+                connection.read_on()
+
+    def report(self, error: Exception, api: str, client: str) -> None:
+        """Log an exception of a handler: one line, and a traceback if it is not a KorvetError."""
+        if isinstance(error, KorvetError):
+            self.lines.write("warning", f"{api} failed", client=client, reason=str(error))
+        else:
+            self.lines.write("error", f"{api} failed unexpectedly", client=client, exc_info=error)

@@ -1,0 +1,156 @@
+"""The receiving half of a connection: it turns bytes into frames, and says when the connection reads.
+
+A connection does not read while its own requests, or the process's, are over their bound. Unfinished large frames take
+turns (`korvet.server.large_frames`). Nor does it read before other connections have had their turn, if it has just
+taken in many requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from time import monotonic
+
+from korvet.errors import MalformedRequest
+from korvet.server.crowd import Crowd
+from korvet.server.request_queue import REQUESTS_A_TURN, TURN_S, RequestQueue
+from korvet.wire.frames import FrameSplitter
+
+
+class Receiver(asyncio.BufferedProtocol):
+    """The base of `korvet.server.connection.Connection`, which takes the frames and owns the answers."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self._loop = asyncio.get_running_loop()
+        self._queue = RequestQueue(crowd)
+        self._frames = FrameSplitter(self._arrived, max_frame_bytes=crowd.limits.max_frame_bytes, scratch=crowd.scratch)
+        self._transport: asyncio.Transport | None = None
+        self._is_reading = True
+        self._is_inside_large_frame = False
+        self._is_closing = False
+        self._draining = False
+        self._arrived_in_turn = 0
+        self._arriving_until = 0.0
+        self.active_at = self._loop.time()
+        self.client = ""
+
+    @abstractmethod
+    def _take(self, frame: bytes | memoryview) -> None:
+        """Queue the request of a frame.
+
+        :raises MalformedRequest: if the frame holds none.
+        """
+
+    @abstractmethod
+    def _refuse(self, error: MalformedRequest) -> None:
+        """Close the connection, whose client does not speak Kafka's protocol."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close after the written answers have left. Queued requests get no answer."""
+
+    # ------------------------------------------------------------------ arrival
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        now = self._loop.time()
+        if now != self.active_at:
+            self.active_at = now
+            self._begin_turn()
+        # While the last answers leave, the connection drops the bytes that still arrive.
+        if not self._is_closing:
+            self._take_frames(nbytes)
+
+    def _begin_turn(self) -> None:
+        self._arrived_in_turn, self._arriving_until = 0, monotonic() + TURN_S
+
+    def _take_frames(self, nbytes: int) -> None:
+        """Take received bytes into frames, or with 0 the bytes that were held back."""
+        try:
+            if nbytes:
+                self._frames.received(nbytes)
+            else:
+                self._frames.go_on()
+        except MalformedRequest as error:
+            self._refuse(error)
+        except Exception as error:
+            self._crowd.report(error, "request", self.client)
+            self.close()
+        if self._frames.is_inside_large_frame is not self._is_inside_large_frame:
+            self._note_large_frame()
+        if self._frames.is_held:
+            self._hold()
+        elif self._queue.charged_bytes > self._crowd.limits.connection_bytes or self._crowd.is_overloaded:
+            self._pause()
+
+    def _arrived(self, frame: bytes | memoryview) -> None:
+        if self._is_closing or self._draining:
+            return
+        self._take(frame)
+        self._arrived_in_turn += 1
+        if self._arrived_in_turn >= REQUESTS_A_TURN or monotonic() > self._arriving_until:
+            self._frames.is_held = True
+
+    # ------------------------------------------------------------------ when it reads
+
+    def _hold(self) -> None:
+        """Take in no more requests before other connections have had their turn."""
+        if self._transport is not None:
+            if self._is_reading:
+                self._is_reading = False
+                self._transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._transport is not None and not self._is_closing and self._frames.is_held:
+            self._begin_turn()
+            self._take_frames(0)
+            self.read_on()
+
+    def _pause(self) -> None:
+        if self._is_reading and self._transport is not None and not self._frames.is_inside_large_frame:
+            self._is_reading = False
+            self._transport.pause_reading()
+            self.read_on()
+
+    def _note_large_frame(self) -> None:
+        """Note that a large frame has begun or ended; pause reading until its turn comes."""
+        self._is_inside_large_frame = not self._is_inside_large_frame
+        if not self._is_inside_large_frame:
+            self._crowd.large_frames.leave(self)
+        elif not self._crowd.large_frames.enter(self, self.missing_bytes) and self._transport is not None:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Read again, unless the connection or the process is over its bound.
+
+        The connection calls this after each of its answers, and the crowd when the process is below its bound again.
+        """
+        if self._draining or self._frames.is_held or self._queue.charged_bytes > self._crowd.limits.connection_bytes:
+            return
+        if self._crowd.large_frames.holds(self):
+            return
+        if self._crowd.is_overloaded:
+            self._crowd.paused.add(self)
+        elif self._transport is not None and not self._is_reading:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes of an unfinished large frame that have not arrived."""
+        return self._frames.missing_bytes
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether it reads from its client."""
+        return self._is_reading
+
+    @property
+    def charged_bytes(self) -> int:
+        """The memory of its requests in flight."""
+        return self._queue.charged_bytes

@@ -1,0 +1,184 @@
+"""A connection's queued requests, and the reading of their headers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Mapping
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import Answer, Api
+from korvet.api.api_versions import supported
+from korvet.api.shared.context import Context, Frontend, Listener
+from korvet.api.shared.turns import Turns
+from korvet.server import unserved
+from korvet.server.crowd import Crowd
+from korvet.store.log.budget import Share
+from korvet.wire.codec import (
+    API_VERSIONS_KEY,
+    RequestHeader,
+    decode_header,
+    decode_request,
+    encode_error,
+    encode_response,
+    has_top_level_error,
+    is_known,
+)
+
+CHARGE_BYTES = 2048
+"""The memory of a request's objects, which counts beside its bytes."""
+_LARGE_BYTES = 16 << 10
+"""The size above which a request is decoded in a turn of its own, for it may have thousands of elements."""
+_MAX_CONTEXTS = 64
+_read_correlation_id = struct.Struct(">i").unpack_from
+
+
+class Request:
+    """A queued request: it is started, waits for its turn, or has its answer already (``answer_frame``).
+
+    A large one that waits for its turn is a ``header`` and a ``frame``, and is decoded in its turn.
+    """
+
+    __slots__ = ("answer_frame", "api", "charge", "context", "correlation_id", "frame", "header", "request", "started")
+
+    def __init__(self, correlation_id: int, charge: int) -> None:
+        self.correlation_id = correlation_id
+        self.charge = charge
+        self.api: Api | None = None
+        self.context: Context | None = None
+        self.request: Any = None
+        self.header: RequestHeader | None = None
+        self.frame: bytes | memoryview | None = None
+        self.started: Awaitable[Answer] | None = None
+        self.answer_frame: bytes | None = None
+
+    async def read(self, turns: Turns, header: RequestHeader) -> None:
+        """Decode a large request with this header, in a turn of its own.
+
+        :raises MalformedRequest: if its bytes do not fit the schema.
+        """
+        await turns.turn()
+        frame, self.frame = self.frame, None
+        assert frame is not None
+        self.request = decode_request(header, memoryview(frame))
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether its API has ``start``, but the request has not started."""
+        return self.api is not None and self.api.start is not None and self.started is None
+
+
+class Seen(NamedTuple):
+    """A frame's header as it was read; the next header is mostly the same, except for its correlation id."""
+
+    key_and_version: bytes
+    client_id_and_tags: bytes
+    header: RequestHeader
+    api: Api | None
+    context: Context | None
+
+
+_NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None)
+
+
+class Headers:
+    """The headers of one connection's frames.
+
+    :param target_port: as `Context` has it.
+    """
+
+    def __init__(
+        self, crowd: Crowd, listener: Listener, frontend: Frontend, target_port: int | None, share: Share
+    ) -> None:
+        self.client = ""
+        """The client's address."""
+        self.is_of_client = False
+        """Whether it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
+        self._seen = _NOTHING_SEEN
+        self._crowd = crowd
+        self._listener = listener
+        self._frontend = frontend
+        self._target_port = target_port
+        self._share = share
+        self._api_versions = b""
+        self._contexts: dict[tuple[int, int, str | None], Context] = {}
+
+    def request(self, frame: bytes | memoryview) -> Request | None:
+        """The request of a frame; None if korvet does not serve it and Kafka has no answer for that.
+
+        :raises MalformedRequest: if the frame holds no request.
+        """
+        seen = self._seen
+        if frame[:4] != seen.key_and_version or frame[8 : seen.header.body_at] != seen.client_id_and_tags:
+            seen = self._see(frame)
+        request = Request(_read_correlation_id(frame, 4)[0], len(frame) + CHARGE_BYTES)
+        api = seen.api
+        if api is None or seen.context is None:
+            request.answer_frame = self._unserved(request.correlation_id)
+            return None if request.answer_frame is None else request
+        request.api = api
+        request.context = seen.context
+        if api.start is None and len(frame) > _LARGE_BYTES:
+            request.header, request.frame = seen.header, frame
+        else:
+            request.request = decode_request(seen.header, memoryview(frame))
+        return request
+
+    def _see(self, frame: bytes | memoryview) -> Seen:
+        header = decode_header(memoryview(frame))
+        if header.api_key != API_VERSIONS_KEY and not self.is_of_client:
+            self.is_of_client = True
+            self._frontend.activity.came()
+        api = self._crowd.apis.get(header.api_key)
+        if api is not None and not api.lowest <= header.version <= api.highest:
+            api = None
+        self._seen = Seen(
+            key_and_version=bytes(frame[:4]),
+            client_id_and_tags=bytes(frame[8 : header.body_at]),
+            header=header,
+            api=api,
+            context=None if api is None else self._context(header),
+        )
+        if header.api_key == API_VERSIONS_KEY:
+            self._api_versions = bytes(frame[: unserved.MOST_BYTES])
+        return self._seen
+
+    def _unserved(self, correlation_id: int) -> bytes | None:
+        """The answer to the last header, whose API or version is not served; None if Kafka has no answer for it."""
+        header, apis = self._seen.header, self._crowd.apis
+        answer = _unsupported(header, correlation_id, apis)
+        if answer is None or header.api_key != API_VERSIONS_KEY:
+            event, values = unserved.told(header, apis.get(header.api_key), self._api_versions)
+            event = event if answer is not None else f"{event}; closing"
+            self._crowd.lines.write("warning", event, client=self.client, **values)
+        return answer
+
+    def _context(self, header: RequestHeader) -> Context:
+        key = (header.api_key, header.version, header.client_id)
+        context = self._contexts.get(key)
+        if context is None:
+            if len(self._contexts) >= _MAX_CONTEXTS:
+                self._contexts.clear()
+            context = self._contexts[key] = Context(
+                frontend=self._frontend,
+                listener=self._listener,
+                principal="User:ANONYMOUS",
+                client_host=self.client,
+                target_port=self._target_port,
+                client_id=header.client_id,
+                api_key=header.api_key,
+                version=header.version,
+                share=self._share,
+            )
+        return context
+
+
+def _unsupported(header: RequestHeader, correlation_id: int, apis: Mapping[int, Api]) -> bytes | None:
+    """The answer to an API or version that is not served; None if Kafka has none."""
+    api, version, code = apis.get(header.api_key), header.version, ErrorCode.unsupported_version
+    if api is not None and api.key == API_VERSIONS_KEY:
+        return encode_response(API_VERSIONS_KEY, 0, correlation_id, supported(code))
+    if api is not None and is_known(api.key, version) and has_top_level_error(api.key, version):
+        return encode_error(api.key, version, correlation_id, code)
+    return None

@@ -1,0 +1,47 @@
+"""The log line for a request whose API or version is not served: it names the client and the served versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from korvet.api import Api
+from korvet.errors import MalformedRequest
+from korvet.wire.codec import API_VERSIONS_KEY, RequestHeader, decode_header, decode_request
+
+MOST_BYTES = 1024
+"""The bytes that a connection keeps of its ApiVersions request, which names the software since version 3."""
+_NAMES_SOFTWARE_SINCE = 3
+
+
+class Told(NamedTuple):
+    """A log line: its event and values."""
+
+    event: str
+    values: Mapping[str, str | int]
+
+
+def told(header: RequestHeader, api: Api | None, api_versions: bytes) -> Told:
+    """The log line for a request.
+
+    :param api: the requested API; None if korvet does not have it.
+    :param api_versions: the connection's ApiVersions request; empty if it sent none.
+    """
+    values: dict[str, str | int] = {"client_id": header.client_id or "", "software": _software(api_versions)}
+    if api is None:
+        return Told("client asks for an API that is not served", {**values, "api_key": header.api_key})
+    age = "old" if header.version < api.lowest else "new"
+    served = f"{api.lowest} to {api.highest}"
+    return Told(f"client too {age}", {**values, "api": api.name, "version": header.version, "served": served})
+
+
+def _software(frame: bytes) -> str:
+    """The name and version of the client's software; ``not named`` if it did not tell."""
+    try:
+        header = decode_header(memoryview(frame)) if frame else None
+        if header is None or header.api_key != API_VERSIONS_KEY or header.version < _NAMES_SOFTWARE_SINCE:
+            return "not named"
+        request = decode_request(header, memoryview(frame))
+        return f"{request.client_software_name} {request.client_software_version}"
+    except MalformedRequest:
+        return "not named"

@@ -1,0 +1,84 @@
+"""Retention before its interval is over: of topics whose limits were lowered, and of all while memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+import anyio
+import anyio.lowlevel
+
+from korvet.store.background.retention import Retention, retention_of
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.every import every
+from korvet.store.log.log import Log
+
+INTERVAL_S: Final = 1.0
+SHORT_REST_S: Final = 30.0
+"""Between two looks at all topics while memory is short: a second later a look would find nothing else."""
+_COMPLAINT: Final = "retention was cut short"
+_AT_ONCE: Final = 200
+"""Topics whose settings are read in one turn of the loop."""
+
+Limits = dict[UUID, Retention | None]
+Enforce = Callable[[Sequence[Topic]], Awaitable[None]]
+"""Trim topics to their limits."""
+
+
+def is_lower(limits: Retention | None, former: Retention | None) -> bool:
+    """Whether a topic may have to lose records that it could keep before."""
+    if limits is None or former is None:
+        return limits is not None
+    return (
+        0 <= limits.ms < (former.ms if former.ms >= 0 else float("inf"))
+        or 0 <= limits.bytes < (former.bytes if former.bytes >= 0 else float("inf"))
+        or (former.keeps_unarchived and not limits.keeps_unarchived)
+    )
+
+
+async def trim_soon(catalog: Catalog, log: Log, enforce: Enforce) -> None:
+    """Trim such topics soon, until cancelled; several front-ends do no harm.
+
+    After a failure, the next regular retention makes up for it.
+    """
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_trim_while_short, catalog, log, enforce)
+        await _trim_lowered(catalog, log, enforce)
+
+
+async def _trim_lowered(catalog: Catalog, log: Log, enforce: Enforce) -> None:
+    generation, known = catalog.generation, await _limits(catalog)
+
+    async def look() -> None:
+        nonlocal generation, known
+        await catalog.changed(generation)
+        generation, former = catalog.generation, known
+        known = await _limits(catalog)
+        due = [topic for topic in catalog.topics() if topic.id in former and _is_lowered(topic, known, former)]
+        if due:
+            await enforce(due)
+
+    await every(INTERVAL_S, look, _COMPLAINT, has_told=log.store.has_told)
+
+
+async def _trim_while_short(catalog: Catalog, log: Log, enforce: Enforce) -> None:
+    async def look() -> None:
+        await log.reserve.shortage()
+        await enforce(tuple(catalog.topics()))
+
+    await every(SHORT_REST_S, look, _COMPLAINT, at_once=True, has_told=log.store.has_told)
+
+
+def _is_lowered(topic: Topic, known: Limits, former: Limits) -> bool:
+    return is_lower(known.get(topic.id), former[topic.id])
+
+
+async def _limits(catalog: Catalog) -> Limits:
+    limits: Limits = {}
+    for number, topic in enumerate(tuple(catalog.topics())):
+        limits[topic.id] = retention_of(catalog, topic)
+        if number % _AT_ONCE == 0:
+            await anyio.lowlevel.checkpoint()
+    return limits

@@ -1,0 +1,167 @@
+"""Retention, deletions and compaction, which some front-end must do now and then.
+
+Each step may be repeated: the second one finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError, StoreError, StoreFull
+from korvet.store.activity import IDLE_S, Activity
+from korvet.store.background.compaction.due import compaction_of
+from korvet.store.background.compaction.run import clear_leftover, compact
+from korvet.store.background.lowered_limits import trim_soon
+from korvet.store.background.retention import enforce_settings, time_ms
+from korvet.store.background.silent_producers import expiration_ms_of, forget_silent_producers
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.every import every
+from korvet.store.keys import Namespace
+from korvet.store.log.log import Log
+from korvet.store.log.partition import Partition
+from korvet.store.outcomes import settled
+from korvet.store.registry import Turn, taking
+from korvet.store.topics import finish_deletions
+
+logger = structlog.get_logger()
+
+_INTERVAL_S = 30.0
+_SHORTEST_S = 0.1
+_IDLE_COMPACTION_S = 60.0
+"""Between two looks in an idle namespace, to which Redis users may still add records."""
+_FULL_REST_S = 300.0
+"""The rest of a partition whose compaction found no memory, or an unreadable entry: a run would read all of the log for
+nothing."""
+
+
+async def maintain(namespace: Namespace, catalog: Catalog, log: Log, turn: Turn, activity: Activity) -> None:
+    """Finish deletions at start and every 30 s, enforce retention every log.retention.check.interval.ms, and look for
+    due compactions every log.cleaner.backoff.ms.
+
+    Retention begins 30 s after the start, as Kafka's, or sooner if the interval is shorter. Topics whose limits were
+    lowered are looked at soon, and all topics while memory is short. One front-end of a namespace has the turn for
+    deletions and retention. An idle namespace has its deletions finished with retention. Runs until cancelled.
+    """
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_keep_compacted, namespace, catalog, log, activity)
+        tasks.start_soon(trim_soon, catalog, log, partial(enforce_retention, namespace, catalog, log))
+        await _keep_trimmed(namespace, catalog, log, turn, activity)
+
+
+async def _keep_trimmed(namespace: Namespace, catalog: Catalog, log: Log, turn: Turn, activity: Activity) -> None:
+    retention_at = anyio.current_time() + min(_INTERVAL_S, _retention_interval_s(catalog))
+
+    async def retain() -> None:
+        nonlocal retention_at
+        # It is tried again then if it fails.
+        retention_at = anyio.current_time() + min(_INTERVAL_S, _retention_interval_s(catalog))
+        await enforce_retention(namespace, catalog, log)
+        retention_at = anyio.current_time() + _retention_interval_s(catalog)
+
+    async def step() -> None:
+        async with taking(turn):
+            work = [finish_deletions(catalog, log)]
+            if anyio.current_time() >= retention_at:
+                work.append(retain())
+            for outcome in await settled(work):
+                if isinstance(outcome, KorvetError):
+                    raise outcome
+
+    def pause_s() -> float:
+        return max(_SHORTEST_S, min(_INTERVAL_S, retention_at - anyio.current_time()))
+
+    async def sleep(seconds: float) -> None:
+        await activity.sleep(seconds, retention_at - anyio.current_time())
+
+    complaint = "maintenance was cut short"
+    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=log.store.has_told)
+
+
+def _retention_interval_s(catalog: Catalog) -> float:
+    return int(catalog.setting(None, "log.retention.check.interval.ms")) / 1000
+
+
+async def enforce_retention(
+    namespace: Namespace, catalog: Catalog, log: Log, topics: Sequence[Topic] | None = None
+) -> None:
+    """Trim partitions to their topics' limits, forget silent producers, and remove leftovers of compactions whose
+    front-ends died.
+
+    A corrupt partition gets a line in the log and keeps no other one; nor does a partition whose server is away.
+
+    :raises StoreUnavailable, StoreFull: at the end.
+    :raises StoreError: the time cannot be read.
+    """
+    now_ms = await time_ms(namespace, log)
+    expiration_ms = expiration_ms_of(catalog)
+    failure: KorvetError | None = None
+    for topic in tuple(catalog.topics()) if topics is None else topics:
+        for partition in [log.partition(topic, index) for index in range(topic.partitions)]:
+            try:
+                await enforce_settings(namespace, catalog, log, topic, partition.index, now_ms)
+                await forget_silent_producers(log, partition, expiration_ms)
+                await clear_leftover(log, partition, now_ms)
+            except StoreError as error:
+                await log.damage.told(partition, error)
+            except KorvetError as error:
+                failure = error
+    if failure is not None:
+        raise failure
+
+
+async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log, activity: Activity) -> None:
+    def pause_s() -> float:
+        return max(_SHORTEST_S, int(catalog.setting(None, "log.cleaner.backoff.ms")) / 1000)
+
+    step = partial(compact_all, namespace, catalog, log, {})
+
+    async def sleep(seconds: float) -> None:
+        rests = activity.is_idle and all(compaction_of(catalog, topic) is None for topic in catalog.topics())
+        await activity.sleep(seconds, IDLE_S if rests else _IDLE_COMPACTION_S)
+
+    await every(pause_s, step, "compaction was cut short", sleep=sleep, has_told=log.store.has_told)
+
+
+async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting: dict[Partition, float]) -> None:
+    """Compact all due partitions, in an order of chance, so that front-ends share the work.
+
+    A partition that is corrupt, or for which memory is lacking, gets a line in the log and keeps no other one. It rests
+    until a time by the loop's clock that ``resting`` holds. A partition whose server is away keeps no other one either.
+
+    :raises StoreUnavailable: at the end.
+    :raises StoreError: the time cannot be read.
+    """
+    now = anyio.current_time()
+    for partition in [partition for partition, until in resting.items() if until <= now]:
+        del resting[partition]
+    due = [
+        (topic, index, settings)
+        for topic in catalog.topics()
+        if (settings := compaction_of(catalog, topic)) is not None
+        for index in range(topic.partitions)
+    ]
+    random.shuffle(due)
+    failure: KorvetError | None = None
+    for topic, index, settings in due:
+        partition = log.partition(topic, index)
+        if partition in resting:
+            continue
+        now_ms = await time_ms(namespace, log)
+        try:
+            await compact(log, partition, settings, now_ms)
+        except StoreFull as error:
+            resting[partition] = now + _FULL_REST_S
+            logger.warning("a partition is not compacted", topic=topic.name, partition=index, reason=str(error))
+        except StoreError as error:
+            resting[partition] = now + _FULL_REST_S
+            await log.damage.told(partition, error)
+        except KorvetError as error:
+            failure = error
+    if failure is not None:
+        raise failure

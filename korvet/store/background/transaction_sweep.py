@@ -1,0 +1,95 @@
+"""The sweep of transactions: it aborts those that lasted too long, finishes those that a front-end left, and forgets
+unused transactional ids.
+
+A transactional id has one deadline in its shard, and whoever is there when it is past acts. One front-end of a
+namespace has the turn (`korvet.store.registry`). Several at once do no harm: what one has in hand another finds done or
+does again. Shards that hold an id are looked at each second, and all of them every few seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+
+from korvet.errors import KorvetError, StoreError
+from korvet.store.activity import IDLE_S, Activity
+from korvet.store.every import every
+from korvet.store.keys import TRANSACTION_SHARDS
+from korvet.store.registry import Turn, taking
+from korvet.store.transactions.transactions import Transactions
+
+INTERVAL_S: Final = 1.0
+UNUSED_INTERVAL_S: Final = 5.0
+"""Between two looks for shards that came to hold a transactional id."""
+HANGING_INTERVAL_S: Final = 60.0
+
+
+async def keep_swept(transactions: Transactions, turn: Turn, activity: Activity) -> None:
+    """Sweep every second while it is this front-end's turn, until cancelled.
+
+    Nobody changes a deadline in an idle namespace. So the sweep rests there until the first of them.
+    """
+    in_use: Sequence[int] = ()
+    looked_at, rest_s = -UNUSED_INTERVAL_S, 0.0
+
+    async def step() -> None:
+        nonlocal in_use, looked_at, rest_s
+        rest_s = 0.0
+        async with taking(turn):
+            if anyio.current_time() - looked_at >= UNUSED_INTERVAL_S:
+                in_use = await transactions.shards_in_use()
+                looked_at = anyio.current_time()
+            await sweep(transactions, in_use)
+            if activity.is_idle:
+                rest_s = min(IDLE_S, await transactions.next_due_s(in_use))
+
+    def pause_s() -> float:
+        return INTERVAL_S if in_use else UNUSED_INTERVAL_S
+
+    async def sleep(seconds: float) -> None:
+        await activity.sleep(seconds, rest_s)
+
+    complaint = "the sweep of transactions was cut short"
+    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=transactions.store.has_told)
+
+
+async def keep_closed(transactions: Transactions, turn: Turn, activity: Activity) -> None:
+    """Close every minute what a history that went back left open, while it is this front-end's turn."""
+
+    async def step() -> None:
+        async with taking(turn):
+            await transactions.close_hanging()
+
+    complaint = "the look for transactions that were left open was cut short"
+    has_told = transactions.store.has_told
+    await every(HANGING_INTERVAL_S, step, complaint, sleep=activity.sleep, has_told=has_told)
+
+
+async def sweep(transactions: Transactions, shards: Sequence[int] = range(TRANSACTION_SHARDS)) -> None:
+    """Act on all that is due now.
+
+    A transaction that cannot be brought to its end is told of in the log, once, and does not keep the others: its shard
+    lets pass a while that grows to ten seconds before it is due again. A shard that cannot be read keeps no other one,
+    nor does one whose server is away.
+
+    :raises StoreError: at the end, if a shard cannot be read.
+    :raises StoreUnavailable, StoreFull: at the end, if a shard's server cannot be asked and each other shard was read.
+    """
+    failures: list[KorvetError] = []
+    for shard in random.sample(shards, len(shards)):
+        try:
+            due = await transactions.due(shard)
+        except KorvetError as error:
+            failures.append(error)
+            continue
+        for transactional_id in due:
+            try:
+                await transactions.tend(transactional_id)
+            except KorvetError as error:
+                transactions.note_failure(transactional_id, error)
+    if failures:
+        unreadable = [failure for failure in failures if isinstance(failure, StoreError)]
+        raise (unreadable or failures)[0]

@@ -1,0 +1,86 @@
+"""One way to call a function of the library that decides for a client. Its header says what it is told and when it is
+called again.
+
+- An argument ``outages`` is what is known of outages of the keys' server. A front-end that knows nothing recent asks
+  the server for it first.
+- The code LATE says that the call waited while Redis or this front-end stood still, and did nothing. Its client may
+  have gone on elsewhere by then. If the client is still here when the answer comes, the call is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from korvet.errors import KorvetError, StoreUnavailable
+from korvet.redis.client import Argument, Named, Purpose, Store
+from korvet.store.contract import FUNCTIONS, LATE
+from korvet.store.outages import Outages
+
+_MOST_CALLS: Final = 5
+_TURNS: Final = 3
+"""Of the loop, until it has read what was there, found the connection closed behind it, and cancelled its requests."""
+_TOLD_OF_OUTAGES: Final = frozenset(name for name, function in FUNCTIONS.items() if "outages" in function.fixed)
+_MAY_BE_LATE: Final = frozenset(name for name, function in FUNCTIONS.items() if "LATE" in function.codes)
+
+
+class Calls:
+    """The functions that decide for clients, as one front-end calls them. What they raise is the store's."""
+
+    def __init__(self, store: Store, outages: Outages) -> None:
+        self._store = store
+        self._outages = outages
+
+    def call(
+        self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool = False
+    ) -> Awaitable[Any]:
+        """Call a function, and again while it is late.
+
+        :param named: its arguments by their names in the header, to which the call adds ``outages``; no iterators, for
+            a second call.
+        :param is_awaited: a client that does not wait for the answer does not want the call. It may have left while
+            this front-end hung for less time than makes a call late. The call is cancelled then before it is made.
+        """
+        if is_awaited or function in _MAY_BE_LATE or self._knows_too_little(function, keys):
+            return self._insist(function, keys, named, is_awaited=is_awaited)
+        return self._once(function, keys, named)
+
+    async def _insist(self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool) -> Any:
+        for _ in range(_TURNS if is_awaited else 0):
+            await asyncio.sleep(0)
+        for _ in range(_MOST_CALLS):
+            if self._knows_too_little(function, keys):
+                await self._learn(keys)
+            reply = await self._once(function, keys, named)
+            if (reply[:1] if isinstance(reply, list) else [reply]) != [LATE]:
+                return reply
+            await self._outages.catch_up(keys[0])
+        raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
+
+    def _once(self, function: str, keys: Sequence[str], named: dict[str, Named]) -> Awaitable[Any]:
+        if function in _TOLD_OF_OUTAGES:
+            named["outages"] = self._outages.known_at(keys[0])
+        return self._store.call_function(Purpose.COORDINATE, function, keys, **named)
+
+    def beat(self, function: str, keys: Sequence[str], *args: Argument) -> Awaitable[Any]:
+        """Call a function that is called most of all: its arguments are in order, ``outages`` comes before them."""
+        if function not in _TOLD_OF_OUTAGES:
+            return self._store.fcall(Purpose.COORDINATE, function, keys, *args)
+        known = self._outages.known_recently(keys[0])
+        if known is None:
+            return self._learn_and_beat(function, keys, *args)
+        return self._store.fcall(Purpose.COORDINATE, function, keys, known, *args)
+
+    async def _learn_and_beat(self, function: str, keys: Sequence[str], *args: Argument) -> Any:
+        await self._learn(keys)
+        return await self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys[0]), *args)
+
+    def _knows_too_little(self, function: str, keys: Sequence[str]) -> bool:
+        return function in _TOLD_OF_OUTAGES and self._outages.is_stale(keys[0])
+
+    async def _learn(self, keys: Sequence[str]) -> None:
+        # A server that refuses writes may still be read; then nobody is served, as the function will take it.
+        with suppress(KorvetError):
+            await self._outages.catch_up(keys[0])

@@ -1,0 +1,298 @@
+"""One front-end's view of the catalog in Redis, and the calls that change it.
+
+The view follows the catalog's channel and is read again now and then. A caller that must be sure calls
+`Catalog.refresh`, which transfers nothing while the version is the same. Steps of a topic's life over both catalog and
+partitions are in `korvet.store.topics`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import anyio
+import structlog
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i16
+
+from korvet.errors import KorvetError, StoreFull, StoreUnavailable
+from korvet.redis.client import Purpose, Store
+from korvet.redis.wakeup import Wakeups
+from korvet.store.activity import Activity
+from korvet.store.catalog.settings import NOTHING, ConfigChange, Settings
+from korvet.store.catalog.topic import Topic, TopicEntry, parse_topic, topic_entry, unified_names
+from korvet.store.contract import RETRY
+from korvet.store.every import every
+from korvet.store.keys import Namespace
+
+log = structlog.get_logger()
+
+_REFRESH_S = 30.0
+_IDLE_REFRESH_S = 300.0
+_FORMER_LAYOUT = (
+    "namespace {0} holds the data of korvet 0.6 or older, whose keys have other names ({1}): serve it with that "
+    "version, or name another namespace in [[listener]] and copy the topics with MirrorMaker or the pipeline"
+)
+_UNKNOWN_VERSION = -1
+_MOMENT_S: Final = 5.0
+
+
+class _Reading(NamedTuple):
+    """A reading of the catalog that was begun; readings are counted."""
+
+    number: int
+    known_version: int
+    first: Awaitable[Any]
+    """The first page."""
+
+
+class Catalog(Settings):
+    """One front-end's view of a namespace's topics and settings. ``static`` are broker configs of its config file."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        store: Store,
+        wakeups: Wakeups,
+        static: Mapping[str, str] = NOTHING,
+        activity: Activity | None = None,
+    ) -> None:
+        super().__init__(static)
+        self.cluster_id = ""
+        self.generation = 0
+        """Counts the states that were read; values made of settings are good while this is the same."""
+        self.topics_digest = ""
+        """Equal if the topics are equal by name, id and number of partitions, whatever their configs."""
+        self._name, self._former = namespace.name, namespace.former_catalog
+        self._keys = namespace.catalog
+        self._store = store
+        self._wakeups = wakeups
+        self._activity = activity or Activity()
+        self._channels = (namespace.catalog.meta, namespace.frontends)
+        self._version = _UNKNOWN_VERSION
+        self._asked = self._taken = 0
+        """The number of the last reading that was begun, and of that which was taken over."""
+        self._topics: dict[str, Topic] = {}
+        self._unified: Mapping[str, Sequence[str]] | None = None
+        self._by_id: dict[UUID, Topic] = {}
+        self._deleting: list[Topic] = []
+        self._gone: dict[str, float] = {}
+        self._parsed: dict[bytes, TopicEntry] = {}
+        self._changed = anyio.Event()
+        store.on_history_change(self._distrust)
+
+    # ------------------------------------------------------------------ the cache
+
+    async def open(self) -> None:
+        """Mint the cluster id if there is none, and read everything.
+
+        :raises KorvetError: the namespace holds data whose keys an older korvet named.
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        if await self._store.call(Purpose.COORDINATE, self._former, "EXISTS", self._former):
+            raise KorvetError(_FORMER_LAYOUT.format(self._name, self._former))
+        await self._init(base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("="))
+        await self.refresh()
+
+    async def _init(self, cluster_id: str) -> None:
+        await self._store.call_function(Purpose.COORDINATE, "korvet_catalog_init", self._keys, cluster_id=cluster_id)
+
+    async def follow(self) -> None:
+        """Keep the cache current until cancelled: read at each announced change, and every 30 s.
+
+        In an idle namespace the cache is read every five minutes, and as soon as that is active.
+        """
+        complaint = "the catalog cannot be read; its last known state serves"
+        await every(0.0, self._follow, complaint, has_told=self._store.has_told)
+
+    async def _follow(self) -> None:
+        """Read the catalog, and return when it should be read again."""
+        with self._wakeups.listen(self._channels) as listening:
+            await listening.ready()
+            await self.refresh()
+            await listening.wait(_IDLE_REFRESH_S if self._activity.is_idle else _REFRESH_S)
+
+    async def changed(self, generation: int) -> None:
+        """Return when a later state than a generation's was read."""
+        while self.generation == generation:
+            await self._changed.wait()
+
+    def _count_change(self) -> None:
+        self.generation += 1
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def refresh(self) -> None:
+        """Read the catalog; nothing is transferred if the version is the known one.
+
+        A lost catalog gets the cluster id back, because clients know the cluster by it.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        if not await self._take(self._ask()):
+            with suppress(StoreFull):
+                await self._init(self.cluster_id)
+
+    def _ask(self) -> _Reading:
+        """Ask for the catalog if its version is not the known one; the first page is queued before this returns."""
+        self._asked += 1
+        return _Reading(self._asked, self._version, self._page(self._version))
+
+    def _page(self, known_version: int, cursor: str | bytes = "0") -> Awaitable[Any]:
+        return self._store.call_function(
+            Purpose.COORDINATE, "korvet_catalog_read", self._keys, known_version=known_version, cursor=cursor
+        )
+
+    async def _take(self, reading: _Reading) -> bool:
+        """Take over what was asked for, unless what was asked for later is here already. False without a cluster id.
+
+        Pages that come after the first may be of later versions. So the first page's version is what is known by them.
+        """
+        known_version = reading.known_version
+        code, version, cluster_id, topics, configs, cursor = await reading.first
+        while code == RETRY or cursor != b"0":
+            if code == RETRY:
+                # Another server holds the catalog now.
+                known_version = _UNKNOWN_VERSION
+                code, version, cluster_id, topics, configs, cursor = await self._page(known_version)
+            else:
+                code, _, _, further, _, cursor = await self._page(known_version, cursor)
+                topics += further
+        if reading.number > self._taken:
+            self._taken = reading.number
+            self.cluster_id = cluster_id.decode() or self.cluster_id
+            if version != known_version:
+                self._take_configs(_pairs(configs))
+                self._replace_topics(topics)
+                self._count_change()
+                self._version = version
+        return bool(cluster_id)
+
+    @property
+    def version(self) -> int:
+        """The number of changes to the catalog, as last read; no I/O."""
+        return self._version
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name as last read; no I/O."""
+        return self._topics.get(name)
+
+    def topic_by_id(self, id: UUID) -> Topic | None:
+        """The topic of this id as last read; no I/O."""
+        return self._by_id.get(id)
+
+    def was_deleted_just_now(self, name: str) -> bool:
+        """Whether this front-end saw a topic of this name go a moment ago; no I/O."""
+        return monotonic() - self._gone.get(name, -_MOMENT_S) < _MOMENT_S
+
+    def topics(self) -> Collection[Topic]:
+        """All topics except those that are being deleted, as last read; no I/O."""
+        return self._topics.values()
+
+    def unified(self) -> Mapping[str, Sequence[str]]:
+        """`unified_names` of all topics, as last read; no I/O."""
+        if self._unified is None:
+            self._unified = unified_names(self._topics)
+        return self._unified
+
+    def deleting(self) -> Sequence[Topic]:
+        """The topics whose deletion has begun and not ended, as last read; no I/O."""
+        return self._deleting
+
+    def _distrust(self) -> None:
+        """Forget the known version: after history went back, it may come again with another content."""
+        self._version = _UNKNOWN_VERSION
+
+    def _replace_topics(self, flat: Sequence[bytes]) -> None:
+        """Take over the catalog's topics; parses only new texts."""
+        parsed: dict[bytes, TopicEntry] = {}
+        for name, text in _pairs(flat):
+            known = self._parsed.get(name)
+            parsed[name] = known if known is not None and known.text == text else topic_entry(name, text)
+        topics = [entry.topic for entry in parsed.values()]
+        self._parsed = parsed
+        self.topics_digest = f"{sum(entry.digest for entry in parsed.values()):x}"
+        former, now = self._topics.keys(), monotonic()
+        self._topics = {topic.name: topic for topic in topics if not topic.deleting}
+        self._gone = {name: since for name, since in self._gone.items() if now - since < _MOMENT_S}
+        self._gone.update(dict.fromkeys(former - self._topics.keys(), now))
+        self._unified = None
+        self._by_id = {topic.id: topic for topic in topics if not topic.deleting}
+        self._deleting = [topic for topic in topics if topic.deleting]
+
+    def take_static(self, static: Mapping[str, str]) -> None:
+        """Have other broker configs of the front-end's own config file count."""
+        self._take_static(static)
+        self._count_change()
+
+    # ------------------------------------------------------------------ changes
+
+    async def create(
+        self, name: str, id: UUID, partitions: int, configs: Mapping[str, str]
+    ) -> tuple[ErrorCode, Topic | None]:
+        """Enter a topic; its partitions' keys come after it. TOPIC_ALREADY_EXISTS also while the former one is deleted.
+
+        :returns: the code and, without an error, the topic; so does `grow`.
+        :raises StoreUnavailable, StoreFull, StoreError: as do the other changes.
+        """
+        text = json.dumps(dict(configs))
+        reply = await self._change("korvet_topic_create", name=name, id=id.hex, partitions=partitions, configs=text)
+        return _topic_of(name, reply)
+
+    async def grow(self, topic: Topic, partitions: int) -> tuple[ErrorCode, Topic | None]:
+        """Raise the number of partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS."""
+        reply = await self._change("korvet_topic_grow", name=topic.name, id=topic.id.hex, partitions=partitions)
+        return _topic_of(topic.name, reply)
+
+    async def configure(self, topic: Topic, change: ConfigChange) -> ErrorCode:
+        """Change a topic's own configs. UNKNOWN_TOPIC_OR_PARTITION."""
+        text = change.as_json()
+        return _code_of(await self._change("korvet_topic_configure", name=topic.name, id=topic.id.hex, change=text))
+
+    async def begin_delete(self, topic: Topic) -> ErrorCode:
+        """Hide a topic; repeatable. UNKNOWN_TOPIC_OR_PARTITION."""
+        return _code_of(await self._change("korvet_topic_delete", name=topic.name, id=topic.id.hex, step="begin"))
+
+    async def finish_delete(self, topic: Topic) -> ErrorCode:
+        """Forget a topic whose partitions are gone; repeatable. UNKNOWN_TOPIC_OR_PARTITION."""
+        return _code_of(await self._change("korvet_topic_delete", name=topic.name, id=topic.id.hex, step="finish"))
+
+    async def configure_cluster(self, change: ConfigChange) -> ErrorCode:
+        """Change the cluster-wide configs."""
+        return _code_of(await self._change("korvet_catalog_configure", change=change.as_json()))
+
+    async def configure_group(self, group_id: str, change: ConfigChange) -> ErrorCode:
+        """Change a group's own configs; it need not exist."""
+        own = self.group_change(group_id, change)
+        return _code_of(await self._change("korvet_catalog_configure", change=own.as_json()))
+
+    async def _change(self, function: str, /, **named: str | int) -> Sequence[Any]:
+        # The first page is queued behind the change, so one round trip does both unless there are many topics.
+        changed = self._store.call_function(Purpose.COORDINATE, function, self._keys, **named)
+        reading = self._ask()
+        try:
+            reply: Sequence[Any] = await changed
+        finally:
+            # The change counts, and `follow` makes up for a lost read.
+            with suppress(StoreUnavailable):
+                await self._take(reading)
+        return reply
+
+
+def _code_of(reply: Sequence[Any]) -> ErrorCode:
+    return ErrorCode(i16(reply[0]))
+
+
+def _topic_of(name: str, reply: Sequence[Any]) -> tuple[ErrorCode, Topic | None]:
+    code = _code_of(reply)
+    return code, parse_topic(name.encode(), reply[1]) if code is ErrorCode.none else None
+
+
+def _pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -1,0 +1,77 @@
+"""Steps that are taken again and again: every so often, or whenever one is due."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError
+
+log = structlog.get_logger()
+
+RETRY_S: Final = 1.0
+_WITHOUT_FIGURES: Final = str.maketrans("", "", "0123456789")
+
+
+def kind_of(error: Exception) -> str:
+    """An error's text without figures: errors that differ in ids, times or ports alone are of one kind."""
+    return str(error).translate(_WITHOUT_FIGURES)
+
+
+def _never(_: Exception) -> bool:
+    return False
+
+
+async def every(
+    interval_s: float | Callable[[], float],
+    step: Callable[[], Awaitable[None]],
+    complaint: str,
+    *,
+    at_once: bool = False,
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    has_told: Callable[[Exception], bool] = _never,
+) -> None:
+    """Take a step again and again until cancelled, with a pause before each.
+
+    A step that raises a KorvetError is taken again, a second later at the soonest. The log tells of each kind of error
+    once, until a step succeeds. Every other exception ends the loop.
+
+    :param interval_s: the pause, or a function that returns the next one.
+    :param complaint: the line of the log about a step that failed.
+    :param at_once: take the first step without a pause.
+    :param sleep: the function that pauses; it may pause longer (`korvet.store.activity`).
+    :param has_told: whether the log has a line about an error already.
+    """
+    told: set[str] = set()
+    pause_s = 0.0 if at_once else _pause(interval_s)
+    while True:
+        await sleep(pause_s)
+        try:
+            await step()
+        except KorvetError as error:
+            if not has_told(error) and (kind := kind_of(error)) not in told:
+                told.add(kind)
+                log.warning(complaint, reason=str(error))
+            pause_s = max(RETRY_S, _pause(interval_s))
+        else:
+            told.clear()
+            pause_s = _pause(interval_s)
+
+
+def _pause(interval_s: float | Callable[[], float]) -> float:
+    return interval_s() if callable(interval_s) else interval_s
+
+
+async def whenever(due: Callable[[], Awaitable[None]], step: Callable[[], Awaitable[None]], interval_s: float) -> None:
+    """Take a step whenever one is due, until cancelled: at most once an interval, for at most half of the time.
+
+    :param due: returns when the next step is due.
+    """
+    while True:
+        await due()
+        began = anyio.current_time()
+        await step()
+        await anyio.sleep(max(interval_s, anyio.current_time() - began))

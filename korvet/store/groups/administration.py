@@ -1,0 +1,143 @@
+"""Groups as an administrator and the sweep see them: described, listed and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import anyio
+import structlog
+
+from korvet.codes import GROUP_ID_NOT_FOUND
+from korvet.errors import KorvetError, StoreError
+from korvet.redis.client import Purpose, Store
+from korvet.store.groups import replies
+from korvet.store.groups.call import GroupCalls
+from korvet.store.groups.offsets import Offsets
+from korvet.store.groups.redis_mirror_deletion import Deletion
+from korvet.store.groups.types import GroupDescription, ListedGroup
+from korvet.store.outcomes import Failures, settled
+
+log = structlog.get_logger()
+
+_EMPTY: Final = b"Empty"
+_NO_EXPIRY: Final = -1
+
+
+class Neglected(NamedTuple):
+    """Abandoned groups: all members of ``dead`` expired, and ``missing`` are index entries without a group."""
+
+    dead: set[str]
+    missing: set[str]
+
+
+class Administration:
+    """All groups of one namespace."""
+
+    def __init__(self, calls: GroupCalls, store: Store, offsets: Offsets, deletion: Deletion) -> None:
+        self._calls = calls
+        self._store = store
+        self._offsets = offsets
+        self._deletion = deletion
+
+    async def describe(self, group_id: str) -> GroupDescription | None:
+        """A group and its members; None if there is no such group."""
+        reply = await self._calls.call("korvet_group_describe", group_id)
+        if reply[0] == GROUP_ID_NOT_FOUND:
+            return None
+        found = replies.named(reply)
+        cursor = found["cursor"]
+        while cursor != b"0":
+            page = await self._calls.call("korvet_group_members", group_id, cursor=cursor)
+            if page[0] == GROUP_ID_NOT_FOUND:
+                return None
+            _, cursor, further = page
+            found["members"] += further
+        return replies.described(found)
+
+    async def list(self) -> Sequence[ListedGroup]:
+        """Every group whose keys can be read.
+
+        :raises StoreUnavailable: a server fails.
+        """
+        groups: list[ListedGroup] = []
+        failures: Failures = []
+        for some in await self._calls.index.group_ids():
+            states = await self._states(some, failures)
+            if failures:
+                raise failures[0]
+            groups += [
+                ListedGroup(
+                    group_id, replies.text(state["state"]), replies.text(state["protocol_type"]), replies.type_of(state)
+                )
+                for group_id, state in states.items()
+                if state is not None
+            ]
+        return groups
+
+    async def _states(self, group_ids: Sequence[str], failures: Failures) -> Mapping[str, Mapping[str, Any] | None]:
+        """The reply of korvet_group_state by its names for each group, None if there is no such group.
+
+        Groups that cannot be read are left out, and so are those whose server fails, which is added to ``failures``.
+        """
+        asked = (self._calls.call("korvet_group_state", group_id) for group_id in group_ids)
+        states: dict[str, Mapping[str, Any] | None] = {}
+        unreadable: dict[str, StoreError] = {}
+        for group_id, outcome in zip(group_ids, await settled(asked), strict=True):
+            if isinstance(outcome, StoreError):
+                unreadable[group_id] = outcome
+            elif isinstance(outcome, KorvetError):
+                failures.append(outcome)
+            else:
+                states[group_id] = replies.named(outcome) if outcome[0] == 0 else None
+        if unreadable:
+            first, error = next(iter(unreadable.items()))
+            log.error("groups cannot be read", groups=len(unreadable), first=first, reason=str(error))
+        return states
+
+    async def delete(self, group_ids: Sequence[str]) -> Sequence[int | KorvetError]:
+        """Remove groups without members, their Redis groups and offsets; a code or the store's failure for each."""
+        return await self._delete(group_ids)
+
+    async def _delete(self, group_ids: Sequence[str], *, only_expired: bool = False) -> Sequence[int | KorvetError]:
+        outcomes = await self._deletion.delete(group_ids, only_expired=only_expired)
+
+        async def take_out(at: int) -> None:
+            try:
+                await self._calls.index.take_out(group_ids[at], self._exists)
+            except KorvetError as error:
+                outcomes[at] = error
+
+        async with anyio.create_task_group() as tasks:
+            for at, outcome in enumerate(outcomes):
+                if outcome in (0, GROUP_ID_NOT_FOUND):
+                    tasks.start_soon(take_out, at)
+        return outcomes
+
+    async def _exists(self, group_id: str) -> bool:
+        return bool((await self._calls.call("korvet_group_state", group_id))[0] == 0)
+
+    # ------------------------------------------------------------------ the sweep
+
+    async def neglected(self, failures: Failures) -> Neglected:
+        """The abandoned groups on each server that answers; the other servers' failures are added to ``failures``."""
+        dead: set[str] = set()
+        missing: set[str] = set()
+        for some in await self._calls.index.group_ids():
+            states = await self._states(some, failures)
+            missing.update(group_id for group_id, state in states.items() if state is None)
+            empty = [group_id for group_id, state in states.items() if state is not None and state["state"] == _EMPTY]
+            keys = [self._calls.keys(group_id).group for group_id in empty]
+            lives = await settled(self._store.call(Purpose.COORDINATE, key, "PTTL", key) for key in keys)
+            failures += [left_ms for left_ms in lives if isinstance(left_ms, KorvetError)]
+            # A group that became Empty by time alone, with no call that wrote so, has no expiry yet.
+            dead.update(group_id for group_id, left_ms in zip(empty, lives, strict=True) if left_ms == _NO_EXPIRY)
+        return Neglected(dead, missing)
+
+    async def tend(self, group_id: str) -> None:
+        """Have a group do its due work. If there is no such group, remove its remains."""
+        code, _ = await self._offsets.delete(group_id, ())
+        if code == GROUP_ID_NOT_FOUND:
+            (outcome,) = await self._delete([group_id], only_expired=True)
+            if isinstance(outcome, KorvetError):
+                raise outcome

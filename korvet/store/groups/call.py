@@ -1,0 +1,95 @@
+"""One way to call a group's functions. A function's header says which of the group's keys it gets. The header also says
+whether the function may make the group, which must be in the index first. `korvet.store.calls` tells the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final, TypeVar
+
+from korvet.redis.client import Argument, Named, Store
+from korvet.store.calls import Calls
+from korvet.store.contract import FUNCTIONS, UNINDEXED
+from korvet.store.groups.index import GroupIndex
+from korvet.store.keys import GroupKeys, Namespace
+from korvet.store.outages import Outages
+
+_KEYS_KEPT: Final = 10_000
+_T = TypeVar("_T")
+
+
+def _chooser(keys: Sequence[str]) -> Callable[[GroupKeys], Sequence[str]]:
+    """The function that takes the keys that a header names out of a group's keys."""
+    first, *others = (GroupKeys._fields.index(key.removesuffix("?")) for key in keys if not key.endswith("..."))
+    return itemgetter(first, *others) if others else lambda of: (of[first],)
+
+
+_KEYS: Final = {
+    name: _chooser(function.keys)
+    for name, function in FUNCTIONS.items()
+    if function.keys and function.keys[0] in GroupKeys._fields
+}
+_REQUIRED_KEYS: Final = {name: _chooser([key for key in FUNCTIONS[name].keys if key[-1] != "?"]) for name in _KEYS}
+_MAY_MAKE: Final = frozenset(name for name in _KEYS if "UNINDEXED" in FUNCTIONS[name].codes)
+
+
+def keys_of(function: str, keys: GroupKeys, *, has_optional_keys: bool = True) -> Sequence[str]:
+    """The keys of a group that a function gets.
+
+    :param has_optional_keys: whether the function gets the keys that its header calls optional.
+    """
+    return (_KEYS if has_optional_keys else _REQUIRED_KEYS)[function](keys)
+
+
+class GroupCalls:
+    """The functions of one namespace's groups, and their index."""
+
+    def __init__(self, namespace: Namespace, store: Store, outages: Outages, most_groups: Callable[[], int]) -> None:
+        self._calls = Calls(store, outages)
+        self.index = GroupIndex(namespace, store, most_groups)
+        self.keys = lru_cache(_KEYS_KEPT)(namespace.group)
+
+    def call(
+        self,
+        function: str,
+        group_id: str,
+        /,
+        *,
+        is_awaited: bool = False,
+        has_optional_keys: bool = True,
+        **named: Named,
+    ) -> Awaitable[Any]:
+        """Call one of a group's functions; see `Calls.call`.
+
+        :param has_optional_keys: whether the function gets the keys that its header calls optional.
+        :raises TooMany: the call would make a group, and there are as many as there may be.
+        """
+        keys = keys_of(function, self.keys(group_id), has_optional_keys=has_optional_keys)
+        if function in _MAY_MAKE:
+            return self._make(function, group_id, keys, named, is_awaited=is_awaited)
+        return self._calls.call(function, keys, named, is_awaited=is_awaited)
+
+    async def _make(
+        self, function: str, group_id: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool
+    ) -> Any:
+        """Call a function that may make the group. The group's id and locator are empty until the group is indexed."""
+        named["id"] = named["locator"] = ""
+        reply = await self._calls.call(function, keys, named, is_awaited=is_awaited)
+        if (reply[0] if isinstance(reply, list) else reply) != UNINDEXED:
+            return reply
+        named.update(await self.index.admit(group_id))
+        reply = await self._calls.call(function, keys, named, is_awaited=is_awaited)
+        # A deletion meanwhile may have taken the group out.
+        await self.index.add(group_id)
+        return reply
+
+    def beat(self, function: str, group_id: str, *args: Argument) -> Awaitable[Any]:
+        """Call one of the two heartbeats, which are called most often; see `Calls.beat`."""
+        return self._calls.beat(function, keys_of(function, self.keys(group_id)), *args)
+
+
+def chunks(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    """The items in their order, in chunks of at most ``size``."""
+    return (items[at : at + size] for at in range(0, len(items), size))

@@ -1,0 +1,40 @@
+"""The groups of one namespace in parts, each with a module of its own."""
+
+from __future__ import annotations
+
+from korvet.redis.client import Store
+from korvet.redis.wakeup import Wakeups
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.groups.administration import Administration
+from korvet.store.groups.call import GroupCalls
+from korvet.store.groups.classic import ClassicGroups
+from korvet.store.groups.consumer import ConsumerGroups
+from korvet.store.groups.held_offsets import HeldOffsets
+from korvet.store.groups.offsets import Offsets
+from korvet.store.groups.redis_mirror import RedisMirror
+from korvet.store.groups.redis_mirror_calls import RedisGroupCalls
+from korvet.store.groups.redis_mirror_deletion import Deletion
+from korvet.store.groups.redis_mirror_readers import Readers
+from korvet.store.keys import Namespace
+from korvet.store.outages import Outages
+
+
+class Groups:
+    """The groups of one namespace."""
+
+    def __init__(
+        self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups, outages: Outages
+    ) -> None:
+        def most() -> int:
+            return int(catalog.setting(None, "korvet.max.groups"))
+
+        calls = GroupCalls(namespace, store, outages, most)
+        self.outages = outages
+        redis_groups = RedisGroupCalls(namespace, store, calls)
+        self.mirror = RedisMirror(store, redis_groups)
+        self.readers = Readers(namespace, redis_groups, self.mirror)
+        self.offsets = Offsets(calls, catalog, self.mirror)
+        self.held_offsets = HeldOffsets(calls, store, catalog, self.offsets)
+        self.consumers = ConsumerGroups(calls, catalog)
+        self.classic = ClassicGroups(calls, catalog, wakeups, self.consumers)
+        self.administration = Administration(calls, store, self.offsets, Deletion(calls, redis_groups, self.mirror))

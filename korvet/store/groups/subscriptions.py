@@ -1,0 +1,207 @@
+"""The topics to which members of the consumer protocol subscribe: names, and RE2's regular expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import re2
+
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+
+_PATTERN_BYTES: Final = 1 << 20
+_MOST_PATTERNS: Final = 1000
+_MOST_COSTLY: Final = 1000
+"""An expression's counted repetitions and three times its Unicode classes: RE2 takes 0.05 ms for each."""
+_MOST_COMPILED: Final = 100
+"""Some compiled expressions take most of a megabyte."""
+_MOST_GONE: Final = 1000
+"""The names of deleted topics that may be kept, beside as many as there are topics."""
+_NAMED_GROUP: Final = re.compile(
+    r"\\Q(?s:.*?)(?:\\E|\Z)|\\(?s:.)|\[\^?\]?(?s:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(?P<group>\(\?P?<\w+>)"
+)
+"""The beginning of a named group; or a quotation, an escape or a class, which may hold the same characters."""
+_patterns: Final[dict[str, Any]] = {}
+"""Compiled expressions by their text, `_MOST_COMPILED` at most, shared by the threads of a process."""
+_UNTRIED: Final[tuple[int, frozenset[str]]] = (0, frozenset())
+
+# RE2's words, and RE2J's in Kafka's messages if these differ.
+_WORDS: Final = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribed:
+    """The topics that the members of a group subscribe to.
+
+    ``members`` are topic ids by member, ``partitions`` the numbers of partitions by topic id. ``text`` has a line for
+    each topic, ordered by name: name, id in hex and number of partitions, with spaces between them.
+    """
+
+    members: Mapping[str, frozenset[UUID]]
+    partitions: Mapping[UUID, int]
+    text: str
+
+
+class _Names:
+    """Names of topics in the order in which they came, and the names that each regular expression matches.
+
+    An expression tries each name once. The name of a deleted topic stays, so a caller looks it up in the catalog.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = list(names)
+        self._known = set(self._names)
+        self._matched: dict[str, tuple[int, frozenset[str]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, names: frozenset[str]) -> None:
+        new = names - self._known
+        self._known |= new
+        self._names += new
+
+    def untried(self, regex: str) -> int:
+        return len(self._names) - self._matched.get(regex, _UNTRIED)[0]
+
+    def matching(self, regex: str) -> frozenset[str]:
+        tried, matched = self._matched.get(regex, _UNTRIED)
+        new = self._names[tried:]
+        if new:
+            matches = _pattern(regex).fullmatch
+            matched |= frozenset(name for name in new if matches(name))
+            if regex not in self._matched and len(self._matched) >= _MOST_PATTERNS:
+                self._matched.clear()
+            self._matched[regex] = tried + len(new), matched
+        return matched
+
+
+class Subscriptions:
+    """Resolves subscriptions over the topics of the catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._digest = ""
+        self._names = _Names()
+
+    def resolved(self, members: Iterable[tuple[str, Sequence[str], str]]) -> Subscribed:
+        """The topics that members subscribe to, as the catalog was last read; no I/O.
+
+        :param members: id, names, and regular expression or '' of each.
+        """
+        found: dict[tuple[frozenset[str], str], frozenset[UUID]] = {}
+        by_member: dict[str, frozenset[UUID]] = {}
+        topics: dict[UUID, Topic] = {}
+        for member_id, names, regex in members:
+            asked = frozenset(names), regex
+            if asked not in found:
+                subscribed = self._topics(*asked)
+                topics.update(subscribed)
+                found[asked] = frozenset(subscribed)
+            by_member[member_id] = found[asked]
+        return Subscribed(
+            members=by_member,
+            partitions={id: topic.partitions for id, topic in topics.items()},
+            text="\n".join(sorted(map(_line, topics.values()))),
+        )
+
+    def lines_of(self, names: Iterable[bytes]) -> bytes:
+        """Lines as in `Subscribed.text` for some names; `name - 0` if there is no such topic."""
+        found = ((name, self._catalog.topic(name.decode(errors="replace"))) for name in names)
+        return b"\n".join(name + b" - 0" if topic is None else _line(topic).encode() for name, topic in found)
+
+    def untried(self, regexes: Collection[str]) -> int:
+        """The number of names that expressions have yet to try, in all; no I/O."""
+        names = self._known_names()
+        return sum(map(names.untried, regexes))
+
+    def match(self, regexes: Collection[str]) -> None:
+        """Try the names that `untried` counted: some microseconds a name, or milliseconds by a hostile expression.
+
+        May be called in a thread.
+        """
+        names = self._names
+        for regex in regexes:
+            names.matching(regex)
+
+    def _topics(self, names: frozenset[str], regex: str) -> dict[UUID, Topic]:
+        wanted = names | self._known_names().matching(regex) if regex else names
+        topics = (self._catalog.topic(name) for name in wanted)
+        return {topic.id: topic for topic in topics if topic is not None}
+
+    def _known_names(self) -> _Names:
+        if self._digest != self._catalog.topics_digest:
+            self._digest = self._catalog.topics_digest
+            names = frozenset(topic.name for topic in self._catalog.topics())
+            self._names.add(names)
+            if len(self._names) > 2 * len(names) + _MOST_GONE:
+                self._names = _Names(names)
+        return self._names
+
+
+def _line(topic: Topic) -> str:
+    return f"{topic.name} {topic.id.hex} {topic.partitions}"
+
+
+def regex_problem(regex: str) -> str | None:
+    """The reason why a member cannot subscribe by an expression, in Kafka's words, or None.
+
+    It takes 50 ms at most. A thread would not help, because RE2 compiles with Python's lock.
+
+    Source: Utils.throwIfRegularExpressionIsInvalid
+    """
+    costly = regex.count("{") + 3 * (regex.count("\\p") + regex.count("\\P"))
+    try:
+        if costly > _MOST_COSTLY:
+            raise ValueError("pattern too large - compile failed")
+        _pattern(regex)
+    except ValueError as error:
+        return f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+    return None
+
+
+def _pattern(regex: str) -> Any:
+    """A regular expression as RE2 compiled it.
+
+    :raises ValueError: RE2 does not take it; the text says why.
+    """
+    pattern = _patterns.get(regex)
+    if pattern is None:
+        pattern = _compiled(regex)
+        if len(_patterns) >= _MOST_COMPILED:
+            _patterns.clear()
+        _patterns[regex] = pattern
+    return pattern
+
+
+def _unnamed(found: re.Match[str]) -> str:
+    return "(?:" if found["group"] else found[0]
+
+
+def _compiled(regex: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _PATTERN_BYTES
+    options.never_capture = True  # with a thousand groups, a name would take 400 ms
+    compile_: Callable[..., Any] = re2.compile
+    try:
+        pattern = compile_(regex, options)
+        # RE2 captures named groups all the same.
+        return compile_(_NAMED_GROUP.sub(_unnamed, regex), options) if pattern.groups else pattern
+    except (re2.error, UnicodeEncodeError) as error:
+        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        word = why.partition(":")[0]
+        raise ValueError(_WORDS.get(word, word)) from None

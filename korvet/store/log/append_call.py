@@ -1,0 +1,109 @@
+"""The call that appends a batch: its arguments, as each of the three append functions takes them, and its answer.
+
+A batch of 8 KiB or more does not pass through Lua. It is SET under a temporary key beside the call, which renames it
+into place. No temporary key can be made in a cluster's slot that is open, so there the batch goes through the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from korvet.redis.client import Argument, Purpose
+from korvet.store.keys import temporary_batch
+from korvet.store.log.entries import INLINE_LIMIT_BYTES
+from korvet.store.log.membership import Membership
+from korvet.store.log.partition import Partition
+from korvet.store.log.partitions import Partitions
+from korvet.wire.batch import Batch
+
+TEMPORARY_MS = 60_000
+_IN_SEQUENCE = 1
+"""The argument that has a batch refused unless it is the next one that Redis knows of."""
+
+
+class Appended(NamedTuple):
+    """The outcome of an append: a Kafka error code, RESEND or GONE, and -1 for what is not known."""
+
+    code: int
+    base_offset: int
+    log_start: int
+    leader_epoch: int
+
+
+def parsed(reply: bytes) -> Appended:
+    """The answer of an append function."""
+    code, base_offset, log_start, leader_epoch = reply.split()
+    return Appended(int(code), int(base_offset), int(log_start), int(leader_epoch))
+
+
+class AppendCall:
+    """A batch for a partition, and what is sent of it; it may be sent again."""
+
+    __slots__ = (
+        "_batch", "_data", "_entries", "_is_behind", "_is_placed", "_log", "_membership", "_ordinal", "_partition",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        log: Partitions,
+        partition: Partition,
+        batch: Batch,
+        data: bytes | memoryview,
+        membership: Membership | None,
+        entries: Sequence[Argument] | None,
+    ) -> None:
+        self._log = log
+        self._partition = partition
+        self._batch = batch
+        self._data = data
+        self._membership = membership
+        self._entries = entries
+        self._ordinal: int | None = None
+        """The transaction's, once its coordinator told it."""
+        self._is_behind = batch.producer_id >= 0 and partition.in_flight.is_behind_a_failure(batch)
+
+    def _call(self) -> asyncio.Future[Any]:
+        """Queue the commands of the append. Returns the function's answer."""
+        log, partition, batch, data = self._log, self._partition, self._batch, self._data
+        is_large = len(data) >= INLINE_LIMIT_BYTES and self._entries is None
+        is_placed = self._is_placed = is_large and not log.store.is_open(partition.keys.log)
+        args: tuple[Argument, ...] = (
+            partition.topic_id,
+            partition.run_id or log.find_run_id(partition),
+            batch.records,
+            len(data),
+            batch.max_timestamp,
+            batch.crc,
+            batch.producer_id if batch.producer_id >= 0 else -1,
+            batch.producer_epoch,
+            batch.base_sequence,
+            b"" if is_placed else data,
+        )
+        keys: Sequence[str]
+        if self._entries is not None:
+            args = (*args[:9], *self._of_records(), *self._entries)
+            return log.store.fcall(Purpose.APPEND, "korvet_log_append_records", partition.transaction_keys, *args)
+        if self._membership is None:
+            function, keys = "korvet_log_append", partition.keys
+            if self._is_behind:
+                args = (*args, _IN_SEQUENCE)
+        else:
+            function, keys = "korvet_log_append_transactional", partition.transaction_keys
+            ordinal = "" if self._ordinal is None else self._ordinal
+            joins = 1 if self._membership.joins else ""
+            args = (*args, _IN_SEQUENCE if self._is_behind else "", ordinal, self._membership.transactional_id, joins)
+        if not is_placed:
+            return log.store.fcall(Purpose.APPEND, function, keys, *args)
+        keys = (*keys, temporary_batch(partition.keys.log, log.next_token()))
+        return log.store.fcall_placed(function, keys, (data,), TEMPORARY_MS, *args)
+
+    def _of_records(self) -> tuple[Argument, ...]:
+        """What `korvet_log_append_records` is told of the batch as a whole, behind its sequence."""
+        is_next = _IN_SEQUENCE if self._is_behind else ""
+        if self._membership is None:
+            return "", is_next, "", "", ""
+        ordinal = "" if self._ordinal is None else self._ordinal
+        joins = 1 if self._membership.joins else ""
+        return "transactional", is_next, ordinal, self._membership.transactional_id, joins

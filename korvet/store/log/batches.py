@@ -1,0 +1,186 @@
+"""The bytes of batches, for the entries of a log's stream."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from korvet.redis.client import Buffer, Purpose
+from korvet.store.keys import placed_batch
+from korvet.store.log.budget import SMALL_BYTES
+from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
+from korvet.store.log.joined import in_batches
+from korvet.store.log.partition import Partition
+from korvet.store.log.partitions import Partitions
+from korvet.store.log.turns import Reader, passed_on
+from korvet.wire.batch import HEADER_BYTES
+
+_PIECE_BYTES = 128 << 10
+_UNJOINABLE = (ValueError, IndexError, OverflowError, struct.error)
+
+
+class Fetched(NamedTuple):
+    """The batches before a gap, with their entries, and the entry whose batch is missing."""
+
+    entries: Sequence[Entry]
+    batches: list[Buffer]
+    missing: CorruptEntry | None = None
+    """A trim or a compaction removed its batch a moment ago, or the batch is lost."""
+
+
+async def fetch_until_gap(
+    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader, *, may_join: bool = False
+) -> Fetched:
+    """The bytes of the entries' batches, up to one that is missing or cannot be read. Many bytes take turns.
+
+    :raises CorruptEntry: if the first cannot be read.
+    :raises StoreUnavailable, StoreError:
+    """
+    log_key = partition.keys.log
+    batched = _batched(log_key, entries, may_join=may_join)
+    asked = await _asked(log, partition, batched, reader)
+    batches: list[Buffer] = []
+    for entry, one in zip(batched, asked, strict=True):
+        data = one if isinstance(one, bytes) else await one
+        if data is None:
+            missing = CorruptEntry(log_key, f"{entry.next_offset}-0", "has a batch that is missing")
+            return Fetched(batched[: len(batches)], batches, missing)
+        if len(data) != entry.size_bytes or len(data) < HEADER_BYTES:
+            if not batches:
+                raise CorruptEntry(log_key, f"{entry.next_offset}-0", "does not have the size that its index says")
+            return Fetched(batched[: len(batches)], batches)
+        batches.append(data)
+    return Fetched(batched, batches)
+
+
+async def _asked(
+    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader
+) -> list[bytes | asyncio.Future[Any]]:
+    """The batches that are there, and the others on their way."""
+    if all(entry.data is not None for entry in entries):
+        return [entry.data for entry in entries if entry.data is not None]
+    is_shared = log.placed.is_shared(partition, reader)
+    found = [
+        log.placed.get(partition, entry, is_shared=is_shared) if entry.data is None else entry.data for entry in entries
+    ]
+    missing = [entry for entry, one in zip(entries, found, strict=True) if one is None]
+    coming = iter(await _ask_in_turns(log, partition, missing, reader, is_shared=is_shared))
+    return [next(coming) if one is None else one for one in found]
+
+
+async def _ask_in_turns(
+    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader, *, is_shared: bool
+) -> list[asyncio.Future[Any]]:
+    if sum(entry.size_bytes for entry in entries) <= SMALL_BYTES:
+        return [_ask_once(log, partition, entry, is_shared=is_shared) for entry in entries]
+    asked: list[asyncio.Future[Any]] = []
+    turns = log.turns_of(partition)
+    for some in _pieces(entries):
+        size_bytes = sum(entry.size_bytes for entry in some)
+        await turns.take(reader, size_bytes)
+        asked += [_ask_once(log, partition, entry, is_shared=is_shared) for entry in some]
+        # All come from one server, in their order.
+        asked[-1] = turns.under_way(asked[-1], size_bytes)
+    return asked
+
+
+def _ask_once(log: Partitions, partition: Partition, entry: Entry, *, is_shared: bool) -> asyncio.Future[Any]:
+    """A batch, which another reader may have asked for while this one waited for its turn."""
+    if not is_shared:
+        return ask_batch(log, partition, entry)
+    kept = log.placed.get(partition, entry, is_shared=True)
+    if kept is not None:
+        return kept
+    asked = ask_batch(log, partition, entry)
+    log.placed.add(partition, entry, asked, is_ahead=False)
+    return passed_on(asked)
+
+
+def _pieces(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """The entries in groups for one turn each, because a turn costs as much as a small batch."""
+    begin = size_bytes = 0
+    for at, entry in enumerate(entries):
+        if at > begin and size_bytes + entry.size_bytes > _PIECE_BYTES:
+            yield entries[begin:at]
+            begin, size_bytes = at, 0
+        size_bytes += entry.size_bytes
+    yield entries[begin:]
+
+
+def _batched(log_key: str, entries: Sequence[Entry], *, may_join: bool) -> Sequence[Entry]:
+    """The entries, those of records made batches, up to one that cannot be read.
+
+    :raises CorruptEntry: if that is the first.
+    """
+    try:
+        return in_batches(entries, may_join=may_join)
+    except _UNJOINABLE:
+        pass
+    for at, entry in enumerate(entries):
+        try:
+            in_batches([entry])
+        except _UNJOINABLE:
+            if at == 0:
+                raise CorruptEntry(log_key, f"{entry.next_offset}-0", FOREIGN) from None
+            return in_batches(entries[:at], may_join=may_join)
+    raise CorruptEntry(log_key, f"{entries[0].next_offset}-0", "cannot be joined with the entries behind it")
+
+
+async def fetch_batches(
+    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader
+) -> list[Buffer] | None:
+    """The bytes of each entry's batch; None if a placed batch is gone.
+
+    :raises CorruptEntry: if one cannot be read.
+    :raises StoreUnavailable, StoreError:
+    """
+    batches: list[Buffer] = []
+    while len(batches) < len(entries):
+        fetched = await fetch_until_gap(log, partition, entries[len(batches) :], reader)
+        if fetched.missing is not None:
+            return None
+        batches += fetched.batches
+    return batches
+
+
+async def lost_batch(
+    log: Partitions, partition: Partition, entries: Sequence[Entry], reader: Reader
+) -> CorruptEntry | None:
+    """The first of the entries that the stream still lists although its batch is missing. None if a trim or compaction
+    removed the batch meanwhile, because these remove the entry in the same step.
+
+    :raises StoreUnavailable, StoreError:
+    """
+    missing = (await fetch_until_gap(log, partition, entries, reader)).missing
+    if missing is None:
+        return None
+    name = partition.keys.log
+    listed, _ = parsed_entries(
+        name, await log.store.call(Purpose.READ, name, "XRANGE", name, missing.entry, missing.entry)
+    )
+    places = {entry.next_offset: entry.place for entry in entries}
+    return missing if listed and places.get(listed[0].next_offset) == listed[0].place else None
+
+
+def ask_batch(log: Partitions, partition: Partition, entry: Entry) -> asyncio.Future[Any]:
+    """Queue the question for a placed batch."""
+    # Not MGET, which a cluster refuses while some of the keys have moved.
+    key = placed_batch(partition.keys.log, entry.place)
+    return log.store.call(Purpose.READ, key, "GET", key)
+
+
+async def read_entry(log: Partitions, partition: Partition, next_offset: int) -> tuple[Entry, bytes] | None:
+    """The entry that ends at an offset, and its batch; None if it is gone.
+
+    :raises CorruptEntry: if it cannot be read.
+    """
+    name, log_key = f"{next_offset}-0", partition.keys.log
+    entries, corrupt = parsed_entries(
+        log_key, await log.store.call(Purpose.READ, log_key, "XRANGE", log_key, name, name)
+    )
+    if corrupt is not None:
+        raise corrupt
+    batches = await fetch_batches(log, partition, entries, log.answers.share()) if entries else None
+    return (entries[0], bytes(batches[0])) if batches else None

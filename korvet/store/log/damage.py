@@ -1,0 +1,88 @@
+"""Damage to a partition's keys, by a foreign client or a loss. It hurts that partition alone. One line in the log names
+topic, partition, entry and the command that repairs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+import structlog
+
+from korvet.errors import DamagedLog, KorvetError, StoreError
+from korvet.redis.client import Purpose, Store
+from korvet.store.log.entries import FOREIGN, CorruptEntry
+from korvet.store.log.partition import Partition
+
+logger = structlog.get_logger()
+
+_TOLD_EVERY_S = 60.0
+_MOST_TOLD = 1000
+_KINDS = (b"stream", b"hash", b"hash", b"zset", b"zset", b"hash")
+"""Types of a partition's keys, in their order."""
+_FOREIGN_ENTRY = re.compile(r"entry (\d+-\d+) is not one of korvet's")
+_UNREADABLE_FIELD = re.compile(r"field (\S+) of (\S+) cannot be read")
+_BEHIND_THE_END = "equal or smaller than the target stream top item"
+
+
+class Damage:
+    """The damage that the log has told of, so that each line comes once a minute."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._now = asyncio.get_running_loop().time
+        self._told_at: dict[tuple[str, str], float] = {}
+
+    async def told(self, partition: Partition, error: StoreError) -> DamagedLog:
+        """Tell the damage and its repair in the log. Returns the error to raise."""
+        found = _FOREIGN_ENTRY.search(str(error))
+        if found and not isinstance(error, CorruptEntry):
+            error = CorruptEntry(partition.keys.log, found[1], FOREIGN)
+        reason = error.problem if isinstance(error, CorruptEntry) else str(error)
+        if self._is_due(partition.keys.log, str(error)):
+            try:
+                entry, repair = await self._repair(partition, error)
+            except KorvetError:
+                entry, repair = "", ""
+            logger.error(
+                "a partition cannot be used as it is",
+                topic=partition.topic.name, partition=partition.index, reason=reason,
+                **({"entry": entry} if entry else {}), **({"repair": repair} if repair else {}),
+            )  # fmt: skip
+        return error if isinstance(error, DamagedLog) else DamagedLog(reason)
+
+    def _is_due(self, log_key: str, reason: str) -> bool:
+        now, key = self._now(), (log_key, reason)
+        if now - self._told_at.get(key, -_TOLD_EVERY_S) < _TOLD_EVERY_S:
+            return False
+        self._told_at.pop(key, None)
+        self._told_at[key] = now
+        if len(self._told_at) > _MOST_TOLD:
+            del self._told_at[next(iter(self._told_at))]
+        return True
+
+    async def _repair(self, partition: Partition, error: StoreError) -> tuple[str, str]:
+        """The entry to remove, or an empty text, and the command that repairs the damage."""
+        keys = partition.keys
+        entry = error.entry if isinstance(error, CorruptEntry) else ""
+        if not entry and _BEHIND_THE_END in str(error):
+            entry = await self._last_id(keys.log)
+        if entry:
+            return entry, f"redis-cli FCALL korvet_log_repair 2 '{keys.log}' '{keys.meta}' {entry}"
+        if field := _UNREADABLE_FIELD.search(str(error)):
+            return "", f"redis-cli HDEL '{field[2]}' {field[1]}"
+        if "WRONGTYPE" in str(error):
+            wrong = await self._of_the_wrong_type(partition.transaction_keys)
+            return "", f"redis-cli DEL {' '.join(repr(key) for key in wrong)}" if wrong else ""
+        return "", ""
+
+    async def _last_id(self, log_key: str) -> str:
+        flat = await self._store.call(Purpose.READ, log_key, "XINFO", "STREAM", log_key)
+        last: bytes = dict(zip(flat[::2], flat[1::2], strict=True))[b"last-generated-id"]
+        return last.decode()
+
+    async def _of_the_wrong_type(self, keys: Sequence[str]) -> Sequence[str]:
+        asked = [self._store.call(Purpose.READ, key, "TYPE", key) for key in keys]
+        kinds = [await one for one in asked]
+        return [key for key, kind, own in zip(keys, kinds, _KINDS, strict=True) if kind not in (own, b"none")]

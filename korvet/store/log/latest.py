@@ -1,0 +1,89 @@
+"""The end of a log without asking Redis: its offset, and the batches before it.
+
+The partition's channel tells the leader epoch and the end after each append. As long as its subscription stands, the
+last message is the truth of a moment ago. If that epoch is the one this front-end knows, a reader at that end gets an
+empty answer and a reader behind it gets recent batches. What this front-end knows must have been asked for since the
+subscription stands and since the last trim or deletion (`Wakeups.since`): the message of the next append hides theirs.
+
+A reader of committed records gets only batches without a transaction, which need no list of aborted ones.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from korvet.store.log.epochs import check_leader_epoch
+from korvet.store.log.partition import Partition
+from korvet.store.log.partitions import Partitions
+from korvet.store.log.room import Room, Want
+from korvet.wire.batch import TRANSACTIONAL, placed_in_log
+from korvet.wire.fetch_response import PartitionRead
+
+
+class Ends(NamedTuple):
+    """A log's end and its last stable offset; -1 if unknown."""
+
+    end: int
+    stable: int
+
+
+_UNKNOWN_ENDS = Ends(-1, -1)
+_ATTRIBUTES_AT = 22  # the lower byte of them
+
+
+def stands_at_end(log: Partitions, want: Want) -> bool:
+    """Whether it is certain that nothing can be read; does not ask Redis."""
+    end, stable = known_ends(log, want.partition)
+    return (stable if want.is_committed else end) <= want.offset <= end
+
+
+def known_ends(log: Partitions, partition: Partition) -> Ends:
+    """The ends as the partition's channel last told them in the epoch this front-end knows."""
+    message = log.wakeups.latest(partition.channel)
+    if message is None or partition.epoch < 0 or partition.since != log.wakeups.since(partition.channel):
+        return _UNKNOWN_ENDS
+    try:
+        epoch, end, *stable = map(int, message.split(b" "))
+    except ValueError:
+        # Anybody may publish there.
+        return _UNKNOWN_ENDS
+    return Ends(end, stable[0] if stable else end) if epoch == partition.epoch else _UNKNOWN_ENDS
+
+
+def read_latest(log: Partitions, want: Want, room: Room) -> PartitionRead | None:
+    """The answer out of memory; None if Redis must be asked."""
+    partition, offset = want.partition, want.offset
+    end, stable = known_ends(log, partition)
+    if not max(0, partition.start) <= offset <= end or want.last_fetched_epoch >= 0:
+        return None
+    if (code := check_leader_epoch(want.leader_epoch, partition.epoch)) != 0:
+        return PartitionRead(partition.index, code)
+    stable = max(stable, partition.start)
+    found = PartitionRead(partition.index, 0, end, partition.start, stable)
+    until = stable if want.is_committed else end
+    if offset >= until:
+        # Redis may have answered an append here, or a marker, whose message is still on its way.
+        if end < (partition.end if until == end else partition.marked_end):
+            return None
+        partition.watched_at = log.now()
+        return found
+    limit = room.limit(want.max_bytes)
+    while offset < until and (batch := partition.recent.get(offset)) is not None:
+        if batch.leader_epoch != partition.epoch:
+            return None
+        if want.is_committed and batch.data[_ATTRIBUTES_AT] & TRANSACTIONAL:
+            break
+        size_bytes = len(batch.data)
+        if found.size_bytes + size_bytes > limit and (found.size_bytes or not room.is_empty):
+            room.take(found.size_bytes)
+            found.is_cut = room.is_cut
+            return found
+        found.records += placed_in_log(batch.data, offset, batch.leader_epoch)
+        found.size_bytes += size_bytes
+        offset = batch.next_offset
+    if offset < until:
+        # Some batches are not in memory. A reader that waits for more bytes than these would wait for ever.
+        return None
+    partition.watched_at = log.now()
+    room.take(found.size_bytes)
+    return found

@@ -1,0 +1,97 @@
+"""A partition's meta hash: its offsets, its epochs, and the server that holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from korvet.errors import StoreError
+from korvet.redis.client import Purpose
+from korvet.store.log.partition import Partition
+from korvet.store.log.partitions import Partitions
+
+META_FIELDS = (
+    "topic_id", "start", "end", "epoch", "epochs", "run_id", "replid", "first_open", "last_aborted", "cleaned",
+)  # fmt: skip
+_ATTEMPTS = 4
+
+
+class Unreadable(Enum):
+    """Why a meta hash could not be used."""
+
+    MENDED = auto()
+    """Its keys were missing, or another server holds it; this is mended now. Ask again."""
+    NO_TOPIC = auto()
+
+
+class Meta(NamedTuple):
+    """A partition's meta hash, as far as readers need it.
+
+    ``stable`` is the last stable offset. It is never below the start, even if a transaction that began there is open.
+    ``last_aborted`` is the last offset of the last aborted transaction, ``cleaned`` the offset up to which compaction
+    looked at keys; each is -1 if there is none.
+    """
+
+    start: int
+    end: int
+    epoch: int
+    epochs: bytes
+    stable: int
+    last_aborted: int
+    cleaned: int
+
+
+def ask_meta(log: Partitions, partition: Partition) -> asyncio.Future[Any]:
+    """Queue the question for `meta_of`."""
+    meta = partition.keys.meta
+    return log.store.call(Purpose.READ, meta, "HMGET", meta, *META_FIELDS)
+
+
+async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -> Meta | Unreadable:
+    """The meta hash in a reply, or why it cannot be used.
+
+    Makes missing keys if the catalog has the topic. Begins an epoch at once if another server took the log on, or if
+    lost keys were made again: consumers then learn of a truncation before the next append hides it.
+    """
+    topic_id, start, end, epoch, epochs, run_id, replid, first_open, *rest = reply
+    if topic_id is None or topic_id.decode() != partition.topic_id:
+        return Unreadable.MENDED if await log.restore(partition) else Unreadable.NO_TOPIC
+    if not _is_held(log, partition, (run_id or b"").decode(), (replid or b"").decode()):
+        await log.take_over(partition)
+        return Unreadable.MENDED
+    try:
+        stable = int(end) if first_open is None else max(int(start), int(first_open))
+        last_aborted, cleaned = (-1 if offset is None else int(offset) for offset in rest)
+        meta = Meta(int(start), int(end), int(epoch), epochs or b"", stable, last_aborted, cleaned)
+    except (TypeError, ValueError):
+        raise StoreError(f"{partition.keys.meta} has a field that is missing or no number: {reply}") from None
+    if not partition.note(meta.epoch, meta.end, meta.start):
+        # Answers of one connection come in order, so an older epoch is another history. What is remembered is void.
+        partition.forget()
+        partition.note(meta.epoch, meta.end, meta.start)
+    return meta
+
+
+def _is_held(log: Partitions, partition: Partition, run_id: str, replid: str) -> bool:
+    """Whether the server that holds the partition began its epoch, under its present replication id."""
+    if not run_id or (run_id, replid) == (partition.run_id, partition.replid):
+        return bool(run_id)
+    log.find_run_id(partition)
+    return (run_id, replid) == (partition.run_id, partition.replid)
+
+
+async def told_meta(log: Partitions, partition: Partition, question: asyncio.Future[Sequence[object]]) -> Meta | None:
+    """The answer to the question of `ask_meta`, asked again after mending; None if the topic is gone.
+
+    :raises StoreUnavailable, StoreFull, StoreError:
+    """
+    for _ in range(_ATTEMPTS):
+        meta = await meta_of(log, partition, await question)
+        if isinstance(meta, Meta):
+            return meta
+        if meta is Unreadable.NO_TOPIC:
+            return None
+        question = ask_meta(log, partition)
+    raise StoreError(f"{partition.keys.meta} changes again and again")

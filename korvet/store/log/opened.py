@@ -1,0 +1,147 @@
+"""Batches that a front-end opens before it stores them: if their values must fit a schema, if the topic has a codec of
+its own, if it is compacted and takes no record without a key, or if it stores records one by one.
+
+Batches of other topics stay closed. Long or compressed batches are opened beside the loop, one batch of a request after
+the other, and the connection's later requests wait for that.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Final, NamedTuple
+
+import anyio.to_thread
+
+from korvet.codes import INVALID_RECORD, MESSAGE_TOO_LARGE
+from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, spend
+from korvet.configs.value_schema import ValueSchema
+from korvet.store.log.judge import MOST_ERRORS, is_short, judge_keys
+from korvet.store.log.limits import Limits
+from korvet.store.log.partition import Partition
+from korvet.store.log.partitions import Partitions
+from korvet.wire.batch import CODEC_MASK, Batch, Refusal, refusal
+from korvet.wire.recompressed import recompressed
+from korvet.wire.record_entries import SplitRecord, TooManyRecords, split
+from korvet.wire.records import UndecodableRecords
+from korvet.wire.values import values
+
+MOST_CPU_S: Final = 10.0
+"""The time for judging a batch by a schema, beside the loop; clients wait for 30 s."""
+_LOOP_CPU_S: Final = 0.005
+
+
+class Opened(NamedTuple):
+    """A batch as its topic wants it; ``split`` are its records if these are stored one by one."""
+
+    batch: Batch
+    records: bytes | memoryview
+    split: list[SplitRecord] | None
+
+
+async def opened_for(log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview) -> Opened | Refusal:
+    """A batch as its topic wants it, or the reason why the topic refuses it."""
+    refused = await refused_for_keys(log, partition, batch, data)
+    refused = refused or await refused_for_values(log, partition, batch, data)
+    changed = refused or await recompressed_for(log, partition, batch, data)
+    if isinstance(changed, Refusal):
+        return changed
+    limits = log.limits(partition)
+    # The caller refuses a batch that became too large.
+    if not limits.is_record or refusal(*changed, limits.max_message_bytes) is not None:
+        return Opened(*changed, None)
+    split = await split_for(log, limits, *changed)
+    return split if isinstance(split, Refusal) else Opened(*changed, split)
+
+
+async def split_for(
+    log: Partitions, limits: Limits, batch: Batch, data: bytes | memoryview
+) -> list[SplitRecord] | Refusal:
+    """The records of a batch that the log stores one by one, or the reason why they are refused."""
+    work = partial(split, batch, data, is_json=limits.is_json)
+    try:
+        return work() if is_short(batch) else await anyio.to_thread.run_sync(work, limiter=log.decoders)
+    except TooManyRecords as error:
+        return Refusal(MESSAGE_TOO_LARGE, str(error))
+    except UndecodableRecords as error:
+        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
+
+
+async def recompressed_for(
+    log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview
+) -> tuple[Batch, bytes | memoryview] | Refusal:
+    """The batch in its topic's codec, or the reason why it is refused."""
+    limits = log.limits(partition)
+    codec = limits.codec
+    if codec is None or batch.attributes & CODEC_MASK == codec:
+        return batch, data
+    try:
+        return await anyio.to_thread.run_sync(recompressed, batch, data, codec, limits.level, limiter=log.decoders)
+    except UndecodableRecords as error:
+        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
+
+
+async def refused_for_values(
+    log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview
+) -> Refusal | None:
+    """The reason why a batch is refused for its records' values; None if it is taken, or if the topic has no schema."""
+    schema = log.limits(partition).value_schema
+    if schema is None:
+        return None
+    if is_short(batch):
+        try:
+            return _refusal(schema, batch, data, _LOOP_CPU_S)
+        except OutOfPatience:
+            # A few bytes may take long if the schema's parts refer to each other.
+            pass
+    given_up = threading.Event()
+    work = partial(_refusal_in_time, schema, batch, data, given_up)
+    try:
+        # A client that leaves does not wait for the thread, nor does the end of a drain: it ends when it next looks.
+        return await anyio.to_thread.run_sync(work, limiter=log.decoders, abandon_on_cancel=True)
+    finally:
+        given_up.set()
+
+
+def _refusal_in_time(
+    schema: ValueSchema, batch: Batch, data: bytes | memoryview, given_up: threading.Event
+) -> Refusal | None:
+    try:
+        return _refusal(schema, batch, data, MOST_CPU_S, given_up)
+    except OutOfPatience:
+        message = f"The check of the records against the topic's schema takes more than {MOST_CPU_S:.0f} s"
+        return Refusal(INVALID_RECORD, message, tells_log_start=True)
+
+
+def _refusal(
+    schema: ValueSchema, batch: Batch, data: bytes | memoryview, cpu_s: float, given_up: threading.Event | None = None
+) -> Refusal | None:
+    """:raises OutOfPatience: if it takes longer than ``cpu_s`` of this thread's time, or if nobody waits any more."""
+    wrong: list[tuple[int, str]] = []
+    PATIENCE.begin(cpu_s=cpu_s, given_up=given_up)
+    try:
+        for index, value in enumerate(values(batch, data)):
+            spend()
+            problem = None if value is None else schema.problem(value)
+            if problem is not None:
+                wrong.append((index, problem))
+                if len(wrong) == MOST_ERRORS:
+                    break
+    except UndecodableRecords as error:
+        return Refusal(INVALID_RECORD, str(error), tells_log_start=True)
+    if not wrong:
+        return None
+    index, problem = wrong[0]
+    message = f"One or more records break the topic's schema, the first at index {index}: {problem}"
+    return Refusal(INVALID_RECORD, message, tells_log_start=True, record_errors=tuple(wrong))
+
+
+async def refused_for_keys(
+    log: Partitions, partition: Partition, batch: Batch, data: bytes | memoryview
+) -> Refusal | None:
+    """The reason why a compacted topic refuses a batch; None if it takes it, or if the topic is not compacted."""
+    if not log.limits(partition).is_compacted:
+        return None
+    if is_short(batch):
+        return judge_keys(partition, batch, data)
+    return await anyio.to_thread.run_sync(judge_keys, partition, batch, data, limiter=log.decoders)

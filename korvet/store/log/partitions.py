@@ -1,0 +1,268 @@
+"""The partitions of a namespace: a front-end's memory of them, and their keys, which it makes, restores and deletes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+import anyio
+from ulid import ULID
+
+from korvet.errors import KorvetError, StoreError
+from korvet.redis.client import Purpose, Store
+from korvet.redis.wakeup import Wakeups
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.contract import GONE
+from korvet.store.keys import Namespace
+from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.damage import Damage
+from korvet.store.log.limits import Limits, keeps_unarchived, limits_of
+from korvet.store.log.partition import Partition
+from korvet.store.log.placed import PlacedBatches
+from korvet.store.log.recent import RecentBatches
+from korvet.store.log.replicas import Replicas
+from korvet.store.log.rules import rules_of
+from korvet.store.log.turns import LinkTurns, ReadTurns
+from korvet.store.memory import Reserve
+from korvet.store.outcomes import settled
+
+DEFAULT_CACHE_BYTES = 192 << 20
+"""The batches that are kept for readers: a third for `RecentBatches`, the others for `PlacedBatches`."""
+_PIPELINED = 500
+"""Calls that are under way at once if a topic has thousands of partitions."""
+_DECODERS = 2
+"""Batches that are opened at once; each may take `korvet.wire.records.MOST_BYTES`, and twice that for a moment."""
+
+
+class Partitions:
+    """The partitions; `korvet.store.log.log.Log` appends to them and reads them.
+
+    :param beside: another namespace's partitions in this process, which share the bounds of memory.
+    :param answers: the bound for the bytes of answers.
+    :param cache_bytes: the bound for the batches that are kept for readers.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        store: Store,
+        catalog: Catalog,
+        wakeups: Wakeups,
+        *,
+        beside: Partitions | None = None,
+        answers: AnswerBudget | None = None,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+    ) -> None:
+        self.store = store
+        self.wakeups = wakeups
+        self.recent: RecentBatches = beside.recent if beside else RecentBatches(cache_bytes // 3)
+        self.placed: PlacedBatches = beside.placed if beside else PlacedBatches(cache_bytes - cache_bytes // 3)
+        self.answers: AnswerBudget = beside.answers if beside else answers or AnswerBudget()
+        self.turns: ReadTurns = beside.turns if beside else ReadTurns()
+        self.decoders: anyio.CapacityLimiter = beside.decoders if beside else anyio.CapacityLimiter(_DECODERS)
+        self.replicas: Replicas = beside.replicas if beside else Replicas(store)
+        self.reserve: Reserve = beside.reserve if beside else Reserve(store)
+        self.damage: Damage = beside.damage if beside else Damage(store)
+        self.now = asyncio.get_running_loop().time
+        self._namespace = namespace
+        self._catalog = catalog
+        self._partitions: dict[str, list[Partition]] = {}
+        self._token_prefix = str(ULID())
+        self._tokens = 0
+        store.on_history_change(self.forget)
+
+    # ------------------------------------------------------------------ what is remembered
+
+    def partition(self, topic: Topic, index: int) -> Partition:
+        """The memory of a partition; made anew for another topic id.
+
+        :raises IndexError: if the topic has no such partition.
+        """
+        known = self._partitions.get(topic.name)
+        if known is None or known[0].topic is not topic:
+            known = self._renew(topic, known or [])
+        if index < 0:
+            raise IndexError(index)
+        return known[index]
+
+    def _renew(self, topic: Topic, known: list[Partition]) -> list[Partition]:
+        kept = {p.index: p for p in known} if known and known[0].topic.id == topic.id else {}
+        renewed = []
+        for index in range(topic.partitions):
+            keys = self._namespace.transaction_log(topic.name, index)
+            partition = kept.get(index) or Partition(topic, index, keys)
+            partition.topic = topic
+            renewed.append(partition)
+        if len(self._partitions) > 2 * len(self._catalog.topics()) + 100:
+            self._partitions = {name: own for name, own in self._partitions.items() if self._catalog.topic(name)}
+        self._partitions[topic.name] = renewed
+        return renewed
+
+    def find_run_id(self, partition: Partition) -> str:
+        """The run id of the server that holds a partition, remembered with it and with the replication id."""
+        partition.run_id = self.store.run_id(partition.keys.log)
+        partition.replid = self.store.replid(partition.keys.log)
+        return partition.run_id
+
+    def limits(self, partition: Partition) -> Limits:
+        """The limits of a partition's topic."""
+        limits = partition.limits
+        if limits is None or limits.generation != self._catalog.generation:
+            limits = partition.limits = limits_of(self._catalog, partition.topic)
+        return limits
+
+    def forget(self) -> None:
+        """Drop every cache, because another server answers and its history may be another."""
+        self.recent.clear()
+        self.placed.clear()
+        for partitions in self._partitions.values():
+            for partition in partitions:
+                partition.forget()
+
+    def turns_of(self, partition: Partition) -> LinkTurns:
+        """The turns on the connection by which a partition is read."""
+        return self.turns.at(self.store.link(Purpose.READ, partition.keys.log))
+
+    def next_token(self) -> str:
+        """A name for a temporary key, unique among all processes."""
+        self._tokens += 1
+        return f"{self._token_prefix}-{self._tokens}"
+
+    async def keeps_unarchived(self, partition: Partition) -> bool:
+        """Whether a partition's topic may lose only what is archived, by what the catalog says now.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        await self._catalog.refresh()
+        topic = self._catalog.topic_by_id(partition.topic.id)
+        return topic is not None and keeps_unarchived(self._catalog, topic)
+
+    # ------------------------------------------------------------------ their keys come and go
+
+    async def restore(self, partition: Partition) -> bool:
+        """Make the partition's keys after GONE, if the catalog still has its topic; false if it has not.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        await self._catalog.refresh()
+        topic = self._catalog.topic_by_id(partition.topic.id)
+        if topic is None or partition.index >= topic.partitions:
+            return False
+        # Clients may have seen an epoch of lost keys. Without a run id the next use begins a new epoch.
+        await self._create([partition], run_id="")
+        await self._catalog.refresh()
+        if self._catalog.topic_by_id(partition.topic.id) is None:
+            await self._delete(partition, partition.topic_id)
+            return False
+        return True
+
+    async def take_over(self, partition: Partition) -> None:
+        """Begin a leader epoch if the log's history may have gone back since the last one began.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        _, _, replid = await self.store.call_function(
+            Purpose.APPEND,
+            "korvet_log_take_over",
+            partition.keys,
+            topic_id=partition.topic_id,
+            run_id=self.find_run_id(partition),
+        )
+        # The server's own word is newer than the link's.
+        partition.replid = replid.decode()
+
+    async def create_partitions(self, topic: Topic) -> None:
+        """Make the keys of all partitions of a topic; may be repeated, and after partitions were added.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        for some in _slices(self._all_partitions(topic)):
+            await self._create(some)
+        # A front-end that deleted the topic meanwhile may have been here before these keys.
+        await self._catalog.refresh()
+        if self._catalog.topic_by_id(topic.id) is None:
+            await self.delete_partitions(topic)
+
+    async def _create(self, partitions: Sequence[Partition], run_id: str | None = None) -> None:
+        questions = [self._ask_to_create(partition, run_id) for partition in partitions]
+        for partition, question in zip(partitions, questions, strict=True):
+            if (await question)[0] == GONE and await self._clear_former(partition):
+                await self._ask_to_create(partition, run_id)
+        ruled = [(partition, rules_of(self._catalog, partition.topic)) for partition in partitions]
+        for configuring in [self.configure_records(*pair) for pair in ruled if pair[1]]:
+            await configuring
+
+    def configure_records(self, partition: Partition, rules: str) -> asyncio.Future[Sequence[int]]:
+        """Set the rules for records that Redis users add to a partition, as `rules_of` tells them.
+
+        :raises StoreUnavailable, StoreFull, StoreError: when awaited.
+        """
+        keys = self._namespace.inlet(partition.topic.name, partition.index)
+        return self.store.call_function(
+            Purpose.APPEND, "korvet_record_configure", keys, topic_id=partition.topic_id, rules=rules
+        )
+
+    def _ask_to_create(self, partition: Partition, run_id: str | None) -> asyncio.Future[Sequence[int]]:
+        if run_id is None:
+            run_id = self.find_run_id(partition)
+        keys = partition.transaction_keys
+        return self.store.call_function(
+            Purpose.APPEND, "korvet_log_create", keys, topic_id=partition.topic_id, run_id=run_id
+        )
+
+    async def _clear_former(self, partition: Partition) -> bool:
+        """Delete keys that a former topic of this name left; false if they belong to a topic that exists.
+
+        The catalog is read after the keys, because a topic that it does not list by then never comes back. Keys without
+        an owner are deleted in nobody's name, so keys that another front-end makes meanwhile stay.
+        """
+        meta = partition.keys.meta
+        topic_id, deleting = await self.store.call(Purpose.APPEND, meta, "HMGET", meta, "topic_id", "deleting")
+        if topic_id == partition.topic_id.encode():
+            return False
+        owner = (topic_id or deleting or b"").decode()
+        await self._catalog.refresh()
+        if owner not in ("", partition.topic_id) and self._catalog.topic_by_id(UUID(hex=owner)) is not None:
+            return False
+        await self._delete(partition, owner)
+        return True
+
+    async def delete_partitions(self, topic: Topic) -> None:
+        """Delete all data of a topic; may be repeated. A partition that fails keeps no other one.
+
+        :raises StoreError: at the end, if keys of a partition cannot be removed.
+        :raises StoreUnavailable: at the end, if a server cannot be asked and each other one did its part.
+        """
+        failures: list[KorvetError] = []
+        for some in _slices(self._all_partitions(topic)):
+            told = await settled(self._ask_to_delete(partition, partition.topic_id) for partition in some)
+            for partition, outcome in zip(some, told, strict=True):
+                if not isinstance(outcome, KorvetError) and outcome[1]:
+                    (outcome,) = await settled([self._delete(partition, partition.topic_id)])
+                if isinstance(outcome, KorvetError):
+                    failures.append(outcome)
+        if failures:
+            raise next((failure for failure in failures if isinstance(failure, StoreError)), failures[0])
+        known = self._partitions.get(topic.name)
+        if known is not None and known[0].topic.id == topic.id:
+            del self._partitions[topic.name]
+
+    async def _delete(self, partition: Partition, topic_id: str) -> None:
+        while (await self._ask_to_delete(partition, topic_id))[1]:
+            pass
+
+    def _ask_to_delete(self, partition: Partition, topic_id: str) -> asyncio.Future[Sequence[int]]:
+        keys = partition.transaction_keys
+        return self.store.call_function(Purpose.APPEND, "korvet_log_delete", keys, topic_id=topic_id)
+
+    def _all_partitions(self, topic: Topic) -> list[Partition]:
+        return [
+            Partition(topic, index, self._namespace.transaction_log(topic.name, index))
+            for index in range(topic.partitions)
+        ]
+
+
+def _slices(partitions: Sequence[Partition]) -> Iterable[Sequence[Partition]]:
+    return (partitions[at : at + _PIPELINED] for at in range(0, len(partitions), _PIPELINED))

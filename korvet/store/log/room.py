@@ -1,0 +1,135 @@
+"""The room of a Fetch: the bytes that its client asked for, that are reserved for it, and that may be under way.
+
+A read estimates its bytes, and reserves them before it asks Redis if they are more than `SMALL_BYTES`. If less is
+granted, the answer is cut short there (`PartitionRead.is_cut`), and the client's next Fetch goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
+from korvet.store.log.partition import Partition
+
+_MOST_ENTRIES = 1000
+_SMALLEST_COUNT_BYTES = 64
+_SPARE_ENTRIES = 4
+"""A read asks for so many more than should fill the limit, because batches differ in size."""
+_UNHEARD_ENTRIES = 64
+"""A read asks for so many beyond the last known end, and reserves nothing for them."""
+_PLACED_MEAN_BYTES = 8 << 10
+_INDEX_BYTES = 160
+"""Of an entry whose batch is placed."""
+
+
+@dataclass(slots=True)
+class Want:
+    """A reader's question to a partition; epochs are -1 if it does not know or care."""
+
+    partition: Partition
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    is_committed: bool = False
+    """Whether only committed records are wanted."""
+
+
+class Expected(NamedTuple):
+    """An estimate of entries: how many to ask for, the bytes of their batches, and of the entries themselves."""
+
+    entries: int
+    size_bytes: int
+    entries_bytes: int
+
+
+def expected(partition: Partition, offset: int, limit: int, end: int) -> Expected:
+    """Estimate the entries from an offset on, up to a limit in bytes and the last known end, -1 if none is known.
+
+    A read asks for entries that hold their batches in slices.
+    """
+    mean = max(_SMALLEST_COUNT_BYTES, partition.mean_bytes)
+    is_placed = mean >= _PLACED_MEAN_BYTES
+    count = min(_MOST_ENTRIES, (limit if is_placed else min(limit, SLICE_BYTES)) // mean + _SPARE_ENTRIES)
+    there = count
+    if end >= 0:
+        there = min(count, max(0, end - offset))
+        count = min(count, there + _UNHEARD_ENTRIES)
+    size_bytes = min(limit, there * mean)
+    return Expected(count, size_bytes, there * _INDEX_BYTES if is_placed else size_bytes)
+
+
+class Room:
+    """Bytes that an answer may still take. The first batch of all is returned however large it is (KIP-74)."""
+
+    __slots__ = ("_granted_bytes", "_taken_bytes", "is_cut", "is_empty", "left_bytes", "share")
+
+    def __init__(self, left_bytes: int, share: Share, *, is_empty: bool = True) -> None:
+        self.left_bytes = left_bytes
+        self.share = share
+        self.is_empty = is_empty
+        self.is_cut = False
+        """Whether less was granted than wanted."""
+        self._granted_bytes = 0
+        self._taken_bytes = 0
+
+    def limit(self, max_bytes: int) -> int:
+        """The bytes for which there is room, of a partition's ``max_bytes``."""
+        return max(0, min(max_bytes, self.left_bytes))
+
+    def take(self, size_bytes: int) -> None:
+        """Put batches into the answer."""
+        if size_bytes:
+            self.left_bytes -= size_bytes
+            self._taken_bytes += size_bytes
+            self.is_empty = False
+
+    async def reserve(self, wanted_bytes: int) -> None:
+        """Reserve bytes for the answer before anything is read, and limit the answer to the granted ones.
+
+        As in `fit`, only an answer that holds nothing yet waits.
+        """
+        if wanted_bytes > SMALL_BYTES:
+            if self.is_empty:
+                self._granted_bytes = await self.share.reserve(wanted_bytes)
+            else:
+                self._granted_bytes = self.share.try_reserve(wanted_bytes)
+            if self._granted_bytes < wanted_bytes:
+                self.is_cut = True
+                self.left_bytes = self._granted_bytes
+
+    async def fit(self, sizes: Sequence[int]) -> int:
+        """How many batches of these sizes may be read; the first of all always.
+
+        An answer that holds something already does not wait, or all answers would wait for each other.
+        """
+        total = self._taken_bytes + sum(sizes)
+        if total <= max(self._granted_bytes, SMALL_BYTES):
+            return len(sizes)
+        if self.is_empty:
+            self._give_back()
+            self._granted_bytes = await self.share.reserve(total)
+            if self._granted_bytes < sizes[0]:
+                self._give_back()
+                self._granted_bytes = await self.share.reserve(sizes[0], is_whole=True)
+        else:
+            self._granted_bytes += self.share.try_reserve(total - self._granted_bytes)
+        if self._granted_bytes >= total:
+            return len(sizes)
+        self.left_bytes = min(self.left_bytes, max(self._granted_bytes, SMALL_BYTES) - self._taken_bytes)
+        fitting = sum(1 for so_far in accumulate(sizes) if so_far <= self.left_bytes)
+        self.is_cut = self.is_cut or fitting < len(sizes)
+        return max(fitting, 1 if self.is_empty else 0)
+
+    def _give_back(self) -> None:
+        granted, self._granted_bytes = self._granted_bytes, 0
+        self.share.hold(self.share.held_bytes - granted)
+
+    def settle(self, *, is_read: bool) -> None:
+        """Hold the bytes that were read, and no others."""
+        read_bytes = self._taken_bytes if is_read and self._taken_bytes > SMALL_BYTES else 0
+        if read_bytes != self._granted_bytes:
+            self.share.hold(self.share.held_bytes - self._granted_bytes + read_bytes)

@@ -1,0 +1,129 @@
+"""Turns of large reads, so that small reads wait for no more than a slice or two of them.
+
+All reads of a process share a connection to each server, and replies come in order. So only `WINDOW_BYTES` of large
+replies are under way at once from a server. A server that hangs holds up its own readers alone. Readers get their turns
+as if each had a connection of its own (start-time fair queueing): a reader that received little goes before one that
+received much. Small reads take no turns.
+
+Source: Goyal, Vin, Cheng, Start-time Fair Queueing, 1996
+"""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import heappop, heappush
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from korvet.redis.link import Link
+from korvet.redis.resp import fail
+
+WINDOW_BYTES = 2 << 20
+
+
+class Reader(Protocol):
+    """A reader; ``finish`` is the virtual time at which it has all that it asked for so far."""
+
+    finish: int
+
+
+class ReadTurns:
+    """The turns of one process, for each of its connections to servers."""
+
+    def __init__(self) -> None:
+        self._turns: WeakKeyDictionary[Link, LinkTurns] = WeakKeyDictionary()
+        self._nowhere = LinkTurns()
+
+    def at(self, link: Link | None) -> LinkTurns:
+        """The turns of a connection, or of readers without one."""
+        if link is None:
+            return self._nowhere
+        turns = self._turns.get(link)
+        if turns is None:
+            turns = self._turns[link] = LinkTurns()
+        return turns
+
+    @property
+    def under_way_bytes(self) -> int:
+        """Bytes that were asked of any server and did not come yet."""
+        return sum(turns.under_way_bytes for turns in (self._nowhere, *self._turns.values()))
+
+
+class LinkTurns:
+    """The turns of one connection."""
+
+    def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
+        self._window_bytes = window_bytes
+        self._under_way_bytes = 0
+        self._now = 0
+        self._asked = 0
+        self._queue: list[tuple[int, int, int, asyncio.Future[None]]] = []
+
+    @property
+    def under_way_bytes(self) -> int:
+        """Bytes that were asked for and did not come yet."""
+        return self._under_way_bytes
+
+    def try_take(self, size_bytes: int) -> bool:
+        """Take a turn if nobody waits for one."""
+        if self._queue or not self._fits(size_bytes):
+            return False
+        self._under_way_bytes += size_bytes
+        return True
+
+    async def take(self, reader: Reader, size_bytes: int) -> None:
+        """Wait for a turn to ask for some bytes; it ends by `under_way` or `arrived`."""
+        start = max(self._now, reader.finish)
+        reader.finish = start + size_bytes
+        if not self._queue and self._fits(size_bytes):
+            self._under_way_bytes += size_bytes
+            self._now = max(self._now, start)
+            return
+        self._asked += 1
+        turn = asyncio.get_running_loop().create_future()
+        heappush(self._queue, (start, self._asked, size_bytes, turn))
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self.arrived(size_bytes)
+            else:
+                turn.cancel()
+                self._admit()
+            raise
+
+    def under_way(self, reply: asyncio.Future[Any], size_bytes: int) -> asyncio.Future[Any]:
+        """End the turn when the reply comes, even if nobody waits any more for the future that this returns."""
+        reply.add_done_callback(lambda _: self.arrived(size_bytes))
+        return passed_on(reply)
+
+    def arrived(self, size_bytes: int) -> None:
+        """Note that bytes came, or will not come."""
+        self._under_way_bytes -= size_bytes
+        if self._queue:
+            self._admit()
+
+    def _fits(self, size_bytes: int) -> bool:
+        return not self._under_way_bytes or self._under_way_bytes + size_bytes <= self._window_bytes
+
+    def _admit(self) -> None:
+        while self._queue and (self._queue[0][3].done() or self._fits(self._queue[0][2])):
+            start, _, size_bytes, turn = heappop(self._queue)
+            if not turn.done():
+                self._under_way_bytes += size_bytes
+                self._now = max(self._now, start)
+                turn.set_result(None)
+
+
+def passed_on(reply: asyncio.Future[Any]) -> asyncio.Future[Any]:
+    """A reply for one of those that wait for it: a task that is cancelled cancels the future that it waits for."""
+    own: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def pass_on(_: object) -> None:
+        if (error := reply.exception()) is not None:
+            fail(own, error)
+        elif not own.done():
+            own.set_result(reply.result())
+
+    reply.add_done_callback(pass_on)
+    return own

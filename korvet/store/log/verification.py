@@ -1,0 +1,33 @@
+"""The verification of transactional batches that came together: one question to their coordinator for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from korvet.errors import KorvetError
+from korvet.store.log.append import Appending
+from korvet.store.log.membership import Membership
+
+
+async def verify_together(appendings: Sequence[Appending]) -> None:
+    """Ask once for all batches that Redis answered with VERIFY, and send them again in one turn.
+
+    :param appendings: one request's batches that belong to a transaction, at least one.
+
+    Raises nothing: a failure is the outcome of its batch. A batch that gets VERIFY again asks by itself.
+    """
+    await asyncio.wait([one.reply for one in appendings])
+    asking: dict[Membership, list[Appending]] = {}
+    for one in appendings:
+        if (membership := one.membership_to_ask) is not None:
+            asking.setdefault(membership, []).append(one)
+    for membership, some in asking.items():
+        try:
+            told = await membership.ordinals([one.partition for one in some])
+        except KorvetError as error:
+            for one in some:
+                one.refuse(error, error)
+            continue
+        for one, (code, ordinal) in zip(some, told, strict=True):
+            one.send_verified(code, ordinal)

@@ -1,0 +1,1 @@
+"""The transaction coordinator: typed calls of its functions, and the work that follows its decisions."""

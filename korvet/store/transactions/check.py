@@ -1,0 +1,82 @@
+"""The check before a commit: is the transaction still whole?
+
+Redis may lose its last writes when it dies, and nobody knows which writes. But history changes then: a member of a
+transaction is under another replication id than when it came in. So the coordinator keeps each member with that id.
+Before the decision a front-end asks each member two questions. Does its server still write under that id? Is the
+producer's open transaction there, if any, wholly this one? Writes that are lost after that answer are lost as if after
+the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
+
+import structlog
+
+from korvet.errors import KorvetError, StoreError
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.contract import GONE
+from korvet.store.groups.groups import Groups
+from korvet.store.groups.replies import text, topic_partition
+from korvet.store.groups.types import TopicPartition
+from korvet.store.log.log import Log
+from korvet.store.outcomes import outcomes
+
+log = structlog.get_logger()
+
+_PARTITION: Final = "p"
+
+
+class Check:
+    """Questions to the members of one open transaction."""
+
+    def __init__(self, catalog: Catalog, log: Log, groups: Groups, producer_id: int, ordinal: int) -> None:
+        self._catalog = catalog
+        self._log = log
+        self._groups = groups
+        self._producer_id = producer_id
+        self._ordinal = ordinal
+
+    async def lost(self, members: Mapping[bytes, bytes]) -> str:
+        """The name of a member that may have lost something; empty if there is none.
+
+        :param members: the text that the coordinator keeps of each member, by its name, as in korvet_txn_members.
+        :raises StoreUnavailable: a member cannot be asked.
+        """
+        calls: list[tuple[str, Callable[[], Awaitable[int]]]] = []
+        for name, kept in members.items():
+            kind, _, rest = text(name).partition(":")
+            topic_id, _, joined = text(kept).partition(" ")
+            if kind == _PARTITION:
+                calls.append((rest, partial(self._ask_partition, topic_partition(rest.encode()), topic_id, joined)))
+            else:
+                calls.append((rest, partial(self._groups.held_offsets.check, rest, joined)))
+        found = await outcomes([call for _, call in calls])
+        for (member, _), outcome in zip(calls, found, strict=True):
+            if isinstance(outcome, StoreError):
+                log.error("a member of a transaction cannot be read", member=member, reason=str(outcome))
+            elif isinstance(outcome, KorvetError):
+                raise outcome
+            if outcome != 0:
+                return member
+        return ""
+
+    async def _ask_partition(self, name: TopicPartition, topic_id: str, joined: str) -> int:
+        """A partition's code; 0 if it was deleted, because nobody misses its part of the transaction."""
+        for is_fresh in (False, True):
+            topic = self._topic(name, topic_id)
+            if topic is not None:
+                partition = self._log.partition(topic, name[1])
+                code = await self._log.check(partition, joined, self._producer_id, self._ordinal)
+                if code != GONE or is_fresh:
+                    return code
+            if not is_fresh:
+                await self._catalog.refresh()
+        return 0
+
+    def _topic(self, name: TopicPartition, topic_id: str) -> Topic | None:
+        topic = self._catalog.topic(name[0])
+        return topic if topic is not None and topic.id.hex == topic_id and name[1] < topic.partitions else None

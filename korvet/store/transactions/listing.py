@@ -1,0 +1,62 @@
+"""All transactional ids of a namespace, from its shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Final
+
+from korvet.errors import KorvetError, StoreError
+from korvet.redis.client import Purpose, Store
+from korvet.store.groups.replies import text
+from korvet.store.keys import TRANSACTION_SHARDS, Namespace
+from korvet.store.outcomes import outcomes
+from korvet.store.transactions.types import Listed
+
+_AT_ONCE: Final = 1000
+
+Found = tuple[Sequence[Listed], Mapping[str, StoreError]]
+
+
+async def listed(namespace: Namespace, store: Store) -> Found:
+    """Every transactional id, and the errors of the unreadable ones.
+
+    Each shard is read by a thousand ids at a time, in the order of deadlines. In a larger shard, an id whose deadline
+    moves meanwhile may be left out.
+
+    :raises StoreUnavailable, StoreError: a shard cannot be read.
+    """
+    shards = await asyncio.gather(*(_in_shard(namespace, store, shard) for shard in range(TRANSACTION_SHARDS)))
+    unreadable = {name: error for _, failed in shards for name, error in failed.items()}
+    return [one for found, _ in shards for one in found], unreadable
+
+
+async def _in_shard(namespace: Namespace, store: Store, shard: int) -> Found:
+    key = namespace.transaction_deadlines(shard)
+    found: dict[str, Listed] = {}
+    unreadable: dict[str, StoreError] = {}
+    for first in count(0, _AT_ONCE):
+        window = await store.call(Purpose.COORDINATE, key, "ZRANGE", key, first, first + _AT_ONCE - 1)
+        ids = [text(one) for one in window if one]
+        asked = await outcomes(partial(_state, namespace, store, one) for one in ids)
+        for one, outcome in zip(ids, asked, strict=True):
+            if isinstance(outcome, StoreError):
+                unreadable[one] = outcome
+            elif isinstance(outcome, KorvetError):
+                raise outcome
+            elif outcome is not None:
+                found[one] = outcome
+        if len(window) < _AT_ONCE:
+            break
+    return list(found.values()), unreadable
+
+
+async def _state(namespace: Namespace, store: Store, transactional_id: str) -> Listed | None:
+    key = namespace.transaction(transactional_id).id
+    fields = ("state", "producer_id", "started_ms")
+    state, producer_id, started_ms = await store.call(Purpose.COORDINATE, key, "HMGET", key, *fields)
+    if state is None:
+        return None
+    return Listed(transactional_id, text(state), int(producer_id), int(started_ms or -1))

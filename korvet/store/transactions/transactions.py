@@ -1,0 +1,438 @@
+"""Transactions: the library's functions as typed calls, and the work that follows a decision.
+
+A transaction's state lies in its transactional id's shard. Its end is a sequence: the shard decides, each partition
+gets a marker, each group its offsets, and the shard notes the completion. Anybody may repeat each step. Each step
+carries the transaction's ordinal, so none touches a later transaction. The front-end that asked for the decision
+finishes it before it answers the client. If that fails or is cut short, the sweep of any front-end finishes it
+(`korvet.store.background.transaction_sweep`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from math import inf
+from typing import Any, Final, NamedTuple
+
+import anyio
+import structlog
+
+from korvet.codes import CONCURRENT_TRANSACTIONS, POLICY_VIOLATION, TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_NOT_FOUND
+from korvet.errors import KorvetError
+from korvet.redis.client import Named, Purpose, Store
+from korvet.store.calls import Calls
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.contract import CHECK, FRESH_ID
+from korvet.store.groups.groups import Groups
+from korvet.store.groups.replies import named, text
+from korvet.store.groups.types import CommitRequest, TopicPartition
+from korvet.store.keys import TRANSACTION_SHARDS, Namespace
+from korvet.store.log.log import Log
+from korvet.store.log.markers import Ending
+from korvet.store.log.partition import Partition
+from korvet.store.outcomes import outcomes, settled
+from korvet.store.seldom import Seldom
+from korvet.store.transactions import types
+from korvet.store.transactions.check import Check
+from korvet.store.transactions.hanging import Hanging
+from korvet.store.transactions.listing import listed
+from korvet.store.transactions.types import Added, Decision, Listed, ProducerId, TransactionDescription
+
+log = structlog.get_logger()
+
+NO_ID: Final = -1
+_ATTEMPTS: Final = 6
+_PAUSES_S: Final = (0.02,) * 5
+"""As add.partitions.to.txn.retry.backoff.ms, up to add.partitions.to.txn.retry.backoff.max.ms."""
+_KEYS_KEPT: Final = 10_000
+_FAILURES_KEPT: Final = 1000
+_MOST_DUE: Final = 100
+_MOST_MEMBERS: Final = 1000
+"""Arguments of one call; two for each member that comes into a transaction."""
+
+
+class Member(NamedTuple):
+    """A producer's transaction, for the batches that it sends (`korvet.store.log.membership.Membership`)."""
+
+    transactions: Transactions
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    joins: bool
+    """Whether partitions come into the transaction by its batches."""
+
+    async def ordinals(self, partitions: Sequence[Partition]) -> Sequence[tuple[int, int]]:
+        """For each partition a code, and the ordinal of the transaction that it is in.
+
+        As in Kafka, this waits a while for the end of the transaction before.
+        """
+        for pause_s in (*_PAUSES_S, None):
+            added = await self.transactions.add(
+                self.transactional_id, self.producer_id, self.producer_epoch, partitions, is_verified=not self.joins
+            )
+            if added.code != CONCURRENT_TRANSACTIONS or pause_s is None:
+                break
+            await anyio.sleep(pause_s)
+        codes = added.codes if added.code == 0 else [added.code] * len(partitions)
+        return [(code, added.ordinal) for code in codes]
+
+
+class Transactions:
+    """The transactions of one namespace."""
+
+    def __init__(self, namespace: Namespace, store: Store, catalog: Catalog, log: Log, groups: Groups) -> None:
+        self._namespace = namespace
+        self._store = store
+        self._calls = Calls(store, groups.outages)
+        self._catalog = catalog
+        self._log = log
+        self._groups = groups
+        self._keys = lru_cache(_KEYS_KEPT)(namespace.transaction)
+        self._refused = Seldom(
+            "new transactional ids are refused: there are as many as korvet.max.transactional.ids allows"
+        )
+        self._failures: OrderedDict[str, str] = OrderedDict()
+        """By transactional id, the last failure to finish it; the oldest first."""
+
+    def _call(self, function: str, transactional_id: str, **named: Named) -> Awaitable[Any]:
+        keys = self._keys(transactional_id)
+        return self._calls.call(function, keys, {"transactional_id": transactional_id, **named})
+
+    @property
+    def _most_ids_of_a_shard(self) -> int:
+        return -(-int(self._catalog.setting(None, "korvet.max.transactional.ids")) // TRANSACTION_SHARDS)
+
+    @property
+    def _expiration_ms(self) -> int:
+        return int(self._catalog.setting(None, "transactional.id.expiration.ms"))
+
+    async def fresh_id(self) -> int:
+        """A producer id that was never given out."""
+        _, producer_id = await self._store.call_function(
+            Purpose.COORDINATE, "korvet_producer_id", self._namespace.catalog
+        )
+        return int(producer_id)
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    # ------------------------------------------------------------------ requests of producers
+
+    async def init(self, transactional_id: str, timeout_ms: int, producer_id: int, producer_epoch: int) -> ProducerId:
+        """Give a transactional id's producer its producer id and epoch. All producers before it are fenced.
+
+        :param producer_id: the producer id and epoch that the producer has; -1 if it has none.
+        """
+
+        def init(fresh_id: int) -> Awaitable[Any]:
+            return self._call(
+                "korvet_txn_init",
+                transactional_id,
+                timeout=timeout_ms,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                fresh_id=fresh_id,
+                most=self._most_ids_of_a_shard,
+            )
+
+        answer = await self._ended(transactional_id, init)
+        if answer.code == POLICY_VIOLATION:
+            self._refused.warn(transactional_id=transactional_id)
+        return answer
+
+    async def end(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool, version: int
+    ) -> ProducerId:
+        """Decide how a transaction ends, and finish the decision. With version 2 the answer has the next epoch."""
+
+        checked = ""
+
+        async def end(fresh_id: int) -> Any:
+            nonlocal checked
+            call = partial(
+                self._call,
+                "korvet_txn_end",
+                transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                decision="commit" if is_commit else "abort",
+                version=version,
+                fresh_id=fresh_id,
+                checked=checked,
+            )
+            # After a restart of Redis only this call knows that it asked the members of this very transaction.
+            reply = await (types.insist(call) if checked else call())
+            if reply[0] == CHECK:
+                checked = await self._checked(transactional_id, producer_id, *reply[3])
+            return reply
+
+        answer = await self._ended(transactional_id, end)
+        if is_commit and answer.code == TRANSACTION_ABORTABLE:
+            log.warning("a transaction is aborted because a part of it may be lost", transactional_id=transactional_id)
+        return answer
+
+    async def _checked(
+        self, transactional_id: str, producer_id: int, ordinal: int, size: int, cursor: bytes, flat: Sequence[bytes]
+    ) -> str:
+        """The argument ``checked`` of korvet_txn_end, when the members of an open transaction were asked."""
+        check = Check(self._catalog, self._log, self._groups, producer_id, ordinal)
+        while True:
+            if lost := await check.lost(dict(zip(flat[::2], flat[1::2], strict=True))):
+                log.warning("writes of a transaction may be lost", transactional_id=transactional_id, member=lost)
+                return f"{ordinal} {size} lost"
+            if cursor == b"0":
+                return f"{ordinal} {size} held"
+            key = self._keys(transactional_id).id
+            code, cursor, flat = await self._store.call_function(
+                Purpose.COORDINATE, "korvet_txn_members", [key], ordinal=ordinal, cursor=cursor
+            )
+            if code != 0:
+                return ""
+
+    async def _ended(self, transactional_id: str, call: Callable[[int], Awaitable[Any]]) -> ProducerId:
+        """Make a call, again if it needs a fresh producer id or if a decision has to be finished before."""
+        fresh_id, answer = NO_ID, ProducerId(CONCURRENT_TRANSACTIONS)
+        for _ in range(_ATTEMPTS):
+            code, producer_id, epoch, *decided = await call(fresh_id)
+            if code == CHECK:
+                continue
+            if code == FRESH_ID:
+                fresh_id = await self.fresh_id()
+                continue
+            answer = ProducerId(code, producer_id, epoch)
+            if not decided:
+                return answer
+            is_done = await self._try_to_finish(transactional_id, types.decision(*decided))
+            if code != CONCURRENT_TRANSACTIONS or not is_done:
+                return answer
+        return answer
+
+    async def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Partition] = (),
+        groups: Sequence[str] = (),
+        *,
+        is_verified: bool = False,
+    ) -> Added:
+        """Take partitions and groups into the producer's open transaction.
+
+        :param is_verified: take no member in; tell which are in the transaction.
+        """
+        replid, group_keys = self._store.replid, self._namespace.group
+        flat = [
+            part
+            for one in partitions
+            for part in (f"{one.topic.name}:{one.index}", f"{one.topic_id} {replid(one.keys.log)}")
+        ]
+        flat += [part for name in groups for part in (name, f" {replid(group_keys(name).group)}")]
+        call = partial(
+            self._call,
+            "korvet_txn_add",
+            transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            mode="verify" if is_verified else "add",
+        )
+        added = Added(0)
+        for at in range(0, max(1, len(flat)), _MOST_MEMBERS):
+            some = await self._add(transactional_id, partial(call, members=flat[at : at + _MOST_MEMBERS]))
+            if some.code != 0:
+                return some
+            if at > 0 and some.ordinal != added.ordinal:
+                # The transaction that took in the first members is over.
+                return Added(CONCURRENT_TRANSACTIONS)
+            added = Added(0, some.ordinal, [*added.codes, *some.codes])
+        return added
+
+    async def _add(self, transactional_id: str, call: Callable[[], Awaitable[Any]]) -> Added:
+        answer = Added(CONCURRENT_TRANSACTIONS)
+        for _ in range(_ATTEMPTS):
+            code, ordinal, codes, *decided = await call()
+            answer = Added(code, int(ordinal), codes)
+            if not decided or not await self._try_to_finish(transactional_id, types.decision(*decided)):
+                return answer
+        return answer
+
+    async def commit_offsets(
+        self, request: CommitRequest, transactional_id: str, producer_id: int, producer_epoch: int, *, joins: bool
+    ) -> int:
+        """Hold offsets until the transaction ends; the code is for all of them.
+
+        :param joins: whether the group comes into the transaction by this.
+        """
+        added = await self.add(
+            transactional_id, producer_id, producer_epoch, groups=[request.group_id], is_verified=not joins
+        )
+        code = added.code or added.codes[0]
+        if code != 0:
+            return code
+        hold = self._groups.held_offsets.hold
+        return await hold(request, transactional_id, producer_id, producer_epoch, added.ordinal)
+
+    # ------------------------------------------------------------------ carrying out
+
+    async def _try_to_finish(self, transactional_id: str, decision: Decision) -> bool:
+        """Finish a decision. If Redis fails, the log says so, and the sweep goes on with it."""
+        try:
+            await self.finish(transactional_id, decision)
+        except KorvetError as error:
+            self.note_failure(transactional_id, error)
+            return False
+        return True
+
+    def note_failure(self, transactional_id: str, error: KorvetError) -> None:
+        """Write to the log that a transaction could not be ended; not again for the same reason."""
+        reason = str(error)
+        if self._failures.get(transactional_id) != reason:
+            log.warning("a transaction cannot be ended yet", transactional_id=transactional_id, reason=reason)
+        self._failures[transactional_id] = reason
+        if len(self._failures) > _FAILURES_KEPT:
+            self._failures.popitem(last=False)
+
+    async def finish(self, transactional_id: str, decision: Decision) -> None:
+        """Finish a decision: markers, offsets, completion. Anybody may repeat this at any point.
+
+        A member that cannot be written holds up no other one.
+
+        :raises StoreUnavailable, StoreFull, StoreError: a step failed; the decision stands.
+        """
+        left: Decision | None = decision
+        while left is not None:
+            done, failures = await self._carry_out(left)
+            if failures and not done:
+                raise failures[0]
+            left = await self._complete(transactional_id, decision.ordinal, done)
+        self._failures.pop(transactional_id, None)
+
+    async def _carry_out(self, decision: Decision) -> tuple[Sequence[str], Sequence[KorvetError]]:
+        """End the transaction in each member that the decision names. Returns the finished members and the failures."""
+        ending = Ending(
+            decision.ordinal, decision.producer_id, decision.producer_epoch, decision.is_commit, decision.now_ms
+        )
+        present = {(topic.name, index): topic for topic, index in await self._present(decision.partitions)}
+        names, calls = [], []
+        for partition, _ in decision.partitions:
+            names.append(f"p:{partition[0]}:{partition[1]}")
+            calls.append(partial(self._mark, present.get(partition), partition[1], ending))
+        for group_id in decision.groups:
+            names.append(f"g:{group_id}")
+            release = partial(self._groups.held_offsets.release, is_commit=decision.is_commit)
+            calls.append(partial(release, group_id, decision.producer_id, decision.ordinal))
+        found = list(zip(names, await outcomes(calls), strict=True))
+        done = [name for name, outcome in found if not isinstance(outcome, KorvetError)]
+        return done, [outcome for _, outcome in found if isinstance(outcome, KorvetError)]
+
+    async def _mark(self, topic: Topic | None, index: int, ending: Ending) -> None:
+        if topic is not None:
+            await self._log.mark(self._log.partition(topic, index), ending)
+
+    async def _complete(self, transactional_id: str, ordinal: int, done: Sequence[str]) -> Decision | None:
+        """Note the finished members. Returns the decision about the others; None if there are none."""
+        decided: Sequence[Any] = ()
+        for at in range(0, max(1, len(done)), _MOST_MEMBERS):
+            _, *decided = await self._call(
+                "korvet_txn_complete",
+                transactional_id,
+                ordinal=ordinal,
+                expiration=self._expiration_ms,
+                finished=done[at : at + _MOST_MEMBERS],
+            )
+        return types.decision(*decided) if decided else None
+
+    async def _present(self, partitions: Sequence[tuple[TopicPartition, str]]) -> list[tuple[Any, int]]:
+        """The partitions whose topics still exist; the catalog is read if its cache lacks one."""
+        for is_fresh in (False, True):
+            present = []
+            for (name, index), topic_id in partitions:
+                topic = self._catalog.topic(name)
+                if topic is not None and topic.id.hex == topic_id and index < topic.partitions:
+                    present.append((topic, index))
+            if is_fresh or len(present) == len(partitions):
+                break
+            await self._catalog.refresh()
+        return present
+
+    async def tend(self, transactional_id: str) -> None:
+        """Do the due work of a transactional id: abort an overdue transaction, finish a decision, or forget the id.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        _, *decided = await self._call("korvet_txn_expire", transactional_id, expiration=self._expiration_ms)
+        if decided:
+            await self.finish(transactional_id, types.decision(*decided))
+
+    async def shards_in_use(self) -> Sequence[int]:
+        """The shards that hold a transactional id, and the shards that could not be asked."""
+        keys = [self._namespace.transaction_deadlines(shard) for shard in range(TRANSACTION_SHARDS)]
+        is_cluster = self._store.url.kind == "cluster"
+        if not is_cluster and not await self._store.call(Purpose.COORDINATE, keys[0], "EXISTS", *keys):
+            return ()
+        there = await settled(self._store.call(Purpose.COORDINATE, key, "EXISTS", key) for key in keys)
+        # One node's failure keeps no other node's shards from being swept.
+        return [shard for shard, outcome in enumerate(there) if outcome != 0]
+
+    async def due(self, shard: int) -> Sequence[str]:
+        """The transactional ids of a shard whose deadlines have passed."""
+        deadlines = self._namespace.transaction_deadlines(shard)
+        found = await self._store.call_function(Purpose.COORDINATE, "korvet_txn_due", [deadlines], most=_MOST_DUE)
+        return [text(transactional_id) for transactional_id in found]
+
+    async def next_due_s(self, shards: Sequence[int]) -> float:
+        """The seconds until a transactional id of the shards is due; infinite if none is.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        keys = [self._namespace.transaction_deadlines(shard) for shard in shards]
+        asked = [self._store.call(Purpose.COORDINATE, key, "ZRANGE", key, 0, 0, "WITHSCORES") for key in keys]
+        first_ms = [float(found[-1]) for found in [await one for one in asked] if found]
+        return (min(first_ms) - await self.now_ms()) / 1000 if first_ms else inf
+
+    async def close_hanging(self) -> None:
+        """Close transactions that are open in partitions and groups, and over or unknown at their coordinator.
+
+        :raises StoreUnavailable, StoreFull:
+        """
+        await Hanging(self.describe, self._catalog, self._log, self._groups).close()
+
+    # ------------------------------------------------------------------ administration
+
+    async def describe(self, transactional_id: str) -> TransactionDescription | None:
+        """A transactional id, with some of the partitions of its transaction; None if it does not exist."""
+        return (await self._describe(transactional_id, b"0"))[0]
+
+    async def describe_all(self, transactional_id: str) -> TransactionDescription | None:
+        """A transactional id, with all partitions of its transaction; None if it does not exist."""
+        found, cursor = await self._describe(transactional_id, b"0")
+        partitions = dict(found.partitions) if found is not None else {}
+        while cursor != b"0":
+            further, cursor = await self._describe(transactional_id, cursor)
+            partitions.update(further.partitions if further is not None else ())
+        return None if found is None else replace(found, partitions=sorted(partitions.items()))
+
+    async def _describe(self, transactional_id: str, cursor: bytes) -> tuple[TransactionDescription | None, bytes]:
+        keys = self._keys(transactional_id)
+        reply = await self._store.call_function(Purpose.COORDINATE, "korvet_txn_describe", [keys.id], cursor=cursor)
+        if reply[0] == TRANSACTIONAL_ID_NOT_FOUND:
+            return None, b"0"
+        values = named(reply)
+        return types.described(transactional_id, values), values["cursor"]
+
+    async def all(self) -> Sequence[Listed]:
+        """Every transactional id; see `korvet.store.transactions.listing.listed`."""
+        found, unreadable = await listed(self._namespace, self._store)
+        for transactional_id, error in unreadable.items():
+            self.note_failure(transactional_id, error)
+        return found
+
+    async def now_ms(self) -> int:
+        """The time by Redis, in ms since 1970."""
+        meta = self._namespace.catalog.meta
+        seconds, microseconds = await self._store.call(Purpose.COORDINATE, meta, "TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000

@@ -1,0 +1,79 @@
+-- The state that the library keeps of its server.
+--
+-- A server writes under a replication id (INFO's master_replid). It takes another id when it starts and when it is
+-- promoted, even if it was the primary before and keeps its run id. It also takes one when its replication backlog
+-- begins anew, which loses nothing. So writes under another id may have lost their end, or what came after them.
+--
+-- Asking for the id costs a fourth of an append. So the library remembers it until the next probe, a second later, or
+-- until a front-end connects. A demotion leads to one of these: the server refuses the probe, and front-ends then
+-- connect anew. A replica that gets all of its primary's data gets the library too, and so forgets the id.
+-- One case is left. A demotion and a promotion come between two probes, and the server lost only what others wrote in
+-- between: then appends within that second go into the former epoch.
+local server = {}
+
+-- Ask the server for the replication id under which it writes.
+function server.ask_replid()
+  server.known = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+  return server.known
+end
+
+-- The replication id under which this server writes.
+function server.replid()
+  return server.known or server.ask_replid()
+end
+
+-- A time without any call counts as an outage if it is longer than SILENCE_MS. The library remembers the last OUTAGES
+-- outages, for REMEMBERED_MS.
+server.SILENCE_MS = 2500
+server.OUTAGES = 4
+server.REMEMBERED_MS = 3600000
+
+-- The outages in a text `ms of the last call from-to ...`, and the outage that ends now, if any.
+function server.outages(text, now)
+  local last, told = string.match(text, '^(%d+)([ %d%-]*)$')
+  local spans = {}
+  for from, to in string.gmatch(told or '', ' (%d+)%-(%d+)') do
+    spans[#spans + 1] = from .. '-' .. to
+  end
+  if last and now - last > server.SILENCE_MS then
+    spans[#spans + 1] = last .. '-' .. value.integer(now)
+  end
+  return table.concat(spans, ' ', math.max(#spans - server.OUTAGES + 1, 1))
+end
+
+-- probe: note that the server takes writes now, and tell when it did before
+-- A server refuses it whenever it refuses writes (READONLY, NOREPLICAS, MISCONF, CLUSTERDOWN), except at maxmemory.
+-- KEYS[1] served    string (optional) on this server: `ms of the last probe by any front-end from-to ...`
+-- Returns {now_ms, replication id, served}, times in ms since 1970 by the server's clock; served is the key's former
+-- text with the outage that ends now, or '' if there was none
+function server.probe(keys)
+  local now, told = value.now_ms(), ''
+  if keys[1] then
+    local text = redis.pcall('GET', keys[1])
+    text = type(text) == 'string' and text or ''
+    local outages = server.outages(text, now)
+    outages = outages ~= '' and ' ' .. outages or ''
+    told = (string.match(text, '^%d+') or '') .. outages
+    redis.call('SET', keys[1], value.integer(now) .. outages, 'PX', server.REMEMBERED_MS) -- first write
+  end
+  return { now, server.ask_replid(), told }
+end
+redis.register_function{
+  function_name = 'korvet_probe',
+  callback = server.probe,
+  flags = { 'allow-oom' },
+  description = 'note that the server takes writes now, and tell when it did before',
+}
+
+-- connected: forget the server's replication id, because a front-end connected
+-- Returns 0
+function server.connected()
+  server.known = nil
+  return 0
+end
+redis.register_function{
+  function_name = 'korvet_connected',
+  callback = server.connected,
+  flags = { 'no-writes', 'allow-oom', 'allow-stale' },
+  description = 'forget the server\'s replication id, because a front-end connected',
+}

@@ -1,8 +1,0 @@
-local clock = {}
-
--- The only clock of the library, in microseconds since 1970. It is alone in its file so that another can take its
--- place.
-function clock.now_us()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end

@@ -1,0 +1,170 @@
+-- The catalog: topics, their numbers of partitions, and settings. Each front-end keeps all of it in memory. A version
+-- grows with each change.
+--
+-- An empty hash does not exist, and during a slot migration Redis refuses a call if only some of its keys exist
+-- (TRYAGAIN). So the first write makes all three keys, topics and configs with a field of the empty name.
+local catalog = {}
+
+-- The prefix of groups' settings in the configs.
+catalog.GROUP = 'group:'
+
+-- Write and publish the next version: the last writes of every change.
+function catalog.publish(meta_key)
+  local version = redis.call('HINCRBY', meta_key, 'version', 1)
+  redis.call('SPUBLISH', meta_key, value.integer(version))
+end
+
+-- Fail on a key of the wrong type before anything is written.
+function catalog.check_keys(keys)
+  for _, key in ipairs(keys) do
+    redis.call('HLEN', key)
+  end
+end
+
+function catalog.make_keys(keys)
+  redis.call('HSETNX', keys[2], '', '')
+  redis.call('HSETNX', keys[3], '', '')
+end
+
+-- About so many topics are in a page.
+catalog.PAGE = 500
+
+-- A flat reply of HGETALL or HSCAN without the field of the empty name.
+function catalog.named(flat)
+  local fields = {}
+  for at = 1, #flat, 2 do
+    if flat[at] ~= '' then
+      fields[#fields + 1] = flat[at]
+      fields[#fields + 1] = flat[at + 1]
+    end
+  end
+  return fields
+end
+
+-- The fields of a hash as names and values in turn.
+function catalog.fields(key)
+  return catalog.named(redis.call('HGETALL', key))
+end
+
+-- A page of a hash, and the cursor of the next one: the replication id of this server and HSCAN's own cursor, which
+-- means nothing to another server. Returns nil if the cursor is another server's.
+function catalog.page(key, cursor)
+  local replid, from = string.match(cursor, '^(%x+):(%d+)$')
+  local own = server.ask_replid()
+  if replid and replid ~= own then
+    return nil
+  end
+  local scanned = redis.call('HSCAN', key, from or '0', 'COUNT', catalog.PAGE)
+  return catalog.named(scanned[2]), scanned[1] ~= '0' and own .. ':' .. scanned[1] or '0'
+end
+
+-- catalog_read: everything in the catalog, or only its version if the caller knows that version
+-- Topics come in pages if a cursor is given. Each is then as it was at the first page's version, or later: a topic that
+-- was there all the time is in some page, and one that changed meanwhile has raised the version.
+-- KEYS[1] meta    hash  version, cluster_id, last_producer_id
+-- KEYS[2] topics  hash  name -> topic JSON
+-- KEYS[3] configs hash  name -> cluster-wide dynamic setting
+-- ARGV[1] known_version   a version, or -1
+-- ARGV[2] cursor   (optional) 0 for the first page, which alone has the settings, then the last reply's cursor
+-- Returns {0, version, cluster_id or '', [name, topic JSON, ...], [config, value, ...]}, and with a cursor the next one
+-- behind these: call again until it is '0'; empty arrays and '0' when known_version is the version
+-- Bound: 500 topics a call; about, with a cursor
+-- Codes: RETRY (the cursor is another server's: begin with 0 again)
+function catalog.read(keys, args)
+  local asked = value.arguments(args, 'catalog_read: known_version:int cursor?')
+  local cursor = asked.cursor
+  local is_first = not cursor or cursor == '0'
+  local meta = redis.call('HMGET', keys[1], 'version', 'cluster_id')
+  local version = tonumber(meta[1] or 0)
+  local cluster_id = meta[2] or ''
+  if is_first and version == asked.known_version then
+    return { code.NONE, version, cluster_id, {}, {}, cursor }
+  elseif not cursor then
+    return { code.NONE, version, cluster_id, catalog.fields(keys[2]), catalog.fields(keys[3]) }
+  end
+  local topics, following = catalog.page(keys[2], cursor)
+  if not topics then
+    return { code.RETRY, version, cluster_id, {}, {}, '0' }
+  end
+  return { code.NONE, version, cluster_id, topics, is_first and catalog.fields(keys[3]) or {}, following }
+end
+redis.register_function{
+  function_name = 'korvet_catalog_read',
+  callback = catalog.read,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'everything in the catalog, or only its version if the caller knows that version',
+}
+
+-- catalog_init: give the catalog its cluster id, once
+-- KEYS[1] meta    hash  version, cluster_id, last_producer_id
+-- KEYS[2] topics  hash  name -> topic JSON
+-- KEYS[3] configs hash  name -> cluster-wide dynamic setting
+-- ARGV[1] cluster_id   to use when there is none
+-- Returns {0, cluster_id}
+function catalog.init(keys, args)
+  local asked = value.arguments(args, 'catalog_init: cluster_id')
+  catalog.check_keys(keys)
+  local cluster_id = redis.call('HGET', keys[1], 'cluster_id')
+  if not cluster_id then
+    cluster_id = asked.cluster_id
+    catalog.make_keys(keys) -- first write
+    redis.call('HSET', keys[1], 'cluster_id', cluster_id)
+    catalog.publish(keys[1])
+  end
+  return { code.NONE, cluster_id }
+end
+redis.register_function{
+  function_name = 'korvet_catalog_init',
+  callback = catalog.init,
+  description = 'give the catalog its cluster id, once',
+}
+
+-- catalog_configure: change cluster-wide dynamic settings
+-- KEYS[1] meta    hash  version, cluster_id, last_producer_id
+-- KEYS[2] topics  hash  name -> topic JSON
+-- KEYS[3] configs hash  name -> cluster-wide dynamic setting
+-- ARGV[1] change   JSON {"set": {name: value}, "delete": [name], "replace": bool}; replace leaves groups' settings
+-- Returns {0}
+-- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
+function catalog.configure(keys, args)
+  local change = cjson.decode(value.arguments(args, 'catalog_configure: change').change)
+  catalog.check_keys(keys)
+  local old = value.pairs(catalog.fields(keys[3]))
+  local new = value.changed(old, change)
+  catalog.make_keys(keys) -- first write
+  for name in pairs(old) do
+    local is_kept = change.replace and string.sub(name, 1, #catalog.GROUP) == catalog.GROUP
+    if new[name] == nil and not is_kept then
+      redis.call('HDEL', keys[3], name)
+    end
+  end
+  for name, setting in pairs(new) do
+    redis.call('HSET', keys[3], name, setting)
+  end
+  catalog.publish(keys[1])
+  return { code.NONE }
+end
+redis.register_function{
+  function_name = 'korvet_catalog_configure',
+  callback = catalog.configure,
+  flags = { 'allow-oom' },
+  description = 'change cluster-wide dynamic settings',
+}
+
+-- producer_id: hand out a producer id that was never handed out, even if history went back
+-- KEYS[1] meta    hash  version, cluster_id, last_producer_id
+-- KEYS[2] topics  hash  name -> topic JSON
+-- KEYS[3] configs hash  name -> cluster-wide dynamic setting
+-- Returns {0, producer_id}; the greater of the last one + 1 and the microseconds since 1970
+function catalog.producer_id(keys)
+  local last = tonumber(redis.call('HGET', keys[1], 'last_producer_id') or -1)
+  local producer_id = math.max(last + 1, clock.now_us())
+  redis.call('HSET', keys[1], 'last_producer_id', value.integer(producer_id)) -- first write
+  return { code.NONE, producer_id }
+end
+redis.register_function{
+  function_name = 'korvet_producer_id',
+  callback = catalog.producer_id,
+  flags = { 'allow-oom' },
+  description = 'hand out a producer id that was never handed out, even if history went back',
+}

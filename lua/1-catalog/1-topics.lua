@@ -1,0 +1,142 @@
+-- Topics in the catalog. The id tells which topic it is: one that is created again under the same name is another.
+local topic = {}
+
+-- A topic of this name and id that is not being deleted, or nil.
+function topic.live(topics_key, name, id)
+  local text = redis.call('HGET', topics_key, name)
+  local found = text and cjson.decode(text)
+  if found and found.id == id and not found.deleting then
+    return found
+  end
+end
+
+-- Write a topic and the catalog's next version. Returns the topic's JSON.
+function topic.store(keys, name, stored)
+  local text = cjson.encode(stored)
+  catalog.make_keys(keys) -- first write
+  redis.call('HSET', keys[2], name, text)
+  catalog.publish(keys[1])
+  return text
+end
+
+-- topic_create: add a topic to the catalog
+-- KEYS[1] meta    hash  version, cluster_id, last_producer_id
+-- KEYS[2] topics  hash  name -> topic JSON
+-- KEYS[3] configs hash  name -> cluster-wide dynamic setting
+-- ARGV[1] name   ARGV[2] id hex   ARGV[3] partitions   ARGV[4] configs JSON {name: value}
+-- Returns {code, topic JSON}; the existing topic's with TOPIC_ALREADY_EXISTS, '' with INVALID_PARTITIONS
+-- Codes: TOPIC_ALREADY_EXISTS (also while it is being deleted), INVALID_PARTITIONS
+-- Source: ReplicationControlManager.createTopic
+function topic.create(keys, args)
+  local asked = value.arguments(args, 'topic_create: name id partitions:int configs')
+  local configs = cjson.decode(asked.configs)
+  catalog.check_keys(keys)
+  local existing = redis.call('HGET', keys[2], asked.name)
+  if existing then
+    return { code.TOPIC_ALREADY_EXISTS, existing }
+  end
+  if asked.partitions < 1 then
+    return { code.INVALID_PARTITIONS, '' }
+  end
+  local created = {
+    id = asked.id, partitions = asked.partitions, configs = configs, created_ms = value.now_ms(), deleting = false,
+  }
+  return { code.NONE, topic.store(keys, asked.name, created) }
+end
+redis.register_function{
+  function_name = 'korvet_topic_create',
+  callback = topic.create,
+  description = 'add a topic to the catalog',
+}
+
+-- topic_grow: give a topic more partitions
+-- KEYS[1] meta    hash  version, cluster_id, last_producer_id
+-- KEYS[2] topics  hash  name -> topic JSON
+-- KEYS[3] configs hash  name -> cluster-wide dynamic setting
+-- ARGV[1] name   ARGV[2] id hex   ARGV[3] partitions, more than now
+-- Returns {code, topic JSON}; '' if there is no such topic
+-- Codes: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS
+-- Source: ReplicationControlManager.createPartitions
+function topic.grow(keys, args)
+  local asked = value.arguments(args, 'topic_grow: name id partitions:int')
+  catalog.check_keys(keys)
+  local found = topic.live(keys[2], asked.name, asked.id)
+  if not found then
+    return { code.UNKNOWN_TOPIC_OR_PARTITION, '' }
+  end
+  if asked.partitions <= found.partitions then
+    return { code.INVALID_PARTITIONS, cjson.encode(found) }
+  end
+  found.partitions = asked.partitions
+  return { code.NONE, topic.store(keys, asked.name, found) }
+end
+redis.register_function{
+  function_name = 'korvet_topic_grow',
+  callback = topic.grow,
+  description = 'give a topic more partitions',
+}
+
+-- topic_configure: change the settings of a topic
+-- KEYS[1] meta    hash  version, cluster_id, last_producer_id
+-- KEYS[2] topics  hash  name -> topic JSON
+-- KEYS[3] configs hash  name -> cluster-wide dynamic setting
+-- ARGV[1] name   ARGV[2] id hex   ARGV[3] change JSON {"set": {name: value}, "delete": [name], "replace": bool}
+-- Returns {code, topic JSON}; '' when there is no such topic
+-- Codes: UNKNOWN_TOPIC_OR_PARTITION
+-- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
+function topic.configure(keys, args)
+  local asked = value.arguments(args, 'topic_configure: name id change')
+  local change = cjson.decode(asked.change)
+  catalog.check_keys(keys)
+  local found = topic.live(keys[2], asked.name, asked.id)
+  if not found then
+    return { code.UNKNOWN_TOPIC_OR_PARTITION, '' }
+  end
+  found.configs = value.changed(found.configs, change)
+  return { code.NONE, topic.store(keys, asked.name, found) }
+end
+redis.register_function{
+  function_name = 'korvet_topic_configure',
+  callback = topic.configure,
+  flags = { 'allow-oom' },
+  description = 'change the settings of a topic',
+}
+
+-- topic_delete: mark a topic as being deleted, or forget one that is marked
+-- KEYS[1] meta    hash  version, cluster_id, last_producer_id
+-- KEYS[2] topics  hash  name -> topic JSON
+-- KEYS[3] configs hash  name -> cluster-wide dynamic setting
+-- ARGV[1] name   ARGV[2] id hex   ARGV[3] step   begin or finish
+-- Returns {code}; may be repeated: begin of a marked topic and finish of a forgotten one are no errors
+-- Codes: UNKNOWN_TOPIC_OR_PARTITION (begin: no such topic; finish: it is not marked)
+-- Source: ReplicationControlManager.deleteTopic
+function topic.delete(keys, args)
+  local asked = value.arguments(args, 'topic_delete: name id step:begin|finish')
+  local name = asked.name
+  catalog.check_keys(keys)
+  local text = redis.call('HGET', keys[2], name)
+  local found = text and cjson.decode(text)
+  local is_it = found and found.id == asked.id
+  if asked.step == 'begin' then
+    if not is_it then
+      return { code.UNKNOWN_TOPIC_OR_PARTITION }
+    end
+    if not found.deleting then
+      found.deleting = true
+      topic.store(keys, name, found)
+    end
+  elseif is_it then
+    if not found.deleting then
+      return { code.UNKNOWN_TOPIC_OR_PARTITION }
+    end
+    redis.call('HDEL', keys[2], name) -- first write
+    catalog.publish(keys[1])
+  end
+  return { code.NONE }
+end
+redis.register_function{
+  function_name = 'korvet_topic_delete',
+  callback = topic.delete,
+  flags = { 'allow-oom' },
+  description = 'mark a topic as being deleted, or forget one that is marked',
+}

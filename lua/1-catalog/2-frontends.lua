@@ -1,0 +1,238 @@
+-- The registry: the live front-ends of a namespace, each with a lease. A front-end renews its lease, and the reply
+-- lists all others. Only this clock counts, never a front-end's.
+--
+-- An address keeps its node id over restarts, until another address needs an id that was not leased for a day. So the
+-- hash is no longer than the addresses of a day. The library ignores a field that it has not written, because a broken
+-- field must not stop a front-end. It writes the caller's own field anew.
+--
+-- One front-end has the turn to sweep the namespace, by a lease that its renewals carry. A sweep is right without it:
+-- two sweeps at once do no harm. If the holder dies, another front-end gets the turn when the lease is over.
+--
+-- A namespace is idle if no front-end told of clients for a minute. Front-ends then renew seldom, with long leases.
+-- This library counts the minute, so it outlasts a front-end that dies. A renewal for clients makes the namespace
+-- active: it cuts all leases to its own length, and wakes all front-ends. So replies list a front-end that died
+-- meanwhile for no longer than one that dies now.
+local frontend = {
+  RESERVED_MS = 86400000, MAX_ID = 2147483647, TURN = '@sweep', ACTIVE = '@active',
+  -- A namespace is active for so long after the last renewal for clients.
+  ACTIVE_MS = 60000,
+  -- A lease in an idle namespace is so many times as long.
+  IDLE_TIMES = 120,
+}
+
+-- The node id and the end of the lease in ms from a field, or nil.
+function frontend.parsed(text)
+  local id, lease_end = string.match(text, '^(%d+) (%d+)$')
+  id, lease_end = tonumber(id), tonumber(lease_end)
+  if id and id >= 1 and id <= frontend.MAX_ID and lease_end < 2 ^ 53 then
+    return { id = id, lease_end = lease_end }
+  end
+  return nil
+end
+
+-- All leases by address, and all fields.
+function frontend.read(key)
+  local fields = value.pairs(redis.call('HGETALL', key))
+  local leases = {}
+  for address, text in pairs(fields) do
+    leases[address] = address ~= '' and frontend.parsed(text) or nil
+  end
+  return leases, fields
+end
+
+-- The end of the turn's lease in ms and the holder's token, or nil.
+function frontend.turn(fields)
+  local lease_end, holder = string.match(fields[frontend.TURN] or '', '^(%d+) (%S+)$')
+  return tonumber(lease_end), holder
+end
+
+-- Whether a lease is not over. If the clock goes back, as with another server, leases of dead front-ends are too long.
+function frontend.is_running(lease_end, now, lease_ms)
+  return lease_end > now and lease_end <= now + lease_ms
+end
+
+-- The front-ends whose leases run, as [node_id, address, ...].
+function frontend.live(leases, now, lease_ms)
+  local live = {}
+  for address, lease in pairs(leases) do
+    if frontend.is_running(lease.lease_end, now, lease_ms) then
+      live[#live + 1] = { lease.id, address }
+    end
+  end
+  table.sort(live, function(one, other)
+    return one[1] < other[1] or one[1] == other[1] and one[2] < other[2]
+  end)
+  local flat = {}
+  for at, of in ipairs(live) do
+    flat[2 * at - 1], flat[2 * at] = of[1], of[2]
+  end
+  return flat
+end
+
+-- 1 if a front-end has the turn to sweep from now on, else 0; fields changes.
+function frontend.take_turn(fields, token, now, lease_ms)
+  local lease_end, holder = frontend.turn(fields)
+  if token == '' or holder and holder ~= token and frontend.is_running(lease_end, now, lease_ms) then
+    return 0
+  end
+  fields[frontend.TURN] = value.integer(now + lease_ms) .. ' ' .. token
+  return 1
+end
+
+-- Let no running lease of an idle namespace be longer than one of an active namespace; leases and fields change.
+function frontend.cut(leases, fields, now, lease_ms)
+  local latest, longest = now + lease_ms, lease_ms * frontend.IDLE_TIMES
+  for _, lease in pairs(leases) do
+    if frontend.is_running(lease.lease_end, now, longest) then
+      lease.lease_end = math.min(lease.lease_end, latest)
+    end
+  end
+  local lease_end, holder = frontend.turn(fields)
+  if holder and lease_end > latest and frontend.is_running(lease_end, now, longest) then
+    fields[frontend.TURN] = value.integer(latest) .. ' ' .. holder
+  end
+end
+
+-- Write the fields that are not leases, and the leases of some addresses.
+function frontend.write(key, fields, leases)
+  local flat = { '', fields[''] }
+  for _, name in ipairs{ frontend.TURN, frontend.ACTIVE } do
+    if fields[name] then
+      flat[#flat + 1], flat[#flat + 2] = name, fields[name]
+    end
+  end
+  redis.call('HSET', key, unpack(flat)) -- first write
+  for address, lease in pairs(leases) do
+    redis.call('HSET', key, address, value.integer(lease.id) .. ' ' .. value.integer(lease.lease_end))
+  end
+end
+
+-- The smallest node id that is free or was not leased for a day.
+function frontend.smallest_id(leases, now)
+  local taken = {}
+  for _, lease in pairs(leases) do
+    taken[lease.id] = taken[lease.id] or lease.lease_end + frontend.RESERVED_MS >= now
+  end
+  local id = 1
+  while taken[id] do
+    id = id + 1
+  end
+  return id
+end
+
+-- The addresses that had a node id.
+function frontend.holders(leases, id)
+  local addresses = {}
+  for address, lease in pairs(leases) do
+    if lease.id == id then
+      addresses[#addresses + 1] = address
+    end
+  end
+  return addresses
+end
+
+-- Whether a namespace is idle with a caller, whether the caller makes it active, and the ms of the caller's lease.
+function frontend.mode(asked, fields, now)
+  local active_until = tonumber(fields[frontend.ACTIVE]) or 0
+  local was_active = frontend.is_running(active_until, now, frontend.ACTIVE_MS)
+  if asked.clients ~= 'none' then
+    return false, not was_active, asked.lease
+  elseif was_active then
+    return false, false, asked.lease
+  end
+  return true, false, asked.lease * frontend.IDLE_TIMES
+end
+
+-- Renew the lease of an address in leases: that lease, and the addresses that lose their node id to it; nil for ''.
+function frontend.take_lease(leases, address, now, lease_ms)
+  if address == '' then
+    return nil, {}
+  end
+  local own, losers = leases[address], {}
+  if not own then
+    own = { id = frontend.smallest_id(leases, now) }
+    losers = frontend.holders(leases, own.id)
+    leases[address] = own
+  end
+  own.lease_end = now + lease_ms
+  return own, losers
+end
+
+-- The text of the field of the empty name: the time until which a front-end was there, and the outages.
+function frontend.stamp(served_until, outages)
+  return value.integer(served_until) .. (outages ~= '' and ' ' .. outages or '')
+end
+
+-- frontend_renew: renew the lease of an address, and tell the live front-ends
+-- KEYS[1] frontends hash  address -> `node_id lease_end_ms`, '' -> `ms of the last renewal by any front-end from-to
+-- ...` (in an idle namespace the lease's end), `@sweep` -> `lease_end_ms token` of the front-end that has the turn to
+-- sweep, `@active` -> ms until which the namespace is active
+-- ARGV[1] address    `host:port`, or '' to tell only that a front-end is there
+-- ARGV[2] lease ms   in an active namespace; in an idle one it is 120 times as long
+-- ARGV[3] sweeper    (optional) the caller's token, which takes the turn to sweep if it is free, or keeps it; '' takes
+-- no turn
+-- ARGV[4] clients    (optional) some|none: with none the namespace is idle, unless a renewal said otherwise within the
+-- last minute
+-- Returns {0, node_id or -1, outages, [node_id, address, ...] of the live front-ends, by node id}; outages: a text
+-- `from-to ...` of the last long times, in ms, without any renewal, with the one that ends now. With a sweeper a fifth
+-- element follows: 1 if it has the turn, else 0. With clients a sixth follows: the length of the lease in ms
+function frontend.renew(keys, args)
+  local asked = value.arguments(args, 'frontend_renew: address lease:int sweeper? clients:some|none?')
+  local key, now = keys[1], value.now_ms()
+  local leases, fields = frontend.read(key)
+  local is_idle, wakes, lease_ms = frontend.mode(asked, fields, now)
+  local outages = server.outages(fields[''] or '', now)
+  if wakes then
+    frontend.cut(leases, fields, now, lease_ms)
+  end
+  local own, losers = frontend.take_lease(leases, asked.address, now, lease_ms)
+  local reply = { code.NONE, own and own.id or -1, outages, frontend.live(leases, now, lease_ms) }
+  if asked.sweeper then
+    reply[5] = frontend.take_turn(fields, asked.sweeper, now, lease_ms)
+    reply[6] = asked.clients and lease_ms
+  end
+  fields[''] = frontend.stamp(is_idle and now + lease_ms or now, outages)
+  if asked.clients ~= 'none' then
+    fields[frontend.ACTIVE] = value.integer(now + frontend.ACTIVE_MS)
+  end
+  frontend.write(key, fields, wakes and leases or { [asked.address] = own }) -- first write
+  for _, loser in ipairs(losers) do
+    redis.call('HDEL', key, loser)
+  end
+  if wakes then
+    redis.call('SPUBLISH', key, 'active')
+  end
+  return reply
+end
+redis.register_function{
+  function_name = 'korvet_frontend_renew',
+  callback = frontend.renew,
+  flags = { 'allow-oom' },
+  description = 'renew the lease of an address, and tell the live front-ends',
+}
+
+-- frontend_leave: end the lease of an address, which keeps its node id
+-- KEYS[1] frontends hash  as in frontend_renew
+-- ARGV[1] address    '' if the caller has none
+-- ARGV[2] sweeper    (optional) the caller's token, whose turn to sweep ends
+-- Returns {0}
+function frontend.leave(keys, args)
+  local asked = value.arguments(args, 'frontend_leave: address sweeper?')
+  local address = asked.address
+  local leases, fields = frontend.read(keys[1])
+  local _, holder = frontend.turn(fields)
+  local lease, now = leases[address], value.now_ms()
+  if asked.sweeper and holder == asked.sweeper then
+    redis.call('HDEL', keys[1], frontend.TURN) -- first write
+  end
+  if lease and lease.lease_end > now then
+    redis.call('HSET', keys[1], address, value.integer(lease.id) .. ' ' .. value.integer(now))
+  end
+  return { code.NONE }
+end
+redis.register_function{
+  function_name = 'korvet_frontend_leave',
+  callback = frontend.leave,
+  flags = { 'allow-oom' },
+  description = 'end the lease of an address, which keeps its node id',
+}

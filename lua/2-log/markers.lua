@@ -1,0 +1,208 @@
+-- The end of a transaction in a partition, and the listing of producers.
+
+-- The first offset of the open transactions of all producers but one, as text; nil if none is open.
+function log.first_open_without(open_key, producer_id)
+  local first = redis.call('ZRANGEBYSCORE', open_key, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 2)
+  for at = 1, #first, 2 do
+    if first[at] ~= producer_id then
+      return value.integer(tonumber(first[at + 1]))
+    end
+  end
+  return nil
+end
+
+-- A producer's state behind its marker; it forgets the batches of a former epoch.
+function producer.marked(state, epoch, leader_epoch, base)
+  local known_epoch = state and string.match(state, '^%-?%d+')
+  if known_epoch and tonumber(known_epoch) >= tonumber(epoch) then
+    return (string.gsub(state, '%*', '', 1))
+  end
+  return epoch .. ' ' .. leader_epoch .. '|-1,-1,' .. base
+end
+
+-- The outcome of a marker as log.append_batch wants it.
+local function admit_marker(marker, keys, args, leader_epoch, base)
+  local producer_id, epoch, ordinal = args[7], args[8], marker.ordinal
+  local known = log.transaction_of(keys[6], producer_id)
+  local state = redis.call('HGET', keys[3], producer_id)
+  marker.first = tonumber(redis.call('ZSCORE', keys[4], producer_id) or nil)
+  redis.call('ZCARD', keys[5])
+  if ordinal <= known.closed or ordinal < known.open then
+    return code.NONE
+  elseif marker.decision == 'commit' and known.open >= 0 and known.open < ordinal then
+    return code.CONCURRENT_TRANSACTIONS
+  elseif state and known.open < 0 and tonumber(epoch) < tonumber(string.match(state, '^%-?%d+')) then
+    return code.INVALID_PRODUCER_EPOCH
+  end
+  marker.is_new = known.closed < 0
+  marker.known = { closed = ordinal, open = -1, transactional_id = known.transactional_id }
+  marker.first_open = log.first_open_without(keys[4], producer_id)
+  return code.NONE, nil, producer.marked(state, epoch, leader_epoch, base), not state, marker.first_open
+end
+
+-- Forget the transactions of some producers whose state is forgotten.
+function log.sweep_transactions(keys, count)
+  local scanned = redis.call('HSCAN', keys[6], redis.call('HGET', keys[6], ''), 'COUNT', count)
+  local notes = scanned[2]
+  redis.call('HSET', keys[6], '', scanned[1])
+  for at = 1, #notes, 2 do
+    local is_open = string.match(notes[at + 1], '^%-?%d+ %-?%d+ %d')
+    if notes[at] ~= '' and not is_open and not redis.call('HGET', keys[3], notes[at]) then
+      redis.call('HDEL', keys[6], notes[at])
+    end
+  end
+end
+
+-- Write the transaction's keys for a marker.
+local function write_marker(marker, keys, args, base)
+  local producer_id = args[7]
+  log.make_transaction_keys(keys)
+  redis.call('ZREM', keys[4], producer_id)
+  redis.call('HSET', keys[6], producer_id, log.transaction_entry(args[8], marker.known))
+  if marker.first_open then
+    redis.call('HSET', keys[2], 'first_open', marker.first_open)
+  else
+    redis.call('HDEL', keys[2], 'first_open')
+  end
+  if marker.first and marker.decision == 'abort' then
+    local stable = marker.first_open or value.integer(base + 1)
+    local aborted = string.format('%d %s %s %s', marker.first, base, producer_id, stable)
+    redis.call('ZADD', keys[5], base, aborted)
+    redis.call('HSET', keys[2], 'last_aborted', base)
+  end
+  if marker.is_new then
+    log.sweep_transactions(keys, producer.SWEEP)
+  end
+end
+
+-- log_mark: end a transaction in a partition by a control batch
+-- An older transaction of the producer may be open that its coordinator does not know. The marker of an abort ends it.
+-- Before the marker of a commit, one of an abort has to come, with the ordinal before its own.
+-- KEYS[1] log          stream  record batches
+-- KEYS[2] meta         hash    identity, offsets, epochs, totals
+-- KEYS[3] producers    hash    producer id -> last batches
+-- KEYS[4] open         zset    producer id -> first offset of its open transaction
+-- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
+-- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+-- ARGV[1] topic_id   ARGV[2] run_id   ARGV[3] producer_id   ARGV[4] producer_epoch of the marker   ARGV[5] ordinal
+-- ARGV[6] decision   commit or abort
+-- ARGV[7] size bytes   ARGV[8] max_timestamp ms   ARGV[9] crc   ARGV[10] batch of one record
+-- Returns the text `code base_offset log_start leader_epoch`; base_offset is -1 if the transaction was ended before and
+-- nothing is written; may be repeated
+-- Codes: GONE, CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_EPOCH (a newer epoch wrote here, and no transaction is open)
+-- Source: UnifiedLog.appendAsLeader, ProducerAppendInfo.appendEndTxnMarker, ProducerStateManager.completeTxn
+function log.mark(keys, args)
+  local asked = value.arguments(args,
+    'log_mark: topic_id run_id producer_id producer_epoch ordinal:int decision:commit|abort size max_timestamp '
+      .. 'crc batch')
+  local batch = {
+    asked.topic_id, asked.run_id, '1', asked.size, asked.max_timestamp, asked.crc, asked.producer_id,
+    asked.producer_epoch, '-1', asked.batch,
+  }
+  return log.append_batch(keys, batch, nil, {
+    admit = admit_marker, write = write_marker, decision = asked.decision, ordinal = asked.ordinal,
+  })
+end
+redis.register_function{
+  function_name = 'korvet_log_mark',
+  callback = log.mark,
+  flags = { 'allow-oom' },
+  description = 'end a transaction in a partition by a control batch',
+}
+
+-- The greatest timestamp of the batch at an offset; -1 if it is gone.
+function log.timestamp_at(log_key, base)
+  local entry = redis.call('XRANGE', log_key, value.integer(base + 1) .. '-0', '+', 'COUNT', 1)[1]
+  if not entry then
+    return -1
+  end
+  local records, timestamp = log.times(entry)
+  return log.next_offset(entry) - records == tonumber(base) and timestamp or -1
+end
+
+-- log_check: whether a partition still holds the records that an open transaction wrote to it
+-- KEYS[1] meta         hash    identity, offsets, epochs, totals
+-- KEYS[2] open         zset    producer id -> first offset of its open transaction
+-- KEYS[3] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+-- ARGV[1] topic_id
+-- ARGV[2] joined   the replication id under which the partition came into the transaction, or ''
+-- ARGV[3] producer_id   ARGV[4] ordinal of the transaction
+-- Returns code
+-- Codes: GONE, TRANSACTION_ABORTABLE (history changed since, or an older transaction of the producer is open)
+function log.check(keys, args)
+  local asked = value.arguments(args, 'log_check: topic_id joined producer_id ordinal:int')
+  local replid = server.ask_replid()
+  local meta = redis.call('HMGET', keys[1], 'topic_id', 'replid', 'epochs')
+  if meta[1] ~= asked.topic_id then
+    return code.GONE
+  elseif asked.joined ~= '' and asked.joined ~= replid then
+    return code.TRANSACTION_ABORTABLE
+  end
+  local known = log.transaction_of(keys[3], asked.producer_id)
+  if known.open < 0 then
+    return code.NONE
+  end
+  local first = tonumber(redis.call('ZSCORE', keys[2], asked.producer_id) or -1)
+  local epoch_start = tonumber(string.match(meta[3], '(%d+)$'))
+  local is_whole = known.open == asked.ordinal and meta[2] == replid and epoch_start <= first
+  return is_whole and code.NONE or code.TRANSACTION_ABORTABLE
+end
+redis.register_function{
+  function_name = 'korvet_log_check',
+  callback = log.check,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'whether a partition still holds the records that an open transaction wrote to it',
+}
+
+-- A producer's state, as log_producers tells it; nil if it cannot be read.
+function log.producer_of(keys, producer_id)
+  local state = redis.call('HGET', keys[3], producer_id)
+  local epoch, last, base = string.match(state or '', '^(%-?%d+) %d+%*?|%-?%d+,(%-?%d+),(%d+)')
+  if producer_id == '' or not epoch then
+    return nil
+  end
+  local known = log.transaction_of(keys[6], producer_id)
+  local first = tonumber(redis.call('ZSCORE', keys[4], producer_id) or -1)
+  return {
+    tonumber(producer_id), tonumber(epoch), tonumber(last), log.timestamp_at(keys[1], base), first, known.open,
+    known.transactional_id,
+  }
+end
+
+-- log_producers: tell the state of a partition's producers
+-- KEYS[1] log          stream  record batches
+-- KEYS[2] meta         hash    identity, offsets, epochs, totals
+-- KEYS[3] producers    hash    producer id -> last batches
+-- KEYS[4] open         zset    producer id -> first offset of its open transaction
+-- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
+-- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+-- ARGV[1] topic_id   ARGV[2] cursor   0 at first
+-- ARGV[3] producer_id   (optional) of the only producer to tell, or ''
+-- ARGV[4] only_open   (optional) given to leave out producers without an open transaction
+-- Returns {code, cursor, [[producer_id, epoch, last_sequence, last_timestamp, first_offset of its open transaction,
+-- ordinal of it, transactional_id], ...]}; call again with the cursor until it is '0'; an unknown value is -1 or ''
+-- Bound: 100 producers a call
+-- Codes: GONE
+-- Source: ProducerStateManager.activeProducers, UnifiedLog.activeProducers
+function log.producers(keys, args)
+  local asked = value.arguments(args, 'log_producers: topic_id cursor producer_id? only_open?')
+  if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id then
+    return { code.GONE, '0', {} }
+  end
+  local scanned = { '0', { asked.producer_id, '' } }
+  if (asked.producer_id or '') == '' then
+    local scan, key = unpack(asked.only_open and { 'ZSCAN', keys[4] } or { 'HSCAN', keys[3] })
+    scanned = redis.call(scan, key, asked.cursor, 'COUNT', log.STEP)
+  end
+  local flat, producers = scanned[2], {}
+  for at = 1, #flat, 2 do
+    producers[#producers + 1] = log.producer_of(keys, flat[at])
+  end
+  return { code.NONE, scanned[1], producers }
+end
+redis.register_function{
+  function_name = 'korvet_log_producers',
+  callback = log.producers,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'tell the state of a partition\'s producers',
+}

@@ -1,0 +1,124 @@
+-- The inlet of a partition of records: a stream `:in` to which Redis users XADD the arguments of record_append.
+-- Front-ends move its entries into the log. An entry that is no record goes to `:in:refused` with the reason.
+
+-- The stream of refused entries keeps about MOST_REFUSED of them. An entry keeps so many fields and values, and bytes.
+recorded.MOST_REFUSED = 1000
+recorded.MOST_KEPT = 2000
+recorded.MOST_KEPT_BYTES = 16384
+
+-- record_configure: set the rules for records that Redis users add to a partition, and make its inlet
+-- KEYS[1] log       stream  records
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- KEYS[4] in        stream  what Redis users add
+-- KEYS[5] refused   stream  entries that were refused
+-- ARGV[1] topic_id   ARGV[2] rules   `max_message_bytes is_log_append_time is_compacted has_schema`, or '' if the topic
+-- is not one of records
+-- Returns {code}; may be repeated
+-- Codes: GONE
+function recorded.configure(keys, args)
+  local asked = value.arguments(args, 'record_configure: topic_id rules')
+  if redis.call('HGET', keys[2], 'topic_id') ~= asked.topic_id then
+    return { code.GONE }
+  end
+  if asked.rules == '' then
+    redis.call('HDEL', keys[2], 'records') -- first write
+    return { code.NONE }
+  end
+  if not recorded.rules(asked.rules) and not string.find(asked.rules, '^%d+ [01] [01] 1$') then
+    error('rules are not `max_message_bytes is_log_append_time is_compacted has_schema`: ' .. asked.rules, 0)
+  end
+  for at = 4, 5 do
+    if redis.call('EXISTS', keys[at]) == 0 then
+      redis.call('XGROUP', 'CREATE', keys[at], 'korvet', '0', 'MKSTREAM') -- first write
+      redis.call('XGROUP', 'DESTROY', keys[at], 'korvet')
+    end
+  end
+  redis.call('HSET', keys[2], 'records', asked.rules)
+  return { code.NONE }
+end
+redis.register_function{
+  function_name = 'korvet_record_configure',
+  callback = recorded.configure,
+  flags = { 'allow-oom' },
+  description = 'set the rules for records that Redis users add to a partition, and make its inlet',
+}
+
+-- The part of an entry's fields and values that is kept, and whether it is less than all.
+function recorded.kept(fields)
+  local kept, left, is_cut = {}, recorded.MOST_KEPT_BYTES, #fields > recorded.MOST_KEPT
+  for at = 1, math.min(#fields, recorded.MOST_KEPT) do
+    if left == 0 and at % 2 == 1 then
+      return kept, true
+    end
+    kept[at] = string.sub(fields[at], 1, left)
+    left = left - #kept[at]
+    is_cut = is_cut or #kept[at] < #fields[at]
+  end
+  return kept, is_cut
+end
+
+-- Keep a refused entry, with the reason.
+function recorded.refuse(refused_key, entry, reason)
+  local kept, is_cut = recorded.kept(entry[2])
+  if is_cut then
+    reason = reason .. '; only the first of it is kept'
+  end
+  redis.call(
+    'XADD', refused_key, 'MAXLEN', '~', recorded.MOST_REFUSED, '*', 'reason', reason, 'id', entry[1], unpack(kept)
+  )
+end
+
+-- record_drain: move the entries of a partition's inlet into its log
+-- KEYS[1] log       stream  records
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- KEYS[4] in        stream  what Redis users add
+-- KEYS[5] refused   stream  entries that were refused
+-- ARGV[1] topic_id   ARGV[2] run_id
+-- Returns {code, taken, refused, more}: how many entries; more is 1 while some may be left: call again. Nothing moves
+-- if the topic is not one of records
+-- Bound: 100 entries a call; about 1 MiB
+-- Codes: GONE
+function recorded.drain(keys, args)
+  local asked = value.arguments(args, 'record_drain: topic_id run_id')
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'records')
+  if meta[1] ~= asked.topic_id then
+    return { code.GONE, 0, 0, 0 }
+  elseif not meta[2] then
+    return { code.NONE, 0, 0, 0 }
+  end
+  local rules, no_reason = recorded.rules(meta[2])
+  local entries, is_more = log.page(keys[4], '-', '+')
+  redis.call('XLEN', keys[1])
+  redis.call('XLEN', keys[5])
+  local ids, taken, refused = {}, {}, {}
+  for at, entry in ipairs(entries) do
+    local problem, fields, size = no_reason, nil, nil
+    if rules then
+      problem, fields, size = recorded.read(entry[2], rules)
+    end
+    if problem then
+      refused[#refused + 1] = { entry, problem }
+    else
+      taken[#taken + 1] = { fields = fields, size = size }
+    end
+    ids[at] = entry[1]
+  end
+  -- Refused entries come first: a failure there leaves the inlet and the log as they are.
+  for _, one in ipairs(refused) do
+    recorded.refuse(keys[5], one[1], one[2]) -- first write
+  end
+  if #taken > 0 then
+    recorded.append(keys, asked.topic_id, asked.run_id, rules, taken)
+  end
+  if #ids > 0 then
+    redis.call('XDEL', keys[4], unpack(ids))
+  end
+  return { code.NONE, #taken, #refused, is_more and 1 or 0 }
+end
+redis.register_function{
+  function_name = 'korvet_record_drain',
+  callback = recorded.drain,
+  description = 'move the entries of a partition\'s inlet into its log',
+}

@@ -1,0 +1,56 @@
+-- The offset in an entry's id, a number.
+function log.id_offset(entry_id)
+  return tonumber(string.match(entry_id, '^%d+'))
+end
+
+-- Whether an entry lies above an offset.
+function log.above(entry, offset)
+  return entry[1] ~= value.integer(offset) .. '-0' and log.id_offset(entry[1]) >= offset
+end
+
+-- Let a stream end where the log does, unless entries lie above that. With is_foreign the deleted entry never was the
+-- log's, so Redis must not count a gap there for the lags of Redis groups.
+function log.end_at(log_key, log_end, batches, is_foreign)
+  local stream = value.pairs(redis.call('XINFO', 'STREAM', log_key))
+  local newest = redis.call('XREVRANGE', log_key, '+', '-', 'COUNT', 1)[1]
+  local last_id = stream['last-generated-id']
+  if log.id_offset(last_id) < log_end or newest and log.above(newest, log_end) then
+    return
+  end
+  local added = value.integer(math.max(batches, stream.length))
+  if is_foreign then
+    -- Redis takes no 0-0 for this.
+    redis.call('XSETID', log_key, last_id, 'ENTRIESADDED', added, 'MAXDELETEDID', '0-1')
+  end
+  redis.call('XSETID', log_key, value.integer(log_end) .. '-' .. (log_end == 0 and '1' or '0'), 'ENTRIESADDED', added)
+end
+
+-- log_repair: remove an entry that cannot be read, for an operator
+-- An entry above the log's end keeps everybody from appending. So the stream's last id becomes the log's end again.
+-- KEYS[1] log       stream  record batches
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- ARGV[1] entry_id  as the line in a front-end's log names it
+-- Returns {code, removed}; removed is 1 if there was such an entry; may be repeated
+-- Codes: GONE
+function log.repair(keys, args)
+  local log_key, entry_id = keys[1], value.arguments(args, 'log_repair: entry_id').entry_id
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'end', 'totals')
+  local log_end, batches = tonumber(meta[2] or nil), string.match(meta[3] or '', '(%d+)$')
+  if not meta[1] then
+    return { code.GONE, 0 }
+  elseif not log_end or not batches or not string.find(entry_id, '^%d+%-%d+$') then
+    error('the meta hash is not a partition\'s, or this is not an entry\'s id: ' .. entry_id, 0)
+  end
+  local removed = redis.call('XDEL', log_key, entry_id) -- first write
+  if redis.call('EXISTS', log_key) == 1 then
+    log.end_at(log_key, log_end, tonumber(batches), log.id_offset(entry_id) > log_end)
+  end
+  redis.call('SPUBLISH', log_key, '-1 -1')
+  return { code.NONE, removed }
+end
+redis.register_function{
+  function_name = 'korvet_log_repair',
+  callback = log.repair,
+  flags = { 'allow-oom' },
+  description = 'remove an entry that cannot be read, for an operator',
+}

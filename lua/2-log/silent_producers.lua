@@ -1,0 +1,49 @@
+-- log_forget_producers: forget producers that were silent for long, some at a time
+-- The first appends of new producers forget a few as well; they go by the expiration of the last such call.
+-- KEYS[1] log          stream  record batches
+-- KEYS[2] meta         hash    identity, offsets, epochs, totals
+-- KEYS[3] producers    hash    producer id -> last batches
+-- KEYS[4] open         zset    producer id -> first offset of its open transaction
+-- KEYS[5] aborted      zset    `first last producer_id stable` by the last offset
+-- KEYS[6] transactions hash    producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+-- ARGV[1] topic_id   ARGV[2] expiration_ms   a silent producer stays for at least so long, and for less than twice as
+-- long if the calls are frequent enough
+-- ARGV[3] is_first  1 to begin with the first producer, '' to go on
+-- Returns {code, more}; more is 1 while some are left to look at: call again; may be repeated
+-- Bound: 100 producers a call; about
+-- Codes: GONE
+-- Source: ProducerStateManager.removeExpiredProducers
+function log.forget_producers(keys, args)
+  local asked = value.arguments(args, 'log_forget_producers: topic_id expiration_ms:int is_first')
+  local expiration_ms = asked.expiration_ms
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'end')
+  if meta[1] ~= asked.topic_id then
+    return { code.GONE, 0 }
+  end
+  local notes = producer.notes(keys[3])
+  local known = redis.call('HLEN', keys[3]) + redis.call('HLEN', keys[6])
+  redis.call('ZCARD', keys[4])
+  redis.call('ZCARD', keys[5])
+  -- Each hash has a field of the empty name.
+  if known <= 2 and expiration_ms == notes.expiration_ms then
+    return { code.NONE, 0 }
+  end
+  if expiration_ms > notes.expiration_ms then
+    -- Batches below this end are only as old as the former expiration.
+    notes.old_end = '0'
+  end
+  notes.expiration_ms = expiration_ms
+  if asked.is_first ~= '' then
+    notes.cursor = '0'
+  end
+  producer.forget(keys[3], notes, meta[2], log.STEP) -- first write
+  log.make_transaction_keys(keys)
+  log.sweep_transactions(keys, log.STEP)
+  return { code.NONE, notes.cursor == '0' and 0 or 1 }
+end
+redis.register_function{
+  function_name = 'korvet_log_forget_producers',
+  callback = log.forget_producers,
+  flags = { 'allow-oom' },
+  description = 'forget producers that were silent for long, some at a time',
+}

@@ -1,0 +1,32 @@
+-- log_take_over: begin a leader epoch if the log's history may have gone back since the last one began
+-- It may have if another server holds the log now, or if the same one writes under another replication id. Clients
+-- learn of the epoch at once, before anybody appends.
+-- KEYS[1] log       stream  record batches
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- ARGV[1] topic_id   ARGV[2] run_id
+-- Returns {code, leader_epoch, replication id}; may be repeated
+-- Codes: GONE
+-- Source: Partition.makeLeader
+function log.take_over(keys, args)
+  local asked = value.arguments(args, 'log_take_over: topic_id run_id')
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'run_id', 'end', 'epoch', 'first_open', 'replid')
+  if meta[1] ~= asked.topic_id then
+    return { code.GONE, -1, '' }
+  end
+  local epoch = meta[4]
+  local replid = server.ask_replid()
+  if meta[2] ~= asked.run_id or meta[6] ~= replid then
+    local epochs
+    epoch, epochs = log.new_history(keys[2], epoch, meta[3])
+    log.begin_history(keys[2], epoch, epochs, asked.run_id) -- first write
+    redis.call('SPUBLISH', keys[1], epoch .. ' ' .. meta[3] .. (meta[5] and ' ' .. meta[5] or ''))
+  end
+  return { code.NONE, tonumber(epoch), replid }
+end
+redis.register_function{
+  function_name = 'korvet_log_take_over',
+  callback = log.take_over,
+  flags = { 'allow-oom' },
+  description = 'begin a leader epoch if the log\'s history may have gone back since the last one began',
+}

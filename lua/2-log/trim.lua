@@ -1,0 +1,200 @@
+-- Trims and deletions. A trim moves the log start up and removes batches that lie wholly below it. Offsets are never
+-- used again, because an emptied stream keeps its last id.
+
+-- The epochs text for a log that starts at an offset. As LeaderEpochFileCache.truncateFromStart: the last epoch that
+-- began at or below it now begins there, and the epochs before that are forgotten.
+function log.epochs_from(epochs, start)
+  local kept = {}
+  local below
+  for epoch, known_start in string.gmatch(epochs, '(%d+):(%d+)') do
+    if tonumber(known_start) <= start then
+      below = epoch
+    else
+      kept[#kept + 1] = epoch .. ':' .. known_start
+    end
+  end
+  if below then
+    table.insert(kept, 1, below .. ':' .. value.integer(start))
+  end
+  return table.concat(kept, ',')
+end
+
+-- Remove these entries, the first of the stream, and their placed batches.
+function log.drop(log_key, entries)
+  if #entries == 0 then
+    return
+  end
+  local placed = {}
+  for _, entry in ipairs(entries) do
+    local place = log.place_of(entry)
+    if place then
+      placed[#placed + 1] = log.placed_key(log_key, place)
+    end
+  end
+  if #placed > 0 then
+    redis.call('UNLINK', unpack(placed))
+  end
+  redis.call('XTRIM', log_key, 'MINID', '=', log.next_offset(entries[#entries]) .. '-1')
+end
+
+-- Aborted transactions that one call forgets, at most.
+log.MOST_FORGOTTEN = 1000
+
+-- Forget aborted transactions that ended below an offset, a bounded number. Returns whether some are left.
+function log.forget_aborted(aborted_key, offset)
+  local below = '(' .. value.integer(offset)
+  local last = redis.call(
+    'ZRANGEBYSCORE', aborted_key, 0, below, 'WITHSCORES', 'LIMIT', log.MOST_FORGOTTEN - 1, 1
+  )
+  redis.call('ZREMRANGEBYSCORE', aborted_key, 0, last[2] or below)
+  return last[2] ~= nil
+end
+
+-- log_trim: raise the log start and remove a bounded number of batches below it
+-- KEYS[1] log       stream  record batches
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- KEYS[4] open zset (optional) producer id -> first offset of its open transaction
+-- KEYS[5] aborted zset (optional) `first last producer_id stable` by the last offset
+-- KEYS[6] transactions hash (optional) producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+-- ARGV[1] topic_id   ARGV[2] offset   the new log start, or -1 for the end
+-- ARGV[3] epoch  (optional) the leader epoch in which the offset was chosen: in another epoch it is of another history
+-- Returns {code, log_start, more}; more is 1 while batches or aborted transactions may be left to remove: call again
+-- Bound: 100 entries a call; about 1 MiB, and 1000 aborted transactions
+-- Codes: GONE, FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE
+-- Source: Partition.deleteRecordsOnLeader, UnifiedLog.maybeIncrementLogStartOffset
+function log.trim(keys, args)
+  local asked = value.arguments(args, 'log_trim: topic_id offset:int epoch?')
+  local offset = asked.offset
+  local meta = redis.call('HMGET', keys[2], 'topic_id', 'start', 'end', 'epochs', 'epoch')
+  if meta[1] ~= asked.topic_id then
+    return { code.GONE, -1, 0 }
+  end
+  local log_start, log_end = tonumber(meta[2]), tonumber(meta[3])
+  if asked.epoch and asked.epoch ~= meta[5] then
+    return { code.FENCED_LEADER_EPOCH, log_start, 0 }
+  end
+  if offset < -1 or offset > log_end then
+    return { code.OFFSET_OUT_OF_RANGE, log_start, 0 }
+  end
+  if keys[5] then
+    redis.call('ZCARD', keys[5])
+  end
+  local new_start = math.max(log_start, offset == -1 and log_end or offset)
+  local below, is_more = log.page(keys[1], '-', value.integer(new_start) .. '-0')
+  if new_start > log_start then
+    local epochs = log.epochs_from(meta[4], new_start)
+    redis.call('HSET', keys[2], 'start', value.integer(new_start), 'epochs', epochs) -- first write
+    -- No epoch and no end: front-ends ask again before they trust what they remember.
+    redis.call('SPUBLISH', keys[1], '-1 -1')
+  end
+  is_more = keys[5] and log.forget_aborted(keys[5], new_start) or is_more
+  log.drop(keys[1], below)
+  return { code.NONE, new_start, is_more and 1 or 0 }
+end
+redis.register_function{
+  function_name = 'korvet_log_trim',
+  callback = log.trim,
+  flags = { 'allow-oom' },
+  description = 'raise the log start and remove a bounded number of batches below it',
+}
+
+-- The key of the stream that compaction builds beside the log.
+function log.spare_key(log_key)
+  return log_key .. ':spare'
+end
+
+-- The key in which compaction notes the Redis groups of that stream.
+function log.copies_key(spare_key)
+  return spare_key .. ':groups'
+end
+
+-- Remove the first entries of the stream beside the log, and those of their placed batches that the log does not name.
+-- Returns whether entries are left.
+function log.discard_spare(log_key, spare_key)
+  local entries, is_more = log.page(spare_key, '-', '+')
+  local own = {}
+  for _, entry in ipairs(entries) do
+    local place = log.place_of(entry)
+    -- A placed entry is short.
+    local live = place and redis.call('XRANGE', log_key, entry[1], entry[1])[1]
+    if place and not (live and log.place_of(live) == place) then
+      own[#own + 1] = log.placed_key(log_key, place)
+    end
+  end
+  if #own > 0 then
+    redis.call('UNLINK', unpack(own))
+  end
+  if not is_more then
+    redis.call('UNLINK', spare_key, log.copies_key(spare_key))
+    return false
+  end
+  redis.call('XTRIM', spare_key, 'MINID', '=', log.next_offset(entries[#entries]) .. '-1')
+  return true
+end
+
+-- The keys of a partition's inlet, and of the entries that were refused.
+function log.inlet_key(log_key)
+  return (string.gsub(log_key, 'log$', 'in'))
+end
+
+function log.refused_key(inlet_key)
+  return inlet_key .. ':refused'
+end
+
+-- Whether a key is of a type, or missing.
+function log.is_of(key, kind)
+  local found = redis.call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+
+-- Remove keys of a partition that have another type: a foreign key keeps no topic from being deleted.
+function log.remove_foreign(keys)
+  for _, pair in ipairs({ { keys[1], 'stream' }, { log.spare_key(keys[1]), 'stream' }, { keys[2], 'hash' } }) do
+    if not log.is_of(pair[1], pair[2]) then
+      redis.call('UNLINK', pair[1])
+    end
+  end
+end
+
+-- log_delete: remove a partition, a bounded number of batches at a time
+-- KEYS[1] log       stream  record batches
+-- KEYS[2] meta      hash    identity, offsets, epochs, totals
+-- KEYS[3] producers hash    producer id -> last batches
+-- KEYS[4] open zset (optional) producer id -> first offset of its open transaction
+-- KEYS[5] aborted zset (optional) `first last producer_id stable` by the last offset
+-- KEYS[6] transactions hash (optional) producer id -> `epoch closed_ordinal open_ordinal transactional_id`
+-- ARGV[1] topic_id
+-- Returns {code, more}; more is 1 while something is left: call again; may be repeated, and leaves another topic's
+-- keys alone
+-- Bound: 100 entries a call; about 1 MiB, and as many beside the log
+-- Source: LogManager.asyncDelete
+function log.delete(keys, args)
+  local log_key, meta_key, topic_id = keys[1], keys[2], value.arguments(args, 'log_delete: topic_id').topic_id
+  local meta = log.is_of(meta_key, 'hash') and redis.call('HMGET', meta_key, 'topic_id', 'deleting') or {}
+  local owner = meta[1] or meta[2]
+  if owner and owner ~= topic_id then
+    return { code.NONE, 0 }
+  end
+  log.remove_foreign(keys) -- first write
+  local entries, is_more = log.page(log_key, '-', '+')
+  log.drop(log_key, entries)
+  local is_last = not is_more and not log.discard_spare(log_key, log.spare_key(log_key))
+  if is_last then
+    local inlet_key = log.inlet_key(log_key)
+    redis.call('UNLINK', inlet_key, log.refused_key(inlet_key), unpack(keys))
+  elseif meta[1] then
+    redis.call('HDEL', meta_key, 'topic_id')
+    redis.call('HSET', meta_key, 'deleting', topic_id)
+  end
+  if meta[1] then
+    redis.call('SPUBLISH', log_key, '-1 -1')
+  end
+  return { code.NONE, is_last and 0 or 1 }
+end
+redis.register_function{
+  function_name = 'korvet_log_delete',
+  callback = log.delete,
+  flags = { 'allow-oom' },
+  description = 'remove a partition, a bounded number of batches at a time',
+}

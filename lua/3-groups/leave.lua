@@ -1,0 +1,77 @@
+-- Take out one member of a LeaveGroup; an administrator names only the instance id.
+function group.leave_one(g, id, instance_id)
+  if id == '' then
+    id = instance_id ~= '' and group.static_member(g, instance_id)
+    if not id then
+      return code.UNKNOWN_MEMBER_ID
+    end
+  elseif group.is_pending(g, id) then
+    group.remove_pending(g, id)
+    return code.NONE
+  end
+  local refusal = group.refusal(g, id, instance_id)
+  if not refusal then
+    group.remove(g, id)
+  end
+  return refusal or code.NONE
+end
+
+-- Whether a call is late, and could take out a later member, because it names one by its instance id alone.
+function group.leave_is_late(members, outages)
+  for at = 1, #members, 2 do
+    if members[at] == '' and members[at + 1] ~= '' then
+      return group.is_late(outages)
+    end
+  end
+  return false
+end
+
+-- group_leave: take members out of a group
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- ARGV[1] outages: `served_until from-to ...` or ''
+-- ARGV[2..] members: member_id or '', instance_id or '', ...
+-- Returns [code, ...], one for each
+-- Bound: 400 members; two arguments for each
+-- Codes: LATE (of the first and all others), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+-- Source: GroupMetadataManager.classicGroupLeaveToClassicGroup
+function group.leave(keys, args)
+  local asked = group.arguments(keys, args, 'group_leave: outages members*2<=400')
+  local members = asked.members
+  if group.leave_is_late(members, asked.outages) then
+    local codes = {}
+    for at = 1, #members / 2 do
+      codes[at] = code.LATE
+    end
+    return codes
+  end
+  local g = group.open(keys)
+  group.advance(g, asked.outages)
+  if group.is_consumer(g) then
+    return group.consumer.leave_classic(g, members)
+  end
+  local codes, has_left = {}, false
+  for at = 1, #members, 2 do
+    local outcome = code.UNKNOWN_MEMBER_ID
+    if group.exists(g) then
+      outcome = group.leave_one(g, members[at], members[at + 1])
+    end
+    codes[#codes + 1] = outcome
+    has_left = has_left or outcome == code.NONE
+  end
+  if has_left then
+    group.rebalance_without(g)
+    group.complete_unless_initial(g)
+  end
+  group.save(g)
+  return codes
+end
+redis.register_function{
+  function_name = 'korvet_group_leave',
+  callback = group.leave,
+  flags = { 'allow-oom' },
+  description = 'take members out of a group',
+}

@@ -1,0 +1,210 @@
+-- Redis groups mirror a Kafka group. The attached hash: `topic:partition` -> the id of the topic whose partition has a
+-- Redis group, or is about to get one. The field of the empty name holds the front-end whose mirror called last. The
+-- hash has no expiry, so that a group's Redis groups are found when the group itself has expired.
+
+-- Partitions with Redis groups and their topics' ids: all of them, or some of very many.
+function group.redis_groups(attached_key)
+  local flat, cursor
+  if redis.call('HLEN', attached_key) <= group.BATCH then
+    flat = redis.call('HGETALL', attached_key)
+  else
+    repeat
+      local scanned = redis.call('HSCAN', attached_key, cursor or '0', 'COUNT', group.BATCH)
+      cursor, flat = scanned[1], scanned[2]
+    until #flat > 2 or cursor == '0'
+  end
+  local topic_ids = value.pairs(flat)
+  topic_ids[''] = nil
+  return topic_ids
+end
+
+-- Whether a group exists, without a look at its members.
+function group.is_there(group_key)
+  local fields = redis.call('HMGET', group_key, 'state', 'expires_at', 'transactions')
+  return fields[1] and not group.has_expired(fields[2], fields[3], value.now_ms())
+end
+
+-- The committed offset of a partition as text; '' if this topic has none, or none that a stream could hold.
+function group.committed_offset(text, topic_id)
+  local offset, of = string.match(text or '', '^(%d+) %-?%d+ (%S+)')
+  return of == topic_id and offset or ''
+end
+
+-- group_attach: note the partitions that have or get a Redis group, and tell the positions in them
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
+-- ARGV[1] mirror: the name of the front-end that mirrors commits, '' before a Fetch. The group remembers the partitions
+-- that a mirror names if they have an offset.
+-- ARGV[2..] partitions: `topic:partition`, topic_id, ...
+-- Returns {code}, or {0, was_last, [offset, ...]}, one committed offset for each, '' if there is none; was_last is 1 if
+-- no other mirror called since this one did, so that its Redis groups are where it moved them; may be repeated
+-- Bound: 1000 partitions; two arguments for each
+-- Codes: GROUP_ID_NOT_FOUND
+function group.attach(keys, args)
+  local asked = group.arguments(keys, args, 'group_attach: mirror partitions*2<=1000', 1)
+  local mirror, wanted = asked.mirror, value.pairs(asked.partitions)
+  if not group.is_there(keys[1]) then
+    return { code.GROUP_ID_NOT_FOUND }
+  end
+  local last_mirror = redis.call('HGET', keys[6], '')
+  local changed = mirror ~= '' and last_mirror ~= mirror and { '', mirror } or {}
+  local names, offsets = {}, {}
+  for at = 1, #asked.partitions, 2 do
+    names[#names + 1] = asked.partitions[at]
+  end
+  for first = 1, #names, group.BATCH do
+    local last = math.min(first + group.BATCH - 1, #names)
+    local committed = redis.call('HMGET', keys[5], unpack(names, first, last))
+    local known = redis.call('HMGET', keys[6], unpack(names, first, last))
+    for at = first, last do
+      local topic_id = wanted[names[at]]
+      offsets[at] = group.committed_offset(committed[at - first + 1], topic_id)
+      -- A late mirror may name a former topic of the name. The id of the present topic stays.
+      if known[at - first + 1] ~= topic_id and (mirror == '' or offsets[at] ~= '') then
+        changed[#changed + 1] = names[at]
+        changed[#changed + 1] = topic_id
+      end
+    end
+  end
+  group.in_batches('HSET', keys[6], changed) -- first write
+  return { code.NONE, last_mirror == mirror and 1 or 0, offsets }
+end
+redis.register_function{
+  function_name = 'korvet_group_attach',
+  callback = group.attach,
+  flags = { 'allow-oom' },
+  description = 'note the partitions that have or get a Redis group, and tell the positions in them',
+}
+
+-- group_attached: the partitions of the Redis groups to destroy before a group is deleted
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
+-- ARGV[1] outages (optional): `served_until from-to ...` or ''
+-- Returns {code, [`topic:partition`, topic_id, ...]}, with GROUP_ID_NOT_FOUND the remains of a group that expired; very
+-- many come in steps: call again when these are detached
+-- Bound: 1000 partitions a call
+-- Codes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
+-- Source: ClassicGroup.validateDeleteGroup
+function group.attached(keys, args)
+  local asked = group.arguments(keys, args, 'group_attached: outages?', 1)
+  local g = group.open_beside(keys)
+  group.advance(g, asked.outages)
+  if group.exists(g) and not group.is(g, 'Empty') then
+    return { code.NON_EMPTY_GROUP, {} }
+  end
+  local flat = {}
+  for partition, topic_id in pairs(group.redis_groups(keys[6])) do
+    if #flat < group.BATCH then
+      flat[#flat + 1] = partition
+      flat[#flat + 1] = topic_id
+    end
+  end
+  return { group.exists(g) and code.NONE or code.GROUP_ID_NOT_FOUND, flat }
+end
+redis.register_function{
+  function_name = 'korvet_group_attached',
+  callback = group.attached,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'the partitions of the Redis groups to destroy before a group is deleted',
+}
+
+-- group_detach: forget partitions whose Redis groups are destroyed, before a group is deleted
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
+-- ARGV[1..] partitions: `topic:partition`, topic_id, ... A partition with another topic's id stays
+-- Returns the number of forgotten partitions; may be repeated
+-- Bound: 1000 partitions; two arguments for each
+function group.detach(keys, args)
+  local asked, gone = group.arguments(keys, args, 'group_detach: partitions*2<=1000', 1), {}
+  for partition, topic_id in pairs(value.pairs(asked.partitions)) do
+    if redis.call('HGET', keys[6], partition) == topic_id then
+      gone[#gone + 1] = partition
+    end
+  end
+  group.in_batches('HDEL', keys[6], gone) -- first write
+  return #gone
+end
+redis.register_function{
+  function_name = 'korvet_group_detach',
+  callback = group.detach,
+  flags = { 'allow-oom' },
+  description = 'forget partitions whose Redis groups are destroyed, before a group is deleted',
+}
+
+-- Whether any group may be deleted, or only an expired one.
+function group.deletes_any(which)
+  if which ~= 'any' and which ~= 'expired' then
+    error('which is neither any nor expired: ' .. tostring(which), 0)
+  end
+  return which == 'any'
+end
+
+-- Whether all remaining Redis groups are among the destroyed ones.
+function group.is_detached(attached_key, detached)
+  for partition, topic_id in pairs(group.redis_groups(attached_key)) do
+    if detached[partition] ~= topic_id then
+      return false
+    end
+  end
+  return redis.call('HLEN', attached_key) <= group.BATCH
+end
+
+-- group_delete: remove a group without members, and its offsets, when its Redis groups are destroyed
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- KEYS[6] attached hash  topic:partition -> id of the topic with a Redis group there
+-- KEYS[7] pending  hash  (optional) producer id -> its transactions and the offsets of the open one
+-- ARGV[1] outages: `served_until from-to ...` or ''
+-- ARGV[2] which: any, or expired for the remains of an expired group alone
+-- ARGV[3..] partitions that were detached: `topic:partition`, topic_id, ...
+-- Returns code
+-- Codes: LATE, GROUP_ID_NOT_FOUND (and nothing is left of it), NON_EMPTY_GROUP (also of a group that exists, if which
+-- is expired), RETRY
+-- Bound: 1000 partitions; two arguments for each
+-- Source: ClassicGroup.validateDeleteGroup, GroupCoordinatorShard.deleteGroups
+function group.delete(keys, args)
+  local asked = group.arguments(keys, args, 'group_delete: outages which partitions*2<=1000', keys[7] and 2 or 1)
+  local deletes_any, detached = group.deletes_any(asked.which), value.pairs(asked.partitions)
+  if deletes_any and group.is_late(asked.outages) then
+    return code.LATE
+  end
+  local g = group.open_beside(keys)
+  group.advance(g, asked.outages)
+  local exists = group.exists(g)
+  if exists and not (deletes_any and group.is(g, 'Empty')) then
+    group.save(g) -- first write
+    return code.NON_EMPTY_GROUP
+  end
+  if not group.is_detached(keys[6], detached) then
+    return code.RETRY
+  end
+  if keys[7] then
+    redis.call('HLEN', keys[7])
+  end
+  redis.call('UNLINK', unpack(keys, 1, 6)) -- first write
+  if keys[7] then
+    group.void_pending(keys[7], '!', g.now)
+  end
+  return exists and code.NONE or code.GROUP_ID_NOT_FOUND
+end
+redis.register_function{
+  function_name = 'korvet_group_delete',
+  callback = group.delete,
+  flags = { 'allow-oom' },
+  description = 'remove a group without members, and its offsets, when its Redis groups are destroyed',
+}

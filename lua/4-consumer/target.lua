@@ -1,0 +1,155 @@
+-- The target assignment: the snapshot from which a front-end computes it, and its installation.
+
+-- The target assignments of members, in their order.
+function consumer.targets(g, ids)
+  local fields, targets = {}, {}
+  for at, id in ipairs(ids) do
+    fields[at] = 'target:' .. id
+  end
+  for first = 1, #fields, group.BATCH do
+    local last = math.min(first + group.BATCH - 1, #fields)
+    local found = redis.call('HMGET', g.keys[1], unpack(fields, first, last))
+    for at = first, last do
+      targets[at] = found[at - first + 1] or ''
+    end
+  end
+  return targets
+end
+
+-- group_snapshot: the members and topics from which a target assignment is made
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- ARGV[1] outages: `served_until from-to ...` or ''
+-- ARGV[2] cursor (optional), of the last call
+-- Returns {code}, or {0, name, value, ...} of generation, target_epoch, catalog_version, topics, assignor (of the
+-- present target), members. members: [[name, value, ...], ...] of member_id, instance_id, rack, assignor, regex, topics
+-- (names), target, is_classic, sorted by member_id; regex only once it counts; and cursor. The group is as it was last
+-- written, with members that are overdue. A reply has some members of a large group: call again from cursor on until it
+-- is '0'. A member that is there all the time comes once or twice
+-- Bound: 200 members a call, more or less
+-- Codes: GROUP_ID_NOT_FOUND
+function consumer.snapshot(keys, args)
+  local asked = group.arguments(keys, args, 'group_snapshot: outages cursor?')
+  local g = group.open(keys)
+  if not group.is_consumer(g) then
+    return { code.GROUP_ID_NOT_FOUND }
+  end
+  local members, ids, cursor = {}, group.member_page(g, asked.cursor or '0')
+  table.sort(ids)
+  for at, target in ipairs(consumer.targets(g, ids)) do
+    local member = g.members[ids[at]]
+    members[at] = {
+      'member_id', ids[at], 'instance_id', member.instance_id, 'rack', member.rack, 'assignor', member.assignor,
+      'regex', member.awaits_regex and '' or member.regex, 'topics', member.names, 'target', target,
+      'is_classic', member.classic and 1 or 0,
+    }
+  end
+  return {
+    code.NONE, 'generation', g.fields.generation, 'target_epoch', g.fields.target_epoch,
+    'catalog_version', g.fields.catalog_version or '', 'topics', redis.call('HGET', keys[1], 'topics') or '',
+    'assignor', g.fields.assignor or '', 'members', members, 'cursor', cursor,
+  }
+end
+redis.register_function{
+  function_name = 'korvet_group_snapshot',
+  callback = consumer.snapshot,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'the members and topics from which a target assignment is made',
+}
+
+-- Whether a member exists, without a look at it.
+function consumer.has(g, id)
+  if g.members[id] == nil then
+    return redis.call('HGET', g.keys[2], id) ~= false
+  end
+  return g.members[id] and true
+end
+
+-- Whether a target that was made from a snapshot can be installed. Nobody installed another one since, and its members
+-- still exist, unless the group changed and gets another target anyway.
+function consumer.takes_target(g, made)
+  if made.target_epoch ~= g.fields.target_epoch or made.generation > g.fields.generation then
+    return false
+  end
+  if made.generation == g.fields.generation then
+    for at = 1, #made.targets, 2 do
+      if not consumer.has(g, made.targets[at]) then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+-- The epoch of a target that was made from a snapshot. Topics that changed while the target was up to date raise the
+-- group epoch; nil if the group changed too, so that the target must be made anew.
+-- Source: GroupMetadataManager.updateSubscriptionMetadata
+function consumer.epoch_of_target(g, generation, has_other_topics)
+  if generation > g.fields.target_epoch or not has_other_topics then
+    return generation
+  elseif generation == g.fields.generation then
+    return generation + 1
+  end
+end
+
+-- Install a target. No member is settled then, and members that left meanwhile get none.
+function consumer.install(g, epoch, made)
+  local targets = made.targets
+  group.set(g, 'catalog_version', made.catalog_version)
+  g.further.topics = made.topics
+  if epoch == g.fields.target_epoch then
+    return
+  end
+  group.set(g, 'generation', math.max(g.fields.generation, epoch))
+  group.set(g, 'target_epoch', epoch)
+  group.set(g, 'settled', 0)
+  group.set(g, 'assignor', made.assignor)
+  for at = 1, #targets, 2 do
+    if consumer.has(g, targets[at]) then
+      g.further['target:' .. targets[at]] = targets[at + 1] ~= '' and targets[at + 1] or false
+    end
+  end
+end
+
+-- group_assign: install a target assignment that was made from a snapshot
+-- KEYS[1] group    hash  state, generation, leader, deadlines
+-- KEYS[2] members  hash  member id -> record
+-- KEYS[3] sessions zset  member id -> end of its session
+-- KEYS[4] static   hash  instance id -> member id
+-- KEYS[5] offsets  hash  topic:partition -> committed offset
+-- ARGV[1] outages: `served_until from-to ...` or ''
+-- ARGV[2] generation and ARGV[3] target_epoch of the snapshot
+-- ARGV[4] catalog_version   of the catalog from which the target was made
+-- ARGV[5] topics, a line `name topic_id partitions` for each subscribed topic
+-- ARGV[6] assignor   ARGV[7..] targets: member_id, target, ... of the members with a new target
+-- Returns {code, generation, target_epoch}, of the group after the call
+-- Bound: 20000 targets; two arguments for each
+-- Codes: GROUP_ID_NOT_FOUND, RETRY (with another snapshot)
+-- Source: GroupMetadataManager.updateTargetAssignment
+function consumer.assign(keys, args)
+  local made = group.arguments(keys, args,
+    'group_assign: outages generation:int target_epoch:int catalog_version topics assignor targets*2<=20000')
+  local g = group.open(keys)
+  group.advance(g, made.outages)
+  if not group.is_consumer(g) then
+    group.save(g)
+    return { code.GROUP_ID_NOT_FOUND, 0, 0 }
+  end
+  local has_other_topics = made.topics ~= (redis.call('HGET', keys[1], 'topics') or '')
+  local epoch = consumer.takes_target(g, made)
+    and consumer.epoch_of_target(g, made.generation, has_other_topics)
+  if epoch then
+    consumer.install(g, epoch, made)
+  end
+  consumer.save(g)
+  return { epoch and code.NONE or code.RETRY, g.fields.generation, g.fields.target_epoch }
+end
+redis.register_function{
+  function_name = 'korvet_group_assign',
+  callback = consumer.assign,
+  flags = { 'allow-oom' },
+  description = 'install a target assignment that was made from a snapshot',
+}

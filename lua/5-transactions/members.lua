@@ -1,0 +1,180 @@
+-- The members of a transaction: partitions, and groups whose offsets it commits.
+
+-- The code for a producer that may neither add nor verify members; nil if it may.
+-- Source: TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction
+function transaction.member_refusal(t, producer_id, epoch)
+  if transaction.is_prepared(t) and producer_id >= 0 and t.fields.next_producer_id == producer_id then
+    return code.CONCURRENT_TRANSACTIONS
+  elseif t.fields.producer_id ~= producer_id then
+    return code.INVALID_PRODUCER_ID_MAPPING
+  elseif t.fields.producer_epoch ~= epoch then
+    return code.PRODUCER_FENCED
+  end
+  return transaction.is_prepared(t) and code.CONCURRENT_TRANSACTIONS or nil
+end
+
+-- The members of flat pairs: names as in the id hash, `topic_id history` of each, and whether one is a partition.
+function transaction.members(flat)
+  local names, kept, has_partition = {}, {}, false
+  for at = 1, #flat, 2 do
+    local is_group = not string.find(flat[at + 1], '^[^ ]')
+    names[#names + 1] = (is_group and 'g:' or 'p:') .. flat[at]
+    kept[#kept + 1] = flat[at + 1]
+    has_partition = has_partition or not is_group
+  end
+  return names, kept, has_partition
+end
+
+-- The id hash's texts of some members; false for a member that is not in the transaction.
+function transaction.kept_of(t, names)
+  return #names > 0 and redis.call('HMGET', t.keys[1], unpack(names)) or {}
+end
+
+-- Whether a member is in the transaction, and whether its server changed since it joined.
+function transaction.is_held(kept, now)
+  if not kept then
+    return false, false
+  end
+  local topic_id, history = string.match(kept, '^(%S*) ?(.*)$')
+  local topic_id_now, history_now = string.match(now, '^(%S*) ?(.*)$')
+  return topic_id == topic_id_now, history ~= '' and history_now ~= '' and history ~= history_now
+end
+
+-- Add members as [name, `topic_id history`, ...]; a transaction begins if none is open.
+function transaction.take_in(t, transactional_id, members)
+  local fields, due = {}, (t.fields.started_ms or -1) + t.fields.timeout_ms
+  if t.fields.state ~= 'Ongoing' then
+    fields = { ordinal = transaction.next_ordinal(t), started_ms = t.now, last_producer_id = t.fields.producer_id }
+    due = t.now + t.fields.timeout_ms
+  end
+  transaction.move(t, transactional_id, 'Ongoing', fields, due) -- first write
+  group.in_batches('HSET', t.keys[1], members)
+end
+
+-- A code for each member, and the members that are not in the transaction yet.
+function transaction.judge_members(t, names, now, adds)
+  local is_ongoing, kept = t.fields.state == 'Ongoing', transaction.kept_of(t, names)
+  local codes, lacking = {}, {}
+  for at, name in ipairs(names) do
+    local is_held, is_moved = transaction.is_held(is_ongoing and kept[at], now[at])
+    codes[at] = (is_held and not is_moved or adds and not is_held) and code.NONE or code.TRANSACTION_ABORTABLE
+    if not is_held then
+      lacking[#lacking + 1] = name
+      lacking[#lacking + 1] = now[at]
+    end
+  end
+  return codes, lacking
+end
+
+-- txn_add: take partitions and groups into a transaction, or verify that they are in it
+-- KEYS[1] id        hash  state of the transactional id
+-- KEYS[2] deadlines zset  transactional id -> ms at which its next work is due
+-- ARGV[1] transactional_id   ARGV[2] producer_id   ARGV[3] producer_epoch   ARGV[4] mode   add or verify
+-- ARGV[5] outages: `served_until from-to ...` or ''
+-- ARGV[6..] members: `topic:partition`, `topic_id history`, ... of partitions and group, ` history`, ... of groups;
+-- history is the replication id of a member's server, and may be missing together with the space before it
+-- Returns {code, ordinal or -1, [code, ...]} with a code for each member; with CONCURRENT_TRANSACTIONS {code, -1, [],
+-- decision, now_ms}
+-- Bound: 1000 members
+-- Codes: LATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (the shard
+-- may have lost calls of the transaction, and the members include a partition; with groups alone only the end tells
+-- this, because librdkafka never ends a transaction whose groups were refused); of a member TRANSACTION_ABORTABLE (it
+-- is not in the transaction that the call verifies, or its server changed since it joined)
+-- Source: TransactionCoordinator.handleAddPartitionsToTransaction, handleVerifyPartitionsInTransaction
+function transaction.add(keys, args)
+  local asked = value.arguments(args,
+    'txn_add: transactional_id producer_id:int producer_epoch:int mode:add|verify outages members*2<=1000')
+  local adds = asked.mode == 'add'
+  local names, kept, has_partition = transaction.members(asked.members)
+  if group.is_late(asked.outages) then
+    return { code.LATE, -1, {} }
+  end
+  local t = transaction.open(keys)
+  local refusal = transaction.member_refusal(t, asked.producer_id, asked.producer_epoch)
+  if refusal then
+    return { refusal, -1, {}, transaction.decision(t) }
+  elseif has_partition and transaction.is_of_former_history(t) then
+    if adds then
+      redis.call('HSET', keys[1], 'told', server.ask_replid()) -- first write
+    end
+    return { code.TRANSACTION_ABORTABLE, -1, {} }
+  end
+  local codes, lacking = transaction.judge_members(t, names, kept, adds)
+  if adds and (#lacking > 0 or t.fields.state ~= 'Ongoing') then
+    transaction.take_in(t, asked.transactional_id, lacking)
+  end
+  return { code.NONE, t.fields.state == 'Ongoing' and t.fields.ordinal or -1, codes }
+end
+redis.register_function{
+  function_name = 'korvet_txn_add',
+  callback = transaction.add,
+  description = 'take partitions and groups into a transaction, or verify that they are in it',
+}
+
+-- Some members from a cursor on as [name, `topic_id history`, ...], and the cursor after them.
+function transaction.flat_members(t, cursor)
+  local members, behind = transaction.some_members(t, cursor)
+  local flat = {}
+  for name, kept in pairs(members) do
+    flat[#flat + 1] = name
+    flat[#flat + 1] = kept
+  end
+  return flat, behind
+end
+
+-- txn_members: the members of an open transaction, some at a time
+-- KEYS[1] id hash  state of the transactional id
+-- ARGV[1] ordinal   ARGV[2] cursor   from the last reply
+-- Returns {code, cursor, [name, kept, ...]}: `p:topic:partition`, `topic_id history`, and `g:group`, ` history`; call
+-- again with the cursor until it is '0'
+-- Bound: 1000 members a call
+-- Codes: INVALID_TXN_STATE (the transaction is over)
+function transaction.list_members(keys, args)
+  local asked = value.arguments(args, 'txn_members: ordinal:int cursor')
+  local t = transaction.open(keys)
+  if t.fields.state ~= 'Ongoing' or t.fields.ordinal ~= asked.ordinal then
+    return { code.INVALID_TXN_STATE, '0', {} }
+  end
+  local flat, cursor = transaction.flat_members(t, asked.cursor)
+  return { code.NONE, cursor, flat }
+end
+redis.register_function{
+  function_name = 'korvet_txn_members',
+  callback = transaction.list_members,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'the members of an open transaction, some at a time',
+}
+
+-- txn_describe: the state of a transactional id
+-- KEYS[1] id hash  state of the transactional id
+-- ARGV[1] cursor   (optional) the point at which to go on with the transaction's members, 0 at first
+-- Returns {code}, or {0, name, value, ...} of state, producer_id, producer_epoch, last_producer_id,
+-- last_producer_epoch, marker_epoch, ordinal, timeout_ms, started_ms, updated_ms, partitions, groups, cursor; unknown
+-- numbers are -1. partitions: [`topic:partition`, topic_id, ...]. Call again with the cursor for further ones, until it
+-- is '0'
+-- Bound: 1000 members a call
+-- Codes: TRANSACTIONAL_ID_NOT_FOUND
+-- Source: TransactionCoordinator.handleDescribeTransactions
+function transaction.describe(keys, args)
+  local asked = value.arguments(args, 'txn_describe: cursor?')
+  local t = transaction.open(keys)
+  local fields = t.fields
+  if not fields.state then
+    return { code.TRANSACTIONAL_ID_NOT_FOUND }
+  end
+  local members, cursor = transaction.some_members(t, asked.cursor or '0')
+  local partitions, groups = transaction.told_members(members)
+  return {
+    code.NONE, 'state', fields.state, 'producer_id', fields.producer_id, 'producer_epoch', fields.producer_epoch,
+    'last_producer_id', fields.last_producer_id or -1, 'last_producer_epoch', fields.last_producer_epoch or -1,
+    'marker_epoch', fields.marker_epoch or -1, 'ordinal', fields.ordinal or -1, 'timeout_ms', fields.timeout_ms,
+    'started_ms', fields.started_ms or -1, 'updated_ms', fields.updated_ms, 'partitions', partitions, 'groups', groups,
+    'cursor', cursor,
+  }
+end
+redis.register_function{
+  function_name = 'korvet_txn_describe',
+  callback = transaction.describe,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'the state of a transactional id',
+}

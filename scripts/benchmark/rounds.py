@@ -1,0 +1,134 @@
+"""Rounds: every line is measured once on every broker in each of them."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from scripts.benchmark.measures import Measure
+from scripts.benchmark.processes import CLIENT, ProcessorTime, processor_times, resident_mb, spent
+from scripts.benchmark.profiles import Profiler
+from scripts.benchmark.targets import ROOT, Target
+
+Starter = Callable[[Path], AbstractContextManager[Target]]
+Values = dict[tuple[str, str], dict[str, list[float]]]
+"""(measure, line's key) -> broker -> one value a round"""
+COLD_STARTS = 3
+PRELOAD_SETTINGS = {"linger_ms": "50"}
+
+
+class Spent(NamedTuple):
+    """Processor time of one measurement, by role, and the ``number`` of records or requests, 0 if it counts none."""
+
+    times: dict[str, ProcessorTime]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What was measured. ``spent``: measure -> broker -> one value a round."""
+
+    values: Values = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    spent: dict[str, dict[str, list[Spent]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+
+
+def _work(job: Mapping[str, Any], target: Target) -> tuple[dict[str, float], Spent]:
+    command = [sys.executable, "-m", "scripts.benchmark.worker", json.dumps({**job, "address": target.address})]
+    before = processor_times(target.pids)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    times = spent(before, processor_times(target.pids))
+    if done.returncode != 0:
+        raise click.ClickException(f"{job['job']} against {target.address} failed:\n{done.stderr[-3000:]}")
+    told = json.loads(done.stdout)
+    result: dict[str, float] = told["result"]
+    return result, Spent({CLIENT: ProcessorTime(**told["spent"]), **times}, int(result.pop("count", 0)))
+
+
+def _preload(target: Target, measure: Measure) -> None:
+    target.create_topic(measure.name)
+    job = {"job": "produce", "topic": measure.name, "value_bytes": measure.value_bytes, "seconds": 300,
+           "most": measure.preload, "settings": PRELOAD_SETTINGS}  # fmt: skip
+    _work(job, target)
+
+
+def _measure(target: Target, measure: Measure, round_number: int) -> tuple[dict[str, float], Spent]:
+    if measure.preload:
+        return _work({**measure.job, "topic": measure.name}, target)
+    if measure.needs_redis:
+        return _work({**measure.job, "redis_url": target.redis_url}, target)
+    if not measure.needs_topic:
+        return _work(measure.job, target)
+    topic = f"{measure.name}-{round_number}"
+    target.create_topic(topic)
+    try:
+        return _work({**measure.job, "topic": topic}, target)
+    finally:
+        target.delete_topic(topic)
+
+
+def _measure_process(starters: Sequence[Starter], running: Sequence[Target], idle: Mapping[str, float]) -> Values:
+    """Cold starts beside the running brokers, and the memory of these."""
+    values: Values = defaultdict(lambda: defaultdict(list))
+    for target in running:
+        values["process", "cold_start_s"][target.name].append(target.ready_s)
+        values["process", "idle_mb"][target.name].append(idle[target.name])
+        values["process", "used_mb"][target.name].append(resident_mb(target.pids))
+    for _ in range(COLD_STARTS - 1):
+        for start in starters:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory, start(Path(directory)) as target:
+                values["process", "cold_start_s"][target.name].append(target.ready_s)
+    return values
+
+
+def _can_measure(target: Target, measure: Measure) -> bool:
+    return (target.has_groups or not measure.needs_groups) and (target.redis_url is not None or not measure.needs_redis)
+
+
+def run(
+    starters: Sequence[Starter],
+    chosen: Sequence[Measure],
+    rounds: int,
+    with_process: bool,
+    profiler: Profiler | None = None,
+) -> Results:
+    """Start the brokers, measure, stop them. The last round is profiled if there is a profiler."""
+    results = Results()
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        running = [stack.enter_context(start(directory)) for start in starters]
+        idle = {target.name: resident_mb(target.pids) for target in running}
+        preloaded = [(target, m) for target in running for m in chosen if m.preload]
+        for target, measure in preloaded:
+            _preload(target, measure)
+        for number in range(rounds + 1):
+            click.echo(f"round {number} of {rounds}{' (warming up)' if number == 0 else ''}", err=True)
+            for measure in chosen:
+                for target in running if number % 2 else reversed(running):
+                    if _can_measure(target, measure):
+                        with _profiled(profiler if number == rounds else None, target, measure):
+                            found, cost = _measure(target, measure, number)
+                        if number:
+                            _note(results, measure, target, found, cost)
+        for target, measure in preloaded:
+            target.delete_topic(measure.name)
+        if with_process:
+            results.values.update(_measure_process(starters, running, idle))
+    return results
+
+
+def _profiled(profiler: Profiler | None, target: Target, measure: Measure) -> AbstractContextManager[None]:
+    return nullcontext() if profiler is None else profiler.profiled(f"{measure.name}-{target.name}", target.pids)
+
+
+def _note(results: Results, measure: Measure, target: Target, found: Mapping[str, float], cost: Spent) -> None:
+    for line in measure.lines:
+        results.values[measure.name, line.key][target.name].append(found[line.key])
+    results.spent[measure.name][target.name].append(cost)

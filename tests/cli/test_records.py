@@ -1,0 +1,578 @@
+"""``korvet topics produce`` and ``consume`` on korvet and on Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace as Facts
+from typing import Any
+
+import confluent_kafka
+import pytest
+from crc32c import crc32c
+
+from korvet.cli import lines, run
+from korvet.cli.consume import _show
+from korvet.cli.kafka import membership
+from korvet.cli.kafka.client import Client, ConnectionLost
+from korvet.cli.kafka.consume import Cursor, Gone, Item, Reader
+from korvet.cli.kafka.membership import GroupReader
+from korvet.cli.kafka.offsets import TopicPartition, committed_offsets
+from korvet.cli.kafka.produce import Producer
+from korvet.cli.kafka.records import (
+    CODECS,
+    Record,
+    Stored,
+    Undecodable,
+    Unsent,
+    partition_of,
+    read_batches,
+    read_records,
+    write_batch,
+)
+from korvet.errors import KorvetError
+from korvet.wire.batch import HEADER, HEADER_BYTES, LENGTH_FROM, Batch
+from tests.api.raw import created
+from tests.cli.conftest import Korvet, Shown
+from tests.kafka.waiting import poll_until
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.redis import Server
+from tests.support.terminal import terminal
+
+ROOT = Path(__file__).resolve().parents[2]
+KORVET = [sys.executable, "-m", "korvet.cli"]
+HOUR_MS = 3_600_000
+START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+Produce = Callable[..., Shown]
+
+
+@pytest.fixture
+def topic(korvet: Korvet, name: str) -> str:
+    """A topic of one partition."""
+    korvet("topics", "create", name, "--partitions", "1")
+    return name
+
+
+@pytest.fixture
+def send(korvet: Korvet, tmp_path: Path) -> Produce:
+    """Produce the lines of a file."""
+
+    def send(topic: str, data: bytes, *flags: str) -> Shown:
+        (tmp_path / "records").write_bytes(data)
+        return korvet("topics", "produce", topic, str(tmp_path / "records"), *flags)
+
+    return send
+
+
+@pytest.fixture
+def shown(korvet: Korvet) -> Callable[..., list[Any]]:
+    """The records of a topic as JSON."""
+
+    def shown(topic: str, *flags: str) -> list[Any]:
+        code, out, err = korvet("topics", "consume", topic, "--json", *flags)
+        assert code == 0, err
+        return [json.loads(line) for line in out.splitlines()]
+
+    return shown
+
+
+def values(records: list[Any]) -> list[Any]:
+    return [record["value"] for record in records]
+
+
+def test_lines_are_stored_and_shown(korvet: Korvet, send: Produce, topic: str) -> None:
+    assert korvet("topics", "consume", topic) == (0, "", f"topic {topic} has no records in this range\n")
+    assert send(topic, b"hello\n\nw\xc3\xb6rld") == (0, f"produced 3 records to topic {topic}\n", "")
+    assert korvet("topics", "consume", topic) == (0, "hello\n\nw\N{LATIN SMALL LETTER O WITH DIAERESIS}rld\n", "")
+
+
+def test_produce_tells_stored_offsets_as_json(send: Produce, topic: str) -> None:
+    send(topic, b"a\n")
+    code, out, _ = send(topic, b"b\nc\n", "--json")
+    assert (code, json.loads(out)) == (
+        0,
+        {
+            "topic": topic,
+            "records": 2,
+            "partitions": [{"partition": 0, "records": 2, "first_offset": 1, "last_offset": 2}],
+        },
+    )
+
+
+@pytest.mark.parametrize("codec", list(CODECS))
+def test_records_of_each_codec_are_exchanged_with_other_clients(
+    send: Produce, shown: Callable[..., list[Any]], bootstrap: str, topic: str, codec: str
+) -> None:
+    send(topic, b"k1:" + b"v" * 2000 + b"\nk2:w\n", "-K", ":", "-z", codec, "-H", "a=1", "-H", "b")
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "check.crcs": True})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    read = [message for message in consumer.consume(2, 30) if message.error() is None]
+    consumer.close()
+    assert [(message.key(), message.value(), message.headers()) for message in read] == [
+        (b"k1", b"v" * 2000, [("a", b"1"), ("b", None)]),
+        (b"k2", b"w", [("a", b"1"), ("b", None)]),
+    ]
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": codec})
+    producer.produce(topic, key=b"k3", value=b"x" * 2000, headers=[("c", b"\xff"), ("d", None)], timestamp=START_MS)
+    assert producer.flush(30) == 0
+    (record,) = shown(topic, "--offset", "2")
+    assert (record["key"], record["value"], record["timestamp"]) == ("k3", "x" * 2000, START_MS)
+    assert record["headers"] == [["c", {"base64": "/w=="}], ["d", None]]
+
+
+def test_json_of_consume_is_taken_by_produce(
+    korvet: Korvet, send: Produce, shown: Callable[..., list[Any]], name: str
+) -> None:
+    korvet("topics", "create", name, f"{name}-2", "-p", "1")
+    told: list[dict[str, Any]] = [
+        {"key": None, "value": {"base64": "AP8b"}, "headers": [["h", "1"], ["h", None]], "timestamp": START_MS},
+        {"key": "k", "value": None, "headers": [], "timestamp": START_MS + 1},
+        {"key": "", "value": "two\nlines", "headers": [], "timestamp": START_MS + 2},
+    ]
+    assert send(name, b"\n".join(json.dumps(one).encode() for one in told), "--format", "json")[0] == 0
+    out = korvet("topics", "consume", name, "--json")[1]
+    assert [{key: record[key] for key in told[0]} for record in map(json.loads, out.splitlines())] == told
+    assert send(f"{name}-2", out.encode(), "--format", "json")[0] == 0
+    assert [{**record, "topic": name} for record in shown(f"{name}-2")] == shown(name)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "Expecting property name"),
+        (b"[1]", "want an object with only headers, key, offset, partition, timestamp, topic, value"),
+        (b'{"vlaue": "x"}', "want an object with only"),
+        (b'{"value": 1}', "value: want a text, null or"),
+        (b'{"value": {"base64": "!"}}', "value: "),
+        (b'{"headers": [["a"]]}', "headers: want [[NAME, VALUE], …]"),
+        (b'{"timestamp": "soon"}', "timestamp is no number of milliseconds"),
+        (b"\xff", "'utf-8' codec can't decode"),
+    ],
+)
+def test_line_that_is_no_record_is_named(send: Produce, topic: str, line: bytes, reason: str) -> None:
+    code, _, err = send(topic, b'{"value": "good"}\n' + line + b"\n", "--format", "json")
+    assert (code, err.startswith(f"korvet: line 2 is no record as JSON: {reason}")) == (1, True), err
+    assert err.endswith("; 0 records are stored\n")
+
+
+@pytest.mark.parametrize("delimiter", [b"\n", b"ab", b"abc"])
+@pytest.mark.parametrize("read_bytes", [1, 2, 3, 7, 100])
+def test_lines_are_the_same_however_they_arrive(
+    delimiter: bytes, read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "READ_BYTES", read_bytes)
+    for data in (
+        b"",
+        b"x",
+        b"one" + delimiter + b"two",
+        delimiter * 3 + b"a" + delimiter,
+        b"aab" + delimiter + b"abab",
+    ):
+        (tmp_path / "data").write_bytes(data)
+        with open(tmp_path / "data", "rb") as file:
+            found = [line for some in lines.read_lines(file.fileno(), delimiter) for line in some]
+        expected = data.split(delimiter)
+        assert found == (expected if expected[-1] else expected[:-1])
+
+
+def test_line_that_does_not_end_is_not_kept_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_BYTES", 1000)
+    monkeypatch.setattr(lines, "READ_BYTES", 100)
+    with (
+        open("/dev/zero", "rb") as file,
+        pytest.raises(KorvetError, match="a record of more than 1000 bytes; is --del"),
+    ):
+        list(lines.read_lines(file.fileno(), b"\n"))
+
+
+def test_line_without_a_key_is_named(send: Produce, topic: str) -> None:
+    code, _, err = send(topic, b"a:1\nb\n", "-K", ":")
+    assert (code, err) == (1, "korvet: line 2 has no key: there is no ':' in it; 0 records are stored\n")
+
+
+def test_empty_texts_may_stand_for_null(send: Produce, shown: Callable[..., list[Any]], topic: str) -> None:
+    send(topic, b"a\tb\x00c\t\x00\td\x00", "-K", r"\t", "-D", r"\x00", "--null")
+    assert [(record["key"], record["value"]) for record in shown(topic)] == [("a", "b"), ("c", None), (None, "d")]
+
+
+def test_records_are_chosen_by_partition_offset_time_and_number(
+    korvet: Korvet,
+    produce: Callable[..., None],
+    send: Produce,
+    shown: Callable[..., list[Any]],
+    name: str,
+) -> None:
+    korvet("topics", "create", name, "--partitions", "2")
+    produce(name, 0, [START_MS + hour * HOUR_MS for hour in range(5)])
+    send(name, b"x\n", "--partition", "1")
+
+    def offsets(*flags: str) -> list[int]:
+        return [record["offset"] for record in shown(name, "--partition", "0", *flags)]
+
+    assert offsets() == [0, 1, 2, 3, 4]
+    assert offsets("--offset", "3") == offsets("-o", "-2") == [3, 4]
+    assert offsets("-o", "99") == offsets("-o", "latest") == []
+    assert offsets("-o", "-99", "-n", "2") == [0, 1]
+    assert offsets("--from-time", "2026-01-01T03:00:00") == [3, 4]
+    assert offsets("--to-time", "2026-01-01T03:00:00") == [0, 1, 2]
+    assert offsets("--from-time", "2026-01-01T00:30", "--to-time", "2026-01-01T03:00:00+01:00") == [1]
+    assert sorted((record["partition"], record["offset"]) for record in shown(name)) == [
+        *((0, at) for at in range(5)),
+        (1, 0),
+    ]
+
+
+def test_keys_choose_partitions_as_in_java(
+    korvet: Korvet, send: Produce, shown: Callable[..., list[Any]], name: str
+) -> None:
+    """UtilsTest.testMurmur2: of these hashes the lowest 31 bits count."""
+    hashes = {"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "abc": 479470107}
+    assert {key: partition_of(key.encode(), 7) for key in hashes} == {
+        key: (hash & 0x7FFFFFFF) % 7 for key, hash in hashes.items()
+    }
+    korvet("topics", "create", name, "--partitions", "7")
+    send(name, "".join(f"{key} x\n" for key in hashes).encode(), "-K", " ")
+    assert {record["key"]: record["partition"] for record in shown(name)} == {
+        key: partition_of(key.encode(), 7) for key in hashes
+    }
+
+
+def test_formats_are_those_of_kcat(korvet: Korvet, bootstrap: str, topic: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    headers = [("a", b"1"), ("b", None)]
+    producer.produce(topic, key=b"k", value=b"v", headers=headers, timestamp=START_MS)  # type: ignore[arg-type]
+    producer.produce(topic, timestamp=START_MS)
+    assert producer.flush(30) == 0
+    template = r"%t-%p@%o %T %k/%K %s/%S %h %%\t\x41\n"
+    assert korvet("topics", "consume", topic, "--format", template)[1].splitlines() == [
+        f"{topic}-0@0 {START_MS} k/1 v/1 a=1,b %\tA",
+        f"{topic}-0@1 {START_MS} /-1 /-1  %\tA",
+    ]
+    assert korvet("topics", "consume", topic, "--format", "full")[1].splitlines() == [
+        f"{topic}-0@0 2026-01-01T00:00:00.000+00:00 key=k headers=a=1,b v",
+        f"{topic}-0@1 2026-01-01T00:00:00.000+00:00 null",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"), [("%q", "'%q' is no field"), ("a%", "it ends in '%'"), (r"\y", r"\y is")]
+)
+def test_unknown_format_is_refused(korvet: Korvet, topic: str, template: str, reason: str) -> None:
+    code, _, err = korvet("topics", "consume", topic, "--format", template)
+    assert (code, err.startswith(f"korvet: invalid value for --format: {reason}")) == (2, True), err
+
+
+def test_aborted_records_are_shown_only_on_request(
+    korvet: Korvet, shown: Callable[..., list[Any]], bootstrap: str, topic: str
+) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    for value, end in (("lost", producer.abort_transaction), ("kept", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value=value)
+        producer.flush(30)
+        end(30)
+    assert values(shown(topic)) == ["kept"]
+    assert values(shown(topic, "--isolation", "read_uncommitted")) == ["lost", "kept"]
+    producer.begin_transaction()
+    producer.produce(topic, value="open")
+    producer.flush(30)
+    code, out, err = korvet("topics", "consume", topic)
+    assert (code, out) == (0, "kept\n")
+    assert err == f"{topic}-0@4 is held back by an open transaction; --isolation read_uncommitted shows it\n"
+    assert values(shown(topic, "--isolation", "read_uncommitted")) == ["lost", "kept", "open"]
+    producer.abort_transaction(30)
+
+
+def test_batches_that_are_too_large_for_the_topic_are_sent_in_parts(
+    korvet: Korvet, send: Produce, shown: Callable[..., list[Any]], name: str
+) -> None:
+    korvet("topics", "create", name, "-p", "1", "--config", "max.message.bytes=2000")
+    assert send(name, b"\n".join(b"%d" % number * 100 for number in range(100)))[0] == 0
+    assert values(shown(name)) == [f"{number}" * 100 for number in range(100)]
+    code, _, err = send(name, b"small\n" + b"x" * 3000 + b"\n")
+    assert (code, err.startswith("korvet: a record of 30")) == (1, True), err
+    assert f"korvet topics configure {name} --set max.message.bytes=" in err
+    assert err.endswith("; 1 record is stored\n")
+
+
+def test_topic_that_does_not_exist_is_named_with_the_nearest(korvet: Korvet, send: Produce, topic: str) -> None:
+    hint = f"korvet: topic '{topic}x' does not exist; did you mean '{topic}'?\n"
+    assert korvet("topics", "consume", f"{topic}x") == (1, "", hint)
+    assert send(f"{topic}x", b"a\n") == (1, "", hint)
+    assert send("§§", b"")[0] == 1
+    assert (
+        korvet("topics", "consume", topic, "-p", "9")[2]
+        == f"korvet: topic '{topic}' has no partition 9; it has 0 to 0\n"
+    )
+
+
+def test_removed_records_are_named(korvet: Korvet, produce: Callable[..., None], bootstrap: str, topic: str) -> None:
+    produce(topic, 0, [START_MS] * 5)
+    assert korvet("topics", "trim", topic, "--before", "3", "--execute")[0] == 0
+    partition = TopicPartition(topic, 0)
+    with Client(bootstrap) as client:
+        reader = Reader(client, [Cursor(partition=partition, position=1, stop=5)], committed=True)
+        items: list[Any] = []
+        while not reader.is_done:
+            items += [item for _, item in reader.read()]
+    assert items[0] == Gone(1, 2)
+    assert [item.offset for item in items[1:]] == [3, 4]
+
+
+def test_group_goes_on_where_it_was(korvet: Korvet, send: Produce, ask: Callable[..., Any], topic: str) -> None:
+    send(topic, b"a\nb\nc\n")
+
+    def read(*flags: str) -> str:
+        code, out, err = korvet("topics", "consume", topic, "--group", topic, *flags)
+        assert (code, err) == (0, "")
+        return out
+
+    assert read("-n", "2") == "a\nb\n"
+    assert read("-n", "1") == "c\n"
+    (described,) = ask("groups", "describe", topic)
+    assert [(one["partition"], one["current_offset"]) for one in described["partitions"]] == [(0, 3)]
+    assert (described["type"], described["state"]) == ("consumer", "Empty")
+    code, _, err = korvet("topics", "consume", topic, "--group", topic, "--partition", "0")
+    assert (code, err.startswith("korvet: --group reads on at the group's offsets")) == (2, True)
+
+
+def test_members_of_a_group_share_a_topic(broker: KorvetServer, name: str) -> None:
+    created(broker.port, name, partitions=2)
+    with Client(broker.bootstrap) as one, Client(broker.bootstrap) as two:
+        first, second = (GroupReader(client, name, name, from_end=False, committed=True) for client in (one, two))
+
+        def read(*readers: GroupReader) -> list[tuple[int, bytes | None]]:
+            found: list[tuple[int, bytes | None]] = []
+            for reader in readers:
+                reader._beat_at = 0  # As if the interval were over.
+                found += [
+                    (partition.partition, item.value) for partition, item in reader.read() if isinstance(item, Record)
+                ]
+                reader.shown()
+            return found
+
+        def settled() -> bool:
+            read(first, second)
+            return [len(reader._owned) for reader in (first, second)] == [1, 1]
+
+        poll_until(lambda: read(first) == [] and len(first._owned) == 2, "both partitions at the first")
+        poll_until(settled, "a partition at each")
+        for partition in (0, 1):
+            Producer(one, [TopicPartition(name, 0), TopicPartition(name, 1)], 0).send(
+                [Unsent(None, b"%d" % partition, [], START_MS)], partition
+            )
+        assert sorted(read(first, second)) == [(0, b"0"), (1, b"1")]
+        first.close()
+        poll_until(lambda: read(second) == [] and len(second._owned) == 2, "both partitions at the second")
+        second.close()
+        assert committed_offsets(two, name) == {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1}
+
+
+def test_member_asks_again_for_offsets_that_it_did_not_learn(
+    broker: KorvetServer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(broker.port, name)
+    store(broker, name, b"a")
+
+    def lost(*_: object) -> dict[TopicPartition, int]:
+        monkeypatch.undo()
+        raise ConnectionLost("as if the connection broke")
+
+    monkeypatch.setattr(membership, "committed_offsets", lost)
+    with Client(broker.bootstrap) as client:
+        reader = GroupReader(client, name, name, from_end=False, committed=True)
+        found: list[Item] = []
+
+        def read() -> bool:
+            found.extend(item for _, item in reader.read())
+            return bool(found)
+
+        poll_until(read, "the record")
+        reader.close()
+
+
+def test_records_before_an_error_are_shown(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    partition, record = TopicPartition("t", 0), Record(0, 0, None, b"a", [])
+
+    class Failing(Reader):
+        def __init__(self) -> None:
+            self._cursors = [Cursor(partition=partition, position=0, stop=None)]
+
+        def read(self, wait_s: float = 0) -> Iterator[tuple[TopicPartition, Item]]:
+            yield partition, record
+            raise KorvetError("partition t-1: TOPIC_AUTHORIZATION_FAILED")
+
+    with pytest.raises(KorvetError):
+        _show(Failing(), lambda _partition, item: (item.value or b"") + b"\n", False, None)
+    assert capfdbinary.readouterr().out == b"a\n"
+
+
+def test_group_commits_no_record_that_was_not_shown(broker: KorvetServer, name: str) -> None:
+    created(broker.port, name)
+    store(broker, name, b"a")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with consuming(broker, name, "--group", name, stdout=write_end) as process:
+        os.close(write_end)
+        assert process.wait(60) == 1
+    with Client(broker.bootstrap) as client:
+        assert committed_offsets(client, name) == {}
+
+
+# ------------------------------------------------------------------ undecodable records
+
+
+def garbled(records: list[bytes], garbage: bytes) -> bytes:
+    """A batch that promises one record more than it holds, and ends in garbage; its checksum is right."""
+    whole = write_batch([Unsent(None, value, [], START_MS) for value in [*records, b""]], 0)
+    (stored,) = read_batches(whole)
+    assert isinstance(stored, Stored)
+    body = whole[HEADER_BYTES:-7] + garbage
+    return _with_body(stored.batch, body)
+
+
+def _with_body(batch: Batch, body: bytes) -> bytes:
+    batch = batch._replace(length=HEADER_BYTES - LENGTH_FROM + len(body))
+    data = HEADER.pack(*batch) + body
+    return HEADER.pack(*batch._replace(crc=crc32c(data[21:]))) + body
+
+
+def test_records_before_garbage_in_a_batch_are_read() -> None:
+    (stored,) = read_batches(garbled([b"a", b"b"], b"\x7f\xff"))
+    assert isinstance(stored, Stored)
+    first, second, left = read_records(stored)
+    assert isinstance(first, Record) and isinstance(second, Record)
+    assert (first.value, second.value, left) == (b"a", b"b", Undecodable(2, 2, "a record of -64 bytes, and 1 are left"))
+
+
+def test_batch_that_was_changed_is_not_decoded() -> None:
+    good = write_batch([Unsent(None, b"a", [], START_MS)], 0)
+    assert list(read_batches(good[:-1] + b"x")) == [Undecodable(0, 0, "the checksum of its batch is wrong")]
+    assert list(read_batches(good[:-1])) == []
+    (old, after) = read_batches(good[:16] + b"\x01" + good[17:] + good)
+    assert old == Undecodable(0, 0, "its message format is 1, and not 2")
+    assert isinstance(after, Stored)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_garbage_is_undecodable(codec: str) -> None:
+    (stored,) = read_batches(write_batch([Unsent(None, b"a" * 100, [], START_MS)], CODECS[codec]))
+    assert isinstance(stored, Stored)
+    for body in (b"", b"garbage", stored.data[HEADER_BYTES : HEADER_BYTES + 12]):
+        (found,) = read_batches(_with_body(stored.batch, body))
+        assert isinstance(found, Stored)
+        (item,) = read_records(found)
+        assert isinstance(item, Undecodable) and item.offset == 0, item
+
+
+def test_undecodable_records_are_named_and_the_others_shown(
+    broker: KorvetServer, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    created(broker.port, name)
+    with Client(broker.bootstrap) as client:
+        producer = Producer(client, [TopicPartition(name, 0)], 0)
+        producer.send([Unsent(None, b"before", [], START_MS)])
+        producer._ask(TopicPartition(name, 0), garbled([b"good"], b"\x7f\xff"))
+        producer.send([Unsent(None, b"behind", [], START_MS)])
+    code = run(["topics", "consume", name, "-b", broker.bootstrap])
+    out, err = capsys.readouterr()
+    assert (code, out) == (1, "before\ngood\nbehind\n")
+    assert err.startswith(
+        f"{name}-0@2 cannot be decoded: a record of -64 bytes, and 1 are left; read on behind it with -p 0"
+    )
+    assert run(["topics", "consume", name, "-b", broker.bootstrap, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[2]) == {
+        "topic": name,
+        "partition": 0,
+        "offset": 2,
+        "last_offset": 2,
+        "error": "a record of -64 bytes, and 1 are left",
+    }
+    assert err == ""
+
+
+def test_partition_that_the_broker_finds_corrupt_is_named_and_left(
+    broker: KorvetServer, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    created(broker.port, name)
+    store(broker, name, b"good")
+    with broker.redis() as server:
+        server.execute_command("XADD", f"korvet:{{default:{name}:0}}:log", "9-0", "foo", "bar")
+    assert run(["topics", "consume", name, "--follow", "-b", broker.bootstrap]) == 1
+    out, err = capsys.readouterr()
+    assert out == "good\n"
+    assert err.startswith(f"{name}-0@1 cannot be decoded: the broker finds it corrupt, and its log says more; ")
+
+
+# ------------------------------------------------------------------ as a process
+
+
+@pytest.fixture
+def own(valkey_server: Server) -> Iterator[KorvetServer]:
+    """A broker that may be killed."""
+    with running_broker(redis_url=valkey_server.url) as broker:
+        yield broker
+
+
+def store(broker: KorvetServer, topic: str, *values: bytes) -> None:
+    with Client(broker.bootstrap) as client:
+        Producer(client, [TopicPartition(topic, 0)], 0).send(Unsent(None, value, [], START_MS) for value in values)
+
+
+def consuming(broker: KorvetServer, *arguments: str, stdout: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*KORVET, "topics", "consume", *arguments, "-b", broker.bootstrap],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm"},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_follower_goes_on_after_a_brokers_restart_and_ends_with_ctrl_c(own: KorvetServer, name: str) -> None:
+    created(own.port, name)
+
+    with terminal() as screen, consuming(own, name, "--follow", stdout=screen.end) as process:
+        store(own, name, b"\x1b[2J\x07evil\xff")
+        screen.read_until("\\x1b[2J\\x07evil\\xff", process)
+        own.kill()
+        own.start()
+        store(own, name, b"back")
+        screen.read_until("back", process)
+        process.send_signal(signal.SIGINT)
+        screen.read_to_end(process)
+        assert process.stderr is not None
+        assert (process.returncode, process.stderr.read().strip()) == (130, b"")
+    assert "\x1b" not in screen.shown
+
+
+def test_reader_of_records_that_goes_away_is_no_traceback(broker: KorvetServer, name: str) -> None:
+    created(broker.port, name)
+    store(broker, name, *[b"0123456789"] * 50_000)
+    with consuming(broker, name, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"0123456789\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_producer_that_is_not_answered_says_that_records_may_be_stored(name: str) -> None:
+    class Unanswering(Client):
+        def ask(self, *arguments: Any, **more: Any) -> Any:
+            raise ConnectionLost("lost the connection to there during Produce")
+
+        def topics(self, names: Any = None) -> Any:
+            return {name: Facts(partitions=[Facts(partition_index=0, leader_id=1)])}
+
+    producer = Producer(Unanswering("127.0.0.1:1"), [TopicPartition(name, 0)], 0)
+    with pytest.raises(KorvetError, match="the last records may be stored or not"):
+        producer.send([Unsent(None, b"x", [], START_MS)])

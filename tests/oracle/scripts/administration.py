@@ -1,0 +1,193 @@
+"""Requests that admin tools make in every cluster: elections, reassignments, the quorum, quotas, log directories."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+from tests.oracle.scripts.steps import new_topic
+
+UNKNOWN: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def _elect(*topics: tuple[str, list[int]], kind: int = 0, errors: tuple[str, ...] | None = None) -> Step:
+    partitions = [{"topic": name, "partitions": indexes} for name, indexes in topics]
+    return Step(
+        api="elect_leaders",
+        body={"election_type": kind, "topic_partitions": partitions, "timeout": 5000},
+        errors=errors,
+    )
+
+
+ELECT_LEADERS: Final = (
+    Script(
+        name="elect leaders",
+        api="elect_leaders",
+        steps=(
+            *new_topic(partitions=3),
+            _elect(("$t", [0]), errors=("ELECTION_NOT_NEEDED",)),
+            _elect(("$t", [0, 7, -1]), ("$u", [0]), ("$t", [0, 1]), ("bad name", [0]), ("", [0])),
+            _elect(("$t", [])),
+            _elect(),
+        ),
+    ),
+    Script(
+        name="elect leaders of another kind",
+        api="elect_leaders",
+        versions=(1, 2),
+        steps=(
+            *new_topic(),
+            _elect(("$t", [0]), kind=1, errors=("ELECTION_NOT_NEEDED",)),
+            _elect(("$t", [0]), ("$u", [0]), kind=5, errors=("INVALID_REQUEST",)),
+        ),
+    ),
+    Script(
+        name="elect leaders of all topics",
+        api="elect_leaders",
+        steps=(
+            *new_topic(partitions=2),
+            *(
+                Step(
+                    api="elect_leaders",
+                    body={"election_type": kind, "topic_partitions": None, "timeout": 5000},
+                )
+                for kind in (0, 1)
+            ),
+        ),
+    ),
+)
+
+
+def _move(*topics: tuple[str, list[tuple[int, Any]]], errors: tuple[str, ...] | None = None, **more: Any) -> Step:
+    asked = [
+        {"name": name, "partitions": [{"partition_index": index, "replicas": replicas} for index, replicas in parts]}
+        for name, parts in topics
+    ]
+    return Step(api="alter_partition_reassignments", body={"topics": asked, "timeout": 5000, **more}, errors=errors)
+
+
+REASSIGNMENTS: Final = (
+    Script(
+        name="alter partition reassignments",
+        api="alter_partition_reassignments",
+        steps=(
+            *new_topic(partitions=2),
+            _move(("$t", [(0, ["$node"])]), errors=()),
+            _move(("$t", [(0, None)]), errors=("NO_REASSIGNMENT_IN_PROGRESS",)),
+            _move(("$t", [(0, [99])]), ("$u", [(0, ["$node"]), (0, None)]), ("$t", [(9, ["$node"]), (-1, None)])),
+            _move(("$t", [(0, []), (1, ["$node", "$node"])]), errors=("INVALID_REPLICA_ASSIGNMENT",)),
+            _move(("$t", [(0, ["$node", 99])]), allow_replication_factor_change=False),
+            _move(("$t", [(1, ["$node"]), (1, ["$node"])])),
+            _move(("$t", [])),
+            _move(),
+        ),
+    ),
+    Script(
+        name="list partition reassignments",
+        api="list_partition_reassignments",
+        steps=(
+            *new_topic(),
+            *(
+                Step(api="list_partition_reassignments", body={"topics": topics, "timeout": 5000})
+                for topics in (None, [], [{"name": "$t", "partition_indexes": [0, 9]}, {"name": "$u"}])
+            ),
+        ),
+    ),
+)
+
+
+def _quorum(*topics: tuple[str, Sequence[int]], errors: tuple[str, ...] | None = None) -> Step:
+    asked = [{"topic_name": name, "partitions": [{"partition_index": i} for i in indexes]} for name, indexes in topics]
+    return Step(api="describe_quorum", body={"topics": asked}, errors=errors)
+
+
+QUORUM: Final = (
+    Script(name="describe quorum", api="describe_quorum", steps=(_quorum(("__cluster_metadata", [0]), errors=()),)),
+    Script(
+        name="describe quorum of what there is not",
+        api="describe_quorum",
+        steps=(
+            *new_topic(),
+            _quorum(("__cluster_metadata", [1]), errors=(UNKNOWN,)),
+            _quorum(("__cluster_metadata", [0, 0])),
+            _quorum(("__cluster_metadata", [])),
+            _quorum(("__cluster_metadata", [0]), ("$t", [0])),
+            _quorum(("$t", [0])),
+            _quorum(),
+        ),
+    ),
+)
+
+
+def _quotas(*components: tuple[str, int, str | None], strict: bool = False, errors: tuple[str, ...] = ()) -> Step:
+    asked = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components]
+    return Step(api="describe_client_quotas", body={"components": asked, "strict": strict}, errors=errors)
+
+
+QUOTAS: Final = (
+    Script(
+        name="describe client quotas",
+        api="describe_client_quotas",
+        steps=(
+            _quotas(),
+            _quotas(("user", 0, "$g")),
+            _quotas(("user", 2, None), ("client-id", 1, None), strict=True),
+            _quotas(("ip", 0, "no address")),
+        ),
+    ),
+    Script(
+        name="describe client quotas by a filter that is none",
+        api="describe_client_quotas",
+        steps=(
+            _quotas(("moon", 2, None), errors=("UNSUPPORTED_VERSION",)),
+            *(
+                _quotas(*components, errors=("INVALID_REQUEST",))
+                for components in (
+                    [("", 2, None)],
+                    [("user", 9, None)],
+                    [("user", 2, "$g")],
+                    [("user", 1, "$g")],
+                    [("user", 0, None)],
+                    [("user", 2, None), ("ip", 2, None)],
+                    [("user", 2, None), ("user", 1, None)],
+                )
+            ),
+        ),
+    ),
+    Script(
+        name="describe user scram credentials",
+        api="describe_user_scram_credentials",
+        steps=tuple(
+            Step(api="describe_user_scram_credentials", body={"users": users}, errors=None)
+            for users in (None, [], [{"name": "$g"}, {"name": ""}], [{"name": "$g"}, {"name": "$h"}, {"name": "$g"}])
+        ),
+    ),
+)
+
+
+def _put(*dirs: tuple[str, list[tuple[str, list[int]]]], errors: tuple[str, ...] | None = None) -> Step:
+    asked = [
+        {"path": path, "topics": [{"name": name, "partitions": indexes} for name, indexes in topics]}
+        for path, topics in dirs
+    ]
+    return Step(api="alter_replica_log_dirs", body={"dirs": asked}, errors=errors)
+
+
+LOG_DIRS: Final = (
+    Script(
+        name="alter replica log dirs",
+        api="alter_replica_log_dirs",
+        steps=(
+            *new_topic(partitions=3),
+            Step(api="describe_log_dirs", body={"topics": []}, save={"dir": "results[0].log_dir"}),
+            _put(("$dir", [("$t", [0, 1])]), errors=()),
+            _put(("$dir", [("$t", [0, 9, -1]), ("$u", [0]), ("bad name", [0])]), errors=(UNKNOWN,)),
+            _put(("/nowhere", [("$t", [0, 9]), ("$u", [0])]), errors=("LOG_DIR_NOT_FOUND",)),
+            _put(("/nowhere", [("$t", [0, 1])]), ("$dir", [("$t", [1])]), errors=("LOG_DIR_NOT_FOUND",)),
+            _put(("$dir", [("$t", [0, 0]), ("$t", [1])]), ("$dir", [("$t", [2])]), errors=()),
+            _put(("$dir", [("$t", [])]), ("", [])),
+            _put(),
+        ),
+    ),
+)
+
+SCRIPTS: Final = (*ELECT_LEADERS, *REASSIGNMENTS, *QUORUM, *QUOTAS, *LOG_DIRS)

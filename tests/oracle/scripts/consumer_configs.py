@@ -1,0 +1,87 @@
+"""Configs of groups of the consumer protocol."""
+
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+from tests.oracle.scripts.consumer_steps import beat, group_config, join, known_topic
+
+
+def describe_config(*keys: str, group: str = "$g", **more: Any) -> Step:
+    """DescribeConfigs of a group."""
+    resource = {"resource_type": 32, "resource_name": group, "configuration_keys": list(keys) or None}
+    return Step(api="describe_configs", body={"resources": [resource], **more}, errors=None)
+
+
+CONSUMER_CONFIGS: Final = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
+
+
+def config_reads(name: str, value: str) -> Step:
+    """Describe a config of a group, after the broker has seen the change before it."""
+    resource = {"resource_type": 32, "resource_name": "$g", "configuration_keys": [name]}
+    return Step(api="describe_configs", body={"resources": [resource]}, until=("results[0].configs[0].value", value))
+
+
+def configured(*types: int, errors: tuple[str, ...] = ()) -> Step:
+    """ListConfigResources."""
+    return Step(api="list_config_resources", body={"resource_types": list(types)}, errors=errors)
+
+
+SCRIPTS: Final = (
+    Script(
+        name="list config resources",
+        api="list_config_resources",
+        steps=(
+            *known_topic(1),
+            group_config("consumer.session.timeout.ms", "50000"),
+            config_reads("consumer.session.timeout.ms", "50000"),
+            join("m", group_id="$h"),
+            configured(),
+            *(configured(kind) for kind in (2, 4, 8, 16, 32)),
+            configured(32, 2),
+        ),
+    ),
+    Script(
+        name="list config resources refused",
+        api="list_config_resources",
+        steps=(configured(32, 5, errors=("UNSUPPORTED_VERSION",)), configured(0, errors=("UNSUPPORTED_VERSION",))),
+        versions=(1,),
+    ),
+    Script(
+        name="configs of consumer groups",
+        api="incremental_alter_configs",
+        steps=(
+            *known_topic(1),
+            describe_config(*CONSUMER_CONFIGS, include_synonyms=True),
+            group_config("consumer.session.timeout.ms", "50000"),
+            config_reads("consumer.session.timeout.ms", "50000"),
+            describe_config(*CONSUMER_CONFIGS, include_synonyms=True),
+            group_config("consumer.heartbeat.interval.ms", "7000"),
+            config_reads("consumer.heartbeat.interval.ms", "7000"),
+            join("m"),
+            group_config("consumer.heartbeat.interval.ms", None, operation=1),
+            config_reads("consumer.heartbeat.interval.ms", "5000"),
+            beat("m", 1),
+            group_config("consumer.heartbeat.interval.ms", None, operation=1),
+            describe_config(*CONSUMER_CONFIGS),
+        ),
+    ),
+    Script(
+        name="configs of consumer groups refused",
+        api="incremental_alter_configs",
+        steps=(
+            group_config("consumer.session.timeout.ms", "999", "INVALID_CONFIG"),
+            group_config("consumer.session.timeout.ms", "60001", "INVALID_CONFIG"),
+            group_config("consumer.session.timeout.ms", "4000", "INVALID_CONFIG"),
+            group_config("consumer.session.timeout.ms", "long", "INVALID_CONFIG"),
+            group_config("consumer.session.timeout.ms", None, "INVALID_REQUEST"),
+            group_config("consumer.session.timeout.ms", "50000", "INVALID_CONFIG", operation=2),
+            group_config("consumer.heartbeat.interval.ms", "499", "INVALID_CONFIG"),
+            group_config("consumer.heartbeat.interval.ms", "15001", "INVALID_CONFIG"),
+            group_config("no.such.config", "1", "INVALID_CONFIG"),
+            group_config("consumer.session.timeout.ms", "50000", "INVALID_REQUEST", group=""),
+            describe_config(*CONSUMER_CONFIGS),
+            describe_config("no.such.config"),
+            describe_config(*CONSUMER_CONFIGS, group=""),
+        ),
+    ),
+)

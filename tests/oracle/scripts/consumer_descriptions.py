@@ -1,0 +1,57 @@
+"""Groups of the consumer protocol, described and listed."""
+
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+from tests.oracle.scripts.consumer_steps import SETTLED_PAIR, STATIC_I, commit, described, join, known_topic, leave
+
+DESCRIBED: Final[tuple[dict[str, Any], ...]] = (
+    {"group_ids": ["$g", "$h"]},
+    {"group_ids": ["$h", "$w"], "include_authorized_operations": True},
+    {"group_ids": ["$h", "$h"]},
+    {"group_ids": [""]},
+    {"group_ids": []},
+)
+
+SCRIPTS: Final = (
+    Script(
+        name="describe consumer groups",
+        api="consumer_group_describe",
+        steps=(
+            *known_topic(3),
+            *SETTLED_PAIR,
+            join("o", group_id="$h", rack_id="r", server_assignor="range", **STATIC_I),
+            *(Step(api="consumer_group_describe", body=body, errors=None) for body in DESCRIBED),
+        ),
+    ),
+    Script(
+        name="describe classic groups as consumer groups",
+        api="consumer_group_describe",
+        steps=(
+            *known_topic(1),
+            commit(4, version=8),
+            described(version=None),
+        ),
+    ),
+    Script(
+        name="list consumer groups",
+        api="list_groups",
+        versions=(4, 5),
+        steps=(
+            *known_topic(3),
+            *SETTLED_PAIR,
+            described("Stable"),
+            join("o", group_id="$h"),
+            leave("o", group_id="$h"),
+            *(
+                Step(api="list_groups", body=body, errors=None)
+                for body in (
+                    {},
+                    *({"states_filter": [state]} for state in ("Stable", "Empty", "stable", "Reconciling", "Dead")),
+                    *({"types_filter": [kind]} for kind in ("consumer", "Consumer", "classic")),
+                    {"states_filter": ["Empty"], "types_filter": ["consumer"]},
+                )
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,120 @@
+"""A server over loopback and without Redis, whose handlers follow a test's script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+
+from korvet.api import Answer, Api
+from korvet.api.shared.context import Context, Frontend, Listener
+from korvet.api.shared.nodes import FixedNodes, Node
+from korvet.api.shared.turns import Turns
+from korvet.server.server import Door, Server
+from korvet.server.settings import Limits
+from korvet.server.sockets import bind, port_of
+from korvet.store.activity import Activity
+from tests.support.wire import request
+
+# Requests without a body. Answers to ListGroups v0 have an error code; those to Metadata v1 of no topics have none.
+STARTED, PLAIN, SILENT = 16, 18, 3
+NO_TOPICS = b"\x00\x00\x00\x00"
+
+
+class Script:
+    """Handlers that note the client ids of their requests, and wait until the test lets them go."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.handled: list[str] = []
+        self.ended: list[str] = []
+        self.cannot_start: set[str] = set()
+        self.gates: dict[str, anyio.Event] = {}
+        self.answers: dict[str, Callable[[], Answer]] = {}
+
+    def gate(self, *names: str) -> None:
+        self.gates.update((name, anyio.Event()) for name in names)
+
+    def open(self, name: str) -> None:
+        self.gates[name].set()
+
+    def start(self, ctx: Context, _request: Any) -> Awaitable[Answer] | None:
+        name = ctx.client_id or ""
+        if name in self.cannot_start:
+            return None
+        self.started.append(name)
+        return self._answer(name)
+
+    async def handle(self, ctx: Context, _request: Any) -> Answer:
+        name = ctx.client_id or ""
+        self.handled.append(name)
+        return await self._answer(name)
+
+    async def _answer(self, name: str) -> Answer:
+        try:
+            if name in self.gates:
+                await self.gates[name].wait()
+            return self.answers.get(name, dict)()
+        finally:
+            self.ended.append(name)
+
+    def apis(self) -> dict[int, Api]:
+        common = {"lowest": 0, "highest": 1, "advertised_lowest": 0, "handle": self.handle}
+        return {
+            STARTED: Api(key=STARTED, name="started", start=self.start, **common),  # type: ignore[arg-type]
+            PLAIN: Api(key=PLAIN, name="plain", start=None, **common),  # type: ignore[arg-type]
+            SILENT: Api(key=SILENT, name="silent", start=None, **{**common, "lowest": 1}),  # type: ignore[arg-type]
+        }
+
+
+class NoWakeups:
+    """The wake-ups of a front-end without Redis: no task waits for one."""
+
+    def wake_all(self) -> None:
+        """Wake nothing."""
+
+
+class Running:
+    """A server under test."""
+
+    def __init__(self, server: Server, frontend: Frontend, port: int, stop: anyio.Event) -> None:
+        self.server = server
+        self.frontend = frontend
+        self.port = port
+        self.stop = stop
+
+
+@asynccontextmanager
+async def serving(script: Script, host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[Running]:
+    frontend = SimpleNamespace(draining=anyio.Event(), turns=Turns(), wakeups=NoWakeups(), activity=Activity())
+    server = Server(Limits(**limits))
+    server.apis = script.apis()
+    stop = anyio.Event()
+    bound = bind(host, 0)
+    port = port_of(bound)
+    nodes = FixedNodes([Node(1, "127.0.0.1", port)])
+    listener = Listener(host="127.0.0.1", port=port, advertised_host="127.0.0.1", advertised_port=port, nodes=nodes)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.serve, [Door(bound, listener, cast(Frontend, frontend))], stop)
+        yield Running(server, cast(Frontend, frontend), port, stop)
+        stop.set()
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.002)
+
+
+def named(key: int, *names: str, padding_bytes: int = 0) -> bytes:
+    """Requests of one API. Each correlation id is the code of its name's first letter; no handler reads the padding."""
+    body = NO_TOPICS * (key == SILENT) + bytes(padding_bytes)
+    return b"".join(request(key, 1 if key == SILENT else 0, ord(n[0]), n, body) for n in names)
+
+
+def padded(name: str) -> bytes:
+    """A request with bytes behind its body."""
+    return named(STARTED, name, padding_bytes=30_000)

@@ -1,0 +1,160 @@
+"""Unfinished large frames take turns, and a frame that stands still blocks no other."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from korvet.server import server
+from korvet.server.large_frames import LargeFrames
+from tests.server.script import PLAIN, Script, named, serving, until
+from tests.support.wire import raw_client, request
+
+pytestmark = pytest.mark.anyio
+
+LARGE = 900_000
+
+
+def large(name: str) -> bytes:
+    return named(PLAIN, name) + request(PLAIN, 0, 1, name, bytes(LARGE))
+
+
+async def test_unfinished_large_frames_take_turns() -> None:
+    async with (
+        serving(Script(), large_frames_bytes=2 * LARGE, stall_s=60) as running,
+        raw_client(running.port) as first,
+        raw_client(running.port) as second,
+        raw_client(running.port) as third,
+        raw_client(running.port) as fourth,
+    ):
+        for client in (first, second):
+            client.send(large("a")[:LARGE])
+            assert (await client.answer())[0] == ord("a")
+        for client in (third, fourth):
+            client.send(large("b"))
+            assert (await client.answer())[0] == ord("b")
+        await until(lambda: [one.is_reading for one in running.server.connections].count(False) == 2)
+        for client in (first, second):
+            client.send(large("a")[LARGE:])
+        for client in (first, second, third, fourth):
+            assert (await client.answer())[0] == 1
+        assert all(connection.is_reading for connection in running.server.connections)
+
+
+async def test_one_frame_larger_than_the_bound_is_taken_at_a_time() -> None:
+    async with serving(Script(), large_frames_bytes=1) as running, raw_client(running.port) as client:
+        client.send(large("a") * 3)
+        assert [(await client.answer())[0] for _ in range(6)] == [ord("a"), 1] * 3
+
+
+async def test_turn_of_a_client_that_left_goes_to_the_next() -> None:
+    async with serving(Script(), large_frames_bytes=1, stall_s=60) as running, raw_client(running.port) as next_one:
+        async with raw_client(running.port) as client:
+            client.send(large("a")[:LARGE])
+            assert (await client.answer())[0] == ord("a")
+            next_one.send(large("b"))
+            assert (await next_one.answer())[0] == ord("b")
+            await until(lambda: not all(one.is_reading for one in running.server.connections))
+        assert (await next_one.answer())[0] == 1
+
+
+class Receiver:
+    """A connection inside a frame of 100 MiB."""
+
+    missing_bytes = 100 << 20
+    is_reading = True
+
+    def read_on(self) -> None:
+        """Do nothing when the turn comes."""
+
+
+def test_slow_frame_of_the_largest_size_is_cut_off_while_another_waits() -> None:
+    turns, slow, other = LargeFrames(1), Receiver(), Receiver()
+    assert [turns.enter(one, one.missing_bytes) for one in (slow, other)] == [True, False]
+    assert turns.find_stalled() == []
+    slow.missing_bytes -= 2 << 20
+    assert turns.find_stalled() == []
+    slow.missing_bytes -= 100 << 10
+    assert turns.find_stalled() == [slow]
+
+
+def test_frames_that_stand_still_make_room_and_moving_frames_stay() -> None:
+    turns = LargeFrames(3 * (100 << 20))
+    first, second, moving, waiting = (Receiver() for _ in range(4))
+    assert [turns.enter(one, one.missing_bytes) for one in (first, second, moving)] == [True] * 3
+    assert turns.find_still(0.0, 1.0) == []
+    assert turns.find_still(10.0, 1.0) == []
+    assert not turns.enter(waiting, waiting.missing_bytes)
+    moving.missing_bytes -= 8 << 10
+    assert turns.find_still(20.0, 1.0) == [first]
+    turns.leave(first)
+    assert not turns.holds(waiting)
+
+
+def test_oldest_and_newest_frames_alternate() -> None:
+    turns, order = LargeFrames(1), list[int]()
+
+    class Waiting(Receiver):
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def read_on(self) -> None:
+            order.append(self.number)
+
+    crowd = [Waiting(number) for number in range(8)]
+    for one in crowd:
+        turns.enter(one, one.missing_bytes)
+    for _ in range(7):
+        turns.leave(crowd[order[-1] if order else 0])
+    assert order == [7, 1, 6, 2, 5, 3, 4]
+
+
+async def test_client_with_a_large_frame_waits_for_no_crowd_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with AsyncExitStack() as stack:
+        # The server cuts off no frame before the test says so.
+        running = await stack.enter_async_context(serving(Script(), large_frames_bytes=4 * LARGE, stall_s=3600))
+
+        def waiting() -> int:
+            return [one.is_reading for one in running.server.connections].count(False)
+
+        for _ in range(30):
+            half = await stack.enter_async_context(raw_client(running.port))
+            half.send(request(PLAIN, 0, 1, "half", bytes(LARGE))[: LARGE // 2])
+        await until(lambda: waiting() == 30 - 4)
+        client = await stack.enter_async_context(raw_client(running.port))
+        client.send(large("a"))
+        assert (await client.answer())[0] == ord("a")
+        await until(lambda: waiting() == 31 - 4)
+        with monkeypatch.context() as until_the_first_are_cut_off:
+            until_the_first_are_cut_off.setattr(server, "_STILL_PART", 0.25 / 3600)
+            await until(lambda: len(running.server.connections) < 31)
+        assert (await client.answer())[0] == 1
+        assert len(running.server.connections) > 20
+
+
+async def test_client_that_stalls_inside_a_large_frame_is_cut_off_if_one_waits() -> None:
+    script = Script()
+    with capture_logs() as lines:
+        async with (
+            serving(script, large_frames_bytes=1, stall_s=0.3) as running,
+            raw_client(running.port) as stalled,
+            raw_client(running.port) as other,
+        ):
+            stalled.send(large("a")[:LARGE])
+            assert (await stalled.answer())[0] == ord("a")
+            other.send(large("b"))
+            assert [(await other.answer())[0] for _ in range(2)] == [ord("b"), 1]
+            assert await stalled.is_closed_by_server()
+    assert [line["reason"] for line in lines] == ["it sends a large request too slowly, and others wait"]
+
+
+async def test_client_that_stalls_inside_a_large_frame_stays_if_none_waits() -> None:
+    async with serving(Script(), stall_s=0.02) as running, raw_client(running.port) as client:
+        client.send(large("a")[:LARGE])
+        assert (await client.answer())[0] == ord("a")
+        await anyio.sleep(0.2)
+        client.send(large("a")[LARGE:])
+        assert (await client.answer())[0] == 1

@@ -1,0 +1,154 @@
+"""Turns: a connection's requests arrive, start and get their answers in turns, so no connection delays others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from korvet.api import Answer
+from korvet.api.shared.context import Context
+from korvet.api.shared.turns import Turns, with_few_repeats
+from tests.server.script import PLAIN, STARTED, Script, named, serving, until
+from tests.support.wire import raw_client
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_many_small_requests_of_one_connection_are_taken_in_turns() -> None:
+    script, seen = Script(), [0]
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.send(named(STARTED, *["a"] * 3000))
+        while len(script.started) < 3000:
+            await asyncio.sleep(0)
+            seen.append(len(script.started))
+        assert max(after - before for before, after in pairwise(seen)) <= 128
+        for _ in range(3000):
+            await client.answer()
+
+
+def busy() -> dict[str, Any]:
+    """Hold the loop as long as a request with many partitions does."""
+    ends = time.monotonic() + 0.003
+    while time.monotonic() < ends:
+        pass
+    return {}
+
+
+async def test_slow_starts_of_one_connection_do_not_delay_others() -> None:
+    class Slow(Script):
+        def start(self, ctx: Context, request: Any) -> Awaitable[Answer] | None:
+            if ctx.client_id == "a":
+                busy()
+            return super().start(ctx, request)
+
+    script = Slow()
+    script.gate("c")
+    script.cannot_start = {"c"}
+    async with serving(script) as running, raw_client(running.port) as many, raw_client(running.port) as other:
+
+        async def others_turn_comes_early() -> None:
+            await until(lambda: len(script.started) > 0)
+            other.send(named(STARTED, "b"))
+            assert (await other.answer())[0] == ord("b")
+            assert script.started.index("b") < 30
+
+        many.send(named(STARTED, *"a" * 100))
+        await others_turn_comes_early()
+        for _ in range(100):
+            await many.answer()
+        script.started.clear()
+        many.send(named(STARTED, "c", *"a" * 100))
+        await until(lambda: script.handled == ["c"])
+        script.open("c")
+        await others_turn_comes_early()
+        for _ in range(101):
+            await many.answer()
+
+
+async def test_answers_of_one_connection_do_not_delay_others() -> None:
+    script = Script()
+    script.answers["a"] = busy
+    async with serving(script) as running, raw_client(running.port) as many, raw_client(running.port) as other:
+        many.send(named(PLAIN, *"a" * 100))
+        await until(lambda: len(script.handled) > 0)
+        other.send(named(PLAIN, "b"))
+        assert (await other.answer())[0] == ord("b")
+        assert script.handled.index("b") < 30
+        for _ in range(100):
+            await many.answer()
+
+
+async def test_held_back_requests_start_in_turns_and_in_order() -> None:
+    script = Script()
+    script.gate("a")
+    script.cannot_start = {"a"}
+    names = [f"b{number}" for number in range(500)]
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.send(named(STARTED, "a", *names))
+        await until(lambda: script.handled == ["a"])
+        script.open("a")
+        for _ in range(501):
+            await client.answer()
+    # A request that the task reaches before it could start is handled then, ahead of those behind it.
+    assert script.started == [name for name in names if name not in script.handled]
+    assert len(script.started) > 400
+
+
+async def test_large_requests_are_decoded_one_in_each_round_of_the_loop() -> None:
+    script = Script()
+    async with serving(script) as running, raw_client(running.port) as client, raw_client(running.port) as other:
+        client.send(
+            named(PLAIN, "a", padding_bytes=40_000) + named(PLAIN, "b") + named(PLAIN, "c", padding_bytes=40_000)
+        )
+        other.send(named(PLAIN, "d", padding_bytes=40_000))
+        assert [(await client.answer())[0] for _ in range(3)] == [ord("a"), ord("b"), ord("c")]
+        assert (await other.answer())[0] == ord("d")
+
+
+async def test_turns_come_one_in_each_round_and_skip_cancelled_ones() -> None:
+    turns, rounds = Turns(), list[int]()
+    count = 0
+
+    async def waiting() -> None:
+        await turns.turn()
+        rounds.append(count)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(waiting)
+        with anyio.move_on_after(0):
+            await turns.turn()
+        while len(rounds) < 3:
+            count += 1
+            await anyio.lowlevel.checkpoint()
+    assert len(set(rounds)) == 3
+    assert with_few_repeats([1, 2, *[1] * 30, 3]) == [1, 2, *[1] * 10, 3]
+    assert [one async for one in turns.paced(range(7), size=3)] == list(range(7))
+    assert [list(some) async for some in turns.sliced(range(7), size=3)] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+async def test_many_short_lists_within_a_list_are_encoded_in_turns() -> None:
+    turns, rounds, done = Turns(), [0], 0
+    ended = anyio.Event()
+
+    async def others() -> None:
+        while not ended.is_set():
+            rounds.append(done)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        await anyio.lowlevel.checkpoint()
+        async for inner in turns.paced([range(9)] * 9, size=10):
+            async for _ in turns.paced(inner, size=10):
+                done += 1
+        ended.set()
+    assert done == 81
+    assert max(after - before for before, after in pairwise(rounds)) <= 10

@@ -1,0 +1,43 @@
+"""Flags for the Java processes that tests start: they end before better code would pay."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+SHORT_LIVED = (
+    "-XX:+UseSerialGC",
+    # Until then the optimizing compiler takes a processor for itself.
+    "-XX:TieredStopAtLevel=1",
+    # Without that compiler the code cache has 48 MiB. Spark's generated code fills it, and is compiled again and again.
+    "-XX:ReservedCodeCacheSize=240m",
+    # Looking over classes that come from a published jar takes a quarter of Spark's start.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+_CACHE = Path(__file__).resolve().parents[2] / ".cache"
+# The JVM says on stdout that it leaves an archive out, which tests would take for a command's output.
+_QUIETLY = ("-Xlog:disable", "-Xlog:all=error:stderr")
+
+
+def spark_classes() -> Path | None:
+    """The archive of Spark's classes, which `tests.support.spark_classes` makes; None without Spark."""
+    try:
+        return _CACHE / f"spark-{version('pyspark')}-classes.jsa"
+    except PackageNotFoundError:
+        return None
+
+
+def hasten_spark() -> None:
+    """Make every Spark that this process or a child of it starts use these flags: driver, master and workers.
+
+    Executors on a cluster get the flags by ``spark.executor.extraJavaOptions``. The archive of classes is used if it is
+    there by then.
+    """
+    classes = spark_classes()
+    archive = (f"-XX:SharedArchiveFile={classes}", *_QUIETLY) if classes is not None and classes.exists() else ()
+    flags = " ".join((*SHORT_LIVED, *archive))
+    # Spark's scripts read these: for a driver, for a master or worker, and for the launcher that builds their commands.
+    os.environ |= {"SPARK_SUBMIT_OPTS": flags, "SPARK_DAEMON_JAVA_OPTS": flags}
+    os.environ["SPARK_LAUNCHER_OPTS"] = " ".join(SHORT_LIVED)
