@@ -63,12 +63,24 @@ class Topic:
 class Position:
     """An offset and its leader epoch; the epoch is None if the broker knows none.
 
-    ``metadata`` is the text that was committed with it.
+    ``metadata`` is the text that was committed with it. Other text may follow it unless this client committed it.
     """
 
     offset: int
     leader_epoch: int | None
     metadata: str = ""
+
+
+def _metadata(partition: KafkaPartition) -> str:
+    """The metadata of a committed offset.
+
+    librdkafka since 2.6.1 keeps it as it came (its pull request 4876), and confluent-kafka reads it up to a zero. This
+    client commits it with a zero, others do not. What then follows may be no UTF-8.
+    """
+    try:
+        return partition.metadata or ""
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
 
 
 class Broker:
@@ -192,7 +204,7 @@ class Broker:
                 )
         return {
             (partition.topic, partition.partition): Position(
-                offset=partition.offset, leader_epoch=partition.leader_epoch, metadata=partition.metadata or ""
+                offset=partition.offset, leader_epoch=partition.leader_epoch, metadata=_metadata(partition)
             )
             for partition in partitions
             if partition.offset >= 0

@@ -116,14 +116,13 @@ class Registry:
                 if self._activity.is_idle:
                     # It listens before the renewal that may find the namespace idle, so it hears of later clients.
                     await listening.ready()
-                with anyio.move_on_after(LEASE_MS / 1000):
-                    await self._renew_or_stay()
+                is_renewed = await self._renew_or_stay()
                 if anyio.current_time() - self._renewed_at >= self._lease_s:
                     # The front-end that had the turn may have died since.
                     self._take_turn(has_turn=True)
                 # While Redis is away `ready` takes a second, and it forgets the wake-ups that came meanwhile.
                 if not draining.is_set():
-                    await listening.wait(self._pause_s())
+                    await listening.wait(self._pause_s() if is_renewed else _RENEW_S)
         with anyio.move_on_after(_LEAVE_S):
             await self._leave()
 
@@ -134,13 +133,17 @@ class Registry:
         now = anyio.current_time()
         return ceil((now + random.uniform(*_IDLE_RENEW_S)) / _TICK_S) * _TICK_S - now
 
-    async def _renew_or_stay(self) -> None:
-        try:
-            await self._renew()
-        except StoreError as error:
-            self._go_alone(error)
-        except KorvetError:
-            return
+    async def _renew_or_stay(self) -> bool:
+        """Renew; false if Redis did not answer, or not within the lease of an active namespace."""
+        with anyio.move_on_after(LEASE_MS / 1000):
+            try:
+                await self._renew()
+            except StoreError as error:
+                self._go_alone(error)
+            except KorvetError:
+                return False
+            return True
+        return False
 
     async def _renew(self) -> str:
         """Renew the lease. Returns the times in which nobody renewed: ``from-to …``, in ms."""

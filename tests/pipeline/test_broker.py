@@ -1,0 +1,35 @@
+"""What the jobs read of offsets that other clients committed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from korvet.pipeline.broker import Broker
+from tests.api.groups import commit
+from tests.support.broker import KorvetServer
+
+
+@pytest.fixture
+def topic(broker: KorvetServer) -> Iterator[str]:
+    name = f"noted-{secrets.token_hex(4)}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, 2)])[name].result(30)
+    yield name
+    admin.delete_topics([name])[name].result(30)
+
+
+def test_metadata_of_another_client_is_read_with_whatever_lies_behind_it(broker: KorvetServer, topic: str) -> None:
+    """The longer text comes first, so that the client's memory keeps its rest behind the shorter one."""
+    longer, shorter = "ü" * 4096, "x" * 4000
+    assert commit(broker.port, f"{topic}-longer", topic, 1, 2, metadata=longer) == ["NONE"] * 2
+    assert commit(broker.port, f"{topic}-shorter", topic, 3, 4, metadata=shorter) == ["NONE"] * 2
+    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
+        for _ in range(50):
+            assert all(found.metadata.startswith(longer) for found in admin.committed(f"{topic}-longer").values())
+            told = admin.committed(f"{topic}-shorter")
+            assert [found.offset for found in told.values()] == [3, 4]
+            assert all(found.metadata.startswith(shorter) for found in told.values())
