@@ -115,7 +115,7 @@ def as_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
         serve=serve,
         listeners=tuple(content.get("listener", ())),
         broker={name: _text(value) for name, value in content.get("broker", {}).items()},
-        pipeline=_placed(content.get("pipeline", {}), path.parent),
+        pipeline=_resolved(content.get("pipeline", {}), path.parent),
     )
 
 
@@ -126,23 +126,23 @@ def _undotted_tables(pipeline: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _placed(pipeline: Mapping[str, Any], directory: Path, table: str = "") -> dict[str, Any]:
+def _resolved(pipeline: Mapping[str, Any], directory: Path, table: str = "") -> dict[str, Any]:
     """The pipeline's settings as they are used: settings of others as text, relative paths made absolute."""
-    placed: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     for name, value in pipeline.items():
         if name in SETTINGS_TABLES:
-            placed[name] = {key: _text(setting) for key, setting in value.items()}
+            resolved[name] = {key: _text(setting) for key, setting in value.items()}
         elif name == "schemas":
-            placed[name] = {topic: _absolute(file, directory) for topic, file in value.items()}
+            resolved[name] = {topic: _absolute(file, directory) for topic, file in value.items()}
         elif isinstance(value, dict):
-            placed[name] = _placed(value, directory, f"{name}.")
+            resolved[name] = _resolved(value, directory, f"{name}.")
         else:
-            placed[name] = _absolute(value, directory) if f"{table}{name}" in PATHS else value
-    return placed
+            resolved[name] = _absolute(value, directory) if f"{table}{name}" in PATHS else value
+    return resolved
 
 
-def _absolute(place: str, directory: Path) -> str:
-    return place if "://" in place else str((directory / Path(place).expanduser()).absolute())
+def _absolute(location: str, directory: Path) -> str:
+    return location if "://" in location else str((directory / Path(location).expanduser()).absolute())
 
 
 def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -163,42 +163,42 @@ def _sentences(error: ValidationError) -> list[str]:
     instance: Any = error.instance
     if error.validator == "additionalProperties":
         allowed = schema["properties"]
-        return [_unknown_name(_place(error.path), name, allowed) for name in sorted(instance) if name not in allowed]
+        return [_unknown_name(_setting(error.path), name, allowed) for name in sorted(instance) if name not in allowed]
     return [_sentence(error)]
 
 
 def _sentence(error: ValidationError) -> str:
-    place = _place(error.path)
+    setting = _setting(error.path)
     schema: Any = error.schema
     instance: Any = error.instance
     match error.validator:
         case "enum":
-            return f"{place}: {instance!r} is not allowed{_nearest(str(instance), schema['enum'])}"
+            return f"{setting}: {instance!r} is not allowed{_nearest(str(instance), schema['enum'])}"
         case "required":
             missing = next(name for name in schema["required"] if name not in instance)
-            return f"{place}: {missing!r} is missing"
+            return f"{setting}: {missing!r} is missing"
         case "type":
-            # A text of some form is described by that: 10 in the place of "10s" is a text in nobody's mind.
+            # A text of some form is described by that: with 10 instead of "10s", nobody thinks of a text.
             word = None if "pattern" in schema else _WORDS.get(str(schema["type"]))
-            return f"{place}: {instance!r} is not allowed; want {word or schema['description']}"
+            return f"{setting}: {instance!r} is not allowed; want {word or schema['description']}"
         case "minimum" | "maximum":
-            return f"{place}: {instance} is not allowed; want {schema['minimum']} to {schema['maximum']}"
-    return f"{place}: {instance!r} is not allowed; want {schema['description']}"
+            return f"{setting}: {instance} is not allowed; want {schema['minimum']} to {schema['maximum']}"
+    return f"{setting}: {instance!r} is not allowed; want {schema['description']}"
 
 
-def _place(path: Iterable[str | int]) -> str:
+def _setting(path: Iterable[str | int]) -> str:
     """``serve.workers``, or ``listener #2.listen`` in the second of several tables."""
     return "".join(f" #{part + 1}" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
-def _unknown_name(place: str, name: str, allowed: Mapping[str, Any]) -> str:
+def _unknown_name(table: str, name: str, allowed: Mapping[str, Any]) -> str:
     config = BROKER_CONFIGS.get(name)
-    if place == "broker" and config is not None:
+    if table == "broker" and config is not None:
         return f"broker.{name}: cannot be set; it is always {config.default}"
-    if place == "broker" and name in TOPIC_CONFIGS:
+    if table == "broker" and name in TOPIC_CONFIGS:
         return f"broker.{name}: a setting of topics{_for_all_topics(TOPIC_CONFIGS[name].synonym)}"
-    what = f"setting {name!r} in [{place}]" if place else f"table [{name}]"
-    if (place in ("", "serve", "broker")) and _is_like_a_listener(name):
+    what = f"setting {name!r} in [{table}]" if table else f"table [{name}]"
+    if table in ("", "serve", "broker") and _is_like_a_listener(name):
         return f"there is no {what}; {_LISTENERS}"
     return f"there is no {what}{_nearest(name, allowed)}"
 

@@ -80,7 +80,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
 SETTINGS_TABLES: Final = ("spark", "kafka")
 """Tables whose names have dots, as Spark's and Kafka clients' settings do."""
 PATHS: Final = ("lake", "archive.checkpoints", "report.to", "report.html")
-"""Settings that are places: a relative one is taken from the config file's own directory."""
+"""Settings that are paths or URLs: a relative path is taken from the config file's own directory."""
 
 PIPELINE: Final[dict[str, Any]] = {
     "type": "object",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -14,6 +15,7 @@ from korvet.cli import run
 
 Shown = tuple[int, str, str]
 Korvet = Callable[..., Shown]
+Produce = Callable[..., Shown]
 
 
 @pytest.fixture(params=["korvet", pytest.param("kafka", marks=pytest.mark.jvm)])
@@ -65,3 +67,21 @@ def produce(bootstrap: str) -> Callable[[str, int, Iterable[int]], None]:
         assert producer.flush(30) == 0
 
     return produce
+
+
+@pytest.fixture
+def topic(korvet: Korvet, name: str) -> str:
+    """A topic of one partition."""
+    korvet("topics", "create", name, "--partitions", "1")
+    return name
+
+
+@pytest.fixture
+def send(korvet: Korvet, tmp_path: Path) -> Produce:
+    """Produce the lines of a file."""
+
+    def send(topic: str, data: bytes, *flags: str) -> Shown:
+        (tmp_path / "records").write_bytes(data)
+        return korvet("topics", "produce", topic, str(tmp_path / "records"), *flags)
+
+    return send

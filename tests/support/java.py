@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -22,11 +24,21 @@ _QUIETLY = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 def spark_classes() -> Path | None:
-    """The archive of Spark's classes, which `tests.support.spark_classes` makes; None without Spark."""
+    """The archive of Spark's classes, which `tests.support.spark_classes` makes; None without Spark or Java.
+
+    Its name tells Spark and Java apart, because a JVM leaves out an archive that another one made.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
     try:
-        return _CACHE / f"spark-{version('pyspark')}-classes.jsa"
+        return None if java is None else _CACHE / f"spark-{version('pyspark')}-{_jdk(Path(java))}-classes.jsa"
     except PackageNotFoundError:
         return None
+
+
+def _jdk(java: Path) -> str:
+    program = java.resolve()
+    return blake2b(f"{program} {program.stat().st_mtime_ns}".encode(), digest_size=4).hexdigest()
 
 
 def hasten_spark() -> None:

@@ -1,4 +1,4 @@
-"""The lake: the places of a topic's Delta tables, and the proofs in their logs."""
+"""The lake: the directories of a topic's Delta tables, and the proofs in their logs."""
 
 from korvet.pipeline.lake.layout import RAW_COLUMNS as RAW_COLUMNS
 from korvet.pipeline.lake.layout import Lake as Lake

@@ -15,11 +15,11 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
     :raises PipelineError: if it cannot be read.
     """
-    system, place = _at(spark, path)
+    system, hadoop_path = _at(spark, path)
     try:
-        if not system.exists(place):
+        if not system.exists(hadoop_path):
             return None
-        stream = system.open(place)
+        stream = system.open(hadoop_path)
         try:
             return str(_jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
@@ -33,13 +33,13 @@ def kind(spark: SparkSession, path: str) -> Literal["absent", "empty", "director
 
     :raises PipelineError: if Spark cannot tell.
     """
-    system, place = _at(spark, path)
+    system, hadoop_path = _at(spark, path)
     try:
-        if not system.exists(place):
+        if not system.exists(hadoop_path):
             return "absent"
-        if not system.getFileStatus(place).isDirectory():
+        if not system.getFileStatus(hadoop_path).isDirectory():
             return "file"
-        return "directory" if len(system.listStatus(place)) else "empty"
+        return "directory" if len(system.listStatus(hadoop_path)) else "empty"
     except Py4JJavaError as error:
         raise _unreadable(path, error) from None
 
@@ -49,11 +49,11 @@ def directories(spark: SparkSession, path: str) -> list[str]:
 
     :raises PipelineError: if it cannot be read.
     """
-    system, place = _at(spark, path)
+    system, hadoop_path = _at(spark, path)
     try:
-        if not system.exists(place):
+        if not system.exists(hadoop_path):
             return []
-        return sorted(str(each.getPath().getName()) for each in system.listStatus(place) if each.isDirectory())
+        return sorted(str(each.getPath().getName()) for each in system.listStatus(hadoop_path) if each.isDirectory())
     except Py4JJavaError as error:
         raise _unreadable(path, error) from None
 
@@ -63,17 +63,17 @@ def delete(spark: SparkSession, path: str) -> None:
 
     :raises PipelineError:
     """
-    system, place = _at(spark, path)
+    system, hadoop_path = _at(spark, path)
     try:
-        system.delete(place, True)
+        system.delete(hadoop_path, True)
     except Py4JJavaError as error:
         raise PipelineError(f"{path}: it cannot be deleted: {_reason(error)}") from None
 
 
 def _at(spark: SparkSession, path: str) -> tuple[Any, Any]:
     try:
-        place = _jvm(spark).org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(spark._jsc.hadoopConfiguration()), place
+        hadoop_path = _jvm(spark).org.apache.hadoop.fs.Path(path)
+        return hadoop_path.getFileSystem(spark._jsc.hadoopConfiguration()), hadoop_path
     except Py4JJavaError as error:
         raise PipelineError(f"{path}: Spark knows no such file system: {_reason(error)}") from None
 

@@ -1,4 +1,4 @@
-"""The places of a lake's tables, and the columns of its raw tables."""
+"""The directories of a lake's tables, and the columns of its raw tables."""
 
 from __future__ import annotations
 

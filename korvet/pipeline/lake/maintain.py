@@ -105,8 +105,8 @@ def _tables(spark: SparkSession, config: MaintainConfig) -> list[str]:
     lake = Lake(config.lake)
     found: list[str] = []
     for topic in config.topics or files.directories(spark, config.lake):
-        places = (lake.raw(topic), lake.typed(topic), lake.dead_letters(topic))
-        there = [place for place in places if files.kind(spark, place) == "directory"]
+        tables = (lake.raw(topic), lake.typed(topic), lake.dead_letters(topic))
+        there = [table for table in tables if files.kind(spark, table) == "directory"]
         if not there and topic in config.topics:
             raise PipelineError(f"topic {topic}: it has no tables in {config.lake}")
         found += there

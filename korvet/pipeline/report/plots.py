@@ -98,10 +98,10 @@ def lag_bars(report: Report) -> str:
     with matplotlib.rc_context({**_SETTINGS, "axes.grid.axis": "x"}):
         figure = Figure(figsize=(_WIDTH, 0.7 + 0.32 * len(worst)), layout="constrained")
         axes = figure.subplots()
-        places = range(len(worst))
-        bars = axes.barh(places, [totals[group] for group in worst], 0.6, color=_COLOURS[0])
+        rows = range(len(worst))
+        bars = axes.barh(rows, [totals[group] for group in worst], 0.6, color=_COLOURS[0])
         axes.bar_label(bars, [count_text(totals[group]) for group in worst], padding=4)
-        axes.set_yticks(places, [_short(group) for group in worst], parse_math=False)
+        axes.set_yticks(rows, [_short(group) for group in worst], parse_math=False)
         axes.set_xlim(0, max(1, *totals.values()) * 1.12)
         axes.invert_yaxis()
         axes.set_xlabel("records behind")

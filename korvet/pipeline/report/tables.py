@@ -17,10 +17,10 @@ _SCHEMAS: Final = {
 }
 
 
-def save(spark: SparkSession, report: Report, place: str, form: Format) -> None:
+def save(spark: SparkSession, report: Report, directory: str, form: Format) -> None:
     """Append the figures to the tables ``lags``, ``intervals`` and ``days`` of a directory, each row with ``made_at``.
 
-    :param place: a directory or URL; the first report makes the tables.
+    :param directory: a path or URL; the first report makes the tables.
     """
     rows: dict[str, list[dict[str, Any]]] = {
         "lags": [{**asdict(lag), "lag": lag.lag} for lag in report.lags],
@@ -31,4 +31,4 @@ def save(spark: SparkSession, report: Report, place: str, form: Format) -> None:
         if rows[name]:
             told = [{**row, "made_at": report.made_at} for row in rows[name]]
             frame = spark.createDataFrame(told, f"made_at timestamp, {schema}")
-            frame.coalesce(1).write.format(form).mode("append").save(f"{place.rstrip('/')}/{name}")
+            frame.coalesce(1).write.format(form).mode("append").save(f"{directory.rstrip('/')}/{name}")

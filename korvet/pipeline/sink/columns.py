@@ -49,7 +49,7 @@ class Columns:
     :param topic: every record's topic, instead of the column of that name.
     """
 
-    places: dict[str, int]
+    indexes: dict[str, int]
     topic: str | None
 
     def records(self, batch: pa.RecordBatch) -> Iterator[Record]:
@@ -57,7 +57,7 @@ class Columns:
 
         :raises PipelineError: if a row has no topic, a negative partition, or a time before 1970.
         """
-        values = batch.column(self.places["value"]).to_pylist()
+        values = batch.column(self.indexes["value"]).to_pylist()
         return zip(
             self._topics(batch),
             values,
@@ -71,7 +71,7 @@ class Columns:
     def _topics(self, batch: pa.RecordBatch) -> Iterable[str]:
         if self.topic is not None:
             return repeat(self.topic)
-        column = batch.column(self.places["topic"])
+        column = batch.column(self.indexes["topic"])
         if column.null_count:
             raise PipelineError(
                 "null topic present in the data. Use the topic option for setting a topic for all records."
@@ -80,15 +80,15 @@ class Columns:
         return topics
 
     def _list(self, batch: pa.RecordBatch, name: str) -> Iterable[Any]:
-        if name not in self.places:
+        if name not in self.indexes:
             return repeat(None)
-        values: list[Any] = batch.column(self.places[name]).to_pylist()
+        values: list[Any] = batch.column(self.indexes[name]).to_pylist()
         return values
 
     def _partitions(self, batch: pa.RecordBatch) -> Iterable[int]:
-        if "partition" not in self.places:
+        if "partition" not in self.indexes:
             return repeat(_UNSET_PARTITION)
-        column = batch.column(self.places["partition"])
+        column = batch.column(self.indexes["partition"])
         least = pc.min(column).as_py()
         if least is not None and least < 0:
             raise PipelineError(
@@ -98,9 +98,9 @@ class Columns:
         return partitions
 
     def _timestamps_ms(self, batch: pa.RecordBatch) -> Iterable[int]:
-        if "timestamp" not in self.places:
+        if "timestamp" not in self.indexes:
             return repeat(_NOW)
-        microseconds = batch.column(self.places["timestamp"]).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        microseconds = batch.column(self.indexes["timestamp"]).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         column = pc.divide(microseconds, 1000)
         least = pc.min(column).as_py()
         if least is not None and least <= _NOW:
@@ -112,9 +112,9 @@ class Columns:
         return timestamps
 
     def _headers(self, batch: pa.RecordBatch) -> Iterable[Headers | None]:
-        if "headers" not in self.places:
+        if "headers" not in self.indexes:
             return repeat(None)
-        column = batch.column(self.places["headers"])
+        column = batch.column(self.indexes["headers"])
         if pc.struct_field(column.flatten(), 0).null_count:
             raise PipelineError("a header with a null key in the data: headers have keys; their values may be null")
         return [
@@ -135,11 +135,11 @@ def columns(schema: StructType, topic: str | None) -> Columns:
         )
     if "value" not in schema.names:
         raise PipelineError("Required attribute 'value' not found")
-    places = {name: schema.names.index(name) for name in _ALLOWED if name in schema.names}
-    for name, place in places.items():
+    indexes = {name: schema.names.index(name) for name in _ALLOWED if name in schema.names}
+    for name, index in indexes.items():
         if not (name == "topic" and topic is not None):
-            _check_type(name, schema.fields[place].dataType)
-    return Columns(places=places, topic=topic)
+            _check_type(name, schema.fields[index].dataType)
+    return Columns(indexes=indexes, topic=topic)
 
 
 def _check_type(name: str, found: DataType) -> None:

@@ -134,13 +134,13 @@ class Delivery:
             self._failure = self._explained(record.topic() or "", record.partition(), error, len(record))
 
     def _explained(self, topic: str, partition: int | None, error: KafkaError, size_bytes: int) -> PipelineError:
-        place = f"{topic}-{partition}" if partition is not None and partition >= 0 else topic
+        target = f"{topic}-{partition}" if partition is not None and partition >= 0 else topic
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return PipelineError(
-                f"write to {place}: a record with a value of {size_bytes} bytes is too large; raise "
+                f"write to {target}: a record with a value of {size_bytes} bytes is too large; raise "
                 "kafka.max.request.size, and the topic's max.message.bytes"
             )
-        return refusal(f"write to {place}", error, self.address)
+        return refusal(f"write to {target}", error, self.address)
 
 
 def _message_timeout(given: Mapping[str, str]) -> dict[str, str]:

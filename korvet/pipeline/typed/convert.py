@@ -108,7 +108,7 @@ def _array(convert: Convert) -> Convert:
         items: list[Any] = []
         try:
             for item in value:
-                items.append(None if item is None else convert(item))  # noqa: PERF401 - its length is the failure's place
+                items.append(None if item is None else convert(item))  # noqa: PERF401 - its length is the failure's index
         except Misfit as misfit:
             misfit.steps.append(len(items))
             raise

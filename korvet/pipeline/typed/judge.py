@@ -86,21 +86,21 @@ class Judge:
 
 def _dead_letters(records: pa.RecordBatch, reasons: list[str | None]) -> pa.StructArray:
     # All other records are null, so that their bytes are not carried along.
-    places = pa.array([None if reason is None else place for place, reason in enumerate(reasons)], pa.int64())
-    raw = [records.column(name).take(places).cast(_DEAD_LETTER.field(name).type) for name in RAW_COLUMNS.names]
+    indexes = pa.array([None if reason is None else index for index, reason in enumerate(reasons)], pa.int64())
+    raw = [records.column(name).take(indexes).cast(_DEAD_LETTER.field(name).type) for name in RAW_COLUMNS.names]
     return pa.StructArray.from_arrays(
-        [*raw, pa.array(reasons, pa.string())], fields=list(_DEAD_LETTER), mask=places.is_null()
+        [*raw, pa.array(reasons, pa.string())], fields=list(_DEAD_LETTER), mask=indexes.is_null()
     )
 
 
 def _runs(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Slices with `_MOST_RUN_BYTES` of values, or one value more."""
     start = size_bytes = 0
-    for place, length in enumerate(pc.binary_length(records.column("value")).to_pylist()):
+    for index, length in enumerate(pc.binary_length(records.column("value")).to_pylist()):
         size_bytes += length or 0
         if size_bytes >= _MOST_RUN_BYTES:
-            yield records.slice(start, place + 1 - start)
-            start, size_bytes = place + 1, 0
+            yield records.slice(start, index + 1 - start)
+            start, size_bytes = index + 1, 0
     if start < records.num_rows:
         yield records.slice(start)
 

@@ -1,15 +1,13 @@
-"""Transactions: the library's functions as typed calls, and the work that follows a decision.
+"""Transactions: the library's functions as typed calls.
 
-A transaction's state lies in its transactional id's shard. Its end is a sequence: the shard decides, each partition
-gets a marker, each group its offsets, and the shard notes the completion. Anybody may repeat each step. Each step
-carries the transaction's ordinal, so none touches a later transaction. The front-end that asked for the decision
-finishes it before it answers the client. If that fails or is cut short, the sweep of any front-end finishes it
+A transaction's state lies in its transactional id's shard. Its end is a sequence: the shard decides, and the decision
+is carried out (`korvet.store.transactions.decisions`). The front-end that asked for the decision finishes it before it
+answers the client. If that fails or is cut short, the sweep of any front-end finishes it
 (`korvet.store.background.transaction_sweep`).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -24,19 +22,18 @@ from korvet.errors import KorvetError
 from korvet.redis.client import Named, Purpose, Store
 from korvet.store.calls import Calls
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.topic import Topic
 from korvet.store.contract import CHECK, FRESH_ID
 from korvet.store.groups.groups import Groups
 from korvet.store.groups.replies import named, text
-from korvet.store.groups.types import CommitRequest, TopicPartition
+from korvet.store.groups.types import CommitRequest
 from korvet.store.keys import TRANSACTION_SHARDS, Namespace
 from korvet.store.log.log import Log
-from korvet.store.log.markers import Ending
 from korvet.store.log.partition import Partition
-from korvet.store.outcomes import outcomes, settled
+from korvet.store.outcomes import settled
 from korvet.store.seldom import Seldom
 from korvet.store.transactions import types
 from korvet.store.transactions.check import Check
+from korvet.store.transactions.decisions import Decisions
 from korvet.store.transactions.hanging import Hanging
 from korvet.store.transactions.listing import listed
 from korvet.store.transactions.types import Added, Decision, Listed, ProducerId, TransactionDescription
@@ -48,7 +45,6 @@ _ATTEMPTS: Final = 6
 _PAUSES_S: Final = (0.02,) * 5
 """As add.partitions.to.txn.retry.backoff.ms, up to add.partitions.to.txn.retry.backoff.max.ms."""
 _KEYS_KEPT: Final = 10_000
-_FAILURES_KEPT: Final = 1000
 _MOST_DUE: Final = 100
 _MOST_MEMBERS: Final = 1000
 """Arguments of one call; two for each member that comes into a transaction."""
@@ -94,8 +90,7 @@ class Transactions:
         self._refused = Seldom(
             "new transactional ids are refused: there are as many as korvet.max.transactional.ids allows"
         )
-        self._failures: OrderedDict[str, str] = OrderedDict()
-        """By transactional id, the last failure to finish it; the oldest first."""
+        self._decisions = Decisions(self._complete, catalog, log, groups)
 
     def _call(self, function: str, transactional_id: str, **named: Named) -> Awaitable[Any]:
         keys = self._keys(transactional_id)
@@ -206,7 +201,7 @@ class Transactions:
             answer = ProducerId(code, producer_id, epoch)
             if not decided:
                 return answer
-            is_done = await self._try_to_finish(transactional_id, types.decision(*decided))
+            is_done = await self._decisions.try_to_finish(transactional_id, types.decision(*decided))
             if code != CONCURRENT_TRANSACTIONS or not is_done:
                 return answer
         return answer
@@ -256,7 +251,7 @@ class Transactions:
         for _ in range(_ATTEMPTS):
             code, ordinal, codes, *decided = await call()
             answer = Added(code, int(ordinal), codes)
-            if not decided or not await self._try_to_finish(transactional_id, types.decision(*decided)):
+            if not decided or not await self._decisions.try_to_finish(transactional_id, types.decision(*decided)):
                 return answer
         return answer
 
@@ -276,63 +271,6 @@ class Transactions:
         hold = self._groups.held_offsets.hold
         return await hold(request, transactional_id, producer_id, producer_epoch, added.ordinal)
 
-    # ------------------------------------------------------------------ carrying out
-
-    async def _try_to_finish(self, transactional_id: str, decision: Decision) -> bool:
-        """Finish a decision. If Redis fails, the log says so, and the sweep goes on with it."""
-        try:
-            await self.finish(transactional_id, decision)
-        except KorvetError as error:
-            self.note_failure(transactional_id, error)
-            return False
-        return True
-
-    def note_failure(self, transactional_id: str, error: KorvetError) -> None:
-        """Write to the log that a transaction could not be ended; not again for the same reason."""
-        reason = str(error)
-        if self._failures.get(transactional_id) != reason:
-            log.warning("a transaction cannot be ended yet", transactional_id=transactional_id, reason=reason)
-        self._failures[transactional_id] = reason
-        if len(self._failures) > _FAILURES_KEPT:
-            self._failures.popitem(last=False)
-
-    async def finish(self, transactional_id: str, decision: Decision) -> None:
-        """Finish a decision: markers, offsets, completion. Anybody may repeat this at any point.
-
-        A member that cannot be written holds up no other one.
-
-        :raises StoreUnavailable, StoreFull, StoreError: a step failed; the decision stands.
-        """
-        left: Decision | None = decision
-        while left is not None:
-            done, failures = await self._carry_out(left)
-            if failures and not done:
-                raise failures[0]
-            left = await self._complete(transactional_id, decision.ordinal, done)
-        self._failures.pop(transactional_id, None)
-
-    async def _carry_out(self, decision: Decision) -> tuple[Sequence[str], Sequence[KorvetError]]:
-        """End the transaction in each member that the decision names. Returns the finished members and the failures."""
-        ending = Ending(
-            decision.ordinal, decision.producer_id, decision.producer_epoch, decision.is_commit, decision.now_ms
-        )
-        present = {(topic.name, index): topic for topic, index in await self._present(decision.partitions)}
-        names, calls = [], []
-        for partition, _ in decision.partitions:
-            names.append(f"p:{partition[0]}:{partition[1]}")
-            calls.append(partial(self._mark, present.get(partition), partition[1], ending))
-        for group_id in decision.groups:
-            names.append(f"g:{group_id}")
-            release = partial(self._groups.held_offsets.release, is_commit=decision.is_commit)
-            calls.append(partial(release, group_id, decision.producer_id, decision.ordinal))
-        found = list(zip(names, await outcomes(calls), strict=True))
-        done = [name for name, outcome in found if not isinstance(outcome, KorvetError)]
-        return done, [outcome for _, outcome in found if isinstance(outcome, KorvetError)]
-
-    async def _mark(self, topic: Topic | None, index: int, ending: Ending) -> None:
-        if topic is not None:
-            await self._log.mark(self._log.partition(topic, index), ending)
-
     async def _complete(self, transactional_id: str, ordinal: int, done: Sequence[str]) -> Decision | None:
         """Note the finished members. Returns the decision about the others; None if there are none."""
         decided: Sequence[Any] = ()
@@ -346,18 +284,11 @@ class Transactions:
             )
         return types.decision(*decided) if decided else None
 
-    async def _present(self, partitions: Sequence[tuple[TopicPartition, str]]) -> list[tuple[Any, int]]:
-        """The partitions whose topics still exist; the catalog is read if its cache lacks one."""
-        for is_fresh in (False, True):
-            present = []
-            for (name, index), topic_id in partitions:
-                topic = self._catalog.topic(name)
-                if topic is not None and topic.id.hex == topic_id and index < topic.partitions:
-                    present.append((topic, index))
-            if is_fresh or len(present) == len(partitions):
-                break
-            await self._catalog.refresh()
-        return present
+    # ------------------------------------------------------------------ called by the sweep
+
+    def note_failure(self, transactional_id: str, error: KorvetError) -> None:
+        """Write to the log that a transaction could not be ended; not again for the same reason."""
+        self._decisions.note_failure(transactional_id, error)
 
     async def tend(self, transactional_id: str) -> None:
         """Do the due work of a transactional id: abort an overdue transaction, finish a decision, or forget the id.
@@ -366,7 +297,7 @@ class Transactions:
         """
         _, *decided = await self._call("korvet_txn_expire", transactional_id, expiration=self._expiration_ms)
         if decided:
-            await self.finish(transactional_id, types.decision(*decided))
+            await self._decisions.finish(transactional_id, types.decision(*decided))
 
     async def shards_in_use(self) -> Sequence[int]:
         """The shards that hold a transactional id, and the shards that could not be asked."""
@@ -428,7 +359,7 @@ class Transactions:
         """Every transactional id; see `korvet.store.transactions.listing.listed`."""
         found, unreadable = await listed(self._namespace, self._store)
         for transactional_id, error in unreadable.items():
-            self.note_failure(transactional_id, error)
+            self._decisions.note_failure(transactional_id, error)
         return found
 
     async def now_ms(self) -> int:

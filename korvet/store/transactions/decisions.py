@@ -1,0 +1,111 @@
+"""The carrying-out of decisions: each partition gets a marker, each group its offsets, and the shard notes it.
+
+Anybody may repeat each step. Each step carries the transaction's ordinal, so none touches a later transaction.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+import structlog
+
+from korvet.errors import KorvetError
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.catalog.topic import Topic
+from korvet.store.groups.groups import Groups
+from korvet.store.groups.types import TopicPartition
+from korvet.store.log.log import Log
+from korvet.store.log.markers import Ending
+from korvet.store.outcomes import outcomes
+from korvet.store.transactions.types import Decision
+
+log = structlog.get_logger()
+
+_FAILURES_KEPT: Final = 1000
+
+
+class Complete(Protocol):
+    """Note the finished members at the shard. Returns the decision about the others; None if there are none."""
+
+    async def __call__(self, transactional_id: str, ordinal: int, done: Sequence[str]) -> Decision | None: ...
+
+
+class Decisions:
+    """The decisions of one namespace, as one front-end carries them out."""
+
+    def __init__(self, complete: Complete, catalog: Catalog, log: Log, groups: Groups) -> None:
+        self._complete = complete
+        self._catalog = catalog
+        self._log = log
+        self._groups = groups
+        self._failures: OrderedDict[str, str] = OrderedDict()
+        """By transactional id, the last failure to finish it; the oldest first."""
+
+    async def try_to_finish(self, transactional_id: str, decision: Decision) -> bool:
+        """Finish a decision. If Redis fails, the log says so, and the sweep goes on with it."""
+        try:
+            await self.finish(transactional_id, decision)
+        except KorvetError as error:
+            self.note_failure(transactional_id, error)
+            return False
+        return True
+
+    def note_failure(self, transactional_id: str, error: KorvetError) -> None:
+        """Write to the log that a transaction could not be ended; not again for the same reason."""
+        reason = str(error)
+        if self._failures.get(transactional_id) != reason:
+            log.warning("a transaction cannot be ended yet", transactional_id=transactional_id, reason=reason)
+        self._failures[transactional_id] = reason
+        if len(self._failures) > _FAILURES_KEPT:
+            self._failures.popitem(last=False)
+
+    async def finish(self, transactional_id: str, decision: Decision) -> None:
+        """Finish a decision: markers, offsets, completion. A member that cannot be written holds up no other one.
+
+        :raises StoreUnavailable, StoreFull, StoreError: a step failed; the decision stands.
+        """
+        left: Decision | None = decision
+        while left is not None:
+            done, failures = await self._carry_out(left)
+            if failures and not done:
+                raise failures[0]
+            left = await self._complete(transactional_id, decision.ordinal, done)
+        self._failures.pop(transactional_id, None)
+
+    async def _carry_out(self, decision: Decision) -> tuple[Sequence[str], Sequence[KorvetError]]:
+        """End the transaction in each member that the decision names. Returns the finished members and the failures."""
+        ending = Ending(
+            decision.ordinal, decision.producer_id, decision.producer_epoch, decision.is_commit, decision.now_ms
+        )
+        present = {(topic.name, index): topic for topic, index in await self._present(decision.partitions)}
+        names, calls = [], []
+        for partition, _ in decision.partitions:
+            names.append(f"p:{partition[0]}:{partition[1]}")
+            calls.append(partial(self._mark, present.get(partition), partition[1], ending))
+        for group_id in decision.groups:
+            names.append(f"g:{group_id}")
+            release = partial(self._groups.held_offsets.release, is_commit=decision.is_commit)
+            calls.append(partial(release, group_id, decision.producer_id, decision.ordinal))
+        found = list(zip(names, await outcomes(calls), strict=True))
+        done = [name for name, outcome in found if not isinstance(outcome, KorvetError)]
+        return done, [outcome for _, outcome in found if isinstance(outcome, KorvetError)]
+
+    async def _mark(self, topic: Topic | None, index: int, ending: Ending) -> None:
+        if topic is not None:
+            await self._log.mark(self._log.partition(topic, index), ending)
+
+    async def _present(self, partitions: Sequence[tuple[TopicPartition, str]]) -> list[tuple[Any, int]]:
+        """The partitions whose topics still exist; the catalog is read if its cache lacks one."""
+        for is_fresh in (False, True):
+            present = []
+            for (name, index), topic_id in partitions:
+                topic = self._catalog.topic(name)
+                if topic is not None and topic.id.hex == topic_id and index < topic.partitions:
+                    present.append((topic, index))
+            if is_fresh or len(present) == len(partitions):
+                break
+            await self._catalog.refresh()
+        return present

@@ -1,0 +1,33 @@
+"""Records for the tests of ``topics consume``, and the command as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.produce import Producer
+from korvet.cli.kafka.records import Unsent
+from tests.support.broker import KorvetServer
+
+ROOT = Path(__file__).resolve().parents[2]
+KORVET = [sys.executable, "-m", "korvet.cli"]
+START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+
+def store(broker: KorvetServer, topic: str, *values: bytes) -> None:
+    with Client(broker.bootstrap) as client:
+        Producer(client, [TopicPartition(topic, 0)], 0).send(Unsent(None, value, [], START_MS) for value in values)
+
+
+def consuming(broker: KorvetServer, *arguments: str, stdout: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*KORVET, "topics", "consume", *arguments, "-b", broker.bootstrap],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm"},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+    )
