@@ -56,8 +56,13 @@ from scripts.benchmark.rounds import Results, Starter, Values, run
 from scripts.benchmark.tables import processor_table, processor_us, table
 
 
-def _starters(names: Sequence[str], prototype: Path | None) -> list[Starter]:
+def _starters(names: Sequence[str], prototype: Path | None, before: Path | None) -> list[Starter]:
     known: dict[str, Starter] = {"korvet": targets.korvet, "kafka": targets.kafka}
+    if "before" in names:
+        if before is None:
+            raise click.UsageError("name another checkout of korvet in --before DIR")
+        checkout = before.resolve()
+        known["before"] = lambda where: targets.korvet(where, "before", checkout)
     if "prototype" in names:
         if prototype is None:
             raise click.UsageError(
@@ -79,7 +84,9 @@ def _some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
 
 
 @click.command(help=re.sub(r"\n +", " ", __doc__ or "").replace("\n- ", "\n\n- "))
-@click.option("--against", multiple=True, type=click.Choice(["kafka", "prototype"]), help="Measure this broker too.")
+@click.option(
+    "--against", multiple=True, type=click.Choice(["kafka", "before", "prototype"]), help="Measure this broker too."
+)
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Rounds that count.")
 @click.option(
     "--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Length of one measurement."
@@ -113,13 +120,17 @@ def _some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
     help="The directory of the prototype's frontend.py and log.lua.",
 )  # fmt: skip
 @click.option(
+    "--before", type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Another checkout of korvet, for --against before.",
+)  # fmt: skip
+@click.option(
     "--subject", default="korvet", show_default=True, type=click.Choice(["korvet", "kafka", "prototype"]),
     help="The broker the others are compared with.",
 )  # fmt: skip
 def main(
     against: tuple[str, ...], rounds: int, seconds: float, only: list[str], steps: list[str], records: int,
     day_minutes: float | None, json_path: Path | None, profile_directory: Path | None, prototype: Path | None,
-    subject: str,
+    before: Path | None, subject: str,
 ) -> None:  # fmt: skip
     console = Console(width=None if sys.stdout.isatty() else 160)
     if day_minutes is not None:
@@ -130,7 +141,7 @@ def main(
     results = Results()
     if chosen or "process" in only:
         profiler = None if profile_directory is None else Profiler(profile_directory)
-        results = run(_starters(names, prototype), chosen, rounds, "process" in only, profiler)
+        results = run(_starters(names, prototype, before), chosen, rounds, "process" in only, profiler)
         chosen += [PROCESS] if "process" in only else []
         console.print(table(results.values, chosen, names))
         console.print(processor_table(results.spent, chosen))

@@ -100,18 +100,21 @@ def admin_topics(address: str) -> tuple[Callable[[str], None], Callable[[str], N
 
 
 @contextmanager
-def korvet(directory: Path) -> Iterator[Target]:
-    """`korvet serve` with its embedded server; cold start is from the process's start to its ready line."""
+def korvet(directory: Path, name: str = "korvet", checkout: Path = ROOT) -> Iterator[Target]:
+    """`korvet serve` with its embedded server; cold start is from the process's start to its ready line.
+
+    :param checkout: of korvet; it runs with this one's packages.
+    """
     port = free_port()
     data = tempfile.mkdtemp(prefix="korvet-", dir=directory)
     command = [sys.executable, "-m", "korvet.cli", "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", data]
     started = time.monotonic()
-    with _started(command, directory, {"PYTHONPATH": str(ROOT)}) as (pid, output):
-        _wait(lambda: b" ready on " in output.read_bytes(), "korvet", output)
+    with _started(command, directory, {"PYTHONPATH": str(checkout)}) as (pid, output):
+        _wait(lambda: b" ready on " in output.read_bytes(), name, output)
         ready_s = time.monotonic() - started
         create, delete = admin_topics(f"127.0.0.1:{port}")
         yield Target(
-            name="korvet", address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
+            name=name, address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
             delete_topic=delete, redis_url=f"unix://{data}/valkey.sock",
         )  # fmt: skip
 
