@@ -22,6 +22,9 @@ the processor time of the load generator and of the brokers' processes.
 - pipeline (only if --only names it; some minutes): rows a second of read, archive and replay on Spark, over korvet,
   beside those of Spark's stock Kafka connector over the same broker.
 
+--growth does something else: one table for each kind of growth (partitions, connections, workers, shards, batches,
+sizes, codecs), which shows what a request costs as the work grows. --write writes the tables as Markdown.
+
 --day does something else: a producer at 20,000 records/s and `korvet pipeline archive --every 10s` run for some minutes
 on a topic with korvet.retention=archived; then every record must be in the lake once.
 """
@@ -41,6 +44,7 @@ import click
 from rich.console import Console
 
 from scripts.benchmark import targets
+from scripts.benchmark.growth import TABLES
 from scripts.benchmark.measures import (
     DEFAULT_GROUPS,
     GROUPS,
@@ -53,7 +57,7 @@ from scripts.benchmark.measures import (
 )
 from scripts.benchmark.profiles import Profiler
 from scripts.benchmark.rounds import Results, Starter, Values, run
-from scripts.benchmark.tables import processor_table, processor_us, table
+from scripts.benchmark.tables import growth_table, processor_table, processor_us, table
 
 
 def _starters(names: Sequence[str], prototype: Path | None, before: Path | None) -> list[Starter]:
@@ -83,6 +87,13 @@ def _some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
     return parse
 
 
+def _some_of_or_none(
+    known: Sequence[str],
+) -> Callable[[click.Context, click.Parameter, str | None], list[str] | None]:
+    parse = _some_of(known)
+    return lambda context, parameter, value: None if value is None else parse(context, parameter, value)
+
+
 @click.command(help=re.sub(r"\n +", " ", __doc__ or "").replace("\n- ", "\n\n- "))
 @click.option(
     "--against", multiple=True, type=click.Choice(["kafka", "before", "prototype"]), help="Measure this broker too."
@@ -110,6 +121,13 @@ def _some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
     "--day", "day_minutes", is_flag=False, flag_value=10.0, type=click.FloatRange(0, min_open=True),
     metavar="[MINUTES]", help="Run a day of an archived topic instead, in so many minutes (by default 10).",
 )  # fmt: skip
+@click.option(
+    "--growth", is_flag=False, flag_value=",".join(TABLES), callback=_some_of_or_none(tuple(TABLES)),
+    metavar="[TABLES]", help="Measure costs as work grows instead.",
+)  # fmt: skip
+@click.option(
+    "--write", "markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write growth's tables there."
+)
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write every value there.")
 @click.option(
     "--profile", "profile_directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
@@ -129,12 +147,16 @@ def _some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
 )  # fmt: skip
 def main(
     against: tuple[str, ...], rounds: int, seconds: float, only: list[str], steps: list[str], records: int,
-    day_minutes: float | None, json_path: Path | None, profile_directory: Path | None, prototype: Path | None,
+    day_minutes: float | None, growth: list[str] | None, markdown: Path | None, json_path: Path | None,
+    profile_directory: Path | None, prototype: Path | None,
     before: Path | None, subject: str,
 ) -> None:  # fmt: skip
     console = Console(width=None if sys.stdout.isatty() else 160)
     if day_minutes is not None:
         _live_a_day(day_minutes, json_path)
+        return
+    if growth is not None:
+        _grow(growth, markdown, console)
         return
     names = [subject, *(name for name in against if name != subject)]
     chosen = [measure for measure in measures(seconds) if measure.group in only]
@@ -182,6 +204,17 @@ def _live_a_day(minutes: float, json_path: Path | None) -> None:
             raise click.ClickException(str(error)) from error
     click.echo(day.summary(moments))
     _write(json_path, {"minutes": minutes, "moments": [asdict(moment) for moment in moments]})
+
+
+def _grow(chosen: Sequence[str], markdown: Path | None, console: Console) -> None:
+    """Print each table as it is measured, and write all in the end."""
+    found = []
+    for name in chosen:
+        _say(f"growth of {name}")
+        found.append(TABLES[name]())
+        console.print(growth_table(found[-1]))
+    if markdown is not None:
+        markdown.write_text("\n".join(each.markdown() for each in found))
 
 
 def _say(text: str) -> None:

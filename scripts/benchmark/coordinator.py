@@ -5,6 +5,8 @@ Every answer must equal the first one of its connection byte for byte, which was
 
 import asyncio
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import uvloop
@@ -74,7 +76,8 @@ def _frames(api: str, groups: list[Transcript]) -> list[bytes]:
     return frames
 
 
-async def _ask(address: str, api: str, frames: list[bytes], seconds: float) -> tuple[int, float]:
+async def ask(address: str, api: str, frames: Sequence[bytes], seconds: float) -> tuple[int, float]:
+    """The answers over a connection for each frame, and the seconds taken."""
     host, port = address.rsplit(":", 1)
     loop = asyncio.get_running_loop()
     started = time.perf_counter()
@@ -91,16 +94,23 @@ async def _ask(address: str, api: str, frames: list[bytes], seconds: float) -> t
     return sum(asker.answered for asker in askers), elapsed
 
 
-def answers(address: str, api: str, seconds: float) -> tuple[int, float]:
-    """The answers to `api` over 50 connections, each with a group of one member of its own, and the seconds taken."""
+@contextmanager
+def members(address: str, api: str) -> Iterator[list[bytes]]:
+    """Requests to `api` of 50 members, each the only one of a group of its own, until the block ends."""
     topic = play(Script(name="topic", api="metadata", steps=new_topic()), 12, address, new_variables())
     member = Script(name="member", api="join_group", steps=joined())
     shared = {"t": topic.variables["t"]}
     groups = [play(member, 9, address, {**new_variables(), **shared}) for _ in range(CONNECTIONS)]
     try:
-        return uvloop.run(_ask(address, api, _frames(api, groups), seconds))
+        yield _frames(api, groups)
     finally:
         _remove(address, topic, groups)
+
+
+def answers(address: str, api: str, seconds: float) -> tuple[int, float]:
+    """The answers to `api` over 50 connections, each with a group of one member of its own, and the seconds taken."""
+    with members(address, api) as frames:
+        return uvloop.run(ask(address, api, frames, seconds))
 
 
 def _remove(address: str, topic: Transcript, groups: list[Transcript]) -> None:

@@ -40,7 +40,11 @@ class Results:
     spent: dict[str, dict[str, list[Spent]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
 
 
-def _work(job: Mapping[str, Any], target: Target) -> tuple[dict[str, float], Spent]:
+def work(job: Mapping[str, Any], target: Target) -> tuple[dict[str, float], Spent]:
+    """Have a worker process do a job on a broker. Returns its result, and what it spent.
+
+    :raises ClickException: the job failed.
+    """
     command = [sys.executable, "-m", "scripts.benchmark.worker", json.dumps({**job, "address": target.address})]
     before = processor_times(target.pids)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
@@ -56,20 +60,20 @@ def _preload(target: Target, measure: Measure) -> None:
     target.create_topic(measure.name)
     job = {"job": "produce", "topic": measure.name, "value_bytes": measure.value_bytes, "seconds": 300,
            "most": measure.preload, "settings": PRELOAD_SETTINGS}  # fmt: skip
-    _work(job, target)
+    work(job, target)
 
 
 def _measure(target: Target, measure: Measure, round_number: int) -> tuple[dict[str, float], Spent]:
     if measure.preload:
-        return _work({**measure.job, "topic": measure.name}, target)
+        return work({**measure.job, "topic": measure.name}, target)
     if measure.needs_redis:
-        return _work({**measure.job, "redis_url": target.redis_url}, target)
+        return work({**measure.job, "redis_url": target.redis_url}, target)
     if not measure.needs_topic:
-        return _work(measure.job, target)
+        return work(measure.job, target)
     topic = f"{measure.name}-{round_number}"
     target.create_topic(topic)
     try:
-        return _work({**measure.job, "topic": topic}, target)
+        return work({**measure.job, "topic": topic}, target)
     finally:
         target.delete_topic(topic)
 

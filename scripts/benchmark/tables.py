@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from scripts.benchmark.growth import Growth
 from scripts.benchmark.measures import Line, Measure
 from scripts.benchmark.rounds import Spent, Values
 
@@ -36,6 +37,16 @@ def _ratio(medians: Mapping[str, float], ours: str, other: str, line: Line) -> s
         return "-"
     better, worse = (medians[other], medians[ours]) if line.less_is_better else (medians[ours], medians[other])
     return f"{better / worse:.2f}" if worse else "-"
+
+
+def growth_table(growth: Growth) -> Table:
+    """One kind of growth."""
+    shown = Table(title=growth.title, title_justify="left")
+    for heading in growth.headings:
+        shown.add_column(heading, justify="right")
+    for row in growth.rows:
+        shown.add_row(*row)
+    return shown
 
 
 def processor_us(spent: Mapping[str, Mapping[str, Sequence[Spent]]]) -> dict[str, dict[str, dict[str, list[float]]]]:

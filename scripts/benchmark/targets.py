@@ -6,11 +6,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import redis
 from confluent_kafka.admin import AdminClient
@@ -36,6 +37,12 @@ GLIBC_TUNABLES: Final = (
 )
 
 
+class CreateTopic(Protocol):
+    """Make a topic of one partition with these settings."""
+
+    def __call__(self, topic: str, settings: Mapping[str, str] = MappingProxyType({})) -> None: ...
+
+
 class TargetError(RuntimeError):
     """A broker did not start or did not do what the benchmark needs."""
 
@@ -48,7 +55,7 @@ class Target:
     address: str
     pids: tuple[int, ...]
     ready_s: float
-    create_topic: Callable[[str], None]
+    create_topic: CreateTopic
     delete_topic: Callable[[str], None]
     has_groups: bool = True
     redis_url: str | None = None
@@ -86,12 +93,12 @@ def _wait(is_ready: Callable[[], bool], what: str, output: Path) -> None:
         time.sleep(0.002)
 
 
-def admin_topics(address: str) -> tuple[Callable[[str], None], Callable[[str], None]]:
+def admin_topics(address: str) -> tuple[CreateTopic, Callable[[str], None]]:
     """A function that makes a topic of one partition, and one that deletes it."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})  # quiet when the broker is stopped under it
 
-    def create(topic: str) -> None:
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    def create(topic: str, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        admin.create_topics([NewTopic(topic, 1, 1, config=dict(settings))])[topic].result(30)
 
     def delete(topic: str) -> None:
         admin.delete_topics([topic])[topic].result(30)
@@ -100,14 +107,19 @@ def admin_topics(address: str) -> tuple[Callable[[str], None], Callable[[str], N
 
 
 @contextmanager
-def korvet(directory: Path, name: str = "korvet", checkout: Path = ROOT) -> Iterator[Target]:
-    """`korvet serve` with its embedded server; cold start is from the process's start to its ready line.
+def korvet(
+    directory: Path, name: str = "korvet", checkout: Path = ROOT, *, workers: int = 1, redis_url: str | None = None
+) -> Iterator[Target]:
+    """`korvet serve`; cold start is from the process's start to its ready line.
 
     :param checkout: of korvet; it runs with this one's packages.
+    :param redis_url: without one, it has its embedded server.
     """
     port = free_port()
     data = tempfile.mkdtemp(prefix="korvet-", dir=directory)
-    command = [sys.executable, "-m", "korvet.cli", "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", data]
+    storage = ["--data-dir", data] if redis_url is None else ["--redis-url", redis_url]
+    serve = ["serve", "--listen", f"127.0.0.1:{port}", "--workers", str(workers), *storage]
+    command = [sys.executable, "-m", "korvet.cli", *serve]
     started = time.monotonic()
     with _started(command, directory, {"PYTHONPATH": str(checkout)}) as (pid, output):
         _wait(lambda: b" ready on " in output.read_bytes(), name, output)
@@ -115,7 +127,7 @@ def korvet(directory: Path, name: str = "korvet", checkout: Path = ROOT) -> Iter
         create, delete = admin_topics(f"127.0.0.1:{port}")
         yield Target(
             name=name, address=f"127.0.0.1:{port}", pids=(pid,), ready_s=ready_s, create_topic=create,
-            delete_topic=delete, redis_url=f"unix://{data}/valkey.sock",
+            delete_topic=delete, redis_url=redis_url or f"unix://{data}/valkey.sock",
         )  # fmt: skip
 
 
@@ -140,6 +152,10 @@ def _answers(client: redis.Redis) -> bool:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
+
+
+def _nothing(topic: str, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Every topic exists."""
 
 
 def _accepts(port: int) -> bool:
@@ -169,5 +185,5 @@ def prototype(directory: Path, source: Path) -> Iterator[Target]:
         yield Target(
             name="prototype", address=f"127.0.0.1:{port}", pids=(pid, frontend),
             ready_s=time.monotonic() - started,
-            create_topic=lambda _: None, delete_topic=lambda topic: _drop(client, topic), has_groups=False,
+            create_topic=_nothing, delete_topic=lambda topic: _drop(client, topic), has_groups=False,
         )  # fmt: skip

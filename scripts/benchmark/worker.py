@@ -12,9 +12,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from scripts.benchmark import consumers, coordinator, rdkafka, scale
+from scripts.benchmark import consumers, coordinator, growth_jobs, rdkafka, scale
 
 POOL: Final = 1000
+POOL_BYTES: Final = 50_000_000
 SETTLE_S: Final = 0.5
 RECEIVED_WITHIN_MS: Final = 10_000
 
@@ -23,27 +24,37 @@ def _settings(address: str, **more: str) -> dict[str, str]:
     return {"bootstrap.servers": address, **{name.replace("_", "."): value for name, value in more.items()}}
 
 
-def _produce_until(producer: rdkafka.Producer, value_bytes: int, deadline: float, most: int) -> int:
-    chunk = rdkafka.messages(values := [os.urandom(value_bytes) for _ in range(min(POOL, most))])
+def _values(value_bytes: int, number: int, *, is_text: bool) -> list[bytes]:
+    """Different values: random bytes, or text that codecs shrink as they shrink most JSON."""
+    if not is_text:
+        return [os.urandom(value_bytes) for _ in range(number)]
+    fields = (f'{{"order":{at},"customer":"{os.urandom(6).hex()}","state":"shipped"}},' for at in range(number))
+    return [(field * (value_bytes // len(field) + 1))[:value_bytes].encode() for field in fields]
+
+
+def _produce_until(producer: rdkafka.Producer, values: list[bytes], deadline: float, most: int) -> int:
+    chunk = rdkafka.messages(values)
     sent = 0
     while sent < most and time.perf_counter() < deadline:
         sent += producer.send(chunk)
     producer.flush()
-    del values  # librdkafka sends from them until the flush
     return sent
 
 
 def produce(
-    address: str, topic: str, value_bytes: int, seconds: float, most: int, settings: dict[str, str]
-) -> dict[str, float]:
+    address: str, topic: str, value_bytes: int, seconds: float, most: int, settings: dict[str, str],
+    is_text: bool = False,
+) -> dict[str, float]:  # fmt: skip
     """Append records for some seconds, at most `most`; time counts until the last one is acknowledged.
 
-    The log must be longer by as many records as were sent.
+    The log must be longer by as many records as were sent. librdkafka sends from `values` until its queue is flushed.
     """
+    pool = max(1, min(POOL, most, POOL_BYTES // value_bytes))
+    values = _values(value_bytes, pool, is_text=is_text)
     producer = rdkafka.Producer(topic, _settings(address, **settings))
     before = producer.watermarks()[1]
     started = time.perf_counter()
-    sent = _produce_until(producer, value_bytes, started + seconds, most)
+    sent = _produce_until(producer, values, started + seconds, most)
     elapsed = time.perf_counter() - started
     appended = producer.watermarks()[1] - before
     producer.close()
@@ -56,9 +67,9 @@ def _rates(records: int, records_per_s: float, value_bytes: int) -> dict[str, fl
     return {"count": records, "records_per_s": records_per_s, "mb_per_s": records_per_s * value_bytes / 1e6}
 
 
-def _read_all(address: str, topic: str) -> tuple[int, int, float, float]:
+def _read_all(address: str, topic: str, settings: dict[str, str]) -> tuple[int, int, float, float]:
     """The number of records, and of records behind the first ones; when those came, and when the last record did."""
-    consumer = rdkafka.Consumer(topic, _settings(address), 0, counted=True)
+    consumer = rdkafka.Consumer(topic, _settings(address, **settings), 0, counted=True)
     total = consumer.watermarks()[1]
     first = read = consumer.count(RECEIVED_WITHIN_MS)
     started = time.perf_counter()
@@ -72,10 +83,12 @@ def _read_all(address: str, topic: str) -> tuple[int, int, float, float]:
     return read, read - first, started, ended
 
 
-def consume(address: str, topic: str, value_bytes: int, consumers: int = 1) -> dict[str, float]:
+def consume(
+    address: str, topic: str, value_bytes: int, consumers: int = 1, settings: dict[str, str] | None = None
+) -> dict[str, float]:
     """Each consumer reads the whole log once, all at the same time; time counts from the first records that arrived."""
     with ThreadPoolExecutor(consumers) as threads:
-        found = list(threads.map(_read_all, [address] * consumers, [topic] * consumers))
+        found = list(threads.map(lambda _: _read_all(address, topic, settings or {}), range(consumers)))
     read, timed, starts, ends = zip(*found, strict=True)
     return _rates(sum(read), sum(timed) / (max(ends) - min(starts)), value_bytes)
 
@@ -132,6 +145,8 @@ def coordinate(address: str, api: str, seconds: float) -> dict[str, float]:
 JOBS: Final[dict[str, Any]] = {
     "produce": produce, "consume": consume, "latency": latency, "coordinate": coordinate, "joining": scale.joining,
     "group_costs": scale.group_costs, "settling": consumers.settling, "consumer_costs": consumers.costs,
+    "partitions": growth_jobs.partitions, "connections": growth_jobs.connections,
+    "first_reads": growth_jobs.first_reads,
 }  # fmt: skip
 
 
