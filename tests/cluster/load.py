@@ -44,12 +44,7 @@ class _Producer:
         self.errors: list[str] = []
         self._topic, self._partition = topic, partition
         self._next = 0
-        self._producer = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "batch.size": 30_000,
-                "message.timeout.ms": 60_000, "error_cb": self._failed,
-            }
-        )  # fmt: skip
+        self._bootstrap = bootstrap
 
     def _failed(self, error: Any) -> None:
         if error.fatal():
@@ -62,13 +57,20 @@ class _Producer:
             self.errors.append(f"record {number}: {error}")
 
     def run(self, stop: threading.Event) -> None:
+        # The client holds this object by its callbacks, so it must not be held in turn: it would print for minutes.
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self._bootstrap, "enable.idempotence": True, "linger.ms": 1, "batch.size": 30_000,
+                "message.timeout.ms": 60_000, "error_cb": self._failed,
+            }
+        )  # fmt: skip
         while not stop.is_set():
             number, self._next = self._next, self._next + 1
             value = b"%d " % number + b"x" * _SIZES[number % len(_SIZES)]
             told = partial(self._told, number)
-            self._producer.produce(self._topic, value, partition=self._partition, on_delivery=told)
-            self._producer.poll(0.002)
-        if self._producer.flush(WITHIN_S):
+            producer.produce(self._topic, value, partition=self._partition, on_delivery=told)
+            producer.poll(0.002)
+        if producer.flush(WITHIN_S):
             self.errors.append("not everything was answered")
 
     @property
@@ -199,6 +201,9 @@ class Load:
         """The records of a partition that the group's members have read, in the order of each member."""
         return [number for member in self.members for number in member.read.get(partition, ())]
 
+    def _is_read(self, partition: int, records: int) -> bool:
+        return len(set(self.seen(partition))) >= records
+
     def stop(self) -> None:
         """End the threads."""
         self._stop_producing.set()
@@ -216,10 +221,10 @@ class Load:
         for thread in self._producing:
             thread.join(WITHIN_S)
         for producer in self.producers:
-            assert producer.errors == []
+            assert producer.errors == [], producer.errors
             assert producer.acknowledged == list(range(producer.produced))
         for index, producer in enumerate(self.producers):
-            until(lambda i=index, n=producer.produced: len(set(self.seen(i))) >= n, f"partition {index} is read")  # type: ignore[misc]
+            until(partial(self._is_read, index, producer.produced), f"partition {index} is read")
         rebalances = self.rebalances
         self.stop()
         assert [member.errors for member in self.members] == [[], []]

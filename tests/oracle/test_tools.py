@@ -288,7 +288,8 @@ def await_settled(broker: str, group: str, consumers: list[confluent_kafka.Consu
     while True:
         assert time.monotonic() < deadline, f"{group} did not settle"
         for consumer in consumers:
-            assert consumer.poll(0.05) is None
+            told = consumer.poll(0.05)
+            assert told is None, told.error() or told.value()
         is_even = [len(consumer.assignment()) for consumer in consumers] == [2 // len(consumers)] * len(consumers)
         if is_even and admin.describe_consumer_groups([group])[group].result(WITHIN_S).state == STABLE:
             return

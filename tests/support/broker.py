@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,18 @@ _READY = re.compile(r"^korvet \S+ ready on (.+?) \((.*)\)$", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
 WITHOUT = Path(__file__).with_name("without")
 """The modules that hide others from front-ends, because users do not have those others."""
+_TOLD_CHARACTERS = 3000
+_running: dict[int, KorvetServer] = {}
+_ended: deque[tuple[str, str]] = deque(maxlen=3)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the ends of logs with a failed test: of each broker that runs, and of the last ones that ended."""
+    report = yield
+    if report.failed:
+        report.sections += [*_ended, *(server.last_words for server in _running.values())]
+    return report
 
 
 class BrokerFailed(AssertionError):
@@ -107,6 +120,11 @@ class KorvetServer:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     @property
+    def last_words(self) -> tuple[str, str]:
+        """A title, and the end of its log."""
+        return f"log of the broker at {self.bootstrap}", self.log[-_TOLD_CHARACTERS:]
+
+    @property
     def embedded_socket(self) -> Path:
         """The unix socket of the embedded server."""
         return self.data_dir / "valkey.sock"
@@ -146,6 +164,7 @@ class KorvetServer:
                 env={**os.environ, "PYTHONPATH": str(WITHOUT)},
                 start_new_session=True,
             )
+        _running[self.process.pid] = self
         if wait:
             self.wait_until_ready()
         return self
@@ -208,6 +227,8 @@ class KorvetServer:
         process = self.process
         if process is None:
             return 0
+        if _running.pop(process.pid, None) is not None:
+            _ended.append(self.last_words)
         if process.poll() is None:
             process.send_signal(number)
         try:
