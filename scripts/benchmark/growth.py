@@ -239,7 +239,7 @@ def _through(
                "settings": settings, "is_text": text}  # fmt: skip
     produced = work(produce, target)[0]["records_per_s"]
     consume = {"job": "consume", "topic": topic, "value_bytes": value_bytes,
-               "settings": {"fetch_message_max_bytes": "20000000"}}  # fmt: skip
+               "settings": {"fetch_message_max_bytes": str(max(1 << 20, 2 * value_bytes))}}  # fmt: skip
     consumed = _median(consume, target)["records_per_s"]
     target.delete_topic(topic)
     return produced, consumed

@@ -19,6 +19,8 @@ from tests.oracle.script import error_codes
 
 CREATE, DELETE, METADATA, PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS = 6, 5, 9, 9, 12, 7, 3  # versions
 AT_ONCE: Final = 100
+MOST_PARTITIONS: Final = 5000
+"""Of a Fetch: korvet takes 10,000 elements in one request."""
 TIMES: Final = 20
 SETTLE_S: Final = 1.0
 CREATE_WITHIN_MS: Final = 120_000
@@ -33,12 +35,13 @@ async def _checked(wire: Wire, api: str, version: int, **values: Any) -> Any:
     return answer
 
 
-async def _median_s(wire: Wire, frame: bytes, times: int = TIMES) -> float:
-    """The median of the seconds that a request takes."""
+async def _median_s(wire: Wire, *frames: bytes, times: int = TIMES) -> float:
+    """The median of the seconds that requests take, one after the other."""
     taken = []
     for _ in range(times):
         started = time.perf_counter()
-        await wire.send(frame)
+        for frame in frames:
+            await wire.send(frame)
         taken.append(time.perf_counter() - started)
     return statistics.median(taken)
 
@@ -47,11 +50,18 @@ def _frame(api: str, version: int, **values: Any) -> bytes:
     return messages.request_frame(api, version, values, 1)
 
 
-def _fetch(topic: str, offsets: Sequence[int]) -> dict[str, Any]:
-    """A Fetch of partitions 0, 1, … from these offsets, which waits for nothing."""
+def _fetches(topic: str, offsets: Sequence[int]) -> list[bytes]:
+    """Fetches of partitions 0, 1, … from these offsets, which wait for nothing."""
+    positions = list(enumerate(offsets))
+    chunks = [positions[at : at + MOST_PARTITIONS] for at in range(0, len(positions), MOST_PARTITIONS)]
+    return [_frame("fetch", FETCH, **_fetch(topic, chunk)) for chunk in chunks]
+
+
+def _fetch(topic: str, positions: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """A Fetch of these partitions from these offsets."""
     rows = [
         {"partition": at, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
-        for at, offset in enumerate(offsets)
+        for at, offset in positions
     ]
     return {
         "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": MOST_BYTES, "session_epoch": -1,
@@ -81,10 +91,10 @@ async def _partitions(address: str, count: int) -> dict[str, float]:
             for frame in frames:
                 await wire.send(frame)
         produce_s = (time.perf_counter() - started) / (rounds * count)
-        await _checked(wire, "fetch", FETCH, **_fetch(topic, [0] * min(count, 10)))
+        await _checked(wire, "fetch", FETCH, **_fetch(topic, [(0, 0)]))
         ends = [rounds + 1 if at < AT_ONCE else rounds for at in range(count)]
-        fetch_s = await _median_s(wire, _frame("fetch", FETCH, **_fetch(topic, [end - 1 for end in ends])))
-        fetch_end_s = await _median_s(wire, _frame("fetch", FETCH, **_fetch(topic, ends)))
+        fetch_s = await _median_s(wire, *_fetches(topic, [end - 1 for end in ends]))
+        fetch_end_s = await _median_s(wire, *_fetches(topic, ends))
         await _checked(wire, "delete_topics", DELETE, topic_names=[topic], timeout=CREATE_WITHIN_MS)
     return {
         "create_ms": create_s * 1e3, "metadata_ms": metadata_s * 1e3, "produce_us": produce_s * 1e6,
@@ -109,7 +119,7 @@ async def _connections(address: str, count: int, seconds: float, pids: Sequence[
                 await wire.send(hello)
             await asyncio.sleep(SETTLE_S)
             idle_mb = resident_mb(pids) - before_mb
-            beside_s = await _median_s(asker, frames[0], 500)
+            beside_s = await _median_s(asker, frames[0], times=500)
         await asyncio.sleep(SETTLE_S)
         spread = [frames[at % len(frames)] for at in range(count)]
         answers, elapsed = await coordinator.ask(address, "heartbeat", spread, seconds)
@@ -128,15 +138,15 @@ def connections(address: str, count: int, seconds: float, pids: Sequence[int]) -
 
 
 async def _first_reads(address: str, topic: str, offset: int, time_ms: int) -> dict[str, float]:
-    fetch = _frame("fetch", FETCH, **_fetch(topic, [offset]))
+    fetch = _frame("fetch", FETCH, **_fetch(topic, [(0, offset)]))
     by_time = {"replica_id": -1, "isolation_level": 0, "topics": [
         {"name": topic, "partitions": [{"partition_index": 0, "timestamp": time_ms, "current_leader_epoch": -1}]}
     ]}  # fmt: skip
     async with Wire(address) as wire:
         await _checked(wire, "metadata", METADATA, topics=[{"name": topic}])
-        first_s = await _median_s(wire, fetch, 1)
+        first_s = await _median_s(wire, fetch, times=1)
         again_s = await _median_s(wire, fetch)
-        by_time_s = await _median_s(wire, _frame("list_offsets", LIST_OFFSETS, **by_time), 5)
+        by_time_s = await _median_s(wire, _frame("list_offsets", LIST_OFFSETS, **by_time), times=5)
     return {"fetch_ms": first_s * 1e3, "again_ms": again_s * 1e3, "by_time_ms": by_time_s * 1e3}
 
 
