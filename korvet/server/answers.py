@@ -30,16 +30,19 @@ class Answers:
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
 
-    def write(self, frame: list[bytes | memoryview]) -> None:
-        """Queue an answer: one write sends all answers of a turn of the loop, or each megabyte of them."""
-        if not self._out:
+    def write(self, frame: list[bytes | memoryview], *, is_last: bool) -> None:
+        """Queue an answer. Without a request behind it, it leaves at once.
+
+        Otherwise one write sends all answers of a turn of the loop, or each megabyte of them.
+        """
+        if not (is_last or self._out):
             self._loop.call_soon(self.flush)
         self._out += frame
         self._out_bytes += sum(map(len, frame))
         if self.share.held_bytes:
             self.share.leave()
             self.flush()
-        elif self._out_bytes >= _WRITE_BUFFER_BYTES:
+        elif is_last or self._out_bytes >= _WRITE_BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:

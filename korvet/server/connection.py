@@ -23,7 +23,7 @@ from korvet.server.receiver import Receiver
 from korvet.server.request_queue import TURN_S
 from korvet.server.requests import Headers, Request
 from korvet.server.sockets import peer_of
-from korvet.wire.codec import encode_error, frame_response, has_top_level_error
+from korvet.wire.codec import Buffers, encode_error, frame_response, has_top_level_error
 from korvet.wire.proxy_header import ProxyHeader
 
 _LINGER_S = 5.0
@@ -143,7 +143,7 @@ class Connection(Receiver):
 
     async def _answer(self, queued: Request) -> None:
         if queued.answer_frame is not None:
-            self._answers.write([queued.answer_frame])
+            self._write([queued.answer_frame])
             return
         api, context = queued.api, queued.context
         assert api is not None and context is not None
@@ -155,9 +155,9 @@ class Connection(Receiver):
                     await queued.read(self._frontend.turns, queued.header)
                 answer = await api.handle(context, queued.request)
             if isinstance(answer, list):
-                self._answers.write(frame_response(api.key, context.version, queued.correlation_id, answer))
+                self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
             elif answer is not None:
-                self._answers.write(
+                self._write(
                     [await encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer)]
                 )
         except MalformedRequest as error:
@@ -165,12 +165,15 @@ class Connection(Receiver):
         except Exception as error:
             self._failed(queued, api, context, error)
 
+    def _write(self, frame: Buffers) -> None:
+        self._answers.write(frame, is_last=len(self._queue) == 1)
+
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
         """Answer a handler's exception if the response has an error code, else close the connection."""
         code = error_code(error)
         self._crowd.report(error, api.name, self.client)
         if has_top_level_error(api.key, context.version):
-            self._answers.write([encode_error(api.key, context.version, queued.correlation_id, code)])
+            self._write([encode_error(api.key, context.version, queued.correlation_id, code)])
         else:
             self.close()
 

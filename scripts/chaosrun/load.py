@@ -22,7 +22,7 @@ TOPICS: Final = ["orders", "payments"]
 PARTITIONS: Final = 6
 PRODUCERS: Final = ["producer-0", "producer-1"]
 RECORDS_PER_S: Final = 50.0
-WITHIN_S: Final = 90.0
+WITHIN_S: Final = 180.0
 Protocol = Literal["classic", "consumer"]
 POLL_S: Final = 0.1
 

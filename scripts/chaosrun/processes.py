@@ -21,7 +21,7 @@ Program = Literal[
     "bank-balances",
 ]
 ROOT: Final = Path(__file__).resolve().parents[2]
-LEAVE_WITHIN_S: Final = 40.0
+LEAVE_WITHIN_S: Final = 90.0
 _MODULES: Final = {
     "confluent": "confluent_members",
     "aiokafka": "aiokafka_members",

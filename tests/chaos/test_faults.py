@@ -73,7 +73,7 @@ def test_chaos_command_fails_a_sentinel_primary_over_and_reports_it(name: str) -
         "--session-ms",
         str(SESSION_TIMEOUT_MS),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith(f"│ {name}"))
     assert row.endswith(" 0 │")

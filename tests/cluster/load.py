@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-WITHIN_S = 60.0
+WITHIN_S = 150.0
 SESSION_S = 6.0
 _LONGER_SESSION_S = 10.0
 """The session of members that would leave by themselves if a busy machine gave no answer for a shorter one."""
@@ -29,10 +30,11 @@ _SIZES = (100, 100, 20_000, 100, 9_000)
 """The records' sizes, in turn: a batch of 8 KiB or more is placed beside the log."""
 
 
-def until(condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
+def until(condition: Callable[[], bool], what: str | Callable[[], str], within_s: float = WITHIN_S) -> None:
+    """Wait until a condition holds; ``what`` says what did not happen, and may find it out when the time is over."""
     deadline = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < deadline, what
+        assert time.monotonic() < deadline, what if isinstance(what, str) else what()
         time.sleep(0.02)
 
 
@@ -61,7 +63,7 @@ class _Producer:
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": self._bootstrap, "enable.idempotence": True, "linger.ms": 1, "batch.size": 30_000,
-                "message.timeout.ms": 60_000, "error_cb": self._failed,
+                "message.timeout.ms": 120_000, "error_cb": self._failed,
             }
         )  # fmt: skip
         while not stop.is_set():
@@ -85,6 +87,7 @@ class _Member:
         self.read: dict[int, list[int]] = {}
         self.assignments: list[list[int]] = []
         self.errors: list[str] = []
+        self.troubles: deque[str] = deque(maxlen=5)
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
@@ -103,6 +106,8 @@ class _Member:
             message: Any = self._consumer.poll(0.1)
             if message is not None and message.error() is None:
                 self.read.setdefault(message.partition(), []).append(_number(message))
+            elif message is not None:
+                self.troubles.append(str(message.error()))
             if self.read and time.monotonic() > commit_at:
                 commit_at = time.monotonic() + 0.1
                 self._consumer.commit(asynchronous=True)
@@ -121,6 +126,7 @@ class _PatientMember:
         self.read: dict[int, list[int]] = {}
         self.assignments: list[list[int]] = []
         self.errors: list[str] = []
+        self.troubles: deque[str] = deque(maxlen=5)
         self._arguments = [bootstrap, group, topic, str(int(SESSION_S * 1000))]
 
     def run(self, stop: threading.Event) -> None:
@@ -193,13 +199,22 @@ class Load:
         wanted = [len(producer.acknowledged) + records for producer in self.producers]
         until(
             lambda: all(len(one.acknowledged) >= count for one, count in zip(self.producers, wanted, strict=True)),
-            f"producers go on: {[one.errors for one in self.producers]}",
+            lambda: f"producers go on; {self._state()}",
         )
-        until(lambda: all(len(self.seen(index)) >= count for index, count in enumerate(wanted)), "the group reads on")
+        until(
+            lambda: all(len(self.seen(index)) >= count for index, count in enumerate(wanted)),
+            lambda: f"the group reads on; {self._state()}",
+        )
 
     def seen(self, partition: int) -> list[int]:
         """The records of a partition that the group's members have read, in the order of each member."""
         return [number for member in self.members for number in member.read.get(partition, ())]
+
+    def _state(self) -> str:
+        produced = [f"{len(one.acknowledged)} of {one.produced} acknowledged, {one.errors}" for one in self.producers]
+        read = [{partition: len(numbers) for partition, numbers in one.read.items()} for one in self.members]
+        told = [f"{one.assignments}, {one.errors}, {list(one.troubles)}" for one in self.members]
+        return f"produced: {produced}; read: {read}; members: {told}"
 
     def _is_read(self, partition: int, records: int) -> bool:
         return len(set(self.seen(partition))) >= records
@@ -221,10 +236,10 @@ class Load:
         for thread in self._producing:
             thread.join(WITHIN_S)
         for producer in self.producers:
-            assert producer.errors == [], producer.errors
+            assert producer.errors == [], self._state()
             assert producer.acknowledged == list(range(producer.produced))
         for index, producer in enumerate(self.producers):
-            until(partial(self._is_read, index, producer.produced), f"partition {index} is read")
+            until(partial(self._is_read, index, producer.produced), self._state)
         rebalances = self.rebalances
         self.stop()
         assert [member.errors for member in self.members] == [[], []]

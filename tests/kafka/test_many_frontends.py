@@ -34,7 +34,7 @@ REJOINS = "kafkajs"
 NOTICES_LATE = "aiokafka"
 SEEN_BEFORE = 2 * PARTITIONS
 # Metadata shows a dead front-end until its lease ends, and clients back off meanwhile.
-WITHIN_S = 90.0
+WITHIN_S = 150.0
 
 
 class Fleet:

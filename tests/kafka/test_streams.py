@@ -26,7 +26,7 @@ from tests.support.redis import Server
 LINES, COUNTS, PARTITIONS = "lines", "counts", 4
 STORE = "KSTREAM-AGGREGATE-STATE-STORE-0000000003"
 WORDS = [f"word{number}" for number in range(40)]
-WITHIN_S = 90.0
+WITHIN_S = 150.0
 # Without a cache the store sends on each count, with one the last count of a transaction.
 EVERY_COUNT = {"statestore.cache.max.bytes": "0"}
 # The traces of a dead instance end soon, and Streams purges the repartition topic during the test.

@@ -22,8 +22,8 @@ import redis
 
 from korvet.server.settings import ListenerSettings, ServeSettings
 
-READY_WITHIN_S = 40.0
-STOPPED_WITHIN_S = 30.0
+READY_WITHIN_S = 120.0
+STOPPED_WITHIN_S = 60.0
 _READY = re.compile(r"^korvet \S+ ready on (.+?) \((.*)\)$", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
 WITHOUT = Path(__file__).with_name("without")

@@ -16,7 +16,7 @@ from tests.support.ports import free_ports
 from tests.support.tools import find_tool
 
 PAGE = Path(__file__).parents[2] / "docs" / "load-balancer.md"
-WITHIN_S = 60.0
+WITHIN_S = 150.0
 PORTS = 6
 """The number of HAProxy's ports, which follow each other."""
 _BEGIN = "    global"

@@ -27,7 +27,7 @@ from tests.support.tools import cannot_run
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".cache" / "kafka-4.1.2"
 POM = Path(__file__).with_name("kafka-pom.xml")
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 150.0
 FETCH_WITHIN_S = 600.0
 
 # This heap is enough for tests.

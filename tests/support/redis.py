@@ -32,7 +32,7 @@ PROGRAMS: Mapping[Kind, str] = MappingProxyType(
     {"valkey": "valkey-server", "redis": "redis-server", "redis8": "redis-server"}
 )
 
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 60.0
 POLL_S = 0.01
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     # A server's title would overwrite its environment, by which `tests.support.leftovers` finds it.

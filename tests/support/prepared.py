@@ -1,0 +1,64 @@
+"""Everything that tests build once, built before they run: ``python -m tests.support.prepared``.
+
+Maven, npm, compilers and Spark take both processors for minutes. While tests run, their servers would starve.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.kafka.builds import BuildError, driver_command, java_command, tools_command
+from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
+from tests.support.spark_classes import make_class_archive
+from tests.support.tools import find_tool
+
+AT_ONCE = 2
+
+
+def _ivy() -> None:
+    """Have Spark's Ivy fetch the packages of the pipeline, as it does when a user first starts it."""
+    find_tool("java")
+    session = "from korvet.pipeline.session import make_session; make_session('prepared', 'local[1]', {}).stop()"
+    done = subprocess.run([sys.executable, "-c", session], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(done.stderr[-2000:])
+
+
+def _spark() -> None:
+    pom, jars = ROOT / "tests" / "pipeline" / "spark-pom.xml", ROOT / ".cache" / "spark-4.2.0-jars"
+    make_class_archive(",".join(sorted(str(path) for path in fetch_dependencies(pom, jars).glob("*.jar"))))
+
+
+STEPS: dict[str, Callable[[], object]] = {
+    "the pipeline's packages": _ivy,
+    "Spark's jars and classes": _spark,
+    "Kafka's jars and tools": tools_command,
+    "the Java clients": lambda: driver_command("java", ""),
+    "Kafka Streams": lambda: java_command("", "streams"),
+    "kafkajs": lambda: driver_command("kafkajs", ""),
+}
+
+
+def _done(what: str) -> str:
+    try:
+        STEPS[what]()
+    except (BuildError, KafkaUnavailable, pytest.skip.Exception, pytest.fail.Exception) as error:
+        # The tests that need it tell more.
+        return f"{what}: {error}"
+    return ""
+
+
+def main() -> None:
+    """Build everything; what cannot be built is named."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        for trouble in filter(None, threads.map(_done, STEPS)):
+            sys.stderr.write(f"{trouble}\n")
+
+
+if __name__ == "__main__":
+    main()
