@@ -26,6 +26,8 @@ _LONGER_SESSION_S = 10.0
 """The session of members that would leave by themselves if a busy machine gave no answer for a shorter one."""
 SETTINGS = {"group.initial.rebalance.delay.ms": "1000"}
 """The broker's settings."""
+_MOST_IN_FLIGHT = 500
+"""The records that a producer has sent and heard nothing of. On a busy machine, more of them would be load for ever."""
 _SIZES = (100, 100, 20_000, 100, 9_000)
 """The records' sizes, in turn: a batch of 8 KiB or more is placed beside the log."""
 
@@ -35,7 +37,7 @@ def until(condition: Callable[[], bool], what: str | Callable[[], str], within_s
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, what if isinstance(what, str) else what()
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 class _Producer:
@@ -67,6 +69,9 @@ class _Producer:
             }
         )  # fmt: skip
         while not stop.is_set():
+            if self._next - len(self.acknowledged) - len(self.errors) >= _MOST_IN_FLIGHT:
+                producer.poll(0.1)
+                continue
             number, self._next = self._next, self._next + 1
             value = b"%d " % number + b"x" * _SIZES[number % len(_SIZES)]
             told = partial(self._told, number)
