@@ -1,10 +1,10 @@
 """The registry of a namespace's live front-ends: node ids for front-ends with own addresses, and the turn to sweep.
 
-A lease in Redis says that a front-end lives. The front-end renews it every second, and in an idle namespace
-(`korvet.store.activity`) every two minutes. While Redis is away the front-end keeps the live front-ends that it knew
-last. If it could not renew for as long as its lease, it sweeps, because it does not know any more whose turn it is. If
-the registry cannot be used (somebody wrote something else there, or a right is missing), the front-end knows of itself
-alone, and sweeps.
+A lease in Redis says that a front-end lives. The front-end renews it every second. In an idle namespace
+(`korvet.store.activity`) it renews every two minutes, or a few seconds after a renewal that had no answer. While Redis
+is away the front-end keeps the live front-ends that it knew last. If it could not renew for as long as its lease, it
+sweeps, because it does not know any more whose turn it is. If the registry cannot be used (somebody wrote something
+else there, or a right is missing), the front-end knows of itself alone, and sweeps.
 
 If the front-end with the turn cannot reach each node of a cluster, it passes the turn on, because another front-end may
 reach that node. It does so for a few seconds, and at most once a minute.
@@ -37,6 +37,7 @@ log = structlog.get_logger()
 LEASE_MS: Final = 3000
 """In an active namespace."""
 _RENEW_S: Final = 1.0
+_RETRY_S: Final = (1.0, 3.0)
 _IDLE_RENEW_S: Final = (90.0, 120.0)
 _TICK_S: Final = 1.0
 """Renewals of idle namespaces are due at multiples of it, so those of several namespaces are one write to Redis."""
@@ -122,16 +123,16 @@ class Registry:
                     self._take_turn(has_turn=True)
                 # While Redis is away `ready` takes a second, and it forgets the wake-ups that came meanwhile.
                 if not draining.is_set():
-                    await listening.wait(self._pause_s() if is_renewed else _RENEW_S)
+                    await listening.wait(self._pause_s(is_renewed=is_renewed))
         with anyio.move_on_after(_LEAVE_S):
             await self._leave()
 
-    def _pause_s(self) -> float:
+    def _pause_s(self, *, is_renewed: bool) -> float:
         if self._activity.has_clients or not self._activity.is_idle:
             # A client may have come while a renewal without clients was on its way, or while Redis was away.
             return _RENEW_S
-        now = anyio.current_time()
-        return ceil((now + random.uniform(*_IDLE_RENEW_S)) / _TICK_S) * _TICK_S - now
+        now, rest_s = anyio.current_time(), _IDLE_RENEW_S if is_renewed else _RETRY_S
+        return ceil((now + random.uniform(*rest_s)) / _TICK_S) * _TICK_S - now
 
     async def _renew_or_stay(self) -> bool:
         """Renew; false if Redis did not answer, or not within the lease of an active namespace."""

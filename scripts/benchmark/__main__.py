@@ -207,14 +207,14 @@ def _live_a_day(minutes: float, json_path: Path | None) -> None:
 
 
 def _grow(chosen: Sequence[str], markdown: Path | None, console: Console) -> None:
-    """Print each table as it is measured, and write all in the end."""
+    """Print each table, and write it to the others, as soon as it is measured."""
     found = []
     for name in chosen:
         _say(f"growth of {name}")
         found.append(TABLES[name]())
         console.print(growth_table(found[-1]))
-    if markdown is not None:
-        markdown.write_text("\n".join(each.markdown() for each in found))
+        if markdown is not None:
+            markdown.write_text("\n".join(each.markdown() for each in found))
 
 
 def _say(text: str) -> None:

@@ -141,7 +141,7 @@ def workers() -> Growth:
 
 
 def shards() -> Growth:
-    """Producers of as many topics, over a server of one's own and over clusters."""
+    """Six producers, each of a topic of its own, over clusters of more and more servers."""
     rows = []
     for count in SHARDS:
         with running_cluster("valkey", count) as cluster, _korvet(redis_url=cluster.url) as target:
@@ -179,7 +179,7 @@ def batches() -> Growth:
     with _korvet() as target:
         target.create_topic("batches")
         began_ms = int(time.time() * 1000)
-        work({"job": "produce", "topic": "batches", "value_bytes": 100, "seconds": 600, "most": BATCHES,
+        work({"job": "produce", "topic": "batches", "value_bytes": 100, "seconds": 500, "most": BATCHES,
               "settings": _ONE_A_REQUEST}, target)  # fmt: skip
         ended_ms = int(time.time() * 1000)
         rows = []

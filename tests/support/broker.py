@@ -35,11 +35,16 @@ _ended: deque[tuple[str, str]] = deque(maxlen=3)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the ends of logs with a failed test: of each broker that runs, and of the last ones that ended."""
+    """Show the ends of logs with a failed test: of each broker that runs, and of the last ones that the test ended."""
     report = yield
     if report.failed:
-        report.sections += [*_ended, *(server.last_words for server in _running.values())]
+        report.sections += [*_ended, *(server.last_words for server in _running.values() if server.is_running)]
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    _ended.clear()
 
 
 class BrokerFailed(AssertionError):
@@ -227,8 +232,6 @@ class KorvetServer:
         process = self.process
         if process is None:
             return 0
-        if _running.pop(process.pid, None) is not None:
-            _ended.append(self.last_words)
         if process.poll() is None:
             process.send_signal(number)
         try:
@@ -238,6 +241,8 @@ class KorvetServer:
             process.wait()
             raise BrokerFailed(f"it did not end within {STOPPED_WITHIN_S} s:\n{self.log[-3000:]}") from None
         finally:
+            if _running.pop(process.pid, None) is not None:
+                _ended.append(self.last_words)
             if process.stdout is not None:
                 process.stdout.close()
         self.process = None

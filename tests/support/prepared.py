@@ -12,19 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.kafka.builds import BuildError, driver_command, java_command, tools_command
+from tests.kafka.builds import BUILD_WITHIN_S, BuildError, driver_command, java_command, tools_command
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.spark_classes import make_class_archive
 from tests.support.tools import find_tool
 
 AT_ONCE = 2
+_TROUBLES = (
+    BuildError, KafkaUnavailable, OSError, subprocess.SubprocessError, pytest.skip.Exception, pytest.fail.Exception
+)  # fmt: skip
 
 
 def _ivy() -> None:
     """Have Spark's Ivy fetch the packages of the pipeline, as it does when a user first starts it."""
     find_tool("java")
     session = "from korvet.pipeline.session import make_session; make_session('prepared', 'local[1]', {}).stop()"
-    done = subprocess.run([sys.executable, "-c", session], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", session], cwd=ROOT, capture_output=True, text=True, check=False,
+                          timeout=BUILD_WITHIN_S)  # fmt: skip
     if done.returncode != 0:
         raise BuildError(done.stderr[-2000:])
 
@@ -45,9 +49,10 @@ STEPS: dict[str, Callable[[], object]] = {
 
 
 def _done(what: str) -> str:
+    sys.stderr.write(f"korvet: preparing {what} for the tests\n")
     try:
         STEPS[what]()
-    except (BuildError, KafkaUnavailable, pytest.skip.Exception, pytest.fail.Exception) as error:
+    except _TROUBLES as error:
         # The tests that need it tell more.
         return f"{what}: {error}"
     return ""
