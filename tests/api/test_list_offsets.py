@@ -9,11 +9,11 @@ import pytest
 from tests.api.data import fetch, produced, records, wanted
 from tests.api.raw import ask, created, unique
 from tests.support.broker import KorvetServer
+from tests.support.times import MIDNIGHT_MS
 
 VERSIONS = range(1, 11)
 LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 SINCE = {LATEST: 1, EARLIEST: 1, NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-TIME = 1_700_000_000_000
 
 
 def listed(broker: KorvetServer, topic: str, *asked: tuple[int, int], version: int = 10, epoch: int = -1) -> list[Any]:
@@ -33,7 +33,7 @@ def topic(broker: KorvetServer) -> str:
     """Three batches in partition 0, the first of them the newest; nothing in partition 1."""
     name = created(broker.port, partitions=2)
     for ahead in (0, -10_000, -5000):
-        produced(broker.port, name, records(3, timestamp=TIME + ahead, step_ms=10))
+        produced(broker.port, name, records(3, timestamp=MIDNIGHT_MS + ahead, step_ms=10))
     return name
 
 
@@ -42,7 +42,7 @@ def test_special_timestamps_give_starts_and_ends(broker: KorvetServer, topic: st
     known = {
         LATEST: ("NONE", 9, -1, 0),
         EARLIEST: ("NONE", 0, -1, 0),
-        NEWEST: ("NONE", 2, TIME + 20, 0),
+        NEWEST: ("NONE", 2, MIDNIGHT_MS + 20, 0),
         EARLIEST_LOCAL: ("NONE", 0, -1, 0),
         LATEST_TIERED: ("NONE", -1, -1, -1),
     }
@@ -63,11 +63,11 @@ def test_empty_partition_starts_and_ends_at_0(broker: KorvetServer, topic: str) 
 def test_by_time_the_answer_is_exact_to_the_record(broker: KorvetServer, topic: str, version: int) -> None:
     nothing = ("NONE", -1, -1, -1 if version >= 4 else 0)
     expected = {
-        0: ("NONE", 0, TIME, 0),
-        TIME: ("NONE", 0, TIME, 0),
-        TIME + 1: ("NONE", 1, TIME + 10, 0),
-        TIME + 20: ("NONE", 2, TIME + 20, 0),
-        TIME + 21: nothing,
+        0: ("NONE", 0, MIDNIGHT_MS, 0),
+        MIDNIGHT_MS: ("NONE", 0, MIDNIGHT_MS, 0),
+        MIDNIGHT_MS + 1: ("NONE", 1, MIDNIGHT_MS + 10, 0),
+        MIDNIGHT_MS + 20: ("NONE", 2, MIDNIGHT_MS + 20, 0),
+        MIDNIGHT_MS + 21: nothing,
     }
     for timestamp, answer in expected.items():
         assert listed(broker, topic, (0, timestamp), version=version) == [answer]
@@ -81,16 +81,16 @@ def test_by_time_in_compressed_batches_of_a_real_producer(broker: KorvetServer, 
         {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 200}
     )
     for number in range(50):
-        producer.produce(name, b"v" * 200, timestamp=TIME + 10 * number)
+        producer.produce(name, b"v" * 200, timestamp=MIDNIGHT_MS + 10 * number)
     assert producer.flush(20) == 0
-    assert listed(broker, name, (0, TIME + 345)) == [("NONE", 35, TIME + 350, 0)]
+    assert listed(broker, name, (0, MIDNIGHT_MS + 345)) == [("NONE", 35, MIDNIGHT_MS + 350, 0)]
 
 
 def test_leader_epochs_are_compared(broker: KorvetServer, topic: str) -> None:
     refused = ("UNKNOWN_LEADER_EPOCH", -1, -1, -1)
     assert listed(broker, topic, (0, LATEST), epoch=0) == [("NONE", 9, -1, 0)]
     assert listed(broker, topic, (0, LATEST), epoch=1) == [refused]
-    assert listed(broker, topic, (0, TIME), epoch=1) == [refused]
+    assert listed(broker, topic, (0, MIDNIGHT_MS), epoch=1) == [refused]
 
 
 def test_unknown_and_repeated_partitions_are_refused(broker: KorvetServer, topic: str) -> None:
@@ -136,14 +136,14 @@ def deleted(broker: KorvetServer, topic: str, offset: int, partition: int = 0, v
 def test_records_are_deleted_up_to_an_offset(broker: KorvetServer, version: int) -> None:
     name = created(broker.port)
     for ahead in (0, 1000, 2000):
-        produced(broker.port, name, records(3, timestamp=TIME + ahead))
+        produced(broker.port, name, records(3, timestamp=MIDNIGHT_MS + ahead))
     assert deleted(broker, name, 4, version=version) == ("NONE", 4)
     assert deleted(broker, name, 2, version=version) == ("NONE", 4)
     below, inside = (fetch(broker.port, name, wanted(offset))[0] for offset in (3, 4))
     assert below["error_code"] == "OFFSET_OUT_OF_RANGE"
     assert (inside["error_code"], inside["log_start_offset"]) == ("NONE", 4)
     assert listed(broker, name, (0, EARLIEST)) == [("NONE", 4, -1, 0)]
-    assert listed(broker, name, (0, 0)) == [("NONE", 4, TIME + 1000, 0)]
+    assert listed(broker, name, (0, 0)) == [("NONE", 4, MIDNIGHT_MS + 1000, 0)]
     assert deleted(broker, name, -1, version=version) == ("NONE", 9)
     assert listed(broker, name, (0, EARLIEST)) == listed(broker, name, (0, LATEST)) == [("NONE", 9, -1, 0)]
     produced(broker.port, name, records())

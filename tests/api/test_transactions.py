@@ -22,6 +22,7 @@ from tests.api.raw import ask, created, unique
 from tests.api.transactions import Producer, committed, described, producer
 from tests.support.broker import KorvetServer
 from tests.support.ported import kafka
+from tests.support.times import MIDNIGHT_MS
 
 READ_COMMITTED = 1
 CONTROL = 0x20
@@ -372,14 +373,14 @@ def listed(broker: KorvetServer, mine: Producer, **filters: Any) -> str | None:
 
 def test_producers_of_a_partition_are_described(broker: KorvetServer) -> None:
     topic, mine = created(broker.port), producer(broker.port)
-    produced(broker.port, topic, records(1, producer_id=4, producer_epoch=2, sequence=0, timestamp=1_700_000_000_000))
+    produced(broker.port, topic, records(1, producer_id=4, producer_epoch=2, sequence=0, timestamp=MIDNIGHT_MS))
     mine.sent(topic, count=2)
     answer = ask(broker.port, "describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0, 1]}])
     first, second = answer["topics"][0]["partitions"]
     found = {one["producer_id"]: one for one in first["active_producers"]}
     idempotent, transactional = found[4], found[mine.producer_id]
     assert (idempotent["producer_epoch"], idempotent["last_sequence"]) == (2, 0)
-    assert (idempotent["last_timestamp"], idempotent["current_txn_start_offset"]) == (1_700_000_000_000, -1)
+    assert (idempotent["last_timestamp"], idempotent["current_txn_start_offset"]) == (MIDNIGHT_MS, -1)
     assert (transactional["last_sequence"], transactional["current_txn_start_offset"]) == (1, 1)
     assert second["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
 

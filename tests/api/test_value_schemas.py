@@ -17,6 +17,7 @@ from tests.api.raw import ask, create_topics, created, unique
 from tests.oracle.batches import Batch, encode
 from tests.support.broker import KorvetServer
 from tests.support.kafka import KafkaUnavailable, fetch_jars
+from tests.support.times import MIDNIGHT_MS
 from tests.support.tools import cannot_run, find_tool
 
 SCHEMA = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
@@ -50,8 +51,7 @@ def values(bootstrap: str, topic: str) -> list[bytes | None]:
 def test_batch_is_refused_by_its_records(broker: KorvetServer, attributes: int, count: int, version: int) -> None:
     topic = with_schema(broker.port)
     good, bad = (
-        encode(Batch(count=count, value=value, attributes=attributes, timestamp=1_700_000_000_000))
-        for value in (GOOD, BAD)
+        encode(Batch(count=count, value=value, attributes=attributes, timestamp=MIDNIGHT_MS)) for value in (GOOD, BAD)
     )
     answer = produce(broker.port, topic, bad, version)
     assert (answer["error_code"], answer["base_offset"], answer["log_start_offset"]) == ("INVALID_RECORD", -1, 0)
@@ -79,7 +79,7 @@ def test_order_of_produce_requests_on_a_connection_is_kept(broker: KorvetServer)
     """Batches that are judged beside the loop, short ones, and batches of a topic without a schema."""
     topic, free = with_schema(broker.port), created(broker.port)
     long, short, bad = (
-        encode(Batch(count=count, value=value, timestamp=1_700_000_000_000))
+        encode(Batch(count=count, value=value, timestamp=MIDNIGHT_MS))
         for count, value in ((500, GOOD), (1, GOOD), (1, BAD))
     )
     sent = [(topic, long), (topic, short), (free, short), (topic, bad), (topic, long), (free, short), (topic, short)]

@@ -12,15 +12,15 @@ from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.produce import Producer
 from korvet.cli.kafka.records import Unsent
 from tests.support.broker import KorvetServer
+from tests.support.times import MIDNIGHT_MS
 
 ROOT = Path(__file__).resolve().parents[2]
 KORVET = [sys.executable, "-m", "korvet.cli"]
-START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
 def store(broker: KorvetServer, topic: str, *values: bytes) -> None:
     with Client(broker.bootstrap) as client:
-        Producer(client, [TopicPartition(topic, 0)], 0).send(Unsent(None, value, [], START_MS) for value in values)
+        Producer(client, [TopicPartition(topic, 0)], 0).send(Unsent(None, value, [], MIDNIGHT_MS) for value in values)
 
 
 def consuming(broker: KorvetServer, *arguments: str, stdout: int) -> subprocess.Popen[bytes]:

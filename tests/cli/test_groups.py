@@ -20,11 +20,10 @@ from tests.api.raw import created
 from tests.cli.conftest import Korvet, Shown
 from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer
+from tests.support.times import DAY, HOUR_MS, MIDNIGHT_MS
 
 Ask = Callable[..., Any]
 Produce = Callable[[str, int, Iterable[int]], None]
-HOUR_MS = 3_600_000
-START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 WITHIN_S = 60.0
 
 
@@ -45,7 +44,7 @@ def korvet_broker(broker: KorvetServer, capsys: pytest.CaptureFixture[str]) -> K
 def topic(korvet: Korvet, produce: Produce, name: str) -> str:
     """A topic with ten records an hour apart in partition 0 and none in partition 1."""
     korvet("topics", "create", name, "--partitions", "2")
-    produce(name, 0, [START_MS + hour * HOUR_MS for hour in range(10)])
+    produce(name, 0, [MIDNIGHT_MS + hour * HOUR_MS for hour in range(10)])
     return name
 
 
@@ -335,9 +334,9 @@ def test_reset_is_only_shown_without_execute(korvet: Korvet, ask: Ask, group: st
         (["--shift-by", "2"], 6),
         (["--shift-by", "-3"], 1),
         (["--shift-by", "-300"], 0),
-        (["--to-datetime", "2026-01-01T03:00:00"], 3),
-        (["--to-datetime", "2026-01-01T05:30:00.500+01:00"], 5),
-        (["--to-datetime", "2027-01-01T00:00:00Z"], 10),
+        (["--to-datetime", f"{DAY}T03:00:00"], 3),
+        (["--to-datetime", f"{DAY}T05:30:00.500+01:00"], 5),
+        (["--to-datetime", "2999-01-01T00:00:00Z"], 10),
         # In milliseconds since 1970 these two are -1 and -2, which ask a broker for the end and the start.
         (["--to-datetime", "1969-12-31T23:59:59.999Z"], 0),
         (["--to-datetime", "1969-12-31T23:59:59.998Z"], 0),

@@ -22,11 +22,12 @@ from korvet.cli.kafka.records import Record, Unsent
 from korvet.errors import KorvetError
 from tests.api.raw import created
 from tests.cli.conftest import Korvet, Produce
-from tests.cli.records import START_MS, consuming, store
+from tests.cli.records import consuming, store
 from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server
 from tests.support.terminal import terminal
+from tests.support.times import MIDNIGHT_MS
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_members_of_a_group_share_a_topic(broker: KorvetServer, name: str) -> No
         poll_until(settled, "a partition at each")
         for partition in (0, 1):
             Producer(one, [TopicPartition(name, 0), TopicPartition(name, 1)], 0).send(
-                [Unsent(None, b"%d" % partition, [], START_MS)], partition
+                [Unsent(None, b"%d" % partition, [], MIDNIGHT_MS)], partition
             )
         assert sorted(read(first, second)) == [(0, b"0"), (1, b"1")]
         first.close()
@@ -174,4 +175,4 @@ def test_producer_that_is_not_answered_says_that_records_may_be_stored(name: str
 
     producer = Producer(Unanswering("127.0.0.1:1"), [TopicPartition(name, 0)], 0)
     with pytest.raises(KorvetError, match="the last records may be stored or not"):
-        producer.send([Unsent(None, b"x", [], START_MS)])
+        producer.send([Unsent(None, b"x", [], MIDNIGHT_MS)])

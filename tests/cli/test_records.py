@@ -17,9 +17,7 @@ from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.records import CODECS, partition_of
 from korvet.errors import KorvetError
 from tests.cli.conftest import Korvet, Produce
-from tests.cli.records import START_MS
-
-HOUR_MS = 3_600_000
+from tests.support.times import DAY, HOUR_MS, MIDNIGHT_MS
 
 
 @pytest.fixture
@@ -71,10 +69,10 @@ def test_records_of_each_codec_are_exchanged_with_other_clients(
         (b"k2", b"w", [("a", b"1"), ("b", None)]),
     ]
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": codec})
-    producer.produce(topic, key=b"k3", value=b"x" * 2000, headers=[("c", b"\xff"), ("d", None)], timestamp=START_MS)
+    producer.produce(topic, key=b"k3", value=b"x" * 2000, headers=[("c", b"\xff"), ("d", None)], timestamp=MIDNIGHT_MS)
     assert producer.flush(30) == 0
     (record,) = shown(topic, "--offset", "2")
-    assert (record["key"], record["value"], record["timestamp"]) == ("k3", "x" * 2000, START_MS)
+    assert (record["key"], record["value"], record["timestamp"]) == ("k3", "x" * 2000, MIDNIGHT_MS)
     assert record["headers"] == [["c", {"base64": "/w=="}], ["d", None]]
 
 
@@ -83,9 +81,9 @@ def test_json_of_consume_is_taken_by_produce(
 ) -> None:
     korvet("topics", "create", name, f"{name}-2", "-p", "1")
     told: list[dict[str, Any]] = [
-        {"key": None, "value": {"base64": "AP8b"}, "headers": [["h", "1"], ["h", None]], "timestamp": START_MS},
-        {"key": "k", "value": None, "headers": [], "timestamp": START_MS + 1},
-        {"key": "", "value": "two\nlines", "headers": [], "timestamp": START_MS + 2},
+        {"key": None, "value": {"base64": "AP8b"}, "headers": [["h", "1"], ["h", None]], "timestamp": MIDNIGHT_MS},
+        {"key": "k", "value": None, "headers": [], "timestamp": MIDNIGHT_MS + 1},
+        {"key": "", "value": "two\nlines", "headers": [], "timestamp": MIDNIGHT_MS + 2},
     ]
     assert send(name, b"\n".join(json.dumps(one).encode() for one in told), "--format", "json")[0] == 0
     out = korvet("topics", "consume", name, "--json")[1]
@@ -161,7 +159,7 @@ def test_records_are_chosen_by_partition_offset_time_and_number(
     name: str,
 ) -> None:
     korvet("topics", "create", name, "--partitions", "2")
-    produce(name, 0, [START_MS + hour * HOUR_MS for hour in range(5)])
+    produce(name, 0, [MIDNIGHT_MS + hour * HOUR_MS for hour in range(5)])
     send(name, b"x\n", "--partition", "1")
 
     def offsets(*flags: str) -> list[int]:
@@ -171,9 +169,9 @@ def test_records_are_chosen_by_partition_offset_time_and_number(
     assert offsets("--offset", "3") == offsets("-o", "-2") == [3, 4]
     assert offsets("-o", "99") == offsets("-o", "latest") == []
     assert offsets("-o", "-99", "-n", "2") == [0, 1]
-    assert offsets("--from-time", "2026-01-01T03:00:00") == [3, 4]
-    assert offsets("--to-time", "2026-01-01T03:00:00") == [0, 1, 2]
-    assert offsets("--from-time", "2026-01-01T00:30", "--to-time", "2026-01-01T03:00:00+01:00") == [1]
+    assert offsets("--from-time", f"{DAY}T03:00:00") == [3, 4]
+    assert offsets("--to-time", f"{DAY}T03:00:00") == [0, 1, 2]
+    assert offsets("--from-time", f"{DAY}T00:30", "--to-time", f"{DAY}T03:00:00+01:00") == [1]
     assert sorted((record["partition"], record["offset"]) for record in shown(name)) == [
         *((0, at) for at in range(5)),
         (1, 0),
@@ -198,17 +196,17 @@ def test_keys_choose_partitions_as_in_java(
 def test_formats_are_those_of_kcat(korvet: Korvet, bootstrap: str, topic: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     headers = [("a", b"1"), ("b", None)]
-    producer.produce(topic, key=b"k", value=b"v", headers=headers, timestamp=START_MS)  # type: ignore[arg-type]
-    producer.produce(topic, timestamp=START_MS)
+    producer.produce(topic, key=b"k", value=b"v", headers=headers, timestamp=MIDNIGHT_MS)  # type: ignore[arg-type]
+    producer.produce(topic, timestamp=MIDNIGHT_MS)
     assert producer.flush(30) == 0
     template = r"%t-%p@%o %T %k/%K %s/%S %h %%\t\x41\n"
     assert korvet("topics", "consume", topic, "--format", template)[1].splitlines() == [
-        f"{topic}-0@0 {START_MS} k/1 v/1 a=1,b %\tA",
-        f"{topic}-0@1 {START_MS} /-1 /-1  %\tA",
+        f"{topic}-0@0 {MIDNIGHT_MS} k/1 v/1 a=1,b %\tA",
+        f"{topic}-0@1 {MIDNIGHT_MS} /-1 /-1  %\tA",
     ]
     assert korvet("topics", "consume", topic, "--format", "full")[1].splitlines() == [
-        f"{topic}-0@0 2026-01-01T00:00:00.000+00:00 key=k headers=a=1,b v",
-        f"{topic}-0@1 2026-01-01T00:00:00.000+00:00 null",
+        f"{topic}-0@0 {DAY}T00:00:00.000+00:00 key=k headers=a=1,b v",
+        f"{topic}-0@1 {DAY}T00:00:00.000+00:00 null",
     ]
 
 
@@ -266,7 +264,7 @@ def test_topic_that_does_not_exist_is_named_with_the_nearest(korvet: Korvet, sen
 
 
 def test_removed_records_are_named(korvet: Korvet, produce: Callable[..., None], bootstrap: str, topic: str) -> None:
-    produce(topic, 0, [START_MS] * 5)
+    produce(topic, 0, [MIDNIGHT_MS] * 5)
     assert korvet("topics", "trim", topic, "--before", "3", "--execute")[0] == 0
     partition = TopicPartition(topic, 0)
     with Client(bootstrap) as client:

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.cli.conftest import Korvet
 from tests.kafka.waiting import poll_until
+from tests.support.times import DAY, MIDNIGHT_MS
 
 Ask = Callable[..., Any]
 Produce = Callable[[str, int, Iterable[int]], None]
@@ -57,22 +58,22 @@ def test_illegal_name_is_refused_by_the_broker(korvet: Korvet) -> None:
 
 def test_description_shows_offsets_and_settings(korvet: Korvet, ask: Ask, produce: Produce, name: str) -> None:
     korvet(
-        "topics", "create", name, "-p", "2", "--config", "retention.ms=7200000", "--config", "max.message.bytes=2000"
+        "topics", "create", name, "-p", "2", "--config", "retention.ms=864000000", "--config", "max.message.bytes=2000"
     )
-    produce(name, 1, [1_700_000_000_000] * 3)
+    produce(name, 1, [MIDNIGHT_MS] * 3)
     (topic,) = ask("topics", "describe", name)
-    assert topic["configs"] == {"retention.ms": "7200000", "max.message.bytes": "2000"}
+    assert topic["configs"] == {"retention.ms": "864000000", "max.message.bytes": "2000"}
     offsets = [(item["partition"], item["start_offset"], item["end_offset"]) for item in topic["partitions"]]
     assert offsets == [(0, 0, 0), (1, 0, 3)]
     (nothing, no_time), (size, oldest) = ((item["bytes"], item["oldest_timestamp"]) for item in topic["partitions"])
-    assert (nothing, no_time, oldest) == (0, None, 1_700_000_000_000)
+    assert (nothing, no_time, oldest) == (0, None, MIDNIGHT_MS)
     assert 3 * len(b"record") < size < 1000
     _, out, _ = korvet("topics", "describe", name)
-    assert out.splitlines()[0].endswith("settings: max.message.bytes=2000, retention.ms=7200000")
+    assert out.splitlines()[0].endswith("settings: max.message.bytes=2000, retention.ms=864000000")
     assert [line.split()[-2:] for line in out.splitlines()[1:]] == [
         ["BYTES", "OLDEST"],
         ["0", "-"],
-        [str(size), "2023-11-14T22:13:20.000+00:00"],
+        [str(size), f"{DAY}T00:00:00.000+00:00"],
     ]
 
 
@@ -81,7 +82,7 @@ def test_description_shows_archived_offsets(
 ) -> None:
     korvet("topics", "create", name, f"{name}-2", "-p", "2")
     poll_until(lambda: _listed(ask, f"{name}-2") != [], "the topic in the list")
-    produce(name, 1, [1_700_000_000_000] * 3)
+    produce(name, 1, [MIDNIGHT_MS] * 3)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     position = confluent_kafka.TopicPartition(name, 1, 2, leader_epoch=0)
     asked = confluent_kafka.ConsumerGroupTopicPartitions("korvet.archive", [position])
@@ -101,7 +102,7 @@ def test_describing_an_unknown_topic_fails(korvet: Korvet, name: str) -> None:
 
 
 def test_settings_are_changed_and_taken_back(korvet: Korvet, ask: Ask, name: str) -> None:
-    korvet("topics", "create", name, "--config", "retention.ms=7200000")
+    korvet("topics", "create", name, "--config", "retention.ms=864000000")
     changed = korvet("topics", "configure", name, "--set", "retention.bytes=1000", "--unset", "retention.ms")
     assert changed == (0, f"configured topic {name}\n", "")
     settings = {item["name"]: item for item in ask("topics", "configure", name)}

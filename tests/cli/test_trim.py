@@ -9,19 +9,18 @@ import confluent_kafka
 import pytest
 
 from tests.cli.conftest import Korvet
+from tests.support.times import DAY, HOUR_MS, MIDNIGHT_MS
 
 Ask = Callable[..., Any]
 Produce = Callable[[str, int, Iterable[int]], None]
-HOUR_MS = 3_600_000
-START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
 @pytest.fixture
 def topic(korvet: Korvet, produce: Produce, name: str) -> str:
     """A topic with ten records an hour apart in partition 0, three in partition 1 and none in partition 2."""
     korvet("topics", "create", name, "--partitions", "3")
-    produce(name, 0, [START_MS + hour * HOUR_MS for hour in range(10)])
-    produce(name, 1, [START_MS] * 3)
+    produce(name, 0, [MIDNIGHT_MS + hour * HOUR_MS for hour in range(10)])
+    produce(name, 1, [MIDNIGHT_MS] * 3)
     return name
 
 
@@ -46,7 +45,7 @@ def test_trim_is_only_shown_without_execute(korvet: Korvet, ask: Ask, topic: str
     [
         (["--before", "4"], [4, 3, 0]),
         (["--before", "4", "--partition", "0"], [4, 0, 0]),
-        (["--before", "2026-01-01T03:00:00Z"], [3, 3, 0]),
+        (["--before", f"{DAY}T03:00:00Z"], [3, 3, 0]),
         (["--before", "3650d"], [0, 0, 0]),
         # In milliseconds since 1970 this is -1, which asks a broker for the end.
         (["--before", "1969-12-31T23:59:59.999Z"], [0, 0, 0]),

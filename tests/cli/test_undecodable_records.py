@@ -23,13 +23,14 @@ from korvet.cli.kafka.records import (
 )
 from korvet.wire.batch import HEADER, HEADER_BYTES, LENGTH_FROM, Batch
 from tests.api.raw import created
-from tests.cli.records import START_MS, store
+from tests.cli.records import store
 from tests.support.broker import KorvetServer
+from tests.support.times import MIDNIGHT_MS
 
 
 def garbled(records: list[bytes], garbage: bytes) -> bytes:
     """A batch that promises one record more than it holds, and ends in garbage; its checksum is right."""
-    whole = write_batch([Unsent(None, value, [], START_MS) for value in [*records, b""]], 0)
+    whole = write_batch([Unsent(None, value, [], MIDNIGHT_MS) for value in [*records, b""]], 0)
     (stored,) = read_batches(whole)
     assert isinstance(stored, Stored)
     body = whole[HEADER_BYTES:-7] + garbage
@@ -51,7 +52,7 @@ def test_records_before_garbage_in_a_batch_are_read() -> None:
 
 
 def test_batch_that_was_changed_is_not_decoded() -> None:
-    good = write_batch([Unsent(None, b"a", [], START_MS)], 0)
+    good = write_batch([Unsent(None, b"a", [], MIDNIGHT_MS)], 0)
     assert list(read_batches(good[:-1] + b"x")) == [Undecodable(0, 0, "the checksum of its batch is wrong")]
     assert list(read_batches(good[:-1])) == []
     (old, after) = read_batches(good[:16] + b"\x01" + good[17:] + good)
@@ -61,7 +62,7 @@ def test_batch_that_was_changed_is_not_decoded() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_garbage_is_undecodable(codec: str) -> None:
-    (stored,) = read_batches(write_batch([Unsent(None, b"a" * 100, [], START_MS)], CODECS[codec]))
+    (stored,) = read_batches(write_batch([Unsent(None, b"a" * 100, [], MIDNIGHT_MS)], CODECS[codec]))
     assert isinstance(stored, Stored)
     for body in (b"", b"garbage", stored.data[HEADER_BYTES : HEADER_BYTES + 12]):
         (found,) = read_batches(_with_body(stored.batch, body))
@@ -76,9 +77,9 @@ def test_undecodable_records_are_named_and_the_others_shown(
     created(broker.port, name)
     with Client(broker.bootstrap) as client:
         producer = Producer(client, [TopicPartition(name, 0)], 0)
-        producer.send([Unsent(None, b"before", [], START_MS)])
+        producer.send([Unsent(None, b"before", [], MIDNIGHT_MS)])
         producer._ask(TopicPartition(name, 0), garbled([b"good"], b"\x7f\xff"))
-        producer.send([Unsent(None, b"behind", [], START_MS)])
+        producer.send([Unsent(None, b"behind", [], MIDNIGHT_MS)])
     code = run(["topics", "consume", name, "-b", broker.bootstrap])
     out, err = capsys.readouterr()
     assert (code, out) == (1, "before\ngood\nbehind\n")

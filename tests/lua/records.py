@@ -9,7 +9,8 @@ import redis
 
 from korvet.wire.record_entries import arguments, batches, split, stored_record
 from tests.lua.log import RUN_ID, TOPIC_ID, Appended, Log
-from tests.wire.whole import TIME, Whole, built, read
+from tests.support.times import MIDNIGHT_MS
+from tests.wire.whole import Whole, built, read
 
 RULES = "1000 0 0 0"
 NONE = (-1, -1, -1)
@@ -44,7 +45,7 @@ class Records(Log):
         return Appended(*map(int, reply.split()))
 
     def mark(self, producer_id: int, epoch: int, ordinal: int, decision: str) -> Appended:
-        args = (TOPIC_ID, RUN_ID, producer_id, epoch, ordinal, decision, 78, TIME, 0, b"marker")
+        args = (TOPIC_ID, RUN_ID, producer_id, epoch, ordinal, decision, 78, MIDNIGHT_MS, 0, b"marker")
         reply: bytes = self.call("korvet_log_mark", *args, keys=self.transactional)
         return Appended(*map(int, reply.split()))
 

@@ -13,7 +13,8 @@ from korvet.wire.record_entries import MOST_HEADERS, arguments, split
 from tests.lua.log import GONE, RUN_ID, TOPIC_ID, Appended, Entry, listening
 from tests.lua.records import NONE, Records, plain
 from tests.lua.transaction import VERIFY
-from tests.wire.whole import TIME, Whole, built
+from tests.support.times import MIDNIGHT_MS
+from tests.wire.whole import Whole, built
 
 OUT_OF_ORDER, FENCED, INVALID_TXN_STATE = 45, 47, 48
 
@@ -58,7 +59,7 @@ def test_record_keeps_every_field_of_a_front_end(log: Records) -> None:
     batch, data = built(Whole(b"k", value, (("h", b"x"),) * MOST_HEADERS))
     told = plain(arguments(batch, split(batch, data, is_json=True)))
     reply = log.call(
-        "korvet_log_append_records", TOPIC_ID, RUN_ID, 1, len(data), TIME, 0, *NONE, "", "", "", "", "", *told,
+        "korvet_log_append_records", TOPIC_ID, RUN_ID, 1, len(data), MIDNIGHT_MS, 0, *NONE, "", "", "", "", "", *told,
         keys=log.transactional,
     )  # fmt: skip
     assert reply == b"0 0 0 0"

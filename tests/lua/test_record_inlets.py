@@ -11,7 +11,8 @@ import redis
 from tests.lua.log import GONE, TOPIC_ID, listening
 from tests.lua.records import RULES, Records
 from tests.support.redis import Server
-from tests.wire.whole import TIME, Whole
+from tests.support.times import MIDNIGHT_MS
+from tests.wire.whole import Whole
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def log(server: redis.Redis) -> Records:
 
 
 def test_redis_user_appends_a_record(log: Records, set_clock: Any) -> None:
-    set_clock(TIME / 1000)
+    set_clock(MIDNIGHT_MS / 1000)
     log.configure()
     with listening(log.server, log.log) as message:
         assert log.call("korvet_record_append", "key", "k", "value", "v", "header.h", "1", "header.h", "") == 0
@@ -28,7 +29,7 @@ def test_redis_user_appends_a_record(log: Records, set_clock: Any) -> None:
         assert re.fullmatch(rb"\d{3,} 1", message())
     assert log.call("korvet_record_append", "header.only", "x") == 1
     assert log.records() == [
-        Whole(b"k", b"v", (("h", b"1"), ("h", b"")), TIME), Whole(None, None, (("only", b"x"),), TIME),
+        Whole(b"k", b"v", (("h", b"1"), ("h", b"")), MIDNIGHT_MS), Whole(None, None, (("only", b"x"),), MIDNIGHT_MS),
     ]  # fmt: skip
 
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from korvet.wire.batch import CRC_FROM, HEADER, HEADER_BYTES, LENGTH_FROM, LOG_APPEND_TIME, Batch
 from korvet.wire.records import decompressed, read_varint
 from tests.oracle.batches import varint
-
-TIME = 1_700_000_000_000
+from tests.support.times import MIDNIGHT_MS
 
 
 class Whole(NamedTuple):
@@ -24,7 +23,7 @@ class Whole(NamedTuple):
     key: bytes | None = None
     value: bytes | None = b"value"
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp: int = TIME
+    timestamp: int = MIDNIGHT_MS
 
 
 class Placed(NamedTuple):
