@@ -10,13 +10,15 @@ Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.throwIfC
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api import Answer, api
+from korvet.api import Answer, Begun, api
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.assignors import Assignment
@@ -34,7 +36,31 @@ _BLANK: Final = "".join(map(chr, range(33)))
 Problem = tuple[ErrorCode, str]
 
 
-@api(68, 0, 1)
+def begin(ctx: Context, request: Any) -> Begun | None:
+    """Send a beat at once; None for any other heartbeat."""
+    if not _says_nothing(request):
+        return None
+    reply = ctx.frontend.groups.consumers.begin_beat(
+        request.group_id, request.member_id, request.member_epoch, request.instance_id
+    )
+    return None if reply is None else Begun(reply, partial(_finish, ctx, request))
+
+
+def _finish(ctx: Context, request: Any, reply: asyncio.Future[int]) -> Answer:
+    try:
+        has_news = not reply.result()
+    except KorvetError as error:
+        return _refused(failure_code(error, "consumer_group_heartbeat"), None)
+    return None if has_news else _beaten(ctx, request)
+
+
+def _beaten(ctx: Context, request: Any) -> Answer:
+    """The answer of a heartbeat without news."""
+    interval_ms = ctx.frontend.groups.consumers.heartbeat_interval_ms(request.group_id)
+    return [group_responses.consumer_heartbeat(request.member_id, request.member_epoch, interval_ms)]
+
+
+@api(68, 0, 1, begin=begin)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Let a member join, stay or leave."""
     consumers = ctx.frontend.groups.consumers
@@ -43,8 +69,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         if _says_nothing(request) and await consumers.beat(
             group_id, request.member_id, request.member_epoch, request.instance_id
         ):
-            interval_ms = consumers.heartbeat_interval_ms(group_id)
-            return [group_responses.consumer_heartbeat(request.member_id, request.member_epoch, interval_ms)]
+            return _beaten(ctx, request)
         problem = _problem(request, ctx.version, consumers.assignors)
         if problem is not None:
             return _refused(*problem)

@@ -7,19 +7,40 @@ Source: KafkaApis.handleHeartbeatRequest, GroupCoordinatorService.heartbeat
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
-from korvet.api import Answer, api
+from korvet.api import Answer, Begun, api
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.codes import INVALID_GROUP_ID
 from korvet.errors import KorvetError
+from korvet.store.contract import RETRY
 from korvet.wire import group_responses
 
 
-@api(12, 0, 4)
+def begin(ctx: Context, request: Any) -> Begun | None:
+    """Ask the group at once."""
+    if not request.group_id:
+        return None
+    reply = ctx.frontend.groups.classic.begin_heartbeat(
+        request.group_id, request.member_id, getattr(request, "group_instance_id", None), request.generation_id
+    )
+    return None if reply is None else Begun(reply, partial(_finish, ctx.version))
+
+
+def _finish(version: int, reply: asyncio.Future[int]) -> Answer:
+    try:
+        code = reply.result()
+    except KorvetError as error:
+        code = failure_code(error, "heartbeat")
+    return None if code == RETRY else [group_responses.heartbeat(version, code)]
+
+
+@api(12, 0, 4, begin=begin)
 async def handle(ctx: Context, request: Any) -> Answer:
-    """The code of the group's one call."""
+    """The code of the group's one call, after what it needs is known."""
     if not request.group_id:
         return [group_responses.heartbeat(ctx.version, INVALID_GROUP_ID)]
     instance_id = getattr(request, "group_instance_id", None)

@@ -9,25 +9,61 @@ Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
-from korvet.api import Answer, api
+from korvet.api import Answer, Begun, api
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.sorted_offsets import SortedOffsets, sort_offsets
-from korvet.api.shared.topic_lookup import known_topics
+from korvet.api.shared.sorted_offsets import SortedOffsets, sort_few_offsets, sort_offsets
+from korvet.api.shared.topic_lookup import known_topics, topics_at_hand
 from korvet.errors import KorvetError
+from korvet.store.contract import LATE, UNINDEXED
 from korvet.store.groups.types import CommitRequest
 from korvet.wire import group_responses
 
 
-@api(8, 2, 9)
+def begin(ctx: Context, request: Any) -> Begun | None:
+    """Ask the group at once; None if a topic is not known, or if there are many partitions."""
+    topics = topics_at_hand(ctx, request.topics)
+    if topics is None:
+        return None
+    sorted_ = sort_few_offsets(ctx, request, topics)
+    if not sorted_.asked:
+        return None
+    asked = _asked(ctx, request, sorted_)
+    reply = ctx.frontend.groups.offsets.begin_commit(asked)
+    return None if reply is None else Begun(reply, partial(_finish, ctx, sorted_, asked))
+
+
+def _finish(ctx: Context, sorted_: SortedOffsets, asked: CommitRequest, reply: asyncio.Future[int]) -> Answer:
+    try:
+        code = reply.result()
+    except KorvetError as error:
+        code = failure_code(error, "offset_commit")
+    if code in (UNINDEXED, LATE):
+        return None
+    if code == 0:
+        ctx.frontend.groups.offsets.committed(asked.group_id, asked.partitions)
+    return _packed(ctx.version, sorted_, code)
+
+
+@api(8, 2, 9, begin=begin)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Commit offsets; partitions that do not exist are refused before the group is asked."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, request.topics))
     if not sorted_.asked:
         return _packed(ctx.version, sorted_, 0)
-    asked = CommitRequest(
+    try:
+        code = await ctx.frontend.groups.offsets.commit(_asked(ctx, request, sorted_))
+    except KorvetError as error:
+        code = failure_code(error, "offset_commit")
+    return _packed(ctx.version, sorted_, code)
+
+
+def _asked(ctx: Context, request: Any, sorted_: SortedOffsets) -> CommitRequest:
+    return CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
@@ -35,11 +71,6 @@ async def handle(ctx: Context, request: Any) -> Answer:
         version=ctx.version,
         offsets=list(sorted_.offsets.items()),
     )
-    try:
-        code = await ctx.frontend.groups.offsets.commit(asked)
-    except KorvetError as error:
-        code = failure_code(error, "offset_commit")
-    return _packed(ctx.version, sorted_, code)
 
 
 def _packed(version: int, sorted_: SortedOffsets, code: int) -> Answer:

@@ -104,6 +104,11 @@ class Link(Owner):
         self.history = f"{run_id}/{replid}" if run_id else ""
 
     @property
+    def is_steady(self) -> bool:
+        """Whether the server's bytes came without a pause lately; see `Connection.is_steady`."""
+        return self._live is not None and self._live.is_steady
+
+    @property
     def silent_s(self) -> float:
         """The seconds for which the server has owed replies without a byte; 0 if it owes none."""
         since = None if self._live is None else self._live.silent_since

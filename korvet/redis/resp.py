@@ -30,6 +30,8 @@ ReplyError = hiredis.ReplyError
 _NOTHING = Ellipsis
 _UNSENT_LIMIT_BYTES = 256 << 20
 _SCRATCH_BYTES = 128 << 10
+_PAUSE_S = 0.02
+_STEADY_AFTER_S = 0.1
 _GET = b"*2\r\n$3\r\nGET\r\n"
 _PING = pack_command(("PING",))
 
@@ -80,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._pinged = False
         self.heard_at = self._loop.time()
+        self._read_at = self._paused_at = self.heard_at
         self.error: Exception | None = None
         """The reason for which the connection was lost, if it is known."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -88,6 +91,12 @@ class Connection(asyncio.BufferedProtocol):
     def silent_since(self) -> float | None:
         """The loop's time since which the server has owed replies without a byte; None if it owes none."""
         return self.heard_at if self._waiting or self._pinged else None
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether bytes came without a pause lately. So this process did not hang, not even for a few milliseconds."""
+        now = self._loop.time()
+        return now - self._read_at < _PAUSE_S and now - self._paused_at > _STEADY_AFTER_S
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -161,7 +170,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._scratch if self._bulk is None else self._bulk.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard_at, self._pinged = self._loop.time(), False
+        now = self._loop.time()
+        if now - self._read_at > _PAUSE_S:
+            self._paused_at = now
+        self._read_at = self.heard_at = now
+        self._pinged = False
         try:
             if self._bulk is None:
                 self._received(self._scratch[:nbytes])

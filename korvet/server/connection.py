@@ -2,19 +2,19 @@
 
 Bytes come through an ``asyncio.BufferedProtocol`` (`korvet.server.receiver`), and each frame becomes a request in a
 queue (`korvet.server.request_queue`). One task of the connection takes the requests in their order, awaits each one's
-answer and writes it. A client that does not read its answers stops its own task. docs/internals.md tells more, under
-"one module per API key".
+answer and writes it. A begun request is answered when its reply comes, without the task. A client that does not read
+its answers stops its own task. docs/internals.md tells more, under "one module per API key".
 """
 
 from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 import anyio
 
-from korvet.api import Api
+from korvet.api import Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.errors import MalformedRequest
 from korvet.server.answers import Answers, encoded, error_code
@@ -23,7 +23,7 @@ from korvet.server.receiver import Receiver
 from korvet.server.request_queue import TURN_S
 from korvet.server.requests import Headers, Request
 from korvet.server.sockets import peer_of
-from korvet.wire.codec import Buffers, encode_error, frame_response, has_top_level_error
+from korvet.wire.codec import Buffers, encode_error, encode_response, frame_response, has_top_level_error
 from korvet.wire.proxy_header import ProxyHeader
 
 _LINGER_S = 5.0
@@ -88,7 +88,22 @@ class Connection(Receiver):
             self.close()
             return
         self._queue.add(request)
-        self._wake()
+        if request.begun is None:
+            self._wake()
+        else:
+            request.begun.reply.add_done_callback(self._replied)
+
+    def _replied(self, reply: asyncio.Future[Any]) -> None:
+        """Answer a begun request while the task waits for work."""
+        if self._is_closing or self._work is None or self._work.done() or not self._queue:
+            return
+        begun = self._queue.first.begun
+        if begun is None or begun.reply is not reply:
+            return
+        if self._answers.writable is None and self._finish(self._queue.first, begun):
+            self._settle()
+        else:
+            self._wake()
 
     def _refuse(self, error: MalformedRequest) -> None:
         self._crowd.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
@@ -148,6 +163,10 @@ class Connection(Receiver):
         api, context = queued.api, queued.context
         assert api is not None and context is not None
         try:
+            if queued.begun is not None:
+                await asyncio.wait([queued.begun.reply])
+                if self._finish(queued, queued.begun):
+                    return
             if queued.started is not None:
                 answer = await queued.started
             else:
@@ -164,6 +183,22 @@ class Connection(Receiver):
             self._refuse(error)
         except Exception as error:
             self._failed(queued, api, context, error)
+
+    def _finish(self, queued: Request, begun: Begun) -> bool:
+        """Answer a begun request that has its reply; false if its API's ``handle`` has to serve it."""
+        api, context = queued.api, queued.context
+        assert api is not None and context is not None
+        queued.begun = None
+        try:
+            answer = begun.finish(begun.reply)
+        except Exception as error:
+            self._failed(queued, api, context, error)
+            return True
+        if isinstance(answer, list):
+            self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
+        elif answer is not None:
+            self._write([encode_response(api.key, context.version, queued.correlation_id, answer)])
+        return answer is not None
 
     def _write(self, frame: Buffers) -> None:
         self._answers.write(frame, is_last=len(self._queue) == 1)

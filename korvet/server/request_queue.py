@@ -2,7 +2,8 @@
 
 1. A request whose API has ``start`` is started when it arrives, unless a request that could not start (``start``
    returned None) is queued ahead of it. The requests behind it are held back until it has its answer.
-2. Every other request is handled when it is the first, so no request that may wait overtakes another.
+2. A request whose API has ``begin`` is begun when it arrives, if no other request is in flight.
+3. Every other request is handled when it is the first, so no request that may wait overtakes another.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class RequestQueue:
         api = request.api
         if api is not None and api.start is not None and (self._held_back or not _start(request)):
             self._held_back += 1
+        elif api is not None and api.begin is not None and not (self._requests or request.is_undecoded):
+            _begin(request)
         self._requests.append(request)
         self.charged_bytes += request.charge
         self._crowd.charged_bytes += request.charge
@@ -88,6 +91,14 @@ class RequestQueue:
             self._crowd.charged_bytes -= request.charge
         self._requests.clear()
         self._crowd.let_read()
+
+
+def _begin(request: Request) -> None:
+    assert request.api is not None and request.api.begin is not None and request.context is not None
+    try:
+        request.begun = request.api.begin(request.context, request.request)
+    except Exception as error:
+        request.started = _raising(error)
 
 
 def _start(request: Request) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api import Answer, Api
+from korvet.api import Answer, Api, Begun
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.turns import Turns
@@ -35,12 +35,14 @@ _read_correlation_id = struct.Struct(">i").unpack_from
 
 
 class Request:
-    """A queued request: it is started, waits for its turn, or has its answer already (``answer_frame``).
+    """A queued request: it is started or begun, waits for its turn, or has its answer already (``answer_frame``).
 
     A large one that waits for its turn is a ``header`` and a ``frame``, and is decoded in its turn.
     """
 
-    __slots__ = ("answer_frame", "api", "charge", "context", "correlation_id", "frame", "header", "request", "started")
+    __slots__ = (
+        "answer_frame", "api", "begun", "charge", "context", "correlation_id", "frame", "header", "request", "started"
+    )  # fmt: skip
 
     def __init__(self, correlation_id: int, charge: int) -> None:
         self.correlation_id = correlation_id
@@ -51,6 +53,7 @@ class Request:
         self.header: RequestHeader | None = None
         self.frame: bytes | memoryview | None = None
         self.started: Awaitable[Answer] | None = None
+        self.begun: Begun | None = None
         self.answer_frame: bytes | None = None
 
     async def read(self, turns: Turns, header: RequestHeader) -> None:
@@ -62,6 +65,11 @@ class Request:
         frame, self.frame = self.frame, None
         assert frame is not None
         self.request = decode_request(header, memoryview(frame))
+
+    @property
+    def is_undecoded(self) -> bool:
+        """Whether it is to be decoded in its turn."""
+        return self.header is not None
 
     @property
     def is_held_back(self) -> bool:

@@ -47,9 +47,21 @@ class Calls:
             return self._insist(function, keys, named, is_awaited=is_awaited)
         return self._once(function, keys, named)
 
+    def begin(
+        self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool = False
+    ) -> asyncio.Future[Any] | None:
+        """Make the one call that is mostly enough; None if something must be waited for first. See `call`.
+
+        The reply may be LATE.
+        """
+        if (is_awaited and self._may_have_hung(keys)) or self._knows_too_little(function, keys):
+            return None
+        return self._once(function, keys, named)
+
     async def _insist(self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool) -> Any:
-        for _ in range(_TURNS if is_awaited else 0):
-            await asyncio.sleep(0)
+        if is_awaited and self._may_have_hung(keys):
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
         for _ in range(_MOST_CALLS):
             if self._knows_too_little(function, keys):
                 await self._learn(keys)
@@ -59,23 +71,31 @@ class Calls:
             await self._outages.catch_up(keys[0])
         raise StoreUnavailable("Redis stands still again and again", outcome_unknown=False)
 
-    def _once(self, function: str, keys: Sequence[str], named: dict[str, Named]) -> Awaitable[Any]:
+    def _once(self, function: str, keys: Sequence[str], named: dict[str, Named]) -> asyncio.Future[Any]:
         if function in _TOLD_OF_OUTAGES:
             named["outages"] = self._outages.known_at(keys[0])
         return self._store.call_function(Purpose.COORDINATE, function, keys, **named)
 
     def beat(self, function: str, keys: Sequence[str], *args: Argument) -> Awaitable[Any]:
         """Call a function that is called most of all: its arguments are in order, ``outages`` comes before them."""
+        reply = self.begin_beat(function, keys, *args)
+        return self._learn_and_beat(function, keys, *args) if reply is None else reply
+
+    def begin_beat(self, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any] | None:
+        """As `beat`; None if outages must be learnt first."""
         if function not in _TOLD_OF_OUTAGES:
             return self._store.fcall(Purpose.COORDINATE, function, keys, *args)
         known = self._outages.known_recently(keys[0])
-        if known is None:
-            return self._learn_and_beat(function, keys, *args)
-        return self._store.fcall(Purpose.COORDINATE, function, keys, known, *args)
+        return None if known is None else self._store.fcall(Purpose.COORDINATE, function, keys, known, *args)
 
     async def _learn_and_beat(self, function: str, keys: Sequence[str], *args: Argument) -> Any:
         await self._learn(keys)
         return await self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys[0]), *args)
+
+    def _may_have_hung(self, keys: Sequence[str]) -> bool:
+        """Whether this process may have stood still a moment ago. It did not if Redis's replies came all the time."""
+        link = self._store.coordination(keys[0])
+        return link is None or not link.is_steady
 
     def _knows_too_little(self, function: str, keys: Sequence[str]) -> bool:
         return function in _TOLD_OF_OUTAGES and self._outages.is_stale(keys[0])

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from scripts.benchmark import growth
 from scripts.benchmark.measures import measures
+from tests.api.raw import created
 from tests.support.broker import KorvetServer
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +65,29 @@ def test_worker_measures_groups_of_the_consumer_protocol(broker: KorvetServer) -
     costs = work({"job": "consumer_costs", **where, "sizes": [3]})
     assert set(costs) == {"heartbeat_of_3_us"}
     assert all(value > 0 for value in (*settled.values(), *costs.values()))
+
+
+def test_worker_measures_requests_of_growing_work(broker: KorvetServer) -> None:
+    reads = work({"job": "partitions", "address": broker.bootstrap, "count": 3})
+    assert set(reads) == {"create_ms", "metadata_ms", "produce_us", "fetch_ms", "fetch_end_ms"}
+    crowd = {"count": 2, "seconds": 0.1, "pids": [broker.pid]}
+    beats = work({"job": "connections", "address": broker.bootstrap, **crowd})
+    assert set(beats) == {"idle_kib", "busy_kib", "beside_ms", "requests_per_s"}
+    created(broker.port, name="batches")
+    where = {"address": broker.bootstrap, "topic": "batches"}
+    firsts = work({"job": "first_reads", **where, "offset": 0, "time_ms": 0})
+    assert set(firsts) == {"fetch_ms", "again_ms", "by_time_ms"}
+    # The memory of so few connections may be memory that the process had.
+    assert all(value > 0 for name, value in {**reads, **beats, **firsts}.items() if not name.endswith("_kib"))
+
+
+def test_growth_is_a_table_with_a_row_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "PARTITIONS", (1, 2))
+    table = growth.partitions()
+    assert [row[0] for row in table.rows] == ["1", "2"]
+    assert table.markdown().splitlines()[:4] == [
+        "### Partitions of a topic", "", f"| {' | '.join(table.headings)} |", "| --- | --- | --- | --- | --- | --- |"
+    ]  # fmt: skip
 
 
 def test_error_names_an_unknown_group_of_measures() -> None:

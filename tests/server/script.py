@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 import anyio
 
-from korvet.api import Answer, Api
+from korvet.api import Answer, Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.api.shared.turns import Turns
@@ -19,9 +20,11 @@ from korvet.server.sockets import bind, port_of
 from korvet.store.activity import Activity
 from tests.support.wire import request
 
-# Requests without a body. Answers to ListGroups v0 have an error code; those to Metadata v1 of no topics have none.
-STARTED, PLAIN, SILENT = 16, 18, 3
-NO_TOPICS = b"\x00\x00\x00\x00"
+# Requests of few bytes. Answers to ListGroups v0 and FindCoordinator v0 have an error code; those to Metadata v1 of no
+# topics have none.
+STARTED, PLAIN, SILENT, BEGUN = 16, 18, 3, 10
+BODIES = {SILENT: b"\x00\x00\x00\x00", BEGUN: b"\x00\x00"}
+"""No topics, and an empty key."""
 
 
 class Script:
@@ -34,6 +37,8 @@ class Script:
         self.cannot_start: set[str] = set()
         self.gates: dict[str, anyio.Event] = {}
         self.answers: dict[str, Callable[[], Answer]] = {}
+        self.begun: dict[str, asyncio.Future[Answer]] = {}
+        self.cannot_begin: set[str] = set()
 
     def gate(self, *names: str) -> None:
         self.gates.update((name, anyio.Event()) for name in names)
@@ -47,6 +52,13 @@ class Script:
             return None
         self.started.append(name)
         return self._answer(name)
+
+    def begin(self, ctx: Context, _request: Any) -> Begun | None:
+        name = ctx.client_id or ""
+        if name in self.cannot_begin:
+            return None
+        self.begun[name] = asyncio.get_running_loop().create_future()
+        return Begun(self.begun[name], lambda reply: reply.result())
 
     async def handle(self, ctx: Context, _request: Any) -> Answer:
         name = ctx.client_id or ""
@@ -65,8 +77,9 @@ class Script:
         common = {"lowest": 0, "highest": 1, "advertised_lowest": 0, "handle": self.handle}
         return {
             STARTED: Api(key=STARTED, name="started", start=self.start, **common),  # type: ignore[arg-type]
-            PLAIN: Api(key=PLAIN, name="plain", start=None, **common),  # type: ignore[arg-type]
-            SILENT: Api(key=SILENT, name="silent", start=None, **{**common, "lowest": 1}),  # type: ignore[arg-type]
+            BEGUN: Api(key=BEGUN, name="begun", begin=self.begin, **common),  # type: ignore[arg-type]
+            PLAIN: Api(key=PLAIN, name="plain", **common),  # type: ignore[arg-type]
+            SILENT: Api(key=SILENT, name="silent", **{**common, "lowest": 1}),  # type: ignore[arg-type]
         }
 
 
@@ -111,7 +124,7 @@ async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
 
 def named(key: int, *names: str, padding_bytes: int = 0) -> bytes:
     """Requests of one API. Each correlation id is the code of its name's first letter; no handler reads the padding."""
-    body = NO_TOPICS * (key == SILENT) + bytes(padding_bytes)
+    body = BODIES.get(key, b"") + bytes(padding_bytes)
     return b"".join(request(key, 1 if key == SILENT else 0, ord(n[0]), n, body) for n in names)
 
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from korvet.api import Answer
 from korvet.errors import MalformedRequest
-from tests.server.script import PLAIN, SILENT, STARTED, Script, named, serving, until
+from tests.server.script import BEGUN, PLAIN, SILENT, STARTED, Script, named, serving, until
 from tests.support.wire import frame, raw_client, request
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +98,78 @@ async def test_plain_requests_are_handled_one_after_the_other() -> None:
         await until(lambda: script.handled == ["a", "b"])
         script.open("b")
         await client.answer()
+
+
+NO_ERROR = {"error_code": 0, "node_id": 1, "host": "", "port": 0}
+
+
+async def test_begun_request_holds_back_later_requests_until_its_reply() -> None:
+    script = Script()
+    script.answers["c"] = lambda: NO_ERROR
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.send(named(BEGUN, "a") + named(PLAIN, "b") + named(BEGUN, "c"))
+        await until(lambda: "a" in script.begun)
+        await anyio.sleep(0.01)
+        assert script.handled == []
+        script.begun["a"].set_result(NO_ERROR)
+        assert [(await client.answer())[0] for _ in range(3)] == [ord("a"), ord("b"), ord("c")]
+        assert (list(script.begun), script.handled) == (["a"], ["b", "c"])
+        client.send(named(BEGUN, "d"))
+        await until(lambda: "d" in script.begun)
+        script.begun["d"].set_result(NO_ERROR)
+        assert (await client.answer())[0] == ord("d")
+
+
+async def test_request_that_is_not_finished_at_once_is_handled() -> None:
+    script = Script()
+    script.cannot_begin = {"b"}
+    script.answers.update(a=lambda: NO_ERROR, b=lambda: NO_ERROR)
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.send(named(BEGUN, "a"))
+        await until(lambda: "a" in script.begun)
+        script.begun["a"].set_result(None)
+        assert (await client.answer())[0] == ord("a")
+        client.send(named(BEGUN, "b"))
+        assert (await client.answer())[0] == ord("b")
+        assert script.handled == ["a", "b"]
+
+
+async def test_begun_request_is_answered_while_the_connection_drains() -> None:
+    script = Script()
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.send(named(BEGUN, "a"))
+        await until(lambda: "a" in script.begun)
+        running.stop.set()
+        await anyio.sleep(0.01)
+        script.begun["a"].set_result(NO_ERROR)
+        assert (await client.answer())[0] == ord("a")
+        assert await client.is_closed_by_server()
+
+
+async def test_failure_of_a_begun_request_is_answered_and_logged_once() -> None:
+    script = Script()
+    with capture_logs() as logs:
+        async with serving(script) as running, raw_client(running.port) as client:
+            client.send(named(BEGUN, "a"))
+            await until(lambda: "a" in script.begun)
+            script.begun["a"].set_exception(ValueError("a defect"))
+            assert (await client.answer())[0] == ord("a")
+            client.send(named(PLAIN, "b"))
+            assert (await client.answer())[0] == ord("b")
+    assert [entry["log_level"] for entry in logs if "exc_info" in entry] == ["error"]
+
+
+async def test_reply_of_a_client_that_left_is_dropped() -> None:
+    script = Script()
+    with capture_logs() as logs:
+        async with serving(script) as running:
+            async with raw_client(running.port) as client:
+                client.send(named(BEGUN, "a"))
+                await until(lambda: "a" in script.begun)
+            await until(lambda: not running.server.connections)
+            script.begun["a"].set_result(NO_ERROR)
+            await anyio.sleep(0.01)
+    assert logs == []
 
 
 async def test_request_without_an_answer_leaves_no_gap() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +56,50 @@ def asked_and_left(front_end: KorvetServer, api: str, version: int, **fields: An
         os.kill(front_end.pid, signal.SIGCONT)
 
 
-def test_late_commit_does_not_take_back_a_newer_one(pair: Pair) -> None:
+@contextmanager
+def busy(front_end: KorvetServer, topic: str) -> Iterator[None]:
+    """Commit without a pause until the end of the block, so that Redis's replies come all the time."""
+    ends = threading.Event()
+    began = threading.Event()
+
+    def commit_all_the_time() -> None:
+        with connected(front_end.port) as connection:
+            fields = committing(unique("busy"), topic, 1)
+            until = time.monotonic() + 0.3
+            while not ends.is_set():
+                connection.ask("offset_commit", 9, **fields)
+                if time.monotonic() > until:
+                    began.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(commit_all_the_time)
+        try:
+            assert began.wait(30) or done.result()
+            yield
+        finally:
+            ends.set()
+            done.result(30)
+
+
+def committing(group: str, topic: str, offset: int) -> dict[str, Any]:
+    """An OffsetCommit of a client that is no member."""
+    rows = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}]
+    topics = [{"name": topic, "partitions": rows}]
+    return {"group_id": group, "member_id": "", "generation_id_or_member_epoch": -1, "topics": topics}
+
+
+@pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])
+def test_late_commit_does_not_take_back_a_newer_one(pair: Pair, is_busy: bool) -> None:
     hangs, other = pair
     topic, group = created(other.port), unique("g")
     poll_until(lambda: commit(hangs.port, group, topic, 1) == ["NONE"], "the topic is known")
-    rows = [{"partition_index": 0, "committed_offset": 2, "committed_metadata": ""}]
-    fields = {"group_id": group, "member_id": "", "generation_id_or_member_epoch": -1}
-    with asked_and_left(hangs, "offset_commit", 9, **fields, topics=[{"name": topic, "partitions": rows}]):
+    with (
+        busy(hangs, topic) if is_busy else nullcontext(),
+        asked_and_left(hangs, "offset_commit", 9, **committing(group, topic, 2)),
+    ):
         assert commit(other.port, group, topic, 2) == ["NONE"]
         assert commit(other.port, group, topic, 3) == ["NONE"]
+        time.sleep(0.05)
     assert commit(hangs.port, unique("g"), topic, 1) == ["NONE"]  # It has done the earlier request by now.
     assert committed(other.port, group, topic, 0) == [3]
 

@@ -32,6 +32,16 @@ class SortedOffsets:
         return topics
 
 
+def sort_few_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
+    """As `sort_offsets`, without a turn for other requests; for at most a few hundred partitions."""
+    longest = _longest(ctx)
+    result = SortedOffsets()
+    for wanted in request.topics:
+        for part in wanted.partitions:
+            _sort(result, wanted.name, topics.get(wanted.name), part, longest)
+    return result
+
+
 async def sort_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
     """Sort the partitions of an OffsetCommit or TxnOffsetCommit into refused ones and ones for the group.
 
@@ -40,13 +50,17 @@ async def sort_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets
 
     :param topics: the answer of `known_topics` for the request.
     """
-    longest = int(ctx.frontend.catalog.setting(None, "offset.metadata.max.bytes"))
+    longest = _longest(ctx)
     result = SortedOffsets()
     named = [(wanted.name, part) for wanted in request.topics for part in wanted.partitions]
     async for some in ctx.sliced(named):
         for name, part in some:
             _sort(result, name, topics.get(name), part, longest)
     return result
+
+
+def _longest(ctx: Context) -> int:
+    return int(ctx.frontend.catalog.setting(None, "offset.metadata.max.bytes"))
 
 
 def _sort(result: SortedOffsets, name: str, topic: Topic | int | None, part: Any, longest: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from korvet.api.shared.context import Context
@@ -14,6 +14,23 @@ from korvet.store.catalog.topic import Topic
 
 def _indexes(wanted: Any) -> Iterable[int]:
     return (int(_index(part)) for part in wanted.partitions)
+
+
+def topics_at_hand(ctx: Context, asked: Sequence[Any]) -> Mapping[str, Topic] | None:
+    """The topics of a short request, by name; None if the catalog's cache lacks one of its topics or partitions, or if
+    the request is long.
+
+    :param asked: the request's entries, with the topic's name and its partitions.
+    """
+    if sum(len(wanted.partitions) for wanted in asked) > SLICE:
+        return None
+    known: dict[str, Topic] = {}
+    for wanted in asked:
+        topic = ctx.frontend.catalog.topic(wanted.name)
+        if topic is None or not _has_partitions(topic, _indexes(wanted)):
+            return None
+        known[wanted.name] = topic
+    return known
 
 
 async def known_topics(

@@ -4,6 +4,7 @@ whether the function may make the group, which must be in the index first. `korv
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -84,6 +85,18 @@ class GroupCalls:
         # A deletion meanwhile may have taken the group out.
         await self.index.add(group_id)
         return reply
+
+    def begin(
+        self, function: str, group_id: str, /, *, is_awaited: bool = False, **named: Named
+    ) -> asyncio.Future[Any] | None:
+        """Call one of a group's functions once; see `Calls.begin`. The group is not made if it is not there."""
+        if function in _MAY_MAKE:
+            named["id"] = named["locator"] = ""
+        return self._calls.begin(function, keys_of(function, self.keys(group_id)), named, is_awaited=is_awaited)
+
+    def begin_beat(self, function: str, group_id: str, *args: Argument) -> asyncio.Future[Any] | None:
+        """Call one of the two heartbeats, if nothing must be learnt first; see `Calls.begin_beat`."""
+        return self._calls.begin_beat(function, keys_of(function, self.keys(group_id)), *args)
 
     def beat(self, function: str, group_id: str, *args: Argument) -> Awaitable[Any]:
         """Call one of the two heartbeats, which are called most often; see `Calls.beat`."""

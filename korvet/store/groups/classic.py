@@ -5,6 +5,7 @@ Replies carry Kafka's error codes as values (``code``, 0 is none). Methods pass 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from itertools import chain
@@ -24,6 +25,7 @@ from korvet.store.groups.offsets import retention_ms
 from korvet.store.groups.parked_members import Member, ParkedMembers, is_parked
 from korvet.store.groups.types import Joined, JoinRequest, Synced, SyncRequest
 
+_HEARTBEAT: Final = "korvet_group_heartbeat"
 _JOIN_STATUS: Final = 2
 _SYNC_STATUS: Final = 1
 """The index of the status in a reply of group_join and of group_sync; the time to wait comes next."""
@@ -136,7 +138,7 @@ class ClassicGroups:
         A group of the consumer protocol may have classic members alone. So their heartbeats have its target follow the
         catalog.
         """
-        beat = partial(self._calls.beat, "korvet_group_heartbeat", group_id, member_id, instance_id or "", generation)
+        beat = partial(self._calls.beat, _HEARTBEAT, group_id, member_id, instance_id or "", generation)
         for _ in range(_CALLS):
             code: int = await beat(self._catalog.topics_digest)
             if code != RETRY:
@@ -144,6 +146,16 @@ class ClassicGroups:
             await self._consumers.follow_catalog(group_id)
         code = await beat()
         return code
+
+    def begin_heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> asyncio.Future[int] | None:
+        """Make the first call of a heartbeat; None if something must be learnt before it.
+
+        The call's code RETRY asks for `heartbeat`.
+        """
+        digest = self._catalog.topics_digest
+        return self._calls.begin_beat(_HEARTBEAT, group_id, member_id, instance_id or "", generation, digest)
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> Sequence[int]:
         """A code for each (member id or empty, instance id or None)."""

@@ -9,7 +9,8 @@ Sources: KIP-848, GroupMetadataManager.consumerGroupHeartbeat, TargetAssignmentB
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -21,6 +22,7 @@ from korvet.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec, chang
 from korvet.codes import GROUP_ID_NOT_FOUND, INVALID_REQUEST
 from korvet.configs.types import split
 from korvet.errors import StoreError, StoreUnavailable
+from korvet.redis.client import Argument
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups import replies
 from korvet.store.groups.call import GroupCalls
@@ -40,6 +42,7 @@ HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 _READY, _TOPICS = b"ready", b"topics"
 _MOST_NAMES: Final = 10_000
 _TOO_MANY_NAMES: Final = f"A member subscribes to at most {_MOST_NAMES} topics by their names."
+_BEAT: Final = "korvet_group_beat"
 _CALLS: Final = 8
 """The calls for one heartbeat. The last ones take the target as it is: so each is answered in a storm of joins."""
 _PATIENT_CALLS: Final = 4
@@ -75,11 +78,17 @@ class ConsumerGroups:
 
         :raises StoreUnavailable, StoreFull, StoreError:
         """
+        return self._calls.beat(_BEAT, group_id, *self._of_beat(group_id, member_id, member_epoch, instance_id))
+
+    def begin_beat(
+        self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None
+    ) -> asyncio.Future[int] | None:
+        """As `beat`; None if something must be learnt first."""
+        return self._calls.begin_beat(_BEAT, group_id, *self._of_beat(group_id, member_id, member_epoch, instance_id))
+
+    def _of_beat(self, group_id: str, member_id: str, member_epoch: int, instance_id: str | None) -> Sequence[Argument]:
         session_timeout_ms = self._catalog.group_setting(group_id, SESSION_TIMEOUT)
-        digest = self._catalog.topics_digest
-        return self._calls.beat(
-            "korvet_group_beat", group_id, digest, member_id, member_epoch, instance_id or "", session_timeout_ms
-        )
+        return self._catalog.topics_digest, member_id, member_epoch, instance_id or "", session_timeout_ms
 
     async def heartbeat(self, request: HeartbeatRequest) -> Heartbeaten:
         """Join, stay in or leave a group. The answer has the member's assignment if that is news.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import structlog
@@ -18,6 +19,7 @@ from korvet.store.outcomes import Failures
 
 log = structlog.get_logger()
 
+_T = TypeVar("_T")
 _UNSTABLE: Final = b"unstable"
 _AT_ONCE: Final = 1000
 """The offsets of one call; Redis takes one or two milliseconds for a thousand."""
@@ -34,17 +36,22 @@ async def in_turn(request: CommitRequest, call: Callable[[Sequence[str]], Awaita
 
     The last offset of a partition that is named twice counts, as in Kafka.
     """
-    texts = {
-        name_of(partition): f"{offset.offset} {offset.leader_epoch} {offset.topic_id.hex} {offset.metadata}"
-        for partition, offset in request.offsets
-    }
-    flat = [part for pair in texts.items() for part in pair]
+    flat = _texts(request)
     code = 0
     for some in chunks(flat, 2 * _AT_ONCE) if flat else [()]:
         code = await call(some)
         if code != 0:
             break
     return code
+
+
+def _texts(request: CommitRequest) -> list[str]:
+    """Each partition of a commit, and behind it the text of its last offset."""
+    texts = {
+        name_of(partition): f"{offset.offset} {offset.leader_epoch} {offset.topic_id.hex} {offset.metadata}"
+        for partition, offset in request.offsets
+    }
+    return [part for pair in texts.items() for part in pair]
 
 
 class Offsets:
@@ -60,22 +67,35 @@ class Offsets:
         """Commit offsets; the code is for all of them. If it is not 0, a part of very many may be committed."""
 
         def commit(some: Sequence[str]) -> Awaitable[int]:
-            return self._calls.call(
-                "korvet_group_commit",
-                request.group_id,
-                is_awaited=True,
-                member_id=request.member_id,
-                instance_id=request.instance_id or "",
-                generation=request.generation,
-                version=request.version,
-                retention=retention_ms(self._catalog),
-                offsets=some,
-            )
+            return self._ask(self._calls.call, request, some)
 
         code = await in_turn(request, commit)
         if code == 0:
-            self.committed(request.group_id, [(one, offset.topic_id.hex) for one, offset in request.offsets])
+            self.committed(request.group_id, request.partitions)
         return code
+
+    def begin_commit(self, request: CommitRequest) -> asyncio.Future[int] | None:
+        """Make the call of a short commit; None if something must be waited for first.
+
+        The codes UNINDEXED and LATE ask for `commit`. After the code 0 the caller tells `committed`.
+        """
+        offsets = _texts(request)
+        if len(offsets) > 2 * _AT_ONCE:
+            return None
+        return self._ask(self._calls.begin, request, offsets)
+
+    def _ask(self, call: Callable[..., _T], request: CommitRequest, offsets: Sequence[str]) -> _T:
+        return call(
+            "korvet_group_commit",
+            request.group_id,
+            is_awaited=True,
+            member_id=request.member_id,
+            instance_id=request.instance_id or "",
+            generation=request.generation,
+            version=request.version,
+            retention=retention_ms(self._catalog),
+            offsets=offsets,
+        )
 
     def on_commit(self, group_id: str, callback: Callable[[Iterable[TopicPartition]], None]) -> None:
         """Call back with the partitions of each commit of a group that this front-end makes."""

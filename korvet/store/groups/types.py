@@ -107,6 +107,11 @@ class CommitRequest:
     version: int
     offsets: Sequence[tuple[TopicPartition, Offset]]
 
+    @property
+    def partitions(self) -> Sequence[tuple[TopicPartition, str]]:
+        """The partitions, each with its topic's id in hex."""
+        return [(one, offset.topic_id.hex) for one, offset in self.offsets]
+
 
 class GroupMember(NamedTuple):
     """A member as an administrator sees it. ``is_awaited``: it has yet to join the rebalance, or to sync."""
