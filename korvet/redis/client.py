@@ -169,6 +169,12 @@ class Store:
         link = self.link(Purpose.APPEND, key)
         return "" if link is None else link.history
 
+    def reads_where_it_appends(self, key: str) -> bool:
+        """Whether the connections for reads and for appends are of the same run of a server. After a restart or a
+        failover, one is back before the other."""
+        appends, reads = self.link(Purpose.APPEND, key), self.link(Purpose.READ, key)
+        return appends is not None and reads is not None and appends.is_connected and appends.run_id == reads.run_id
+
     def note_replid(self, link: Link, replid: str) -> None:
         """Keep the replication id that a link's server told.
 

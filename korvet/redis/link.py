@@ -94,6 +94,11 @@ class Link(Owner):
         return self._live
 
     @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, though it may be congested."""
+        return self._live is not None
+
+    @property
     def is_up(self) -> bool:
         """Whether the link would send a command now."""
         return self._gate is not None

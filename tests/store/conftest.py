@@ -11,7 +11,7 @@ from korvet.store.outages import Outages
 from tests.store.groups import open_groups
 from tests.store.logs import NAMESPACE, Front, front
 from tests.store.redis_groups import Side
-from tests.support.redis import Server
+from tests.support.redis import Server, running_server
 
 
 @pytest.fixture
@@ -37,6 +37,13 @@ def server(redis_server: Server) -> Iterator[Server]:
         client.flushall()
         client.config_set("maxmemory", 0)
     yield redis_server
+
+
+@pytest.fixture
+def own_server(redis_server: Server) -> Iterator[Server]:
+    """A server of the same kind for one test, which may kill it."""
+    with running_server(redis_server.kind) as own:
+        yield own
 
 
 @pytest.fixture

@@ -35,13 +35,6 @@ def server(redis_server: Server) -> Iterator[Server]:
     yield redis_server
 
 
-@pytest.fixture
-def own_server(redis_server: Server) -> Iterator[Server]:
-    """A server of the same kind for one test, which may kill it."""
-    with running_server(redis_server.kind) as server:
-        yield server
-
-
 async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
     with anyio.fail_after(within_s):
         while not condition():

@@ -12,13 +12,15 @@ import pytest
 
 from korvet.api.delete_records import _trim_as_seen
 from korvet.codes import OUT_OF_ORDER_SEQUENCE_NUMBER
+from korvet.errors import StoreUnavailable
+from korvet.redis.address import Address
 from korvet.redis.client import Purpose
 from korvet.store import library
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.log.partition import Partition
 from korvet.store.topics import create_topic, delete_topic, grow_topic
-from tests.store.logs import LARGE, Front, batch, header, offsets, until
+from tests.store.logs import LARGE, Front, batch, front, header, offsets, until
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
@@ -290,3 +292,35 @@ async def test_batch_that_passes_one_refused_without_functions_is_not_refused(on
     await flushed
     await loaded
     assert [(await appending)[:2] for appending in (first, second)] == [(0, 1), (0, 2)]
+
+
+async def test_reader_that_is_back_first_takes_no_former_epoch_for_the_present_one(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server loses records in a restart, and the connection for reads meets it before the connection for appends."""
+
+    async def away() -> Address:
+        raise OSError("away")
+
+    async with front(own_server.url) as one:
+        partition = await one.partition()
+        await one.append(partition, batch(1))
+        with own_server.client() as client:
+            client.save()
+        await one.append(partition, batch(1))
+        appends, reads = (one.store.link(purpose, partition.keys.log) for purpose in (Purpose.APPEND, Purpose.READ))
+        assert appends is not None and reads is not None
+        former = reads.run_id
+        monkeypatch.setattr(appends, "_locate", away)
+        own_server.kill()
+        own_server.start()
+        await until(lambda: reads.is_up and reads.run_id != former)
+        with pytest.raises(StoreUnavailable):
+            await one.append(partition, batch(1))
+        with pytest.raises(StoreUnavailable, match="not up yet"):
+            await one.log.meta(partition)
+        monkeypatch.undo()
+        await until(one.store.is_connected)
+        found = await one.log.meta(partition)
+        assert found is not None
+        assert (found.end, found.epoch > 0) == (1, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -36,12 +36,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count a shorter silence as an outage."""
     monkeypatch.setattr(module, "LIMIT_MS", 1000)
-
-
-@pytest.fixture
-def own_server(redis_server: Server) -> Iterator[Server]:
-    with running_server(redis_server.kind) as server:
-        yield server
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import anyio
 import pytest
@@ -14,17 +14,11 @@ from korvet.redis import connecting, wakeup
 from korvet.redis.client import Purpose
 from korvet.redis.wakeup import Wakeups
 from korvet.store.library import open_store
-from tests.support.redis import Server, running_server
+from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
 A, B = "korvet:{a}:log", "korvet:{b}:log"
-
-
-@pytest.fixture
-def own_server(redis_server: Server) -> Iterator[Server]:
-    with running_server(redis_server.kind) as server:
-        yield server
 
 
 async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from korvet.errors import StoreError
+from korvet.errors import StoreError, StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.store.log.partition import Partition
 from korvet.store.log.partitions import Partitions
@@ -75,10 +75,15 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
 
 
 def _is_held(log: Partitions, partition: Partition, run_id: str, replid: str) -> bool:
-    """Whether the server that holds the partition began its epoch, under its present replication id."""
+    """Whether the server that holds the partition began its epoch, under its present replication id.
+
+    :raises StoreUnavailable: that is not known yet.
+    """
     if not run_id or (run_id, replid) == (partition.run_id, partition.replid):
         return bool(run_id)
     log.find_run_id(partition)
+    if not log.store.reads_where_it_appends(partition.keys.log):
+        raise StoreUnavailable("another server answers, and the connection for appends is not up yet")
     return (run_id, replid) == (partition.run_id, partition.replid)
 
 

@@ -101,10 +101,15 @@ class Partitions:
         return renewed
 
     def find_run_id(self, partition: Partition) -> str:
-        """The run id of the server that holds a partition, remembered with it and with the replication id."""
-        partition.run_id = self.store.run_id(partition.keys.log)
-        partition.replid = self.store.replid(partition.keys.log)
-        return partition.run_id
+        """The run id of the server that holds a partition, for a call on the connection for appends.
+
+        It is remembered with the replication id, unless reads come from another server's run: a reader would take the
+        former run's epoch for the present one.
+        """
+        run_id = self.store.run_id(partition.keys.log)
+        if self.store.reads_where_it_appends(partition.keys.log):
+            partition.run_id, partition.replid = run_id, self.store.replid(partition.keys.log)
+        return run_id
 
     def limits(self, partition: Partition) -> Limits:
         """The limits of a partition's topic."""
