@@ -96,8 +96,7 @@ class Offset(NamedTuple):
     metadata: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRequest:
+class CommitRequest(NamedTuple):
     """An OffsetCommit; ``generation`` is -1 for a consumer that is not a member."""
 
     group_id: str
