@@ -17,6 +17,7 @@ Source: KafkaApis.handleFetchRequest, FetchManager.newContext, ReplicaManager.fe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -27,6 +28,7 @@ import anyio
 from korvet.api import Answer, api
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
+from korvet.api.shared.turns import SLICE
 from korvet.codes import (
     CORRUPT_MESSAGE,
     FETCH_SESSION_ID_NOT_FOUND,
@@ -111,11 +113,14 @@ async def _resolve(
 ) -> list[tuple[str | UUID, Slots]] | None:
     """Each topic's name or id with the partitions to read, or None if the catalog must be read first."""
     topics: list[tuple[str | UUID, Slots]] = []
+    turns = ctx.frontend.turns
     is_committed = request.isolation_level == _READ_COMMITTED
-    async for asked, parts in ctx.paced(merged.values()):
+    for asked, parts in merged.values():
         name, topic = _topic(ctx, asked)
         slots: Slots = []
-        async for part in ctx.paced(parts.values()):
+        for part in parts.values():
+            if turns.is_due():
+                await turns.turn()
             if topic is not None and 0 <= part.partition < topic.partitions:
                 slots.append(_want(ctx.frontend.log, topic, part, is_committed))
             elif is_fresh:
@@ -182,7 +187,10 @@ async def _read_once(
     """Read partitions, some hundreds in one go; ``is_first`` is false if the answer holds records already."""
     reads: list[PartitionRead] = []
     left_bytes = max_bytes
-    async for some in ctx.sliced(wants):
+    for at in range(0, len(wants), SLICE):
+        if at:
+            await ctx.frontend.turns.turn()
+        some = wants[at : at + SLICE]
         found = await ctx.frontend.log.read(some, left_bytes, ctx.share, is_first=is_first)
         found_bytes = sum(read.size_bytes for read in found)
         is_first = is_first and not found_bytes
@@ -206,7 +214,8 @@ async def _wait(
 ) -> Sequence[PartitionRead]:
     """Read again the partitions that moved, until it is enough, the time is over or the front-end stops."""
     frontend = ctx.frontend
-    deadline = anyio.current_time() + wait_s
+    now = asyncio.get_running_loop().time
+    deadline = now() + wait_s
     turn = 0
     is_let_go = _let_go(ctx, reads)
     with frontend.wakeups.listen([want.partition.channel for want in wants]) as listening:
@@ -224,9 +233,9 @@ async def _wait(
                 is_let_go = _let_go(ctx, reads) or is_let_go
                 # A Fetch that waits for many bytes lets appends gather, instead of reading them one by one.
                 if min_bytes > 1:
-                    await anyio.sleep(min(_PAUSES_S[min(turn, 4)], max(0.0, deadline - anyio.current_time())))
+                    await anyio.sleep(min(_PAUSES_S[min(turn, 4)], max(0.0, deadline - now())))
                     turn += 1
-            moved = await listening.wait(deadline - anyio.current_time())
+            moved = await listening.wait(deadline - now())
             if not moved:
                 break
     if is_let_go:

@@ -59,6 +59,8 @@ class Listening:
         self._channels = channels
         self._moved: set[str] = set()
         self._wake: asyncio.Future[None] | None = None
+        self._is_over = False
+        """Whether the time of `wait` is over."""
 
     def __enter__(self) -> Listening:
         for channel in self._channels:
@@ -85,9 +87,14 @@ class Listening:
     async def wait(self, timeout_s: float) -> set[str]:
         """The channels that moved since the last call; empty at the timeout."""
         if not self._moved and timeout_s > 0:
-            with anyio.move_on_after(timeout_s):
-                while not self._moved:
+            # A cancel scope would cost a waiting Fetch more than its read does.
+            self._is_over = False
+            timer = asyncio.get_running_loop().call_later(timeout_s, self._end)
+            try:
+                while not (self._moved or self._is_over):
                     await self._sleep()
+            finally:
+                timer.cancel()
         moved, self._moved = self._moved, set()
         return moved
 
@@ -104,6 +111,13 @@ class Listening:
 
     def _note(self, channel: str) -> None:
         self._moved.add(channel)
+        self._rouse()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._rouse()
+
+    def _rouse(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 

@@ -95,7 +95,7 @@ class Connection(Receiver):
 
     def _replied(self, reply: asyncio.Future[Any]) -> None:
         """Answer a begun request while the task waits for work."""
-        if self._is_closing or self._work is None or self._work.done() or not self._queue:
+        if self._is_closing or self._work is None or self._work.done() or not self._queue.requests:
             return
         begun = self._queue.first.begun
         if begun is None or begun.reply is not reply:
@@ -136,7 +136,7 @@ class Connection(Receiver):
                 self._answers.release()
 
     def _may_go_on(self) -> bool:
-        return bool(self._queue) and self._answers.writable is None and not self._is_closing
+        return bool(self._queue.requests) and self._answers.writable is None and not self._is_closing
 
     async def _next(self) -> bool:
         """Wait until there is a request and the client reads; false when the connection has to close."""
@@ -145,7 +145,7 @@ class Connection(Receiver):
                 await self._answers.writable
             elif self._is_closing:
                 return False
-            elif self._queue:
+            elif self._queue.requests:
                 return True
             elif self._draining:
                 return False
@@ -201,7 +201,7 @@ class Connection(Receiver):
         return answer is not None
 
     def _write(self, frame: Buffers) -> None:
-        self._answers.write(frame, is_last=len(self._queue) == 1)
+        self._answers.write(frame, is_last=len(self._queue.requests) == 1)
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
         """Answer a handler's exception if the response has an error code, else close the connection."""
@@ -226,7 +226,7 @@ class Connection(Receiver):
     @property
     def waits_with(self) -> object | None:
         """The request for which others wait; None if none waits, or if Redis has to answer."""
-        if len(self._queue) < 2 or (self._queue.first.started is not None and self._answers.writable is None):
+        if len(self._queue.requests) < 2 or (self._queue.first.started is not None and self._answers.writable is None):
             return None
         return self._queue.first
 
@@ -240,7 +240,7 @@ class Connection(Receiver):
         idle_s = now - max(self.active_at, self._answers.sent_at)
         if self._is_closing:
             return idle_s > _LINGER_S
-        return idle_s > max_idle_s and (not self._queue or self._answers.writable is not None)
+        return idle_s > max_idle_s and (not self._queue.requests or self._answers.writable is not None)
 
     # ------------------------------------------------------------------ the end
 

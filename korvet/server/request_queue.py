@@ -29,33 +29,30 @@ class RequestQueue:
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
         self._loop = asyncio.get_running_loop()
-        self._requests: deque[Request] = deque()
+        self.requests: deque[Request] = deque()
         self._held_back = 0
         self.charged_bytes = 0
         """The memory of the requests in flight."""
 
-    def __len__(self) -> int:
-        return len(self._requests)
-
     @property
     def first(self) -> Request:
         """The request to answer next."""
-        return self._requests[0]
+        return self.requests[0]
 
     def add(self, request: Request) -> None:
         """Take a request that has arrived, and start it if it may start."""
         api = request.api
         if api is not None and api.start is not None and (self._held_back or not _start(request)):
             self._held_back += 1
-        elif api is not None and api.begin is not None and not (self._requests or request.is_undecoded):
+        elif api is not None and api.begin is not None and not (self.requests or request.is_undecoded):
             _begin(request)
-        self._requests.append(request)
+        self.requests.append(request)
         self.charged_bytes += request.charge
         self._crowd.charged_bytes += request.charge
 
     def settle(self) -> Request:
         """Remove the first request, which has its answer, and give its charge back."""
-        answered = self._requests.popleft()
+        answered = self.requests.popleft()
         self.charged_bytes -= answered.charge
         self._crowd.charged_bytes -= answered.charge
         return answered
@@ -68,7 +65,7 @@ class RequestQueue:
 
     def _start_held_back(self) -> None:
         started, ends = 0, monotonic() + TURN_S
-        for request in self._requests:
+        for request in self.requests:
             if request.is_held_back:
                 if started == REQUESTS_A_TURN or (started and monotonic() > ends):
                     self._loop.call_soon(self._start_more)
@@ -80,16 +77,16 @@ class RequestQueue:
 
     def _start_more(self) -> None:
         """Start the requests still held back, unless the task has come to one: then those behind wait for it."""
-        if self._requests and not self._requests[0].is_held_back:
+        if self.requests and not self.requests[0].is_held_back:
             self._start_held_back()
 
     def discard(self) -> None:
         """Drop the requests, which will not be answered."""
-        for request in self._requests:
+        for request in self.requests:
             if inspect.iscoroutine(request.started):
                 request.started.close()
             self._crowd.charged_bytes -= request.charge
-        self._requests.clear()
+        self.requests.clear()
         self._crowd.let_read()
 
 

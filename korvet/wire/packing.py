@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
+
 
 def unsigned_varint(value: int) -> bytes:
     """An UNSIGNED_VARINT: seven bits a byte, the lowest first (KIP-482)."""
     if value < 0x80:
-        return value.to_bytes(1, "big")
+        return _ONE_BYTE[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -56,11 +56,18 @@ class Turns:
         """
         for thing in things:
             yield thing
-            if not self._done:
-                asyncio.get_running_loop().call_soon(self._begin_round)
-            self._done += 1 / size
-            if self._done >= 1:
+            if self.is_due(size):
                 await self.turn()
+
+    def is_due(self, size: int = SLICE) -> bool:
+        """Count a thing of which ``size`` may be done in one round; returns whether a turn is due before the next.
+
+        A handler that is called often calls this itself: an asynchronous generator costs more than few things do.
+        """
+        if not self._done:
+            asyncio.get_running_loop().call_soon(self._begin_round)
+        self._done += 1 / size
+        return self._done >= 1
 
     async def sliced(self, things: Sequence[T], *, size: int = SLICE) -> AsyncIterator[Sequence[T]]:
         """The things in slices of at most ``size``, with a turn before each slice but the first."""

@@ -29,8 +29,8 @@ class Partition:
     """
 
     __slots__ = (
-        "aborted_pages", "end", "epoch", "holds_records", "in_flight", "index", "keys", "last_epoch", "limits",
-        "marked_end", "mean_bytes", "read_at", "reader", "recent", "repairing", "repairs", "replid", "run_id",
+        "aborted_pages", "channel", "end", "epoch", "holds_records", "in_flight", "index", "keys", "last_epoch",
+        "limits", "marked_end", "mean_bytes", "read_at", "reader", "recent", "repairing", "repairs", "replid", "run_id",
         "shared_at", "since", "start", "topic", "topic_id", "transaction_keys", "watched_at",
     )  # fmt: skip
 
@@ -39,6 +39,8 @@ class Partition:
         self.index = index
         self.keys = PartitionKeys(keys.log, keys.meta, keys.producers)
         self.transaction_keys = keys
+        self.channel = keys.log
+        """The channel on which Redis announces appends."""
         self.topic_id = topic.id.hex
         self.epoch = self.end = self.start = self.marked_end = -1
         """``marked_end`` is the offset behind the last marker that this front-end wrote in the epoch."""
@@ -70,11 +72,6 @@ class Partition:
         """How often an append was sent again."""
         self.repairing = 0
         """How many appends are being sent again now."""
-
-    @property
-    def channel(self) -> str:
-        """The channel on which Redis announces appends."""
-        return self.keys.log
 
     def note(self, epoch: int, end: int, start: int) -> bool:
         """Take over a reply's values; false if they are of an older epoch than the known one."""

@@ -64,14 +64,27 @@ async def read(
     if the topic is gone; CORRUPT_MESSAGE if the next entry cannot be read or its batch is missing; UNKNOWN_SERVER_ERROR
     if the partition is damaged otherwise; NOT_LEADER_OR_FOLLOWER if its server is away.
     """
-    room, reads, is_read = Room(max_bytes, share, is_empty=is_first), list[PartitionRead](), False
+    room, is_read = Room(max_bytes, share, is_empty=is_first), False
     try:
-        await room.reserve(min(max_bytes, sum(_expected(log, want, room).size_bytes for want in wants)))
+        reads = _read_latest(log, wants, room)
+        left = wants[len(reads) :]
+        if left:
+            await room.reserve(min(max_bytes, sum(_expected(log, want, room).size_bytes for want in left)))
         while len(reads) < len(wants):
             await _read_turn(log, _turn(log, wants, len(reads), room), room, reads)
         is_read = True
     finally:
         room.settle(is_read=is_read)
+    return reads
+
+
+def _read_latest(log: Partitions, wants: Sequence[Want], room: Room) -> list[PartitionRead]:
+    """The first partitions, as many as memory answers with so few bytes that nothing is reserved for them."""
+    reads: list[PartitionRead] = []
+    for want in wants:
+        if room.taken_bytes > SMALL_BYTES or (found := read_latest(log, want, room)) is None:
+            break
+        reads.append(found)
     return reads
 
 

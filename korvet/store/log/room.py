@@ -65,7 +65,7 @@ def expected(partition: Partition, offset: int, limit: int, end: int) -> Expecte
 class Room:
     """Bytes that an answer may still take. The first batch of all is returned however large it is (KIP-74)."""
 
-    __slots__ = ("_granted_bytes", "_taken_bytes", "is_cut", "is_empty", "left_bytes", "share")
+    __slots__ = ("_granted_bytes", "is_cut", "is_empty", "left_bytes", "share", "taken_bytes")
 
     def __init__(self, left_bytes: int, share: Share, *, is_empty: bool = True) -> None:
         self.left_bytes = left_bytes
@@ -73,8 +73,9 @@ class Room:
         self.is_empty = is_empty
         self.is_cut = False
         """Whether less was granted than wanted."""
+        self.taken_bytes = 0
+        """The bytes of the batches in the answer."""
         self._granted_bytes = 0
-        self._taken_bytes = 0
 
     def limit(self, max_bytes: int) -> int:
         """The bytes for which there is room, of a partition's ``max_bytes``."""
@@ -84,7 +85,7 @@ class Room:
         """Put batches into the answer."""
         if size_bytes:
             self.left_bytes -= size_bytes
-            self._taken_bytes += size_bytes
+            self.taken_bytes += size_bytes
             self.is_empty = False
 
     async def reserve(self, wanted_bytes: int) -> None:
@@ -106,7 +107,7 @@ class Room:
 
         An answer that holds something already does not wait, or all answers would wait for each other.
         """
-        total = self._taken_bytes + sum(sizes)
+        total = self.taken_bytes + sum(sizes)
         if total <= max(self._granted_bytes, SMALL_BYTES):
             return len(sizes)
         if self.is_empty:
@@ -119,7 +120,7 @@ class Room:
             self._granted_bytes += self.share.try_reserve(total - self._granted_bytes)
         if self._granted_bytes >= total:
             return len(sizes)
-        self.left_bytes = min(self.left_bytes, max(self._granted_bytes, SMALL_BYTES) - self._taken_bytes)
+        self.left_bytes = min(self.left_bytes, max(self._granted_bytes, SMALL_BYTES) - self.taken_bytes)
         fitting = sum(1 for so_far in accumulate(sizes) if so_far <= self.left_bytes)
         self.is_cut = self.is_cut or fitting < len(sizes)
         return max(fitting, 1 if self.is_empty else 0)
@@ -130,6 +131,6 @@ class Room:
 
     def settle(self, *, is_read: bool) -> None:
         """Hold the bytes that were read, and no others."""
-        read_bytes = self._taken_bytes if is_read and self._taken_bytes > SMALL_BYTES else 0
+        read_bytes = self.taken_bytes if is_read and self.taken_bytes > SMALL_BYTES else 0
         if read_bytes != self._granted_bytes:
             self.share.hold(self.share.held_bytes - self._granted_bytes + read_bytes)
