@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import redis
 
 from scripts.benchmark.measures import Measure
 from scripts.benchmark.processes import CLIENT, ProcessorTime, processor_times, resident_mb, spent
@@ -23,6 +25,8 @@ Values = dict[tuple[str, str], dict[str, list[float]]]
 """(measure, line's key) -> broker -> one value a round"""
 COLD_STARTS = 3
 PRELOAD_SETTINGS = {"linger_ms": "50"}
+REST_S = 0.1
+RESTS = 600
 
 
 class Spent(NamedTuple):
@@ -117,6 +121,7 @@ def run(
             for measure in chosen:
                 for target in running if number % 2 else reversed(running):
                     if _can_measure(target, measure):
+                        _let_rest(running)
                         with _profiled(profiler if number == rounds else None, target, measure):
                             found, cost = _measure(target, measure, number)
                         if number:
@@ -126,6 +131,16 @@ def run(
         if with_process:
             results.values.update(_measure_process(starters, running, idle))
     return results
+
+
+def _let_rest(running: Sequence[Target]) -> None:
+    """Wait until no Redis rewrites its append-only file: what came before would slow down what is measured next."""
+    for url in (target.redis_url for target in running if target.redis_url is not None):
+        with redis.Redis.from_url(url) as server:
+            for _ in range(RESTS):
+                if not server.info("persistence")["aof_rewrite_in_progress"]:
+                    break
+                time.sleep(REST_S)
 
 
 def _profiled(profiler: Profiler | None, target: Target, measure: Measure) -> AbstractContextManager[None]:
