@@ -60,32 +60,33 @@ def test_answers_without_redis_are_retriable_and_nothing_is_forgotten(pair: tupl
     broker, server = pair
     name = created(broker.port)
     epoch = led_by(broker, name)
-    server.stop()
-    answer = metadata(broker, name, "nope")
-    assert [topic["error_code"] for topic in answer["topics"]] == ["NONE", "LEADER_NOT_AVAILABLE"]
-    (partition,) = answer["topics"][0]["partitions"]
-    assert (partition["error_code"], partition["leader_id"]) == ("LEADER_NOT_AVAILABLE", -1)
-    assert partition["leader_epoch"] == epoch
-    assert (len(answer["brokers"]), len(answer["cluster_id"])) == (1, 22)
-    assert create_topics(broker.port, {"name": "new"})[0]["error_code"] == "NOT_CONTROLLER"
-    deleted = ask(broker.port, "delete_topics", 6, topics=[{"name": name, "topic_id": None}], timeout=1000)
-    assert deleted["responses"][0]["error_code"] == "NOT_CONTROLLER"
-    asked = [{"resource_type": 2, "resource_name": name, "configuration_keys": None}]
-    described = ask(broker.port, "describe_configs", 4, resources=asked)
-    assert described["results"][0]["error_code"] == "REQUEST_TIMED_OUT"
-    listed = ask(broker.port, "list_config_resources", 1, resource_types=[])
-    assert (listed["error_code"], listed["config_resources"]) == ("REQUEST_TIMED_OUT", [])
-    change = {"name": "retention.ms", "config_operation": 0, "value": "5"}
-    altered = ask(
-        broker.port,
-        "incremental_alter_configs",
-        1,
-        resources=[{"resource_type": 2, "resource_name": name, "configs": [change]}],
-        validate_only=False,
-    )
-    assert altered["responses"][0]["error_code"] == "NOT_CONTROLLER"
-    assert outcomes(broker, name) == {"REQUEST_TIMED_OUT", "KAFKA_STORAGE_ERROR"}
-    server.start()
+    with broker.redis_outage():
+        server.stop()
+        answer = metadata(broker, name, "nope")
+        assert [topic["error_code"] for topic in answer["topics"]] == ["NONE", "LEADER_NOT_AVAILABLE"]
+        (partition,) = answer["topics"][0]["partitions"]
+        assert (partition["error_code"], partition["leader_id"]) == ("LEADER_NOT_AVAILABLE", -1)
+        assert partition["leader_epoch"] == epoch
+        assert (len(answer["brokers"]), len(answer["cluster_id"])) == (1, 22)
+        assert create_topics(broker.port, {"name": "new"})[0]["error_code"] == "NOT_CONTROLLER"
+        deleted = ask(broker.port, "delete_topics", 6, topics=[{"name": name, "topic_id": None}], timeout=1000)
+        assert deleted["responses"][0]["error_code"] == "NOT_CONTROLLER"
+        asked = [{"resource_type": 2, "resource_name": name, "configuration_keys": None}]
+        described = ask(broker.port, "describe_configs", 4, resources=asked)
+        assert described["results"][0]["error_code"] == "REQUEST_TIMED_OUT"
+        listed = ask(broker.port, "list_config_resources", 1, resource_types=[])
+        assert (listed["error_code"], listed["config_resources"]) == ("REQUEST_TIMED_OUT", [])
+        change = {"name": "retention.ms", "config_operation": 0, "value": "5"}
+        altered = ask(
+            broker.port,
+            "incremental_alter_configs",
+            1,
+            resources=[{"resource_type": 2, "resource_name": name, "configs": [change]}],
+            validate_only=False,
+        )
+        assert altered["responses"][0]["error_code"] == "NOT_CONTROLLER"
+        assert outcomes(broker, name) == {"REQUEST_TIMED_OUT", "KAFKA_STORAGE_ERROR"}
+        server.start()
     until(lambda: led_by(broker, name) is not None)
     assert metadata(broker, "new")["topics"][0]["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
 
@@ -95,12 +96,14 @@ def test_leader_epoch_never_goes_back_to_none_while_redis_restarts(pair: tuple[K
     name = created(broker.port)
     told = [led_by(broker, name)]
     for _ in range(2):
-        server.kill()
-        (partition,) = metadata(broker, name)["topics"][0]["partitions"]
-        assert (partition["leader_id"], partition["leader_epoch"]) == (-1, told[-1])
-        paged = ask(broker.port, "describe_topic_partitions", 0, topics=[{"name": name}], response_partition_limit=9)
-        assert {topic["error_code"] for topic in paged["topics"]} == {"LEADER_NOT_AVAILABLE"}
-        server.start()
+        with broker.redis_outage():
+            server.kill()
+            (partition,) = metadata(broker, name)["topics"][0]["partitions"]
+            assert (partition["leader_id"], partition["leader_epoch"]) == (-1, told[-1])
+            topics = [{"name": name}]
+            paged = ask(broker.port, "describe_topic_partitions", 0, topics=topics, response_partition_limit=9)
+            assert {topic["error_code"] for topic in paged["topics"]} == {"LEADER_NOT_AVAILABLE"}
+            server.start()
         until(lambda: led_by(broker, name) is not None)
         told.append(led_by(broker, name))
     assert told == sorted(set(told))
@@ -110,11 +113,12 @@ def test_front_end_that_heard_no_leader_epoch_takes_none_back(pair: tuple[Korvet
     """A client that knows a higher epoch passes 0 over; librdkafka and Java would take -1 for news."""
     broker, server = pair
     name = created(broker.port)
-    server.kill()
-    server.start()
+    with broker.redis_outage():
+        server.kill()
+        server.start()
     # The kill began another epoch, which the second front-end is never asked for.
     until(lambda: (led_by(broker, name) or 0) > 0)
-    with running_broker(redis_url=server.url) as unasked:
+    with running_broker(redis_url=server.url) as unasked, broker.redis_outage():
         server.kill()
         (partition,) = metadata(unasked, name)["topics"][0]["partitions"]
         assert (partition["leader_id"], partition["error_code"]) == (-1, "LEADER_NOT_AVAILABLE")

@@ -55,12 +55,13 @@ class Rewindable:
         shutil.copytree(*self._files)
 
     def rewind(self) -> None:
-        """Crash the server and start it on the remembered data."""
-        self.server.kill()
-        current, earlier = self._files
-        shutil.rmtree(current)
-        earlier.rename(current)
-        self.server.start()
+        """Crash the server and start it on the remembered data, and wait until the front-end uses it."""
+        with self.broker.redis_outage():
+            self.server.kill()
+            current, earlier = self._files
+            shutil.rmtree(current)
+            earlier.rename(current)
+            self.server.start()
 
 
 @pytest.fixture(params=["valkey", "redis"])

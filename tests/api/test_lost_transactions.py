@@ -184,7 +184,8 @@ def test_librdkafka_goes_on_after_a_restart_that_lost_nothing(rewindable: Rewind
     bank.producer.begin_transaction()
     bank.write("before")
     bank.commit()
-    rewindable.server.restart(crash=True)
+    with rewindable.broker.redis_outage():
+        rewindable.server.restart(crash=True)
     until(lambda: is_served(rewindable.port, topic))
     # The coordinator cannot know that nothing was lost, so one transaction is aborted.
     bank.producer.begin_transaction()

@@ -1,4 +1,8 @@
-"""A korvet broker for tests: `korvet serve` as a process on a free port, with a temporary data directory."""
+"""A korvet broker for tests: `korvet serve` as a process on a free port, with a temporary data directory.
+
+A broker keeps its port over restarts. So the port lies outside the range from which the system gives out ports, or
+another process might take it meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,12 @@ import pytest
 import redis
 
 from korvet.server.settings import ListenerSettings, ServeSettings
+from tests.support.ports import free_port
 
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
+_BACK = "redis is back"
+"""The log line that comes once every lost link is up again."""
 _READY = re.compile(r"^korvet \S+ ready on (.+?) \((.*)\)$", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
 WITHOUT = Path(__file__).with_name("without")
@@ -48,7 +55,7 @@ def pytest_runtest_setup() -> None:
 
 
 class BrokerFailed(AssertionError):
-    """The broker did not become ready, or did not end."""
+    """The broker did not become ready, did not end, or did not find Redis again."""
 
 
 class KorvetServer:
@@ -56,7 +63,8 @@ class KorvetServer:
 
     :param redis_url: an external Redis; without it the embedded server, with its data in ``directory / "data"``.
     :param listeners: the broker's listeners, if it has several; else ``port``, ``namespace``, ``advertised`` and
-        ``proxy_protocol`` describe the only one.
+        ``proxy_protocol`` describe the only one. The port 0 stands for a free one; for ``listeners`` the first start
+        chooses it.
     :param broker: broker settings under Kafka's names.
     :param root: the directory of the clone that holds the code.
     """
@@ -83,15 +91,16 @@ class KorvetServer:
         self.broker = dict(broker)
         self.root = root
         host, advertised_port, last_port = (*advertised, None)[:3] if advertised else (None, None, None)
-        only = ListenerSettings(
-            port=port,
-            namespace=namespace,
-            advertised_host=host,
-            advertised_port=advertised_port,
-            advertised_last_port=last_port,
-            proxy_protocol=proxy_protocol,
+        self.listeners = tuple(listeners) or (
+            ListenerSettings(
+                port=port or free_port(),
+                namespace=namespace,
+                advertised_host=host,
+                advertised_port=advertised_port,
+                advertised_last_port=last_port,
+                proxy_protocol=proxy_protocol,
+            ),
         )
-        self.listeners = tuple(listeners) or (only,)
         self.ready_line = ""
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -154,7 +163,7 @@ class KorvetServer:
         )
 
     def start(self, *, wait: bool = True) -> KorvetServer:
-        """Start the broker and wait for its ready line; the first start chooses the port.
+        """Start the broker and wait for its ready line.
 
         :raises BrokerFailed: if the line does not come.
         """
@@ -219,6 +228,22 @@ class KorvetServer:
         pid = self.embedded_pid
         os.kill(pid, signal.SIGKILL)
         _wait_for_end(pid)
+
+    @contextmanager
+    def redis_outage(self) -> Iterator[None]:
+        """A block in which Redis goes away and returns. Its end waits until all of the broker's links are up again.
+
+        Each link connects by itself, so a read may be answered before appends and coordination are.
+
+        :raises BrokerFailed: if they do not come up.
+        """
+        before = self.log.count(_BACK)
+        yield
+        deadline = time.monotonic() + READY_WITHIN_S
+        while self.log.count(_BACK) == before:
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"Redis is not back:\n{self.log[-3000:]}")
+            time.sleep(0.01)
 
     def _embedded_pid_if_any(self) -> int:
         if self.redis_url is not None or not self.is_running:
