@@ -428,12 +428,13 @@ def test_key_of_the_wrong_type_disturbs_only_its_group(broker: KorvetServer) -> 
     group = unique("g")
     with broker.redis() as client:
         client.set(Namespace().group(group).group, "not a hash")
-    assert join(broker.port, group)["error_code"] == "UNKNOWN_SERVER_ERROR"
-    assert heartbeat(broker.port, group, "m") == "UNKNOWN_SERVER_ERROR"
-    assert "WRONGTYPE" in broker.log
-    stable(broker.port, unique("g"))
-    with broker.redis() as client:
-        client.delete(Namespace().group(group).group)
+        try:
+            assert join(broker.port, group)["error_code"] == "UNKNOWN_SERVER_ERROR"
+            assert heartbeat(broker.port, group, "m") == "UNKNOWN_SERVER_ERROR"
+            assert "WRONGTYPE" in broker.log
+            stable(broker.port, unique("g"))
+        finally:
+            client.delete(Namespace().group(group).group)
 
 
 @pytest.mark.parametrize(("field", "position"), [("t:0", b"garbage"), ("nonsense", b"0 -1 x "), ("t:0", b"\xff 1 2 ")])
@@ -443,11 +444,12 @@ def test_unreadable_committed_offset_disturbs_only_its_group(broker: KorvetServe
         stable(broker.port, group)
     with broker.redis() as client:
         client.hset(Namespace().group(bad).offsets, field, position)
-    answer = ask(
-        broker.port, "offset_fetch", 8,
-        groups=[{"group_id": group, "topics": None} for group in (bad, good)], require_stable=False,
-    )  # fmt: skip
+        try:
+            answer = ask(
+                broker.port, "offset_fetch", 8,
+                groups=[{"group_id": group, "topics": None} for group in (bad, good)], require_stable=False,
+            )  # fmt: skip
+        finally:
+            client.hdel(Namespace().group(bad).offsets, field)
     codes = {group["group_id"]: group["error_code"] for group in answer["groups"]}
     assert codes == {bad: "UNKNOWN_SERVER_ERROR", good: "NONE"}
-    with broker.redis() as client:
-        client.hdel(Namespace().group(bad).offsets, field)

@@ -101,10 +101,11 @@ def test_corrupt_group_is_an_error_of_the_server(broker: KorvetServer) -> None:
     group = unique("g")
     with broker.redis() as client:
         client.set(Namespace().group(group).group, "not a hash")
-    assert join(broker.port, group)["error_code"] == "UNKNOWN_SERVER_ERROR"
-    assert sync(broker.port, group, "member-id", 1)["error_code"] == "UNKNOWN_SERVER_ERROR"
-    with broker.redis() as client:
-        client.delete(Namespace().group(group).group)
+        try:
+            assert join(broker.port, group)["error_code"] == "UNKNOWN_SERVER_ERROR"
+            assert sync(broker.port, group, "member-id", 1)["error_code"] == "UNKNOWN_SERVER_ERROR"
+        finally:
+            client.delete(Namespace().group(group).group)
 
 
 @kafka("GroupCoordinatorServiceTest.testLeaveGroup")

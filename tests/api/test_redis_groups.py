@@ -46,7 +46,26 @@ class Fleet:
 
     def shows(self, topic: str, *expected: dict[str, tuple[str, int]]) -> None:
         """Wait until partitions 0, 1, … show these groups."""
-        until(lambda: [self.seen(topic, index) for index in range(len(expected))] == list(expected))
+        until(lambda: self._are_seen(topic, *expected))
+
+    def shows_after(self, read: Callable[[], object], topic: str, *expected: dict[str, tuple[str, int]]) -> int:
+        """Fetch until partitions 0, 1, … show these groups. Returns the number of Fetches.
+
+        If Redis gives no answer within a second, the Fetch goes on without the group, and a later one makes it.
+        """
+        reads = 0
+
+        def is_attached() -> bool:
+            nonlocal reads
+            reads += 1
+            read()
+            return self._are_seen(topic, *expected)
+
+        until(is_attached)
+        return reads
+
+    def _are_seen(self, topic: str, *expected: dict[str, tuple[str, int]]) -> bool:
+        return [self.seen(topic, index) for index in range(len(expected))] == list(expected)
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +98,18 @@ def joined(port: int, group: str, topic: str, *partitions: int) -> str:
     return member
 
 
+def read_from(port: int, topic: str, offset: int) -> None:
+    """Fetch from partition 0, on a connection of its own."""
+    (read,) = fetch(port, topic, wanted(offset))
+    assert read["error_code"] == "NONE"
+
+
 def test_redis_group_follows_a_client_of_three_front_ends(fleet: Fleet) -> None:
     one, two, three = fleet.ports
     topic, group = fleet.topic(2), unique("g")
     member = joined(one, group, topic, 0)
     assert fleet.seen(topic) == {}
-    (read,) = fetch(two, topic, wanted(3))
-    assert read["error_code"] == "NONE"
-    assert fleet.seen(topic) == {group: ("3-0", 2)}
+    fleet.shows_after(lambda: read_from(two, topic, 3), topic, {group: ("3-0", 2)})
     assert commit(three, group, topic, 7, member_id=member, generation_id_or_member_epoch=1) == ["NONE"]
     fleet.shows(topic, {group: ("7-0", 1)}, {})
     assert deleted(two, group) == ["NON_EMPTY_GROUP"]
@@ -108,16 +131,16 @@ def test_partition_of_a_connection_is_attached_once(fleet: Fleet) -> None:
             commands = iter(lambda: str(monitor.next_command()["command"]), "ECHO until here")
             return sum("korvet_reader_find" in command for command in commands)
 
-        connection.ask("fetch", 12, **fetch_request(topic, wanted(3)))
-        assert [fleet.seen(topic, index) for index in (0, 1)] == [{group: ("3-0", 2)}, {}]
-        assert sought() == 1
+        first = fetch_request(topic, wanted(3))
+        reads = fleet.shows_after(lambda: connection.ask("fetch", 12, **first), topic, {group: ("3-0", 2)}, {})
+        assert 1 <= sought() <= reads
         for _ in range(100):
             (read,) = partitions_of(connection.ask("fetch", 12, **fetch_request(topic, wanted(6))))
             assert read["error_code"] == "NONE"
         assert sought() == 0
-        connection.ask("fetch", 12, **fetch_request(topic, wanted(6), wanted(6, 1)))
-        assert [fleet.seen(topic, index) for index in (0, 1)] == [{group: ("3-0", 2)}, {group: ("6-0", 1)}]
-        assert sought() == 1
+        both, shown = fetch_request(topic, wanted(6), wanted(6, 1)), ({group: ("3-0", 2)}, {group: ("6-0", 1)})
+        reads = fleet.shows_after(lambda: connection.ask("fetch", 12, **both), topic, *shown)
+        assert 1 <= sought() <= reads
     leave(one, group, member)
     assert deleted(one, group) == ["NONE"]
 
@@ -129,8 +152,8 @@ def test_first_fetch_out_of_range_is_no_position(fleet: Fleet) -> None:
     with connected(two) as connection:
         (read,) = partitions_of(connection.ask("fetch", 12, **fetch_request(topic, wanted(99))))
         assert (read["error_code"], fleet.seen(topic)) == ("OFFSET_OUT_OF_RANGE", {})
-        connection.ask("fetch", 12, **fetch_request(topic, wanted(9)))
-        assert fleet.seen(topic) == {group: ("9-0", 0)}
+        request = fetch_request(topic, wanted(9))
+        fleet.shows_after(lambda: connection.ask("fetch", 12, **request), topic, {group: ("9-0", 0)})
     leave(one, group, member)
     assert deleted(one, group) == ["NONE"]
 
@@ -202,9 +225,7 @@ def test_redis_group_follows_a_member_of_the_consumer_protocol(fleet: Fleet) -> 
     member = Member(one, group, subscribed_topic_names=[topic])
     member.join()
     assert fleet.seen(topic) == {}
-    (read,) = fetch(two, topic, wanted(3))
-    assert read["error_code"] == "NONE"
-    assert fleet.seen(topic) == {group: ("3-0", 2)}
+    fleet.shows_after(lambda: read_from(two, topic, 3), topic, {group: ("3-0", 2)})
     epoch: dict[str, Any] = {"member_id": member.id, "generation_id_or_member_epoch": member.epoch}
     assert commit(three, group, topic, 7, **epoch) == ["NONE"]
     fleet.shows(topic, {group: ("7-0", 1)}, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -240,8 +241,9 @@ def test_hangup_rereads_the_config_file_and_ends_no_connection(
         process.send_signal(signal.SIGHUP)
         line = told(process, "config file read again")
         assert (line["taken"], line["needs_restart"]) == ("num.partitions=3", "socket.request.max.bytes, listeners")
-        topics = iter(range(50))
-        poll_until(lambda: partitions(f"t{next(topics)}") == 3, "the new default in every process")
+        names = map("t{}".format, itertools.count())
+        # Each topic is created over a new connection, so ten in a row reach every process.
+        poll_until(lambda: all(partitions(next(names)) == 3 for _ in range(10)), "the new default in every process")
         file.write_text("[serve")
         process.send_signal(signal.SIGHUP)
         assert told(process, "config file not taken; the settings stay as they are")["reason"].startswith(str(file))

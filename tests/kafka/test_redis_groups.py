@@ -26,7 +26,9 @@ def test_redis_group_is_made_at_the_first_fetch_and_follows_the_commit(
     administrator.produce(topic, numbered(RECORDS))
     member = join(client, group, topic, MemberOptions(reset="earliest", auto_commit=False, max_records=READ))
     member.await_records(READ)
-    assert position(broker, topic, group) == 0
+    # kcat commits by itself when it has read its records.
+    first = (0, READ) if client.name == "kcat" else (0,)
+    poll_until(lambda: position(broker, topic, group) in first, "the Redis group at the first Fetch")
     member.commit()
     poll_until(lambda: position(broker, topic, group) == READ, "the Redis group at the committed offset")
     member.leave()

@@ -36,6 +36,8 @@ ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 WITHIN_S = 30.0
+READING = {"--describe", "--list"}
+"""The options of commands that only read."""
 STABLE = ConsumerGroupState.STABLE
 BEGAN_MS = int(time.time() * 1000)
 
@@ -81,8 +83,15 @@ class Tools:
         return found
 
     def same(self, tool: str, *arguments: str, mine: str = "", code: int = 0) -> str:
-        """Assert that a command ends alike on both brokers, with this code; returns the printed text, masked."""
+        """Assert that a command ends alike on both brokers, with this code; returns the printed text, masked.
+
+        A command that only reads is repeated until both agree: Apache Kafka answers a change before it shows it.
+        """
+        deadline = time.monotonic() + WITHIN_S
         kafka, korvet = self.both(tool, *arguments, mine=mine)
+        while korvet != kafka and READING & set(arguments) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            kafka, korvet = self.both(tool, *arguments, mine=mine)
         assert korvet == kafka
         assert korvet[0] == code, korvet[1]
         return korvet[1]
@@ -119,7 +128,17 @@ def tools(kafka_address: str, korvet_address: str) -> Iterator[Tools]:
 def topic(tools: Tools) -> str:
     name = unique("tool")
     tools.same(TOPICS, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=100000000")
+    for broker in tools.brokers:
+        await_topic(broker, name)
     return name
+
+
+def await_topic(broker: str, topic: str) -> None:
+    """Wait until a broker's metadata show a topic, which Apache Kafka may have answered before."""
+    admin, deadline = AdminClient({"bootstrap.servers": broker}), time.monotonic() + WITHIN_S
+    while topic not in admin.list_topics(timeout=WITHIN_S).topics:
+        assert time.monotonic() < deadline, f"{broker} does not show {topic}"
+        time.sleep(0.05)
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:
@@ -394,7 +413,9 @@ def test_transaction_tool_prints_as_for_kafka(tools: Tools, topic: str) -> None:
     mine = unique("txn")
     producers: list[Any] = []
     for broker in tools.brokers:
-        producers.append(confluent_kafka.Producer({"bootstrap.servers": broker, "transactional.id": mine}))
+        # The tools take their time, and the transaction has to outlast them.
+        settings = {"transactional.id": mine, "transaction.timeout.ms": 600_000}
+        producers.append(confluent_kafka.Producer({"bootstrap.servers": broker, **settings}))
         producers[-1].init_transactions(WITHIN_S)
         producers[-1].begin_transaction()
         producers[-1].produce(topic, b"value", partition=0)

@@ -1,6 +1,7 @@
 """A front-end dies while it ends a transaction, and another one finishes it.
 
-The tests follow the front-end by MONITOR, and kill its process at the first call of a function.
+The tests follow the front-end by MONITOR, and kill its process at the first call of a function. A gate before Redis
+holds a front-end that must not get further than that call.
 `test_transactions_stopped` is about a front-end that stands still and goes on later.
 """
 
@@ -22,23 +23,23 @@ from tests.api.raw import created, unique
 from tests.api.transactions import Producer, committed, described, producer
 from tests.kafka.waiting import poll_until
 from tests.support.broker import KorvetServer
+from tests.support.gate import calls, running_gate
 from tests.support.redis import Server
 
 PARTITIONS = 8
-# A busy machine may kill a front-end only after its next call.
-ATTEMPTS = 10
+Start = Callable[..., KorvetServer]
 STEPS = ("korvet_txn_end", "korvet_log_mark", "korvet_group_txn_end", "korvet_txn_complete")
 
 
 @pytest.fixture(scope="module")
-def start(valkey_server: Server) -> Iterator[Callable[[], KorvetServer]]:
+def start(valkey_server: Server) -> Iterator[Start]:
     """A function that starts front-ends of one namespace."""
     namespace = unique("left")
     with ExitStack() as stack:
 
-        def start() -> KorvetServer:
+        def start(url: str = valkey_server.url) -> KorvetServer:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-            server = KorvetServer(directory, redis_url=valkey_server.url, namespace=namespace)
+            server = KorvetServer(directory, redis_url=url, namespace=namespace)
             stack.callback(server.kill)
             return server.start()
 
@@ -46,13 +47,13 @@ def start(valkey_server: Server) -> Iterator[Callable[[], KorvetServer]]:
 
 
 @pytest.fixture(scope="module")
-def other(start: Callable[[], KorvetServer]) -> KorvetServer:
+def other(start: Start) -> KorvetServer:
     """The front-end that survives."""
     return start()
 
 
 @pytest.fixture
-def dying(start: Callable[[], KorvetServer]) -> Iterator[KorvetServer]:
+def dying(start: Start) -> Iterator[KorvetServer]:
     """The front-end that the test kills."""
     server = start()
     yield server
@@ -113,21 +114,23 @@ def test_another_front_end_finishes_a_killed_ones_decision(
 
 
 def test_another_front_end_commits_if_one_dies_asking_the_members(
-    valkey_server: Server, start: Callable[[], KorvetServer], other: KorvetServer
+    valkey_server: Server, start: Start, other: KorvetServer
 ) -> None:
-    for _ in range(ATTEMPTS):
-        dying = start()
+    with tempfile.TemporaryDirectory(prefix="kv") as directory, running_gate(valkey_server, Path(directory)) as gate:
+        dying = start(gate.url)
         topic, group = created(dying.port, partitions=PARTITIONS), unique("g")
         mine = producer(dying.port)
         opened(dying.port, topic, group, mine)
         again = Producer(other.port, mine.transactional_id, 2, mine.producer_id, mine.epoch)
-        killed_at(valkey_server, "korvet_log_check", dying, mine.end)
-        was_asking = described(other.port, mine.transactional_id)["transaction_state"] == "Ongoing"
-        assert again.end() == "NONE"
-        assert committed(other.port, group, (topic, 0), stable=True) == [(1, "NONE")]
-        if was_asking:
-            return
-    pytest.fail(f"the front-end had decided before it died, {ATTEMPTS} times")
+        gate.shut_before(calls("korvet_log_check"))
+        ending = threading.Thread(target=_try, args=(mine.end,), daemon=True)
+        ending.start()
+        gate.wait_until_reached()
+        dying.kill()
+        ending.join()
+    assert described(other.port, mine.transactional_id)["transaction_state"] == "Ongoing"
+    assert again.end() == "NONE"
+    assert committed(other.port, group, (topic, 0), stable=True) == [(1, "NONE")]
 
 
 def test_producer_goes_on_at_another_front_end(dying: KorvetServer, other: KorvetServer) -> None:

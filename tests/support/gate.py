@@ -28,7 +28,7 @@ def calls(
 
     def is_it(command: Command) -> bool:
         nonlocal seen
-        if command[0].upper() != b"FCALL" or command[1] != function.encode():
+        if command[0].upper() not in (b"FCALL", b"FCALL_RO") or command[1] != function.encode():
             return False
         first = 3 + int(command[2])
         seen += where(command[first:])
