@@ -182,14 +182,23 @@ class Load:
         self._rebalances = 0
 
     def start(self) -> None:
-        """Begin, and return after both members have a partition and read from it."""
-        for thread in (*self._reading, *self._producing):
+        """Begin, and return after both members have a partition and read from it.
+
+        Records come only then. If a member joined later, the group would read records again that it had not committed.
+        """
+        for thread in self._reading:
             thread.start()
-        until(self._is_stable, "the group is stable and reads")
+        until(self._is_shared, lambda: f"each member has a partition; {self._state()}")
+        for thread in self._producing:
+            thread.start()
+        until(self._is_stable, lambda: f"the group is stable and reads; {self._state()}")
         self._rebalances = self.rebalances
 
+    def _is_shared(self) -> bool:
+        return all(one.assignments and len(one.assignments[-1]) == 1 for one in self.members)
+
     def _is_stable(self) -> bool:
-        return all(one.assignments and len(one.assignments[-1]) == 1 and one.read for one in self.members)
+        return self._is_shared() and all(one.read for one in self.members)
 
     @property
     def rebalances(self) -> int:

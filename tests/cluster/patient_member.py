@@ -14,6 +14,9 @@ from typing import Any
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.errors import KafkaError
 
+# A poll that ends during a join can lose the assignment for good (`tests/kafka/drivers/kafka_python.py`).
+JOINING_MS = 5000
+
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_revoked(self, revoked: Any) -> None:
@@ -46,7 +49,7 @@ def main(bootstrap: str, group: str, topic: str, session_ms: int) -> None:
     )  # fmt: skip
     consumer.subscribe([topic], listener=_Listener())
     while not stop.is_set():
-        for partition, records in consumer.poll(100).items():
+        for partition, records in consumer.poll(100 if consumer.assignment() else JOINING_MS).items():
             _tell("read", [partition.partition, [_parsed(record.value) for record in records]])
             consumer.commit_async()
     try:

@@ -270,7 +270,7 @@ def _escaped(delimiter: bytes) -> str:
 
 def _parse(output: IO[bytes]) -> Iterator[Record]:
     """Parse records from kcat's output by OUTPUT_FORMAT, until it ends; a record that the end cuts off is left out."""
-    while numbers := output.readline():
+    while (numbers := output.readline()).endswith(b"\n"):
         partition, offset, timestamp, key_length, value_length = (int(n) for n in numbers.split())
         headers = output.readline().rstrip(b"\n")
         key = output.read(max(key_length, 0))

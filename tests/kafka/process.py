@@ -51,6 +51,9 @@ class Driver:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            if not line.endswith("\n"):
+                # The process was killed while it wrote.
+                break
             message = json.loads(line)
             if "id" in message:
                 self._answers[message["id"]] = message
@@ -234,6 +237,10 @@ class ProcessClient(Client):
 
 class Administrator(ProcessClient):
     """The suite's own administration, by confluent-kafka: commands that some clients' drivers lack."""
+
+    def produce(self, topic: str, records: list[Record], options: ProduceOptions | None = None) -> list[Outcome]:
+        """Write each record once. A producer that is not idempotent writes a record again if its answer is lost."""
+        return super().produce(topic, records, options or ProduceOptions(idempotent=True))
 
     def topic_id(self, topic: str) -> str:
         """The topic's id. Raises ClientError with UNKNOWN_TOPIC_OR_PARTITION (3)."""

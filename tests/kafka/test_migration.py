@@ -1,15 +1,15 @@
 """Groups with members of different protocols: upgraded one by one and back, or shared by different clients."""
 
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from tests.kafka.client import Client, Member
+from tests.kafka.client import Client
 from tests.kafka.conftest import JoinGroup, NewTopic
 from tests.kafka.options import MemberOptions
 from tests.kafka.process import Administrator
-from tests.kafka.test_groups import PARTITIONS, await_settled, produce_round, round_of
+from tests.kafka.records import Record
+from tests.kafka.test_groups import PARTITIONS, assert_once_each, await_settled, produce_round, round_of
 from tests.kafka.traits import BY_CONSUMER_PROTOCOL, NAMES
 
 OPTIONS = MemberOptions(reset="earliest")
@@ -40,7 +40,7 @@ def test_members_change_to_the_consumer_protocol_and_back_one_by_one(
         produce_round(administrator, topic, running, f"round {number}")
     for member in running:
         member.leave()
-    _assert_once_each(everybody, 5)
+    assert_once_each(everybody, records_of(5))
 
 
 @pytest.mark.parametrize("classic", OLD_CLIENTS)
@@ -63,10 +63,8 @@ def test_consumer_protocol_member_joins_and_leaves_a_classic_member(
     await_settled([first])
     produce_round(administrator, topic, [first], "round 2")
     first.leave()
-    _assert_once_each([first, guest], 3)
+    assert_once_each([first, guest], records_of(3))
 
 
-def _assert_once_each(members: list[Member], rounds: int) -> None:
-    """Each record came once, because each of these clients commits before it gives a partition away."""
-    seen = Counter(record.value for member in members for record in member.seen.records)
-    assert seen == Counter(record.value for n in range(rounds) for record in round_of(f"round {n}"))
+def records_of(rounds: int) -> list[Record]:
+    return [record for number in range(rounds) for record in round_of(f"round {number}")]

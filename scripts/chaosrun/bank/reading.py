@@ -89,6 +89,9 @@ class Auditor:
         deadline = time.monotonic() + WITHIN_S
         while len(reached) < PARTITIONS:
             for message in consumer.consume(1000, 0.1):
+                if message.partition() < 0:
+                    # An error of no partition, such as a broker that is away; librdkafka tries again.
+                    continue
                 end, error = stable[topic, message.partition()], message.error()
                 if error is None and message.offset() < end:
                     found.append(message)
