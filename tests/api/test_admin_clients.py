@@ -13,7 +13,7 @@ from confluent_kafka.admin import ResourceType as Resource
 from tests.api.raw import unique
 from tests.support.broker import KorvetServer
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture

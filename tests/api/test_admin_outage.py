@@ -13,7 +13,7 @@ from tests.oracle.script import error_codes
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import Server, running_server
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,7 @@ def test_silent_member_expires_after_the_groups_session_timeout() -> None:
     times = {"min.session.timeout.ms": "500", "min.heartbeat.interval.ms": "100"}
     with running_broker(broker={f"group.consumer.{name}": value for name, value in times.items()}) as broker:
         topic, group = created(broker.port, partitions=2), unique("g")
-        configs = [("consumer.heartbeat.interval.ms", "200"), ("consumer.session.timeout.ms", "1000")]
+        configs = [("consumer.heartbeat.interval.ms", "200"), ("consumer.session.timeout.ms", "5000")]
         resource = {
             "resource_type": 32,
             "resource_name": group,

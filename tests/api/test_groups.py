@@ -128,7 +128,7 @@ def test_parked_join_is_answered_when_the_others_joined(broker: KorvetServer, as
 def test_new_group_waits_for_members_as_long_as_its_setting_says(
     aside: ThreadPoolExecutor, valkey_server: Server
 ) -> None:
-    with running_broker(redis_url=valkey_server.url, broker={"group.initial.rebalance.delay.ms": "300"}) as broker:
+    with running_broker(redis_url=valkey_server.url, broker={"group.initial.rebalance.delay.ms": "3000"}) as broker:
         group = unique("g")
         answers = [future.result(20) for future in [aside.submit(entered, broker.port, group) for _ in range(3)]]
         assert {answer["generation_id"] for answer in answers} == {1}

@@ -28,7 +28,7 @@ from tests.support.redis import Server
 
 SCHEMA = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
 COUNT = 50_000
-ATTEMPTS = 5
+ATTEMPTS = 30
 """The time allows for a test process that is held up."""
 
 

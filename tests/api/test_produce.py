@@ -233,7 +233,7 @@ def test_log_append_time_is_the_brokers(broker: KorvetServer, size: int) -> None
 
 
 def test_producers_clock_counts_if_the_topic_says_so(broker: KorvetServer) -> None:
-    topic = created(broker.port)
+    topic = created(broker.port, retention_ms="-1")
     produce(broker.port, topic, records(timestamp=5, attributes=0x08))
     (read,) = fetch(broker.port, topic, wanted(0))
     (batch,) = batches_of(read)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 INLINE_BYTES = 7_000
 COUNT = 80
 """The number of batches, which lie in their entries; together they make a large read."""
-PAUSED_MS = 3000
+PAUSED_MS = 15_000
 
 
 @pytest.fixture

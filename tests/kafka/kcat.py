@@ -15,7 +15,7 @@ from tests.kafka.records import Header, Record
 from tests.kafka.waiting import TIMEOUT_S, announce, wait_until
 
 COMMAND_TIMEOUT_S = 60.0
-LEAVE_TIMEOUT_S = 20.0
+LEAVE_TIMEOUT_S = 60.0
 
 # The separators of records, and of key and value, on kcat's input; no record of the scenarios contains them.
 RECORD_END = b"\x1e<end of record>\x1e"

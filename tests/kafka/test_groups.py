@@ -19,9 +19,9 @@ from tests.kafka.waiting import poll_until, wait_until
 Result = TypeVar("Result")
 
 PARTITIONS = 6
-SESSION_TIMEOUT_MS = 6000
+SESSION_TIMEOUT_MS = 15_000
 # Kafka misses a dead member after its session; the others learn it at their next heartbeat, every three seconds.
-SETTLE_TIMEOUT_S = 40.0
+SETTLE_TIMEOUT_S = 90.0
 
 
 @pytest.mark.parametrize("client", MEMBERS, indirect=True)

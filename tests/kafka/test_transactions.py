@@ -121,13 +121,13 @@ def test_dead_producers_transaction_is_aborted_after_its_timeout(
     name: str, start: Start, new_topic: NewTopic, administrator: Administrator, transactional_id: str
 ) -> None:
     topic, dying, reader = new_topic(), start(name), start("confluent-kafka")
-    dying.call("begin", transactional_id=transactional_id, timeout_ms=1500)
+    dying.call("begin", transactional_id=transactional_id, timeout_ms=5000)
     transact(dying, topic, "lost", outcome="open")
     dying.kill()
     other = start("confluent-kafka")
     other.call("begin", transactional_id=f"{transactional_id}-2", timeout_ms=TIMEOUT_MS)
     transact(other, topic, "kept")
-    assert read(reader, topic, 1) == ["kept"]
+    assert read(reader, topic, 1, 45_000) == ["kept"]
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -142,7 +142,7 @@ def test_many_transactions_run_one_after_another(
     expected = [f"{number}-{at}" for number, one in enumerate(outcomes) if one == "commit" for at in range(20)]
     assert read(two, topic, len(expected)) == expected
     one.call("end")
-    poll_until(lambda: len(read(two, topic, len(expected) + 1, 300)) == len(expected), "no more records")
+    poll_until(lambda: len(read(two, topic, len(expected) + 1, 3000)) == len(expected), "no more records")
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "java"])

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 POLL_S = 0.05
 
 # Notified after a client or member reports something or ends.

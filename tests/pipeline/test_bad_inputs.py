@@ -104,14 +104,16 @@ def run(spark: SparkSession) -> Iterator[Run]:
         each.abandon()
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an archive give a broker up soon."""
     monkeypatch.setattr(asking, "TIMEOUT_S", 3.0)
     monkeypatch.setattr(batches, "_PATIENCE_S", 3.0)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_archive_fails_at_once_if_no_broker_answers(spark: SparkSession, lake: Path) -> None:
+def test_archive_fails_at_once_if_no_broker_answers(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_impatient(monkeypatch)
     away = ArchiveConfig(bootstrap_servers="127.0.0.1:1", lake=str(lake), topics=("orders",))
     with pytest.raises(BrokerUnreachable, match=r"no broker answers at 127\.0\.0\.1:1 .*; start one with"):
         archive(spark, away)
@@ -202,15 +204,18 @@ def test_archive_goes_on_when_the_broker_comes_back(spark: SparkSession, lake: P
     assert rows(spark, lake, topic) == list(range(20))
 
 
-@pytest.mark.usefixtures("impatient")
-def test_archive_ends_if_the_broker_stays_away(spark: SparkSession, lake: Path, run: Run) -> None:
+def test_archive_ends_if_the_broker_stays_away(
+    spark: SparkSession, lake: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = "bad-away"
     with running_broker() as server:
         create(server, topic)
         produce(server, topic, VALUES)
-        client = {"request.timeout.ms": "1000", "default.api.timeout.ms": "2000"}
+        client = {"request.timeout.ms": "5000", "default.api.timeout.ms": "10000"}
         running = run(config(server, lake, topic, source="kafka", every_s=0.5, client=client))
         running.wait_for(10)
+        # The first batch may take its time: a Java virtual machine has just started.
+        be_impatient(monkeypatch)
         server.kill()
         assert "no broker answers" in why(running.result(), topic)
     assert rows(spark, lake, topic) == list(range(10))

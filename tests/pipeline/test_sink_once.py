@@ -234,8 +234,8 @@ def test_task_that_died_taking_a_note_hinders_the_next_briefly(broker: KorvetSer
         {
             "bootstrap.servers": broker.bootstrap,
             "transactional.id": f"{task(topic).group}-taken",
-            "transaction.timeout.ms": 1000,
-            "message.timeout.ms": 1000,
+            "transaction.timeout.ms": 5000,
+            "message.timeout.ms": 5000,
         }
     )
     killed.init_transactions(30)

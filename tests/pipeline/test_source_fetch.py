@@ -96,7 +96,7 @@ def test_task_waits_for_an_open_transaction_in_its_range(broker: KorvetServer) -
     assert producer.flush(30) == 0
     committed = options(broker, committed=True, fail=False)
     with pytest.raises(BrokerUnreachable, match=r"fetch-open-0 from offset 1 on .* a transaction is open there"):
-        values(OffsetRange("fetch-open", 0, 0, 2), replace(committed, poll_timeout_s=2))
+        values(OffsetRange("fetch-open", 0, 0, 2), replace(committed, poll_timeout_s=10))
     producer.commit_transaction(30)
     assert values(OffsetRange("fetch-open", 0, 0, 2), committed) == [b"a", b"b"]
 

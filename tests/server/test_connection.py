@@ -358,7 +358,7 @@ async def test_idle_connection_is_closed_unless_a_request_is_in_flight() -> None
     script = Script()
     script.gate("a")
     async with (
-        serving(script, max_idle_ms=100) as running,
+        serving(script, max_idle_ms=1000) as running,
         raw_client(running.port) as idle,
         raw_client(running.port) as served,
     ):

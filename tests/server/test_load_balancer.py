@@ -41,7 +41,8 @@ def started(valkey_server: Server) -> Iterator[tuple[HAProxy, list[KorvetServer]
                 namespace="balanced",
                 advertised=balancer.address,
                 proxy_protocol=True,
-                broker={"group.initial.rebalance.delay.ms": "1000"},
+                # A member that joins after this time makes a second generation.
+                broker={"group.initial.rebalance.delay.ms": "5000"},
             )
             stack.callback(front_end.kill)
             front_ends.append(front_end.start())

@@ -69,7 +69,8 @@ class Fleet:
             port=port,
             advertised=self.balancer.address,
             proxy_protocol=True,
-            broker={"group.initial.rebalance.delay.ms": "1000"},
+            # A member that joins after this time makes a second generation.
+            broker={"group.initial.rebalance.delay.ms": "5000"},
             root=root,
         )
         self._stack.callback(server.kill)

@@ -177,7 +177,7 @@ async def test_broken_connection_to_the_same_server_is_no_change_of_history(serv
 async def test_store_gives_up_a_connection_whose_server_owes_replies(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connecting, "SILENCE_LIMIT_S", 0.3)
+    monkeypatch.setattr(connecting, "SILENCE_LIMIT_S", 1.0)
     async with open_store(own_server.url) as store:
         with own_server.paused():
             error = await outcome(store.call(Purpose.APPEND, KEY, "PING"))
@@ -189,7 +189,7 @@ async def test_store_gives_up_a_connection_whose_server_owes_replies(
 async def test_store_gives_up_a_subscriber_connection_to_a_silent_server(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connecting, "SILENCE_LIMIT_S", 0.3)
+    monkeypatch.setattr(connecting, "SILENCE_LIMIT_S", 1.0)
     async with open_store(own_server.url) as store:
         subscriber = store.subscriber(KEY)
         assert subscriber is not None

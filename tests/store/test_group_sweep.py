@@ -161,7 +161,7 @@ async def test_node_that_is_away_holds_up_no_sweep_of_other_nodes_groups() -> No
             groups = await open_groups(one, Outages(one.store))
             catalog_port = port_of(NAMESPACE.catalog.meta)
             away = next(node for node in cluster.nodes if node.port != catalog_port)
-            members = [await stable(groups) for _ in range(20)]
+            members = [await stable(groups) for _ in range(40)]
             keys = {group_id: NAMESPACE.group(group_id) for group_id, _ in members}
             served = [group_id for group_id, _ in members if port_of(keys[group_id].group) != away.port]
             assert 0 < len(served) < len(members)

@@ -24,6 +24,10 @@ from tests.support.topologies import Cluster, running_cluster, running_sentinel
 pytestmark = pytest.mark.anyio
 
 KEY = "korvet:{default:@group:g}:group"
+LIMIT_MS = 2000
+"""A silence that counts as an outage here. A busy machine may be silent for a second of its own accord."""
+SILENCE_S = 2.4
+"""Longer than that, and shorter than the silence that the library counts."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count a shorter silence as an outage."""
-    monkeypatch.setattr(module, "LIMIT_MS", 1000)
+    monkeypatch.setattr(module, "LIMIT_MS", LIMIT_MS)
 
 
 @asynccontextmanager
@@ -87,12 +91,12 @@ async def test_frozen_server_is_an_outage_from_its_last_answer_to_its_next(own_s
             # What the server answered before it froze may be on its way.
             await anyio.sleep(0.2)
             heard = served_until(outages.known_at(KEY))
-            await anyio.sleep(1.2)
+            await anyio.sleep(SILENCE_S)
             assert served_until(outages.known_at(KEY)) == heard
             assert spans(outages.known_at(KEY)) == []
         await until(lambda: bool(spans(outages.known_at(KEY))))
         ((start, end),) = spans(outages.known_at(KEY))
-        assert began - 1000 < start <= end - 1000
+        assert began - LIMIT_MS < start <= end - LIMIT_MS
         assert end <= served_until(outages.known_at(KEY))
 
 
@@ -110,12 +114,12 @@ async def test_server_that_answers_but_refuses_writes_is_an_outage(own_server: S
         with pytest.raises(StoreUnavailable, match=refusal):
             await store.call(Purpose.COORDINATE, KEY, "SET", KEY, "")
         began = await redis_now_ms(store)
-        await anyio.sleep(1.2)
+        await anyio.sleep(SILENCE_S)
         assert served_until(outages.known_at(KEY)) <= began
         await store.call(Purpose.READ, KEY, "CONFIG", "SET", setting, taking)
         await until(lambda: bool(spans(outages.known_at(KEY))))
         ((start, end),) = spans(outages.known_at(KEY))
-        assert start <= began < end - 1000
+        assert start <= began < end - LIMIT_MS
 
 
 def _fail_to_save(server: Server) -> None:
@@ -134,7 +138,7 @@ async def test_server_at_maxmemory_is_no_outage(own_server: Server) -> None:
         await store.call(Purpose.READ, KEY, "CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(StoreFull):
             await store.call(Purpose.COORDINATE, KEY, "SET", KEY, "")
-        await anyio.sleep(1.2)
+        await anyio.sleep(SILENCE_S)
         now_ms = await redis_now_ms(store)
         await until(lambda: served_until(outages.known_at(KEY)) >= now_ms)
         assert spans(outages.known_at(KEY)) == []
@@ -147,13 +151,13 @@ async def test_front_end_that_hangs_prolongs_no_session_while_others_are_served(
         async with watched(own_server.url, Namespace()) as (_, others):
             await hung.catch_up(KEY)
             began = served_until(hung.known_at(KEY))
-            await anyio.sleep(1.5)
+            await anyio.sleep(SILENCE_S)
             assert hung.is_stale(KEY) and not others.is_stale(KEY)
             await hung.catch_up(KEY)
             assert not hung.is_stale(KEY)
-            assert served_until(hung.known_at(KEY)) > began + 1000
+            assert served_until(hung.known_at(KEY)) > began + LIMIT_MS
             assert spans(hung.known_at(KEY)) == []
-        await anyio.sleep(1.2)
+        await anyio.sleep(SILENCE_S)
         await hung.catch_up(KEY)
         assert len(spans(hung.known_at(KEY))) == 1, "nobody was served"
 
@@ -297,12 +301,12 @@ async def test_cluster_that_is_down_is_an_outage_though_its_nodes_answer() -> No
             with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):
                 while True:
                     await store.call(Purpose.COORDINATE, KEY, "EXISTS", KEY)
-            await anyio.sleep(1.2)
+            await anyio.sleep(SILENCE_S)
             assert spans(outages.known_at(KEY)) == known
             cluster.ask(node, "CLUSTER", "ADDSLOTS", missing)
             await until(lambda: spans(outages.known_at(KEY)) != known)
             start, end = spans(outages.known_at(KEY))[-1]
-            assert end - start >= 1000
+            assert end - start >= LIMIT_MS
 
 
 @pytest.mark.usefixtures("impatient")
@@ -312,8 +316,11 @@ async def test_node_that_takes_slots_over_has_the_outages_of_their_former_node()
             key = next(key for key in map("k{}".format, range(100)) if _holds(cluster, store, key, 0))
             elsewhere = next(key for key in map("k{}".format, range(100)) if _holds(cluster, store, key, 1))
             before, known = spans(outages.known_at(key)), spans(outages.known_at(elsewhere))
+            for node in cluster.nodes:
+                # The other nodes must not give the silent one up.
+                cluster.ask(node, "CONFIG", "SET", "cluster-node-timeout", 15_000)
             with cluster.nodes[0].paused():
-                await anyio.sleep(1.2)
+                await anyio.sleep(SILENCE_S)
             await until(lambda: spans(outages.known_at(key)) != before)
             assert spans(outages.known_at(elsewhere)) == known
             began, ended = spans(outages.known_at(key))[-1]

@@ -288,7 +288,7 @@ DEADLINES: Final = (
     ),
     script(
         "member that does not give up",
-        join("m", rebalance_timeout=500),
+        join("m", rebalance_timeout=3000),
         join("n"),
         beat("m", 1, topic_partitions=owned(0, 1, 2)),
         beat("n", 2, until=("member_epoch", 3)),

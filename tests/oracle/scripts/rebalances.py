@@ -10,7 +10,7 @@ from tests.oracle.scripts.membership import NOBODY, RANGE, ROUND_ROBIN, SUBSCRIP
 
 CONNECTIONS: Final = {"m": "a", "n": "b", "o": "c", "p": "d"}
 """The connection of each member."""
-SHORT_MS: Final = 2500
+SHORT_MS: Final = 5000
 """A timeout that ends within a script, and leaves time for its other steps."""
 STICKY: Final = {"name": "sticky", "metadata": SUBSCRIPTION}
 OTHER_RANGE: Final = {"name": "range", "metadata": Packed(pieces=(b"\0\0\0\0\0\1", "$u", b"\xff\xff\xff\xff"))}
