@@ -1,5 +1,6 @@
 """Fixtures that every directory of tests may use: real servers, each stopped by the fixture that started it."""
 
+import os
 import signal
 import traceback
 from typing import Any
@@ -10,8 +11,15 @@ from hypothesis import HealthCheck, settings
 from tests.support.java import hasten_spark
 from tests.support.leftovers import guard
 
-# The machine decides how long an example takes.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The machine decides how long an example takes. Each run has the same examples, unless KORVET_MODEL_EXAMPLES asks for
+# new ones (`tests/lua/machines.py`). A failure prints its example in a form that repeats it.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    derandomize="KORVET_MODEL_EXAMPLES" not in os.environ,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("untimed")
 
 # A shell starts background jobs with Ctrl-C ignored, and child processes inherit that; tests press Ctrl-C.
