@@ -21,11 +21,11 @@ from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.codes import INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
 from korvet.store.groups.types import Joined, JoinRequest
+from korvet.wire import group_responses
 
 MOST_PROTOCOLS: Final = 100
 MOST_METADATA_BYTES: Final = 1 << 20
 """The metadata of all protocols of a member; Kafka has a mebibyte for a whole group (max.message.bytes)."""
-_NULLABLE_SINCE: Final = 7
 
 
 @api(11, 0, 9)
@@ -69,17 +69,15 @@ def _request(ctx: Context, request: Any, protocols: Mapping[str, bytes]) -> Join
 
 
 def _answer(ctx: Context, joined: Joined) -> Answer:
-    return {
-        "error_code": joined.code,
-        "generation_id": joined.generation,
-        "protocol_type": joined.protocol_type,
-        # Before v7 it cannot be null.
-        "protocol_name": joined.protocol or (None if ctx.version >= _NULLABLE_SINCE else ""),
-        "leader": joined.leader,
-        "skip_assignment": joined.skip_assignment,
-        "member_id": joined.member_id,
-        "members": [
-            {"member_id": member.id, "group_instance_id": member.instance_id, "metadata": member.metadata}
-            for member in joined.members
-        ],
-    }
+    body = group_responses.join_group(
+        ctx.version,
+        code=joined.code,
+        generation=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol=joined.protocol,
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=joined.members,
+    )
+    return [body]

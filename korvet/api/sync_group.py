@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from korvet.api import Answer, api
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.codes import INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
+from korvet.codes import INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
 from korvet.store.groups.types import Synced, SyncRequest
+from korvet.wire import group_responses
 from korvet.wire.assignment import assigned_partitions
 
 _CONSUMER: Final = "consumer"
@@ -34,13 +33,13 @@ async def handle(ctx: Context, request: Any) -> Answer:
     protocol: tuple[str, str] | None = None
     if ctx.version >= _NAMES_PROTOCOL_SINCE:
         if request.protocol_type is None or request.protocol_name is None:
-            return {"error_code": ErrorCode.inconsistent_group_protocol}
+            return _answer(ctx, Synced(code=INCONSISTENT_GROUP_PROTOCOL))
         protocol = (request.protocol_type, request.protocol_name)
     if not request.group_id:
-        return {"error_code": INVALID_GROUP_ID}
+        return _answer(ctx, Synced(code=INVALID_GROUP_ID))
     assignments = {assigned.member_id: assigned.assignment for assigned in request.assignments}
     if sum(len(member_id) + len(assigned) for member_id, assigned in assignments.items()) > MOST_ASSIGNED_BYTES:
-        return {"error_code": UNKNOWN_SERVER_ERROR}
+        return _answer(ctx, Synced(code=UNKNOWN_SERVER_ERROR))
     asked = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -54,12 +53,18 @@ async def handle(ctx: Context, request: Any) -> Answer:
     except KorvetError as error:
         synced = Synced(code=failure_code(error, "sync_group"))
     await _note(ctx, request.group_id, synced)
-    return {
-        "error_code": synced.code,
-        "protocol_type": synced.protocol_type,
-        "protocol_name": synced.protocol,
-        "assignment": synced.assignment,
-    }
+    return _answer(ctx, synced)
+
+
+def _answer(ctx: Context, synced: Synced) -> Answer:
+    body = group_responses.sync_group(
+        ctx.version,
+        code=synced.code,
+        protocol_type=synced.protocol_type,
+        protocol=synced.protocol,
+        assignment=synced.assignment,
+    )
+    return [body]
 
 
 async def _note(ctx: Context, group_id: str, synced: Synced) -> None:

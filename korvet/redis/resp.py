@@ -31,7 +31,8 @@ _NOTHING = Ellipsis
 _UNSENT_LIMIT_BYTES = 256 << 20
 _SCRATCH_BYTES = 128 << 10
 _PAUSE_S = 0.02
-_STEADY_AFTER_S = 0.1
+_TURNS = 4
+"""Of the loop after a pause, in which it reads what came meanwhile and cancels what nobody waits for any more."""
 _GET = b"*2\r\n$3\r\nGET\r\n"
 _PING = pack_command(("PING",))
 
@@ -82,7 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._pinged = False
         self.heard_at = self._loop.time()
-        self._read_at = self._paused_at = self.heard_at
+        self._read_at = self.heard_at
+        self._unsteady_turns = 0
         self.error: Exception | None = None
         """The reason for which the connection was lost, if it is known."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -95,8 +97,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_steady(self) -> bool:
         """Whether bytes came without a pause lately. So this process did not hang, not even for a few milliseconds."""
-        now = self._loop.time()
-        return now - self._read_at < _PAUSE_S and now - self._paused_at > _STEADY_AFTER_S
+        return not self._unsteady_turns and self._loop.time() - self._read_at < _PAUSE_S
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -166,13 +167,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and out:
             self._transport.writelines(out)
 
+    def _settle(self, turns: int) -> None:
+        """Be steady again after so many turns of the loop."""
+        self._unsteady_turns = turns
+        if turns:
+            self._loop.call_soon(self._settle, turns - 1)
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._scratch if self._bulk is None else self._bulk.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         now = self._loop.time()
         if now - self._read_at > _PAUSE_S:
-            self._paused_at = now
+            self._settle(_TURNS)
         self._read_at = self.heard_at = now
         self._pinged = False
         try:

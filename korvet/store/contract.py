@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from korvet.errors import KorvetError
 from korvet.redis.resp import Argument, Named
@@ -92,11 +93,23 @@ class Function:
         return sys.maxsize if self.bound is None else len(self.args) - 1 + self.bound
 
 
+class _Layout(NamedTuple):
+    """A function's arguments; ``in_order`` takes values for all of them out of a mapping."""
+
+    fixed: tuple[str, ...]
+    required: int
+    repeated: str
+    names: frozenset[str]
+    in_order: Callable[[Mapping[str, Named]], tuple[Any, ...]]
+
+
 @cache
-def _layout(function: str) -> tuple[tuple[str, ...], int, str, frozenset[str]]:
+def _layout(function: str) -> _Layout:
     contract = FUNCTIONS[function]
-    names = frozenset((*contract.fixed, contract.repeated)) - {""}
-    return contract.fixed, contract.required, contract.repeated, names
+    names = [*contract.fixed, contract.repeated] if contract.repeated else [*contract.fixed]
+    # itemgetter gives no tuple for a single name.
+    in_order = itemgetter(*names) if len(names) > 1 else lambda named: tuple(named[name] for name in names)
+    return _Layout(contract.fixed, contract.required, contract.repeated, frozenset(names), in_order)
 
 
 def arguments(function: str, named: Mapping[str, Named]) -> list[Argument]:
@@ -105,7 +118,11 @@ def arguments(function: str, named: Mapping[str, Named]) -> list[Argument]:
     :param named: by the header's names; an optional one may be None, the repeated one is an iterable.
     :raises TypeError: the function has no such argument, or lacks one.
     """
-    fixed, required, repeated, names = _layout(function)
+    fixed, required, repeated, names, in_order = _layout(function)
+    if repeated and len(named) == len(names) and named.keys() == names:
+        given = in_order(named)
+        if None not in given and isinstance(given[-1], list | tuple):
+            return [*given[:-1], *given[-1]]
     if not named.keys() <= names:
         raise TypeError(f"{function} takes no argument '{min(named.keys() - names)}'")
     values: list[Any] = [named.get(name) for name in fixed]

@@ -104,18 +104,22 @@ class Namespace:
         return f"korvet:{{{_encoded(self.name)}:catalog}}:meta"
 
     @cached_property
+    def _catalog_unit(self) -> str:
+        return f"korvet:{{{_encoded(self.name)}:@catalog}}"
+
+    @cached_property
     def catalog(self) -> CatalogKeys:
-        unit = f"korvet:{{{_encoded(self.name)}:@catalog}}"
+        unit = self._catalog_unit
         return CatalogKeys(f"{unit}:meta", f"{unit}:topics", f"{unit}:configs")
 
     @cached_property
     def frontends(self) -> str:
         """The hash of the registry of front-ends."""
-        return f"korvet:{{{_encoded(self.name)}:@catalog}}:frontends"
+        return f"{self._catalog_unit}:frontends"
 
     def group_index(self, shard: int) -> str:
         """The set of group ids of one index shard."""
-        return f"korvet:{{{_encoded(self.name)}:@catalog}}:groups:{shard:02d}"
+        return f"{self._catalog_unit}:groups:{shard:02d}"
 
     def group_index_of(self, group_id: str) -> str:
         """The index shard that lists this group."""

@@ -1,4 +1,6 @@
-"""The hand-packed answers of Heartbeat, ConsumerGroupHeartbeat and OffsetCommit equal kio's, byte for byte."""
+"""The hand-packed answers to members of groups equal kio's, byte for byte."""
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from korvet.wire import group_responses
 from korvet.wire.codec import encode_response, frame_response
 
-HEARTBEAT, OFFSET_COMMIT, CONSUMER_HEARTBEAT = 12, 8, 68
+HEARTBEAT, OFFSET_COMMIT, CONSUMER_HEARTBEAT, JOIN_GROUP, SYNC_GROUP = 12, 8, 68, 11, 14
 CODES = [-1, 0, 3, 12, 15, 22, 24, 25, 27, 69, 82]
 PARTITIONS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.sampled_from(CODES)), max_size=4)
 TOPICS = st.lists(st.tuples(st.text(max_size=300), PARTITIONS), max_size=4)
@@ -28,6 +30,40 @@ def test_consumer_heartbeat_equals_kios(version: int, member_id: str, epoch: int
     answer = {"error_code": 0, "member_id": member_id, "member_epoch": epoch, "heartbeat_interval": interval_ms}
     by_kio = encode_response(CONSUMER_HEARTBEAT, version, 7, {**answer, "assignment": None})
     assert b"".join(frame_response(CONSUMER_HEARTBEAT, version, 7, [body])) == by_kio
+
+
+TEXTS = st.text(max_size=300)
+NULLABLE = st.none() | TEXTS
+DATA = st.binary(max_size=300)
+MEMBERS = st.lists(st.tuples(TEXTS, NULLABLE, DATA), max_size=4)
+
+
+@pytest.mark.parametrize("version", range(10))
+@given(
+    code=st.sampled_from(CODES), generation=st.integers(-1, 2**31 - 1), protocol_type=NULLABLE, protocol=NULLABLE,
+    leader=TEXTS, skip_assignment=st.booleans(), member_id=TEXTS, members=MEMBERS,
+)  # fmt: skip
+def test_join_equals_kios(version: int, protocol: str | None, members: list[Any], **fields: Any) -> None:
+    by_hand = group_responses.join_group(version, protocol=protocol, members=members, **fields)
+    answer = {
+        "error_code": fields["code"], "generation_id": fields["generation"], "leader": fields["leader"],
+        "protocol_type": fields["protocol_type"], "protocol_name": protocol or (None if version >= 7 else ""),
+        "skip_assignment": fields["skip_assignment"], "member_id": fields["member_id"],
+        "members": [{"member_id": id, "group_instance_id": own, "metadata": data} for id, own, data in members],
+    }  # fmt: skip
+    assert b"".join(frame_response(JOIN_GROUP, version, 7, [by_hand])) == encode_response(
+        JOIN_GROUP, version, 7, answer
+    )
+
+
+@pytest.mark.parametrize("version", range(6))
+@given(code=st.sampled_from(CODES), protocol_type=NULLABLE, protocol=NULLABLE, assignment=DATA)
+def test_sync_equals_kios(version: int, code: int, protocol: str | None, **fields: Any) -> None:
+    by_hand = group_responses.sync_group(version, code=code, protocol=protocol, **fields)
+    answer = {"error_code": code, "protocol_name": protocol, **fields}
+    assert b"".join(frame_response(SYNC_GROUP, version, 7, [by_hand])) == encode_response(
+        SYNC_GROUP, version, 7, answer
+    )
 
 
 def commit_by_kio(version: int, topics: Topics) -> bytes:

@@ -38,7 +38,7 @@ class _Parked:
         self.is_done = False
         self.due_s: float | None = None
         """The time to ask for it again, by the loop's clock; None before the first time."""
-        self.called = anyio.Event()
+        self.called = asyncio.Event()
 
     def release(self) -> None:
         self.is_done = True
@@ -73,7 +73,7 @@ class _Round:
                     await self._serve(one, draining)
                 else:
                     await one.called.wait()
-                    one.called = anyio.Event()
+                    one.called.clear()
         finally:
             self._parked.pop(one, None)
             if self._asker is one:
