@@ -17,57 +17,69 @@ Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadat
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from korvet.api import api
-from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, brokers, read_failure
+from korvet.api import Answer, api
+from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, read_failure
 from korvet.api.shared.context import Context
-from korvet.api.shared.partition_epochs import described, leader_epochs
+from korvet.api.shared.partition_epochs import LeaderEpoch, leader_epochs
+from korvet.codes import INVALID_REQUEST, UNKNOWN_TOPIC_ID
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, colliding_topics, create_topic, name_problem
-from korvet.wire.codec import Fields
+from korvet.wire.metadata_response import BrokerAnswer, ClusterAnswer, PartitionAnswer, TopicAnswer, pack
 
 _NULL_MEANS_ALL_SINCE = 1
 _BY_ID_SINCE = 12
 
-Found = Topic | Fields
-"""A topic, or the answer's entry for one that cannot be described."""
+_NO_ID: Final = UUID(int=0)
+
+Found = Topic | TopicAnswer
+"""A topic, or the answer for one that cannot be described."""
 
 
 @api(3, 0, 13)
-async def handle(ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: Any) -> Answer:
     if not _is_valid(ctx, request):
-        return _refused(request)
+        return await _refused(ctx, request)
     found = await _find(ctx, request)
     operations = TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
     known = [topic for topic in found if isinstance(topic, Topic)]
     epochs = await leader_epochs(ctx, [(topic, range(topic.partitions)) for topic in known])
-    return {
-        "brokers": brokers(ctx, "node_id"),
-        "cluster_id": ctx.frontend.catalog.cluster_id,
-        "controller_id": ctx.listener.nodes.own_id,
-        "topics": [
-            {
-                "name": topic.name,
-                "topic_id": topic.id,
-                "is_internal": topic.name in INTERNAL_TOPICS,
-                "partitions": [
-                    described(ctx, topic, p, epochs[topic.name, p]) async for p in ctx.paced(range(topic.partitions))
-                ],
-                "topic_authorized_operations": operations,
-            }
-            if isinstance(topic, Topic)
-            else topic
-            async for topic in ctx.paced(found)
-        ],
-        "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
-        ),
-    }
+    cluster = ClusterAnswer(
+        brokers=[BrokerAnswer(node.id, node.host, node.port) for node in ctx.listener.nodes.all()],
+        cluster_id=ctx.frontend.catalog.cluster_id,
+        controller_id=ctx.listener.nodes.own_id,
+        operations=CLUSTER_OPERATIONS
+        if getattr(request, "include_cluster_authorized_operations", False)
+        else NOT_ASKED,
+    )
+    topics = (_described(ctx, topic, epochs, operations) if isinstance(topic, Topic) else topic for topic in found)
+    return [await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(found)))]
+
+
+def _described(
+    ctx: Context, topic: Topic, epochs: Mapping[tuple[str, int], LeaderEpoch], operations: int
+) -> TopicAnswer:
+    return TopicAnswer(
+        code=0,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        operations=operations,
+        partitions=(_partition(ctx, topic, index, epochs[topic.name, index]) for index in range(topic.partitions)),
+        partition_count=topic.partitions,
+    )
+
+
+def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> PartitionAnswer:
+    node_id = ctx.listener.nodes.leader(topic.name, index).id
+    has_leader = known.error is ErrorCode.none
+    return PartitionAnswer(int(known.error), index, node_id if has_leader else -1, known.epoch, node_id)
 
 
 def _is_valid(ctx: Context, request: Any) -> bool:
@@ -81,22 +93,10 @@ def _is_valid(ctx: Context, request: Any) -> bool:
     return True
 
 
-def _refused(request: Any) -> Fields:
-    return {
-        "brokers": (),
-        "controller_id": -1,
-        "topics": [
-            {
-                "error_code": ErrorCode.invalid_request,
-                "name": topic.name or "",
-                "topic_id": topic.topic_id,
-                "partitions": (),
-            }
-            for topic in request.topics
-        ],
-        "error_code": ErrorCode.invalid_request,
-        "cluster_authorized_operations": NOT_ASKED,
-    }
+async def _refused(ctx: Context, request: Any) -> Answer:
+    cluster = ClusterAnswer((), None, -1, NOT_ASKED, INVALID_REQUEST)
+    topics = (_without(INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in request.topics)
+    return [await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(request.topics)))]
 
 
 async def _find(ctx: Context, request: Any) -> list[Found]:
@@ -117,7 +117,7 @@ async def _find(ctx: Context, request: Any) -> list[Found]:
             continue
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)
-            found[topic_id if topic is None else topic.name] = topic or _unknown_id(topic_id)
+            found[topic_id if topic is None else topic.name] = topic or _without(UNKNOWN_TOPIC_ID, None, topic_id)
         elif asked.name not in found:
             found[asked.name] = catalog.topic(asked.name) or await _missing(ctx, asked.name, may_create)
     return list(found.values())
@@ -153,12 +153,13 @@ async def _missing(ctx: Context, name: str, may_create: bool) -> Found:
     return topic or catalog.topic(name) or _unknown(name, ErrorCode.unknown_topic_or_partition)
 
 
-def _unknown(name: str, code: ErrorCode) -> Fields:
-    return {"error_code": code, "name": name, "is_internal": name in INTERNAL_TOPICS, "partitions": ()}
+def _unknown(name: str, code: int) -> TopicAnswer:
+    return _without(code, name)._replace(is_internal=name in INTERNAL_TOPICS)
 
 
-def _unknown_id(topic_id: UUID) -> Fields:
-    return {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id, "partitions": ()}
+def _without(code: int, name: str | None, topic_id: UUID | None = None) -> TopicAnswer:
+    """The answer for a topic that cannot be described."""
+    return TopicAnswer(int(code), name, topic_id or _NO_ID, False, NOT_ASKED, (), 0)
 
 
 def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> list[Found]:
@@ -173,7 +174,7 @@ def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> list[Found]:
     for asked in request.topics:
         topic_id = getattr(asked, "topic_id", None)
         if topic_id is not None:
-            unread.append(catalog.topic_by_id(topic_id) or {**_unknown_id(topic_id), "error_code": code})
+            unread.append(catalog.topic_by_id(topic_id) or _without(code, None, topic_id))
         else:
-            unread.append(catalog.topic(asked.name) or {"error_code": code, "name": asked.name, "partitions": ()})
+            unread.append(catalog.topic(asked.name) or _without(code, asked.name))
     return unread
