@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import api
 from korvet.api.shared.admin import TOPIC_OPERATIONS, read_failure
 from korvet.api.shared.context import Context
-from korvet.api.shared.partition_epochs import described, leader_epochs
+from korvet.api.shared.partition_epochs import LeaderEpoch, leader_epochs
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, name_problem
@@ -43,7 +43,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
                 "name": topic.name,
                 "topic_id": topic.id,
                 "is_internal": topic.name in INTERNAL_TOPICS,
-                "partitions": [described(ctx, topic, p, epochs[topic.name, p]) async for p in ctx.paced(span)],
+                "partitions": [_partition(ctx, topic, p, epochs[topic.name, p]) async for p in ctx.paced(span)],
                 "topic_authorized_operations": TOPIC_OPERATIONS,
             }
             if isinstance(topic, Topic)
@@ -51,6 +51,23 @@ async def handle(ctx: Context, request: Any) -> Fields:
             async for topic, span in ctx.paced(page)
         ],
         "next_cursor": next_cursor,
+    }
+
+
+def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> Fields:
+    """A partition with one replica, at its leader."""
+    leader_id = ctx.listener.nodes.leader(topic.name, index).id
+    nodes = (leader_id,)
+    return {
+        "error_code": known.error,
+        "partition_index": index,
+        "leader_id": leader_id if known.error is ErrorCode.none else -1,
+        "leader_epoch": known.epoch,
+        "replica_nodes": nodes,
+        "isr_nodes": nodes,
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
+        "offline_replicas": (),
     }
 
 

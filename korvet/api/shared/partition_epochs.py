@@ -49,20 +49,3 @@ def _epoch(ctx: Context, partition: Partition, meta: Meta | KorvetError | None) 
     if isinstance(meta, KorvetError):
         return LeaderEpoch(partition.last_epoch, read_failure(ctx, meta, ErrorCode.leader_not_available))
     return LeaderEpoch(-1, ErrorCode.unknown_topic_or_partition) if meta is None else LeaderEpoch(meta.epoch)
-
-
-def described(ctx: Context, topic: Topic, partition: int, known: LeaderEpoch) -> dict[str, object]:
-    """A partition as Metadata and DescribeTopicPartitions show it: one replica, at its leader."""
-    leader_id = ctx.listener.nodes.leader(topic.name, partition).id
-    nodes = (leader_id,)
-    return {
-        "error_code": known.error,
-        "partition_index": partition,
-        "leader_id": leader_id if known.error is ErrorCode.none else -1,
-        "leader_epoch": known.epoch,
-        "replica_nodes": nodes,
-        "isr_nodes": nodes,
-        "eligible_leader_replicas": (),
-        "last_known_elr": (),
-        "offline_replicas": (),
-    }
