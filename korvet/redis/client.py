@@ -26,6 +26,7 @@ from korvet.errors import KorvetError, StoreError, StoreRefusing, StoreUnavailab
 from korvet.redis.address import Address, RedisUrl, parse_redis_url
 from korvet.redis.cluster import Slots
 from korvet.redis.connecting import Login
+from korvet.redis.doubt import Doubt
 from korvet.redis.link import Link
 from korvet.redis.outage_log import ServerLines
 from korvet.redis.resp import Argument, Buffer, Named, Placed, pack_command
@@ -60,6 +61,8 @@ class Store:
         self.url = url
         self._library = library
         self._loop = asyncio.get_running_loop()
+        self.doubt = Doubt()
+        """Begins when a client's connection reads again after a pause. Its requests may be older than its end."""
         self._history_callbacks: list[Callable[[], None]] = []
         self._subscriber_callback: Callable[[Link], None] = lambda _link: None
         self._slots_callback: Callable[[], None] = lambda: None

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import hiredis
 
+from korvet.redis.doubt import Doubt
 from korvet.redis.large_string import Bulk, begun
 
 Argument = str | bytes | memoryview | int | float
@@ -31,8 +32,6 @@ _NOTHING = Ellipsis
 _UNSENT_LIMIT_BYTES = 256 << 20
 _SCRATCH_BYTES = 128 << 10
 _PAUSE_S = 0.02
-_TURNS = 4
-"""Of the loop after a pause, in which it reads what came meanwhile and cancels what nobody waits for any more."""
 _GET = b"*2\r\n$3\r\nGET\r\n"
 _PING = pack_command(("PING",))
 
@@ -84,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pinged = False
         self.heard_at = self._loop.time()
         self._read_at = self.heard_at
-        self._unsteady_turns = 0
+        self._doubt = Doubt()
         self.error: Exception | None = None
         """The reason for which the connection was lost, if it is known."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -97,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_steady(self) -> bool:
         """Whether bytes came without a pause lately. So this process did not hang, not even for a few milliseconds."""
-        return not self._unsteady_turns and self._loop.time() - self._read_at < _PAUSE_S
+        return not self._doubt.lasts and self._loop.time() - self._read_at < _PAUSE_S
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -167,19 +166,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and out:
             self._transport.writelines(out)
 
-    def _settle(self, turns: int) -> None:
-        """Be steady again after so many turns of the loop."""
-        self._unsteady_turns = turns
-        if turns:
-            self._loop.call_soon(self._settle, turns - 1)
-
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._scratch if self._bulk is None else self._bulk.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         now = self._loop.time()
         if now - self._read_at > _PAUSE_S:
-            self._settle(_TURNS)
+            self._doubt.begin()
         self._read_at = self.heard_at = now
         self._pinged = False
         try:

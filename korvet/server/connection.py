@@ -109,6 +109,9 @@ class Connection(Receiver):
         self._crowd.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
         self.close()
 
+    def _resumed(self) -> None:
+        self._frontend.store.doubt.begin()
+
     # ------------------------------------------------------------------ the task
 
     async def serve(self) -> None:
@@ -191,13 +194,13 @@ class Connection(Receiver):
         queued.begun = None
         try:
             answer = begun.finish(begun.reply)
+            if isinstance(answer, list):
+                self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
+            elif answer is not None:
+                self._write([encode_response(api.key, context.version, queued.correlation_id, answer)])
         except Exception as error:
             self._failed(queued, api, context, error)
             return True
-        if isinstance(answer, list):
-            self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
-        elif answer is not None:
-            self._write([encode_response(api.key, context.version, queued.correlation_id, answer)])
         return answer is not None
 
     def _write(self, frame: Buffers) -> None:

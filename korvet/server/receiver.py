@@ -47,6 +47,10 @@ class Receiver(asyncio.BufferedProtocol):
         """Close the connection, whose client does not speak Kafka's protocol."""
 
     @abstractmethod
+    def _resumed(self) -> None:
+        """Note that the connection takes requests again, after a pause in which its client may have left."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close after the written answers have left. Queued requests get no answer."""
 
@@ -107,6 +111,7 @@ class Receiver(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         if self._transport is not None and not self._is_closing and self._frames.is_held:
             self._begin_turn()
+            self._resumed()
             self._take_frames(0)
             self.read_on()
 
@@ -138,6 +143,7 @@ class Receiver(asyncio.BufferedProtocol):
             self._crowd.paused.add(self)
         elif self._transport is not None and not self._is_reading:
             self._is_reading = True
+            self._resumed()
             self._transport.resume_reading()
 
     @property

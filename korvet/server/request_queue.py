@@ -85,6 +85,8 @@ class RequestQueue:
         for request in self.requests:
             if inspect.iscoroutine(request.started):
                 request.started.close()
+            if request.begun is not None:
+                request.begun.reply.cancel()
             self._crowd.charged_bytes -= request.charge
         self.requests.clear()
         self._crowd.let_read()

@@ -41,7 +41,8 @@ class Calls:
         :param named: its arguments by their names in the header, to which the call adds ``outages``; no iterators, for
             a second call.
         :param is_awaited: a client that does not wait for the answer does not want the call. It may have left while
-            this front-end hung for less time than makes a call late. The call is cancelled then before it is made.
+            this front-end hung, or did not read from it, for less time than makes a call late. The call is cancelled
+            then before it is made.
         """
         if is_awaited or function in _MAY_BE_LATE or self._knows_too_little(function, keys):
             return self._insist(function, keys, named, is_awaited=is_awaited)
@@ -54,12 +55,12 @@ class Calls:
 
         The reply may be LATE.
         """
-        if (is_awaited and self._may_have_hung(keys)) or self._knows_too_little(function, keys):
+        if (is_awaited and self._may_have_paused(keys)) or self._knows_too_little(function, keys):
             return None
         return self._once(function, keys, named)
 
     async def _insist(self, function: str, keys: Sequence[str], named: dict[str, Named], *, is_awaited: bool) -> Any:
-        if is_awaited and self._may_have_hung(keys):
+        if is_awaited and self._may_have_paused(keys):
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
         for _ in range(_MOST_CALLS):
@@ -92,10 +93,13 @@ class Calls:
         await self._learn(keys)
         return await self._store.fcall(Purpose.COORDINATE, function, keys, self._outages.known_at(keys[0]), *args)
 
-    def _may_have_hung(self, keys: Sequence[str]) -> bool:
-        """Whether this process may have stood still a moment ago. It did not if Redis's replies came all the time."""
+    def _may_have_paused(self, keys: Sequence[str]) -> bool:
+        """Whether this process, or a client's connection, may have stood still a moment ago.
+
+        The process did not if Redis's replies came all the time.
+        """
         link = self._store.coordination(keys[0])
-        return link is None or not link.is_steady
+        return self._store.doubt.lasts or link is None or not link.is_steady
 
     def _knows_too_little(self, function: str, keys: Sequence[str]) -> bool:
         return function in _TOLD_OF_OUTAGES and self._outages.is_stale(keys[0])

@@ -14,6 +14,7 @@ from korvet.api import Answer, Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.api.shared.turns import Turns
+from korvet.redis.doubt import Doubt
 from korvet.server.server import Door, Server
 from korvet.server.settings import Limits
 from korvet.server.sockets import bind, port_of
@@ -39,6 +40,8 @@ class Script:
         self.answers: dict[str, Callable[[], Answer]] = {}
         self.begun: dict[str, asyncio.Future[Answer]] = {}
         self.cannot_begin: set[str] = set()
+        self.doubted: dict[str, bool] = {}
+        """Whether it was doubtful, when a request began, that its client is still there."""
 
     def gate(self, *names: str) -> None:
         self.gates.update((name, anyio.Event()) for name in names)
@@ -55,6 +58,7 @@ class Script:
 
     def begin(self, ctx: Context, _request: Any) -> Begun | None:
         name = ctx.client_id or ""
+        self.doubted[name] = ctx.frontend.store.doubt.lasts
         if name in self.cannot_begin:
             return None
         self.begun[name] = asyncio.get_running_loop().create_future()
@@ -102,7 +106,13 @@ class Running:
 
 @asynccontextmanager
 async def serving(script: Script, host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[Running]:
-    frontend = SimpleNamespace(draining=anyio.Event(), turns=Turns(), wakeups=NoWakeups(), activity=Activity())
+    frontend = SimpleNamespace(
+        draining=anyio.Event(),
+        turns=Turns(),
+        wakeups=NoWakeups(),
+        activity=Activity(),
+        store=SimpleNamespace(doubt=Doubt()),
+    )
     server = Server(Limits(**limits))
     server.apis = script.apis()
     stop = anyio.Event()

@@ -159,7 +159,7 @@ async def test_failure_of_a_begun_request_is_answered_and_logged_once() -> None:
     assert [entry["log_level"] for entry in logs if "exc_info" in entry] == ["error"]
 
 
-async def test_reply_of_a_client_that_left_is_dropped() -> None:
+async def test_call_of_a_client_that_left_is_cancelled() -> None:
     script = Script()
     with capture_logs() as logs:
         async with serving(script) as running:
@@ -167,9 +167,29 @@ async def test_reply_of_a_client_that_left_is_dropped() -> None:
                 client.send(named(BEGUN, "a"))
                 await until(lambda: "a" in script.begun)
             await until(lambda: not running.server.connections)
-            script.begun["a"].set_result(NO_ERROR)
-            await anyio.sleep(0.01)
+            assert script.begun["a"].cancelled()
     assert logs == []
+
+
+async def test_request_behind_a_pause_begins_in_doubt() -> None:
+    """Its client may have left meanwhile, which the connection learns only after it has read the request."""
+    script = Script()
+    script.cannot_begin = {"a", "b"}
+    script.answers.update(a=lambda: NO_ERROR, b=lambda: NO_ERROR)
+    async with serving(script) as running, raw_client(running.port) as client:
+        client.send(named(BEGUN, "a"))
+        await client.answer()
+        running.server.charged_bytes += 1 << 40
+        client.send(named(PLAIN, "p"))
+        await client.answer()
+        client.send(named(BEGUN, "b"))
+        await anyio.sleep(0.01)
+        assert "b" not in script.doubted
+        running.server.charged_bytes -= 1 << 40
+        running.server.let_read()
+        await client.answer()
+        assert script.doubted == {"a": False, "b": True}
+        await until(lambda: not running.frontend.store.doubt.lasts)
 
 
 async def test_request_without_an_answer_leaves_no_gap() -> None:

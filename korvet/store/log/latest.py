@@ -69,17 +69,18 @@ def read_latest(log: Partitions, want: Want, room: Room) -> PartitionRead | None
         return found
     limit = room.limit(want.max_bytes)
     while offset < until and (batch := partition.recent.get(offset)) is not None:
-        if batch.leader_epoch != partition.epoch:
-            return None
         if want.is_committed and batch.data[_ATTRIBUTES_AT] & TRANSACTIONAL:
             break
-        size_bytes = len(batch.data)
-        if found.size_bytes + size_bytes > limit and (found.size_bytes or not room.is_empty):
+        size_bytes = found.size_bytes + len(batch.data)
+        if size_bytes > limit and (found.size_bytes or not room.is_empty):
             room.take(found.size_bytes)
             found.is_cut = room.is_cut
             return found
+        # More bytes have to be reserved first. Batches that come out of Redis teach a read how many.
+        if batch.leader_epoch != partition.epoch or size_bytes > room.covered_bytes:
+            return None
         found.records += placed_in_log(batch.data, offset, batch.leader_epoch)
-        found.size_bytes += size_bytes
+        found.size_bytes = size_bytes
         offset = batch.next_offset
     if offset < until:
         # Some batches are not in memory. A reader that waits for more bytes than these would wait for ever.

@@ -82,7 +82,7 @@ def _read_latest(log: Partitions, wants: Sequence[Want], room: Room) -> list[Par
     """The first partitions, as many as memory answers with so few bytes that nothing is reserved for them."""
     reads: list[PartitionRead] = []
     for want in wants:
-        if room.taken_bytes > SMALL_BYTES or (found := read_latest(log, want, room)) is None:
+        if (found := read_latest(log, want, room)) is None:
             break
         reads.append(found)
     return reads

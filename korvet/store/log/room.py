@@ -88,13 +88,18 @@ class Room:
             self.taken_bytes += size_bytes
             self.is_empty = False
 
+    @property
+    def covered_bytes(self) -> int:
+        """The bytes that the answer may still take without a further reservation."""
+        return max(self._granted_bytes, SMALL_BYTES) - self.taken_bytes
+
     async def reserve(self, wanted_bytes: int) -> None:
         """Reserve bytes for the answer before anything is read, and limit the answer to the granted ones.
 
-        As in `fit`, only an answer that holds nothing yet waits.
+        As in `fit`, only an answer that holds nothing yet waits: nothing of the budget.
         """
         if wanted_bytes > SMALL_BYTES:
-            if self.is_empty:
+            if self.is_empty or not self.share.held_bytes:
                 self._granted_bytes = await self.share.reserve(wanted_bytes)
             else:
                 self._granted_bytes = self.share.try_reserve(wanted_bytes)
