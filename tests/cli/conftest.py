@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from korvet.cli import run
+from tests.kafka.waiting import TIMEOUT_S, poll_until
 
 Shown = tuple[int, str, str]
 Korvet = Callable[..., Shown]
@@ -26,16 +29,32 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def korvet(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Korvet:
+def korvet(request: pytest.FixtureRequest, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Korvet:
     """Run a command on the broker: exit code, stdout and stderr."""
+    is_kafka = request.node.callspec.params["bootstrap"] == "kafka"
 
     def korvet(*arguments: str) -> Shown:
         capsys.readouterr()
         code = run([*arguments, "--bootstrap-server", bootstrap])
         shown = capsys.readouterr()
+        if is_kafka and code == 0 and arguments[:2] == ("topics", "create"):
+            _await_leaders(bootstrap, [*takewhile(lambda argument: argument[0] != "-", arguments[2:])])
         return code, shown.out, shown.err
 
     return korvet
+
+
+def _await_leaders(bootstrap: str, topics: Sequence[str]) -> None:
+    """Wait until all partitions have leaders: Kafka answers a creation before its metadata shows the topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def have_leaders() -> bool:
+        known = admin.list_topics(timeout=TIMEOUT_S).topics
+        return all(
+            topic in known and all(part.leader >= 0 for part in known[topic].partitions.values()) for topic in topics
+        )
+
+    poll_until(have_leaders, "leaders of new topics")
 
 
 @pytest.fixture

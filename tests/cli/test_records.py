@@ -187,7 +187,7 @@ def test_keys_choose_partitions_as_in_java(
         key: (hash & 0x7FFFFFFF) % 7 for key, hash in hashes.items()
     }
     korvet("topics", "create", name, "--partitions", "7")
-    send(name, "".join(f"{key} x\n" for key in hashes).encode(), "-K", " ")
+    assert send(name, "".join(f"{key} x\n" for key in hashes).encode(), "-K", " ")[0] == 0
     assert {record["key"]: record["partition"] for record in shown(name)} == {
         key: partition_of(key.encode(), 7) for key in hashes
     }
