@@ -195,8 +195,7 @@ def test_keys_choose_partitions_as_in_java(
 
 def test_formats_are_those_of_kcat(korvet: Korvet, bootstrap: str, topic: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    headers = [("a", b"1"), ("b", None)]
-    producer.produce(topic, key=b"k", value=b"v", headers=headers, timestamp=MIDNIGHT_MS)  # type: ignore[arg-type]
+    producer.produce(topic, key=b"k", value=b"v", headers=[("a", b"1"), ("b", None)], timestamp=MIDNIGHT_MS)
     producer.produce(topic, timestamp=MIDNIGHT_MS)
     assert producer.flush(30) == 0
     template = r"%t-%p@%o %T %k/%K %s/%S %h %%\t\x41\n"

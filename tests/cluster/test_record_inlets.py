@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import redis
 
@@ -43,10 +44,10 @@ def test_records_leave_inlets_while_slots_move() -> None:
                         client.xadd(one.inlet, {"key": f"{turn * EACH + number}"})
                     cluster.move_keys(slot, source, target)
                 data = built(Whole(b"kafka", timestamp=now_ms()))[1]
-                soon(lambda at=index, batch=data: _is_taken(server.port, topic, at, batch))  # type: ignore[misc]
+                soon(partial(_is_taken, server.port, topic, index, data))
         for index, one in enumerate(keys):
             # A batch whose answer was lost is there twice, so the log's length alone does not tell that all have come.
-            soon(lambda names=one: client.xlen(names.inlet) == 0)  # type: ignore[misc]
+            soon(partial(_is_empty, client, one.inlet))
             assert client.xlen(one.log) >= ROUNDS * (EACH + 1)
             (part,) = fetch(server.port, topic, wanted(0, index))
             found = [record.record.key for record in read(part["records"])]
@@ -56,6 +57,10 @@ def test_records_leave_inlets_while_slots_move() -> None:
             assert client.xlen(one.inlet) == client.xlen(one.refused) == 0
         client.close()
         assert "Traceback" not in server.log
+
+
+def _is_empty(client: redis.RedisCluster, inlet: str) -> bool:
+    return bool(client.xlen(inlet) == 0)
 
 
 def _is_taken(port: int, topic: str, partition: int, data: bytes) -> bool:

@@ -78,12 +78,12 @@ class Script:
             self.ended.append(name)
 
     def apis(self) -> dict[int, Api]:
-        common = {"lowest": 0, "highest": 1, "advertised_lowest": 0, "handle": self.handle}
+        common: dict[str, Any] = {"lowest": 0, "highest": 1, "advertised_lowest": 0, "handle": self.handle}
         return {
-            STARTED: Api(key=STARTED, name="started", start=self.start, **common),  # type: ignore[arg-type]
-            BEGUN: Api(key=BEGUN, name="begun", begin=self.begin, **common),  # type: ignore[arg-type]
-            PLAIN: Api(key=PLAIN, name="plain", **common),  # type: ignore[arg-type]
-            SILENT: Api(key=SILENT, name="silent", **{**common, "lowest": 1}),  # type: ignore[arg-type]
+            STARTED: Api(key=STARTED, name="started", start=self.start, **common),
+            BEGUN: Api(key=BEGUN, name="begun", begin=self.begin, **common),
+            PLAIN: Api(key=PLAIN, name="plain", **common),
+            SILENT: Api(key=SILENT, name="silent", **{**common, "lowest": 1}),
         }
 
 

@@ -21,6 +21,7 @@ AT_ONCE = 2
 _TROUBLES = (
     BuildError, KafkaUnavailable, OSError, subprocess.SubprocessError, pytest.skip.Exception, pytest.fail.Exception
 )  # fmt: skip
+"""What the tests that need it meet again and tell: `find_tool` skips or fails."""
 
 
 def _ivy() -> None:
