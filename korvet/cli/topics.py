@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from korvet.cli.kafka.client import Client
-    from korvet.cli.kafka.offsets import TopicPartition
+    from korvet.cli.kafka.offsets import Committed, TopicPartition
     from korvet.cli.kafka.topics import Partition, Setting, Topic
 
 TOPICS_AT_ONCE = 200
@@ -109,18 +109,19 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
     """Show partitions, offsets, sizes and settings of the named topics, or of all.
 
     BYTES are those of the record batches; OLDEST is the time of the first record that is kept. If a topic is archived,
-    ARCHIVED is the offset below which the archive has it, and LEFT the number of offsets above.
+    ARCHIVED is the offset below which retention takes it for archived, and LEFT the number of offsets above.
 
     \b
     Example:  korvet topics describe orders --json
     """
+    from korvet.cli.kafka.archived import archived_positions
     from korvet.cli.kafka.client import Client
-    from korvet.cli.kafka.topics import archived_offsets, describe_topics, list_topics
+    from korvet.cli.kafka.topics import describe_topics, list_topics
 
     described: list[dict[str, Any]] = []
     with Client(bootstrap_server) as client:
         found = describe_topics(client, list(dict.fromkeys(names))) if names else list_topics(client)
-        archived = archived_offsets(client) if found else {}
+        archived = archived_positions(client) if found else {}
         for at in range(0, len(found), TOPICS_AT_ONCE):
             described += _descriptions(client, found[at : at + TOPICS_AT_ONCE], archived)
     if as_json:
@@ -132,7 +133,10 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
         _show_description(topic)
 
 
-def _descriptions(client: Client, topics: list[Topic], archived: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+def _descriptions(
+    client: Client, topics: list[Topic], archived: Mapping[TopicPartition, Committed]
+) -> list[dict[str, Any]]:
+    from korvet.cli.kafka.archived import archived_ends
     from korvet.cli.kafka.log_dirs import log_bytes, oldest_times
     from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets
     from korvet.cli.kafka.topics import describe_settings
@@ -144,7 +148,7 @@ def _descriptions(client: Client, topics: list[Topic], archived: Mapping[TopicPa
         ends=log_offsets(client, partitions, LATEST),
         sizes=log_bytes(client, partitions),
         oldest=oldest_times(client, partitions),
-        archived=archived,
+        archived=archived_ends(client, {each: archived[each] for each in partitions if each in archived}),
     )
     return [_description(topic, settings[topic.name], facts) for topic in topics]
 

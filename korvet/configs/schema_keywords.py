@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MOST_MEMBERS: Final = 4096
 """The most members of a value for unevaluatedProperties and unevaluatedItems, whose time grows by their square."""
 _BETWEEN_CHECKS: Final = 64
+_FEW_KEYWORDS: Final = 10_000
+_MOST_AT_A_GLANCE: Final = 1_000_000
 _PATTERN_BYTES: Final = 1 << 20
 _Keyword = Callable[["Validator", Any, Any, Mapping[str, Any]], Iterable[Any] | None]
 
@@ -52,7 +54,16 @@ class Patience(threading.local):
         self.given_up = given_up
         self.checks = 0
         self.most_checks = most_keywords / _BETWEEN_CHECKS
-        self.until_s = time.thread_time() + cpu_s
+        self.until_s = cpu_s if cpu_s == float("inf") else time.thread_time() + cpu_s
+
+    def allows(self, keywords: int) -> bool:
+        """Whether a judgement that looks at no more keywords is short, and certainly within its bounds.
+
+        :raises OutOfPatience: if the bounds are passed already.
+        """
+        if keywords > _FEW_KEYWORDS:
+            self.check()
+        return keywords <= min(_MOST_AT_A_GLANCE, self.most_checks * _BETWEEN_CHECKS)
 
     def check(self) -> None:
         """:raises OutOfPatience:"""

@@ -19,6 +19,7 @@ from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, bounded, pat
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
+    from korvet.configs.schema_shortcut import Shortcut
     from korvet.configs.types import Value
 
 MOST_BYTES: Final = 32_767
@@ -43,7 +44,7 @@ class ValueSchema:
         if len(text.encode()) > MOST_BYTES:
             raise ValueError(f"a schema has at most {MOST_BYTES} bytes")
         try:
-            self._validator = _validator(_parsed(text))
+            self._validator, self._shortcut = _judges(_parsed(text))
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
         self._failures = _failures()
@@ -81,6 +82,8 @@ class ValueSchema:
             raise ValueError("not UTF-8") from None
         except ValueError as error:
             raise ValueError(_short(f"not JSON: {error}")) from None
+        if self._surely_fits(parsed, len(value)):
+            return parsed
         try:
             problem = self._judged(parsed)
         except ValueError as error:
@@ -88,6 +91,15 @@ class ValueSchema:
         if problem is not None:
             raise ValueError(problem)
         return parsed
+
+    def _surely_fits(self, parsed: Any, size_bytes: int) -> bool:
+        """Whether the shortcut tells that a value of this length fits, as the judge would within its bounds."""
+        if self._shortcut is None or not PATIENCE.allows(size_bytes * self._shortcut.keywords):
+            return False
+        try:
+            return self._shortcut.fits(parsed)
+        except (RecursionError, UnicodeEncodeError):
+            return False
 
     def _judged(self, parsed: Any) -> str | None:
         """The reason why a value breaks the schema, or None.
@@ -111,7 +123,7 @@ def _parsed(text: str) -> Any:
     :raises ValueError:
     """
     try:
-        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_object)
+        return _decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
@@ -131,13 +143,18 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _validator(schema: Any) -> Validator:
+_decode: Final = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_object).decode
+
+
+def _judges(schema: Any) -> tuple[Validator, Shortcut | None]:
     """:raises ValueError, RecursionError: if it is no schema, or a reference leads out of it."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import specification_with
+
+    from korvet.configs.schema_shortcut import shortcut
 
     if not isinstance(schema, dict) or not isinstance(schema.get("$schema", ""), str):
         raise ValueError("the schema is not a JSON object whose $schema is a text")
@@ -153,8 +170,7 @@ def _validator(schema: Any) -> Validator:
             resolver.lookup(reference)
         except Unresolvable:
             raise ValueError(_short(f"the reference {reference} leads to nothing in the schema")) from None
-    validator: Validator = bounded(kind)(schema, registry=registry)
-    return validator
+    return bounded(kind)(schema, registry=registry), shortcut(kind, schema, registry)
 
 
 def _check(kind: Any, schema: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
 
@@ -115,11 +115,31 @@ class Broker:
 
         :raises BrokerUnreachable:
         """
-        try:
-            found = self._admin.list_topics(timeout=TIMEOUT_S)
-        except KafkaException as error:
-            raise self._failed("topics", error) from None
-        return sorted(name for name in found.topics if not name.startswith("__"))
+        return sorted(name for name in self._cluster().topics if not name.startswith("__"))
+
+    def log_ends(self, names: Iterable[str], *, committed_only: bool) -> dict[str, dict[int, int] | PipelineError]:
+        """Log ends of topics by partition, or the reason why a topic has none; two requests for any number of topics.
+
+        :raises BrokerUnreachable:
+        """
+        known = self._cluster().topics
+        there = {name: sorted(known[name].partitions) for name in names if name in known}
+        partitions = [(name, number) for name, numbers in there.items() for number in numbers]
+        told = self._answers(dict.fromkeys(partitions, _LATEST), committed_only=committed_only)
+        return {name: self._ends_of(name, there.get(name), told) for name in names}
+
+    def _ends_of(
+        self, name: str, numbers: Iterable[int] | None, told: Mapping[Partition, Position | PipelineError]
+    ) -> dict[int, int] | PipelineError:
+        if numbers is None:
+            return UnknownTopic(f"topic {name}: it does not exist at {self._address}")
+        ends = {}
+        for number in numbers:
+            answer = told[name, number]
+            if isinstance(answer, PipelineError):
+                return answer
+            ends[number] = answer.offset
+        return ends
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The named topics, each with its id and partitions.
@@ -242,7 +262,23 @@ class Broker:
         except UnknownGroup:
             return []
 
+    def _cluster(self) -> ClusterMetadata:
+        try:
+            return self._admin.list_topics(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            raise self._failed("topics", error) from None
+
     def _offsets(self, wanted: Mapping[Partition, OffsetSpec], *, committed_only: bool) -> dict[Partition, Position]:
+        found = {}
+        for partition, answer in self._answers(wanted, committed_only=committed_only).items():
+            if isinstance(answer, PipelineError):
+                raise answer
+            found[partition] = answer
+        return found
+
+    def _answers(
+        self, wanted: Mapping[Partition, OffsetSpec], *, committed_only: bool
+    ) -> dict[Partition, Position | PipelineError]:
         if not wanted:
             return {}
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
@@ -254,12 +290,15 @@ class Broker:
             # The client asks with the leader epoch that it knows. Only new metadata tells it of a newer one.
             time.sleep(_LEADER_AFTER_S)
             self.topic_names()
-        found = {}
-        for partition, future in futures.items():
+        return {(each.topic, each.partition): self._answer(each, future) for each, future in futures.items()}
+
+    def _answer(self, partition: KafkaPartition, future: Future[Any]) -> Position | PipelineError:
+        try:
             told = self._result(future, f"offsets of {partition.topic}-{partition.partition}")
-            epoch = told.leader_epoch if told.leader_epoch is not None and told.leader_epoch >= 0 else None
-            found[partition.topic, partition.partition] = Position(offset=told.offset, leader_epoch=epoch)
-        return found
+        except PipelineError as error:
+            return error
+        epoch = told.leader_epoch if told.leader_epoch is not None and told.leader_epoch >= 0 else None
+        return Position(offset=told.offset, leader_epoch=epoch)
 
     def _result(self, future: Future[Any], what: str) -> Any:
         try:

@@ -9,8 +9,16 @@ class PipelineError(KorvetError):
     """A job cannot go on, because of the broker, a topic, the lake or an option."""
 
 
-class BrokerUnreachable(PipelineError):
-    """No broker answers; trying again later may help."""
+class Passing(PipelineError):
+    """The cause may be gone in a moment: the same work may succeed if it is done again."""
+
+
+class BrokerUnreachable(Passing):
+    """No broker answers."""
+
+
+class ProcessDied(Passing):
+    """A process of Spark died, or did not start in time."""
 
 
 class UnknownTopic(PipelineError):

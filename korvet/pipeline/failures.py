@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
+from korvet.pipeline.errors import BrokerUnreachable, PipelineError, ProcessDied, UnknownTopic
 
 # The last line of a Python traceback: the error's full name and its text.
 _OURS: Final = re.compile(r"^\s*(?:[\w.$]+: )*korvet\.[\w.]+: (?P<text>\S.*)$", re.MULTILINE)
@@ -21,6 +21,15 @@ _CLASS: Final = re.compile(r"^(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:: |$)")
 _NO_TOPIC: Final = re.compile(r"UnknownTopicOrPartitionException|does not host this topic-partition")
 _NO_BROKER: Final = re.compile(r"Timed out waiting for a node assignment")
 _MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError\S*")
+# Spark's words for a process that is gone, and what it was.
+_DIED: Final = (
+    (re.compile(r"Python worker exited unexpectedly"), "a Python process of a task"),
+    (re.compile(r"reading the port number from \S*daemon's stdout"), "the process that starts Python for tasks"),
+    (re.compile(r"Stream closed|java\.io\.EOFException"), "a Python process of a query"),
+    (re.compile(r"ExecutorLostFailure \((?P<what>executor \S+)"), "{what}"),
+)
+# Spark gives a Python process ten seconds to start, which no setting changes.
+_BUSY: Final = "Python worker failed to connect back"
 _MAX_CHARACTERS: Final = 500
 
 
@@ -40,7 +49,21 @@ def failure(error: BaseException) -> PipelineError:
         return BrokerUnreachable("no broker answers; see whether it is up, or name another")
     if _MEMORY.search(text):
         return PipelineError("Spark ran out of memory; give it more, for example with --conf spark.driver.memory=4g")
-    return PipelineError(f"Spark: {_first_line(text)}")
+    return _death(text) or PipelineError(f"Spark: {_first_line(text)}")
+
+
+def _death(text: str) -> ProcessDied | None:
+    """What died, if that is the reason."""
+    if _BUSY in text:
+        return ProcessDied("Spark's Python processes do not start within 10 s; see what else keeps the machine busy")
+    for words, what in _DIED:
+        found = words.search(text)
+        if found is not None:
+            return ProcessDied(
+                f"{what.format(**found.groupdict())} of Spark died; the kernel kills processes if memory is short "
+                "(dmesg tells): give the machine more of it, or let fewer tasks run at once, as with --master local[1]"
+            )
+    return None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

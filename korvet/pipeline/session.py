@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,33 +13,11 @@ from typing import Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-DELTA_PACKAGES: Final = (
-    "io.delta:delta-spark_4.2_2.13:4.4.0",
-    "io.delta:delta-storage:4.4.0",
-    "io.delta:delta-kernel-api:4.4.0",
-    "io.delta:delta-kernel-defaults:4.4.0",
-    "io.delta:delta-kernel-unitycatalog:4.4.0",
-    "io.unitycatalog:unitycatalog-client:0.6.0",
-    "io.unitycatalog:unitycatalog-hadoop:0.6.0",
-)
-"""Delta, and the packages that it needs beside Spark's. Spark's Ivy fetches these, and not their own dependencies."""
-EXCLUDED_PACKAGES: Final = (
-    "org.apache.*:*",
-    "com.*:*",
-    "commons-*:*",
-    "org.scala-lang*:*",
-    "org.antlr:*",
-    "jakarta*:*",
-    "javax*:*",
-    "org.openapitools:*",
-    "org.slf4j:*",
-    "org.locationtech*:*",
-    "net.*:*",
-    "org.roaringbitmap:*",
-    "org.xerial*:*",
-    "io.airlift:*",
-)
-_PACKAGES: Final = ("spark.jars.packages", "spark.jars.excludes")
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.packages import excludes, has_delta, listed, packages
+
+_LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
+_TRIES_OF_A_TASK: Final = 4
 _WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -55,7 +34,9 @@ def make_session(
     each processor, and fetches Delta's jars the first time.
 
     :param master: a Spark master instead of this machine.
-    :param settings: Spark's; they override all others. With ``spark.jars`` Spark fetches nothing.
+    :param settings: Spark's; they override all others. The lists ``spark.jars.packages`` and ``spark.jars.excludes``
+        are added to those of Delta. With Delta among ``spark.jars`` Spark fetches only what is listed.
+    :raises PipelineError: if Spark was started before, and without Delta.
     """
     chosen = {**_DELTA}
     master = settings.get("spark.master", master)
@@ -63,20 +44,28 @@ def make_session(
     _choose_worker_python(is_local=is_own and _is_local(master))
     if is_own:
         chosen |= _own_session(master)
-    if "spark.jars" in settings:
-        chosen = {name: value for name, value in chosen.items() if name not in _PACKAGES}
+        master = _with_tries(chosen["spark.master"])
+        settings = {**settings, **_fetched(settings), "spark.master": master}
     builder = SparkSession.builder.appName(app_name)
     for name, value in {**chosen, **settings}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if not _has_delta(session):
+        raise PipelineError(
+            "Spark was started without Delta; give spark-submit the options that 'korvet pipeline job --packages' "
+            "prints, or start Python anew and call make_session before anything else starts Spark"
+        )
+    return session
+
+
+def _has_delta(session: SparkSession) -> bool:
+    extension = _DELTA["spark.sql.extensions"]
+    utils = session._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]
+    return extension in (session.conf.get("spark.sql.extensions", "") or "") and utils.classIsLoadable(extension)
 
 
 def _own_session(master: str | None) -> dict[str, str]:
-    chosen = {
-        "spark.master": master or "local[*]",
-        "spark.jars.packages": ",".join(DELTA_PACKAGES),
-        "spark.jars.excludes": ",".join(EXCLUDED_PACKAGES),
-    }
+    chosen = {"spark.master": master or "local[*]"}
     if _is_local(master):
         # One task for each processor: with Spark's 200 and Delta's 50, writing a small table takes half a minute.
         tasks = str(os.cpu_count() or 1)
@@ -89,6 +78,22 @@ def _own_session(master: str | None) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
         }
     return chosen
+
+
+def _fetched(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings by which Spark fetches Delta, and what these settings add to it."""
+    if has_delta(settings.get("spark.jars", "")):
+        return {}
+    return {
+        "spark.jars.packages": packages(listed(settings.get("spark.jars.packages"))),
+        "spark.jars.excludes": excludes(listed(settings.get("spark.jars.excludes"))),
+    }
+
+
+def _with_tries(master: str) -> str:
+    """The master with as many tries of a task as a cluster gives. On one machine Spark gives a task only one."""
+    found = _LOCAL.fullmatch(master)
+    return master if found is None else f"local[{found[1] or 1},{_TRIES_OF_A_TASK}]"
 
 
 def _is_local(master: str | None) -> bool:

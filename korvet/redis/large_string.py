@@ -15,34 +15,26 @@ _END = b"\r\n"
 class Bulk:
     """A string of known length whose bytes are still arriving."""
 
-    __slots__ = ("_buffer", "_got", "_size_bytes", "_view")
+    __slots__ = ("_buffer", "_size_bytes", "_view", "room")
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._buffer = bytearray(size_bytes + len(_END))
         self._view = memoryview(self._buffer)
-        self._got = 0
-
-    def room(self) -> memoryview:
-        """The memory for the next bytes; not empty before all have arrived."""
-        return self._view[self._got :]
+        self.room = self._view
+        """The memory for the next bytes; empty when all have arrived."""
 
     def received(self, size_bytes: int) -> bool:
         """Count bytes that were written into `room`; true if they were the last."""
-        self._got += size_bytes
-        return self._got == len(self._buffer)
+        self.room = self.room[size_bytes:]
+        return not self.room
 
     def take(self, data: memoryview) -> int:
         """Copy the bytes of ``data`` that belong to this string; their number."""
-        size_bytes = min(len(data), len(self._buffer) - self._got)
-        self._view[self._got : self._got + size_bytes] = data[:size_bytes]
-        self._got += size_bytes
+        size_bytes = min(len(data), len(self.room))
+        self.room[:size_bytes] = data[:size_bytes]
+        self.received(size_bytes)
         return size_bytes
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all bytes have arrived."""
-        return self._got == len(self._buffer)
 
     def value(self) -> memoryview:
         """The string, read-only.

@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(out)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._scratch if self._bulk is None else self._bulk.room()
+        return self._scratch if self._bulk is None else self._bulk.room
 
     def buffer_updated(self, nbytes: int) -> None:
         now = self._loop.time()
@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
             bulk, head_bytes = found
             data = data[head_bytes:]
             data = data[bulk.take(data) :]
-            if not bulk.is_whole:
+            if bulk.room:
                 self._bulk = bulk
                 return
             self._end_bulk(bulk)

@@ -37,6 +37,8 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "topics": _NAMES,
         "pattern": _TEXT,
         "every": _DURATION,
+        "maintain-every": _DURATION,
+        "expire-after": _DURATION,
         "source": {"enum": ["korvet", "kafka"], "default": "korvet"},
         "starting": {"enum": ["earliest", "latest"], "default": "earliest"},
         "max-offsets-per-trigger": _NUMBER,
@@ -70,16 +72,18 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "format": {"enum": ["delta", "parquet"], "default": "delta"},
         "html": _TEXT,
     },
+    "retype": {"topic": _TEXT, "schema": _TEXT},
     "maintain": {
         "topics": _NAMES,
         "retention": {**_DURATION, "default": "168h"},
         "force": {**_BOOLEAN, "default": False},
         "file-size": {**_NUMBER, "default": 128},
+        "expire-after": _DURATION,
     },
 }
 SETTINGS_TABLES: Final = ("spark", "kafka")
 """Tables whose names have dots, as Spark's and Kafka clients' settings do."""
-PATHS: Final = ("lake", "archive.checkpoints", "report.to", "report.html")
+PATHS: Final = ("lake", "archive.checkpoints", "report.to", "report.html", "retype.schema")
 """Settings that are paths or URLs: a relative path is taken from the config file's own directory."""
 
 PIPELINE: Final[dict[str, Any]] = {

@@ -100,6 +100,10 @@ def _some_of_or_none(
 )
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Rounds that count.")
 @click.option(
+    "--agree", "agree_percent", type=click.FloatRange(0, 100, min_open=True), metavar="PERCENT",
+    help="Go on, to three times the rounds at most, with lines whose odd and even rounds differ by more.",
+)  # fmt: skip
+@click.option(
     "--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Length of one measurement."
 )
 @click.option(
@@ -146,7 +150,8 @@ def _some_of_or_none(
     help="The broker the others are compared with.",
 )  # fmt: skip
 def main(
-    against: tuple[str, ...], rounds: int, seconds: float, only: list[str], steps: list[str], records: int,
+    against: tuple[str, ...], rounds: int, agree_percent: float | None, seconds: float, only: list[str],
+    steps: list[str], records: int,
     day_minutes: float | None, growth: list[str] | None, markdown: Path | None, json_path: Path | None,
     profile_directory: Path | None, prototype: Path | None,
     before: Path | None, subject: str,
@@ -163,7 +168,8 @@ def main(
     results = Results()
     if chosen or "process" in only:
         profiler = None if profile_directory is None else Profiler(profile_directory)
-        results = run(_starters(names, prototype, before), chosen, rounds, "process" in only, profiler)
+        agree = None if agree_percent is None else agree_percent / 100
+        results = run(_starters(names, prototype, before), chosen, rounds, "process" in only, profiler, agree)
         chosen += [PROCESS] if "process" in only else []
         console.print(table(results.values, chosen, names))
         console.print(processor_table(results.spent, chosen))

@@ -1,6 +1,7 @@
 """Rounds: every line is measured once on every broker in each of them."""
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ Starter = Callable[[Path], AbstractContextManager[Target]]
 Values = dict[tuple[str, str], dict[str, list[float]]]
 """(measure, line's key) -> broker -> one value a round"""
 COLD_STARTS = 3
+MOST_ROUNDS = 3
 PRELOAD_SETTINGS = {"linger_ms": "50"}
 REST_S = 0.1
 RESTS = 600
@@ -106,8 +108,12 @@ def run(
     rounds: int,
     with_process: bool,
     profiler: Profiler | None = None,
+    agree: float | None = None,
 ) -> Results:
-    """Start the brokers, measure, stop them. The last round is profiled if there is a profiler."""
+    """Start the brokers, measure, stop them. The last of ``rounds`` is profiled if there is a profiler.
+
+    :param agree: a part; measures that `differs` by more go on, to `MOST_ROUNDS` times the rounds at most.
+    """
     results = Results()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
@@ -116,9 +122,12 @@ def run(
         preloaded = [(target, m) for target in running for m in chosen if m.preload]
         for target, measure in preloaded:
             _preload(target, measure)
-        for number in range(rounds + 1):
+        for number in range((MOST_ROUNDS if agree is not None else 1) * rounds + 1):
+            due = [m for m in chosen if number <= rounds or (agree is not None and differs(results, m, agree))]
+            if not due:
+                break
             click.echo(f"round {number} of {rounds}{' (warming up)' if number == 0 else ''}", err=True)
-            for measure in chosen:
+            for measure in due:
                 for target in running if number % 2 else reversed(running):
                     if _can_measure(target, measure):
                         _let_rest(running)
@@ -131,6 +140,16 @@ def run(
         if with_process:
             results.values.update(_measure_process(starters, running, idle))
     return results
+
+
+def differs(results: Results, measure: Measure, part: float) -> bool:
+    """Whether the medians of a measure's odd and even rounds lie further apart than a part of the larger one."""
+    for line in measure.lines:
+        for values in results.values[measure.name, line.key].values():
+            few, many = sorted(map(statistics.median, (values[::2], values[1::2] or values)))
+            if many - few > part * many:
+                return True
+    return False
 
 
 def _let_rest(running: Sequence[Target]) -> None:

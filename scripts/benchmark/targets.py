@@ -117,7 +117,7 @@ def korvet(
     """
     port = free_port()
     data = tempfile.mkdtemp(prefix="korvet-", dir=directory)
-    storage = ["--data-dir", data] if redis_url is None else ["--redis-url", redis_url]
+    storage = ["--data-dir", data] if redis_url is None else ["--redis", redis_url]
     serve = ["serve", "--listen", f"127.0.0.1:{port}", "--workers", str(workers), *storage]
     command = [sys.executable, "-m", "korvet.cli", *serve]
     started = time.monotonic()

@@ -85,7 +85,7 @@ def test_each_verb_has_its_own_table(given: Given, config: Path) -> None:
     assert (report["to"], report["since"]) == ("s3a://figures/lags", datetime(2026, 1, 31, 11, tzinfo=UTC))
 
 
-@pytest.mark.parametrize("verb", ["archive", "replay", "report", "maintain"])
+@pytest.mark.parametrize("verb", ["archive", "replay", "report", "retype", "maintain"])
 def test_each_setting_of_the_file_is_one_of_the_verb(verb: str) -> None:
     names = {setting.replace("-", "_") for setting in PIPELINE["properties"][verb]["properties"]}
     assert names <= {parameter.name for parameter in pipeline.commands[verb].params}
@@ -142,6 +142,14 @@ def test_error_in_the_file_is_named(tmp_path: Path, text: str, sentence: str) ->
             "invalid value for '--since': '99999999999d' is no time",
         ),
         (["report", "--lake", "x", "--since", "0001-01-01T00:00+14:00"], "invalid value for '--since': '0001-01-01T00"),
+        (
+            ["archive", "--lake", "x", "--topic", "y", "--maintain-every", "1h"],
+            "option '--maintain-every' needs '--every'",
+        ),
+        (
+            ["archive", "--lake", "x", "--topic", "y", "--every", "1s", "--expire-after", "9d"],
+            "option '--expire-after' needs '--maintain-every'",
+        ),
         (["archiv"], "no such command 'archiv'"),
     ],
 )
@@ -204,7 +212,7 @@ def test_help_comes_without_spark() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("verb", ["archive", "replay", "report", "maintain"])
+@pytest.mark.parametrize("verb", ["archive", "replay", "report", "retype", "maintain"])
 def test_job_is_the_file_of_its_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "job", verb]) == 0
     path = Path(capsys.readouterr().out.strip())
@@ -219,6 +227,20 @@ def test_job_can_have_the_options_that_fetch_delta(capsys: pytest.CaptureFixture
     assert words[0::2][:2] == ["--packages", "--exclude-packages"]
     assert "io.delta:delta-spark_4.2_2.13:" in words[1]
     assert words[-1].endswith("archive.py")
+
+
+def test_job_adds_packages_to_those_of_delta(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "job", "--add", "a:b:1", "--add", "c:d:2", "archive"]) == 0
+    _, packages, _, excludes, path = capsys.readouterr().out.split()
+    assert packages.startswith("io.delta:delta-spark_4.2_2.13:") and packages.endswith(",a:b:1,c:d:2")
+    # An unquoted word with a star would be a pattern for files of the shell.
+    assert "*" not in excludes
+    assert path.endswith("archive.py")
+
+
+def test_job_refuses_what_is_no_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "job", "--add", "hadoop-aws", "archive"]) == 2
+    assert capsys.readouterr().err.startswith("korvet: hadoop-aws is not GROUP:ARTIFACT:VERSION")
 
 
 INTERRUPTED = """

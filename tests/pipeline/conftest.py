@@ -1,4 +1,4 @@
-"""One Spark on this machine for all tests here, with Delta and the stock Kafka connector."""
+"""One Spark on this machine for all tests here, with Delta, the stock Kafka connector and S3A."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from korvet.pipeline.session import make_session
 from tests.support.java import hasten_spark
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
+from tests.support.object_store import ObjectStore, running_object_store, s3a_jars
 from tests.support.spark_classes import make_class_archive
 from tests.support.tools import cannot_run, find_tool
 
@@ -36,7 +37,7 @@ def spark(spark_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """A session with two threads; its checkpoints, tables and files are the tests' own."""
     directory = tmp_path_factory.mktemp("spark")
     settings = {
-        "spark.jars": spark_jars,
+        "spark.jars": f"{spark_jars},{s3a_jars()}",
         "spark.driver.memory": "1g",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
@@ -46,3 +47,13 @@ def spark(spark_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="package")
+def object_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """A bucket that the session reaches by its ``url``."""
+    with running_object_store(tmp_path_factory.mktemp("object-store")) as store:
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+        for name, value in store.settings.items():
+            hadoop.set(name.removeprefix("spark.hadoop."), value)
+        yield store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
 import threading
@@ -13,15 +14,16 @@ from typing import Any, Literal
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive, batch, history, run
-from korvet.pipeline.archive.checkpoint import Checkpoint
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError, UnknownTopic
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven, read_proven
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Lake, Loss, Proven, read_proven
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.reported import ARCHIVE_GROUP
+from korvet.pipeline.retype import RetypeConfig, RetypeResult, retype
 from tests.support.broker import KorvetServer, running_broker
 
 Source = Literal["korvet", "kafka"]
@@ -53,6 +55,13 @@ class Scene:
     def archive_error(self, **told: Any) -> str:
         return str(self.archive(**told).failed[self.topic])
 
+    def retype(self, schema: str) -> RetypeResult:
+        location = self.lake.location
+        return retype(
+            self.spark,
+            RetypeConfig(bootstrap_servers=self.bootstrap, lake=location, topic=self.topic, schema=schema),
+        )
+
     def rows(self, table: str | None = None) -> list[Row]:
         path = table or self.lake.raw(self.topic)
         order = ("_partition", "_offset") if path.endswith("typed") else ("partition", "offset")
@@ -66,13 +75,14 @@ class Scene:
             told = broker.committed(ARCHIVE_GROUP)
         return {number: position.offset for (topic, number), position in told.items() if topic == self.topic}
 
+    def losses(self) -> tuple[Loss, ...]:
+        proven = read_proven(self.spark, self.lake.raw(self.topic))
+        return () if proven is None else proven.losses
+
     def trim(self, offset: int) -> None:
         admin = AdminClient(self.settings)
         for future in admin.delete_records([TopicPartition(self.topic, 0, offset)]).values():
             future.result()
-
-    def forget(self) -> None:
-        shutil.rmtree(self.lake.checkpoint(self.topic))
 
     def restore(self, table: str, version: int) -> None:
         # Compiling code for a few rows takes longer than all else.
@@ -114,7 +124,8 @@ def test_archive_writes_every_record_once(scene: Scene, source: Source) -> None:
     assert rows[0].headers == [Row(key="a", value=b"1"), Row(key="b", value=None)]
     assert (rows[0].key, rows[0].topic, rows[0].timestampType) == (b"key", scene.topic, 0)
     assert {row.date for row in rows} == {row.timestamp.date() for row in rows}
-    assert scene.spark.read.format("delta").load(scene.lake.raw(scene.topic)).schema == RAW_COLUMNS
+    table = scene.spark.read.format("delta").load(scene.lake.raw(scene.topic))
+    assert table.schema.names == [*RAW_COLUMNS.names, ARCHIVED]
     assert scene.reported() == {0: 2, 1: 2}
 
 
@@ -134,45 +145,49 @@ def test_archive_counts_markers_and_leaves_out_aborted_records(scene: Scene, sou
 
 
 @pytest.mark.parametrize("source", ["korvet", "kafka"])
-def test_archive_does_not_repeat_a_batch_missing_from_the_checkpoint(scene: Scene, source: Source) -> None:
-    scene.create(1)
-    for number in range(2):
-        scene.produce(numbered(number))
-        scene.archive(source=source)
-    # The driver died before it noted the last batch; an admin trims the archived records meanwhile.
-    for name in ("1", ".1.crc"):
-        (Path(scene.lake.checkpoint(scene.topic)) / "commits" / name).unlink()
-    scene.trim(2)
-    scene.produce(numbered(2))
-    result = scene.archive(source=source)
-    assert (result.failed, result.topics[scene.topic].rows) == ({}, 1)
-    assert scene.values() == [b"0", b"1", b"2"]
-
-
-def test_archive_without_checkpoint_goes_on_where_the_table_ends(scene: Scene) -> None:
+def test_archive_goes_on_where_the_table_ends(scene: Scene, source: Source) -> None:
     scene.create(1)
     scene.produce(numbered(0, 1))
-    scene.archive()
+    scene.archive(source=source)
+    # Archived records may be gone.
+    scene.trim(2)
     for number in (2, 3):
-        scene.forget()
         scene.produce(numbered(number))
-        assert scene.archive().topics[scene.topic].rows == 1
+        assert scene.archive(source=source).topics[scene.topic].rows == 1
     assert scene.values() == [b"0", b"1", b"2", b"3"]
     proven = read_proven(scene.spark, scene.lake.raw(scene.topic))
     assert proven is not None
     assert (proven.generation, proven.batch_id, proven.offsets) == (3, 0, {0: 4})
 
 
-def test_archive_with_an_older_checkpoint_takes_nothing_back(scene: Scene) -> None:
+def test_archive_goes_on_in_a_lake_that_has_checkpoints(scene: Scene) -> None:
+    scene.create(1)
+    scene.produce(numbered(0, 1, 2))
+    with Broker(scene.settings) as broker:
+        topic_id = broker.topics([scene.topic])[scene.topic].id
+    # Korvet 0.7 and older had a streaming query's checkpoint beside the tables, here of a batch that was cut off.
+    now = datetime.datetime(2026, 1, 2)
+    rows = [(b"key", b"%d" % offset, None, scene.topic, 0, offset, now, 0, now.date()) for offset in range(2)]
+    proof = Proven(topic=scene.topic, topic_id=topic_id, generation=1, batch_id=0, offsets={0: 2}, checkpoint="spark's")
+    table = Table(scene.spark, scene.lake.raw(scene.topic), {})
+    table.append(scene.spark.createDataFrame(rows, RAW_COLUMNS), proof)
+    offsets = Path(scene.lake.location) / scene.topic / "_checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for number, end in enumerate((2, 3)):
+        (offsets / str(number)).write_text(json.dumps({scene.topic: {"0": end}}))
+    assert scene.archive().topics[scene.topic].rows == 1
+    assert scene.values() == [b"0", b"1", b"2"]
+
+
+def test_archive_with_batches_that_end_elsewhere_takes_nothing_back(scene: Scene) -> None:
     scene.create(1)
     scene.produce([b'{"n": 0}', b"no"])
-    older, newer = str(scene.directory / "older"), str(scene.directory / "newer")
     schemas = {scene.topic: SCHEMA}
-    scene.archive(checkpoints=older, schemas=schemas)
+    scene.archive(schemas=schemas)
     scene.produce([b'{"n": 2}', b"no", b'{"n": 4}', b"no"])
-    scene.archive(checkpoints=newer, schemas=schemas)
-    # Its batches end below the last batch of the other checkpoint.
-    scene.archive(checkpoints=older, max_offsets_per_trigger=2, schemas=schemas)
+    scene.archive(schemas=schemas)
+    scene.restore(scene.lake.raw(scene.topic), 0)
+    scene.archive(max_offsets_per_trigger=2, schemas=schemas)
     assert [row.offset for row in scene.rows()] == [0, 1, 2, 3, 4, 5]
     assert [row["_offset"] for row in scene.rows(scene.lake.typed(scene.topic))] == [0, 2, 4]
     assert [row.offset for row in scene.rows(scene.lake.dead_letters(scene.topic))] == [1, 3, 5]
@@ -185,22 +200,18 @@ def test_archive_of_an_empty_lake_begins_at_the_end_if_told(scene: Scene) -> Non
     assert scene.archive(starting="latest").topics[scene.topic].rows == 0
     scene.produce(numbered(1))
     scene.archive(starting="latest")
-    scene.forget()
     scene.produce(numbered(2))
     scene.archive(starting="latest")
     assert scene.values() == [b"1", b"2"]
 
 
-def test_archive_refuses_a_restored_table_until_the_checkpoint_is_deleted(scene: Scene) -> None:
+def test_archive_fills_a_restored_table_again(scene: Scene) -> None:
     scene.create(1)
     for number in range(3):
         scene.produce(numbered(number))
         scene.archive()
-    scene.restore(scene.lake.raw(scene.topic), 1)
+    scene.restore(scene.lake.raw(scene.topic), 0)
     scene.produce(numbered(3))
-    assert "the table was deleted or restored. Delete the checkpoint" in scene.archive_error()
-    assert scene.values() == [b"0", b"1"]
-    scene.forget()
     assert not scene.archive().failed
     assert scene.values() == [b"0", b"1", b"2", b"3"]
 
@@ -222,10 +233,8 @@ def test_archive_refuses_a_topic_created_anew(scene: Scene) -> None:
     # An archive that has not seen this yet reports nothing of the topic.
     config = ArchiveConfig(bootstrap_servers=scene.bootstrap, lake=scene.lake.location, topics=(scene.topic,))
     tables = batch.Tables(scene.spark, scene.lake, scene.topic)
-    checkpoint = Checkpoint(scene.spark, scene.lake.checkpoint(scene.topic), scene.topic)
-    writer = batch.TopicWriter(scene.spark, config, former, tables, checkpoint, threading.Event(), None)
-    writer.report()
-    writer.close()
+    with Broker(scene.settings) as broker:
+        batch.TopicWriter(scene.spark, config, former, tables, broker).report()
     assert scene.reported() == {}
 
 
@@ -257,9 +266,34 @@ def test_records_trimmed_before_the_archive_are_an_error_or_a_warning(scene: Sce
     scene.archive()
     scene.produce(numbered(1, 2))
     scene.trim(2)
-    assert "partition 0 begins at offset 2, archived is up to 1" in scene.archive_error()
+    told = scene.archive_error()
+    assert "partition 0 begins at offset 2, archived is up to 1" in told and "--no-fail-on-data-loss" in told
     assert not scene.archive(fail_on_data_loss=False).failed
     assert scene.values() == [b"0", b"2"]
+    assert scene.losses() == (Loss(partition=0, kind="trimmed", start=1, end=2),)
+
+
+def test_proof_tells_of_records_trimmed_while_a_batch_begins(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.create(2)
+    scene.produce(numbered(0, 1))
+    scene.archive()
+    scene.produce(numbered(2, 3, 4))
+    scene.produce(numbered(0), partition=1)
+    ask = batch.TopicWriter._ask
+
+    def trim_first(writer: batch.TopicWriter) -> Any:
+        scene.trim(4)
+        return ask(writer)
+
+    monkeypatch.setattr(batch.TopicWriter, "_ask", trim_first)
+    told = scene.archive_error()
+    assert "Offsets 2 up to 4" in told and "--no-fail-on-data-loss" in told and "failOnDataLoss" not in told
+    assert not scene.archive(fail_on_data_loss=False).failed
+    assert sorted(scene.values()) == [b"0", b"0", b"1", b"4"]
+    # Later batches carry it on.
+    scene.produce(numbered(5))
+    scene.archive()
+    assert scene.losses() == (Loss(partition=0, kind="trimmed", start=2, end=4),)
 
 
 def test_records_that_redis_lost_are_an_error_or_a_warning(spark: SparkSession, tmp_path: Path) -> None:
@@ -283,7 +317,13 @@ def test_records_that_redis_lost_are_an_error_or_a_warning(spark: SparkSession, 
         assert not scene.archive(fail_on_data_loss=False).failed
         found = sorted((row.offset, row.value) for row in scene.rows())
         assert found == [(0, b"0"), (1, b"1"), (2, b"12"), (2, b"2"), (3, b"13"), (3, b"3"), (4, b"14")]
-        assert not scene.archive().failed
+        assert scene.losses() == (Loss(partition=0, kind="replaced", start=2, end=4),)
+        # A new leader of the same history is no loss, nor is it if retention removes all archived records.
+        for _ in range(2):
+            server.restart()
+            scene.produce(numbered(5))
+            assert not scene.archive().failed
+            scene.trim(5)
 
 
 SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
@@ -308,11 +348,83 @@ def test_archive_writes_a_record_to_one_table_over_a_schema_change(scene: Scene)
     # The driver died after the dead letters were written, and before the typed rows were.
     scene.restore(scene.lake.typed(scene.topic), 0)
     scene.restore(scene.lake.raw(scene.topic), 0)
-    scene.forget()
     other = json.dumps({"type": "object", "properties": {"m": {}}, "required": ["m"]})
     assert not scene.archive(schemas={scene.topic: other}).failed
     assert [row["_offset"] for row in scene.rows(scene.lake.typed(scene.topic))] == [0]
     assert [row.offset for row in scene.rows(scene.lake.dead_letters(scene.topic))] == [1, 2, 3, 4]
+
+
+def test_archive_takes_fractions_into_a_column_that_had_integers(scene: Scene) -> None:
+    scene.create(1)
+
+    def archived(kind: str, *values: str) -> None:
+        inside = {"type": "object", "properties": {"x": {"type": kind}}}
+        members = {"n": {"type": kind}, "a.b": {"type": "array", "items": inside}, "open": {}}
+        scene.produce([value.encode() for value in values])
+        assert not scene.archive(schemas={scene.topic: json.dumps({"properties": members})}).failed
+
+    archived("integer", '{"n": 9007199254740993, "a.b": [{"x": 1}], "open": "a"}')
+    archived("number", '{"n": 2.5, "a.b": [{"x": 3.5}], "open": "b"}')
+    rows = scene.rows(scene.lake.typed(scene.topic))
+    assert [(row.n, row["a.b"], row.open) for row in rows] == [
+        (9007199254740992.0, [Row(x=1.0)], '"a"'),
+        (2.5, [Row(x=3.5)], '"b"'),
+    ]
+
+
+def schema_of(**members: Any) -> str:
+    return json.dumps({"type": "object", "properties": members, "required": [*members]})
+
+
+def test_retype_judges_all_records_by_the_schema_as_it_is_now(scene: Scene) -> None:
+    integer, text = schema_of(n={"type": "integer"}), schema_of(n={"type": "string"})
+    typed, dead_letters = scene.lake.typed(scene.topic), scene.lake.dead_letters(scene.topic)
+    scene.create(1)
+    scene.produce([b'{"n": 1}', b'{"n": "2"}', None])
+    assert not scene.archive(schemas={scene.topic: integer}).failed
+    assert [row.offset for row in scene.rows(dead_letters)] == [1]
+    assert scene.retype(text) == RetypeResult(typed=2, dead_letters=1)
+    scene.produce([b'{"n": "4"}', b"no"])
+    assert not scene.archive(schemas={scene.topic: text}).failed
+    assert [(row["_offset"], row.n) for row in scene.rows(typed)] == [(1, "2"), (2, None), (3, "4")]
+    assert [(row.offset, row.reason[:3]) for row in scene.rows(dead_letters)] == [(0, "$.n"), (4, "not")]
+    assert [row.offset for row in scene.rows()] == [*range(5)]
+
+
+def test_retype_that_was_cut_off_goes_on_when_it_is_repeated(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The topic has got its schema late: there is no typed table yet.
+    schema = schema_of(n={"type": "integer"})
+    scene.create(1)
+    scene.produce([b'{"n": 1}', b"no"])
+    assert not scene.archive().failed
+    replace_rows = Table.replace
+
+    def cut_off(table: Table, rows: DataFrame, proven: Proven) -> int:
+        raise PipelineError("the driver died")
+
+    monkeypatch.setattr(Table, "replace", cut_off)
+    with pytest.raises(PipelineError, match="the driver died"):
+        scene.retype(schema)
+    monkeypatch.setattr(Table, "replace", replace_rows)
+    scene.produce([b'{"n": 2}'])
+    assert "'korvet pipeline retype' runs, or was cut off" in scene.archive_error(schemas={scene.topic: schema})
+    assert scene.retype(schema) == RetypeResult(typed=1, dead_letters=1)
+    assert not scene.archive(schemas={scene.topic: schema}).failed
+    assert [(row["_offset"], row.n) for row in scene.rows(scene.lake.typed(scene.topic))] == [(0, 1), (2, 2)]
+    assert [row.offset for row in scene.rows(scene.lake.dead_letters(scene.topic))] == [1]
+
+
+def test_retype_changes_nothing_if_the_raw_table_lacks_a_record(scene: Scene) -> None:
+    schema = schema_of(n={"type": "integer"})
+    scene.create(1)
+    scene.produce([b'{"n": 1}', b'{"n": 2}'])
+    assert not scene.archive(schemas={scene.topic: schema}).failed
+    DeltaTable.forPath(scene.spark, scene.lake.raw(scene.topic)).delete("offset = 0")
+    with pytest.raises(PipelineError, match=r"it lacks offset 0 of partition 0, which .*typed has"):
+        scene.retype(schema_of(m={}))
+    assert [row.n for row in scene.rows(scene.lake.typed(scene.topic))] == [1, 2]
+    scene.produce([b'{"n": 3}'])
+    assert not scene.archive(schemas={scene.topic: schema}).failed
 
 
 def test_archive_goes_on_after_typed_rows_alone_under_a_new_leader(
@@ -372,6 +484,28 @@ def test_new_topics_of_a_pattern_join_and_a_stop_ends_all(scene: Scene, monkeypa
     assert {name: (each.rows, each.error) for name, each in results[0].topics.items()} == {
         scene.topic: (1, None), later.topic: (2, None),
     }  # fmt: skip
+
+
+def test_running_archive_compacts_its_tables(scene: Scene) -> None:
+    scene.create(1)
+    stop, results = threading.Event(), list[ArchiveResult]()
+    thread = threading.Thread(
+        target=lambda: results.append(scene.archive(every_s=0.2, maintain_every_s=0.5, expire_hours=24, stop=stop))
+    )
+    thread.start()
+    try:
+        for number in range(3):
+            scene.produce(numbered(number))
+            _until(lambda end=number + 1: scene.reported() == {0: end})  # type: ignore[misc]
+        raw = Path(scene.lake.raw(scene.topic))
+        _until(lambda: any('"OPTIMIZE"' in each.read_text() for each in raw.glob("_delta_log/*.json")))
+        scene.produce(numbered(3))
+        _until(lambda: scene.reported() == {0: 4})
+    finally:
+        stop.set()
+        thread.join(WITHIN_S)
+    assert not results[0].failed
+    assert sorted(scene.values()) == [b"0", b"1", b"2", b"3"]
 
 
 def test_failing_topic_does_not_end_the_others(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from scripts.chaosrun.pipeline.archive import CONTROL, SHORT, run_archive
 
 
-def test_archive_writes_every_record_once_over_kills_of_the_driver(
+def test_archive_writes_every_record_once_over_kills_of_driver_and_workers(
     spark: SparkSession, spark_jars: str, tmp_path: Path
 ) -> None:
     run = run_archive(
@@ -17,7 +17,8 @@ def test_archive_writes_every_record_once_over_kills_of_the_driver(
         most_offsets=4000,
     )  # fmt: skip
     assert (run.violations, run.duplicates) == ([], 0)
-    assert run.happened["driver killed"] == run.happened["driver killed between write and checkpoint"] == 1
+    assert run.happened["Python processes killed"]
+    assert run.happened["driver killed"] == run.happened["driver killed between write and report"] == 1
 
 
 def test_archive_without_application_transactions_writes_duplicates(

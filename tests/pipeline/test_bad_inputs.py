@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.pipeline import broker as asking
-from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
-from korvet.pipeline.archive import batch as batches
+from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive, tries
 from korvet.pipeline.broker import Broker
 from korvet.pipeline.errors import BrokerUnreachable, UnknownTopic
 from korvet.pipeline.lake import Lake
@@ -107,7 +106,7 @@ def run(spark: SparkSession) -> Iterator[Run]:
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an archive give a broker up soon."""
     monkeypatch.setattr(asking, "TIMEOUT_S", 3.0)
-    monkeypatch.setattr(batches, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(tries, "MOST", 2)
 
 
 def test_archive_fails_at_once_if_no_broker_answers(
@@ -142,6 +141,7 @@ def test_archive_leaves_a_corrupt_lake_as_it_is(
     topic = "bad-lake"
     with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
         admin.create_topic(topic, 1, {})
+    produce(broker, topic, VALUES)
     (lake / path).parent.mkdir(parents=True)
     (lake / path).write_text(content)
     assert reason in why(archive(spark, config(broker, lake, topic)), topic)

@@ -112,7 +112,15 @@ def test_verbs_work_one_after_the_other(
             ["report", "--lake", "LAKE"],
             "lake LAKE: there is no archived topic in it; archive one, or name another lake",
         ),
+        (
+            ["retype", "--lake", "LAKE", "--topic", "absent"],
+            "topic absent: it has no raw table in LAKE; archive the topic first",
+        ),
         (["maintain", "--lake", "LAKE"], "LAKE: there are no tables of an archive"),
+        (
+            ["maintain", "--lake", "LAKE", "--expire-after", "23h"],
+            "rows cannot expire after 23 hours: a day is the least",
+        ),
         (["maintain", "--lake", "LAKE", "--retention", "1h"], "retention of 1 hours: below 168 files may go"),
     ],
 )
@@ -179,3 +187,19 @@ def test_setting_that_java_refuses_is_one_line(spark_jars: str, tmp_path: Path) 
     assert done.stderr.startswith(
         "korvet: Java does not start with these options: Invalid maximum heap size: -Xmxmuch; "
     )
+
+
+NO_REPOSITORY = """<ivysettings>
+  <settings defaultResolver="none"/>
+  <resolvers><filesystem name="none"><artifact pattern="/nowhere/[artifact].jar"/></filesystem></resolvers>
+</ivysettings>"""
+
+
+def test_package_that_cannot_be_fetched_is_named(spark_jars: str, tmp_path: Path) -> None:
+    (tmp_path / "ivy.xml").write_text(NO_REPOSITORY)
+    command = [sys.executable, "-m", "korvet.cli", "pipeline", "report", "--lake", str(tmp_path)]
+    command += ["--conf", f"spark.jars={spark_jars}", "--conf", "spark.jars.packages=org.none:no-such:1.0"]
+    command += ["--conf", f"spark.jars.ivySettings={tmp_path / 'ivy.xml'}", "--conf", "spark.driver.memory=600m"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WITHIN_S)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("korvet: package org.none:no-such:1.0 could not be fetched from Maven Central; ")

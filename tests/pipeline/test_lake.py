@@ -8,16 +8,25 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven, read_proven
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS, Lake, Loss, Proven, read_proven
+from korvet.pipeline.lake.files import read_text
+from korvet.pipeline.lake.log_store import keep_one_writer
+from korvet.pipeline.lake.losses import MOST_RANGES, joined
 from korvet.pipeline.lake.maintain import MaintainConfig, maintain
-from korvet.pipeline.lake.table import Overtaken, Table
+from korvet.pipeline.lake.proofs import APPLICATION
+from korvet.pipeline.lake.table import RETYPING, Overtaken, Table
+from scripts.rivalry.rounds import Acknowledged, differences, play
+from tests.support.object_store import ObjectStore
 
 DAY = datetime.date(2026, 1, 2)
 WITHIN_S = 120.0
@@ -51,12 +60,10 @@ def path(tmp_path: Path) -> str:
 
 
 def test_lake_names_the_places_of_its_tables() -> None:
-    lake = Lake("s3a://bucket/lake/", "/checkpoints")
+    lake = Lake("s3a://bucket/lake/")
     assert lake.raw("a.b") == "s3a://bucket/lake/a.b/raw"
     assert lake.typed("a") == "s3a://bucket/lake/a/typed"
     assert lake.dead_letters("a") == "s3a://bucket/lake/a/dead_letters"
-    assert lake.checkpoint("a") == "/checkpoints/a"
-    assert Lake("lake").checkpoint("a") == "lake/a/_checkpoint"
 
 
 def test_proof_outlives_other_commits_and_follows_a_restore(spark: SparkSession, path: str) -> None:
@@ -90,6 +97,19 @@ def test_proof_counts_rows_if_the_log_has_no_commit_of_an_archive(spark: SparkSe
     assert offsets(spark, path) == [0, 1, 2, 3, 4]
 
 
+def test_proof_keeps_few_ranges_of_losses_and_loses_none() -> None:
+    def lost(start: int, end: int) -> Loss:
+        return Loss(partition=0, kind="trimmed", start=start, end=end)
+
+    other = Loss(partition=0, kind="replaced", start=0, end=9)
+    assert joined([lost(4, 6), other, lost(0, 2), lost(2, 3)]) == (other, lost(0, 3), lost(4, 6))
+    many = joined(lost(start, start + 1) for start in range(0, 100, 2))
+    assert len(many) == MOST_RANGES
+    assert (many[0], many[1], many[-1]) == (lost(0, 81), lost(82, 83), lost(98, 99))
+    known = Proven(topic="t", topic_id="id", generation=1, batch_id=0, offsets={0: 99}, losses=many)
+    assert Proven.from_json(known.to_json()) == known
+
+
 def test_claim_makes_an_archive_the_only_writer(spark: SparkSession, path: str) -> None:
     older = Table(spark, path, {})
     older.append(records(spark, 0), proven(0, 1))
@@ -105,6 +125,31 @@ def test_claim_makes_an_archive_the_only_writer(spark: SparkSession, path: str) 
     with pytest.raises(Overtaken):
         older.append(records(spark, 2), proven(2, 3))
     assert offsets(spark, path) == [0, 1, 2]
+
+
+def test_archive_cannot_claim_a_table_that_is_about_to_be_replaced(spark: SparkSession, path: str) -> None:
+    archive = Table(spark, path, {})
+    archive.append(records(spark, 1, 2), proven(0, 3))
+    retype = Table(spark, path, {})
+    retype.claim("t", "id", RETYPING)
+    with pytest.raises(PipelineError, match="'korvet pipeline retype' runs, or was cut off"):
+        archive.claim("t", "id", "one")
+    with pytest.raises(Overtaken):
+        archive.append(records(spark, 3), proven(1, 4))
+    assert retype.replace(records(spark, 1).drop("headers").withColumn(ARCHIVED, F.lit(DAY)), proven(0, 3, "")) == 1
+    (row,) = spark.read.format("delta").load(path).collect()
+    assert (row.offset, row[ARCHIVED], "headers" in row) == (1, DAY, False)
+
+
+def test_replacement_that_another_claim_overtook_changes_nothing(spark: SparkSession, path: str) -> None:
+    first = Table(spark, path, {})
+    first.append(records(spark, 1, 2), proven(0, 3))
+    first.claim("t", "id", RETYPING)
+    second = Table(spark, path, {})
+    second.claim("t", "id", RETYPING)
+    with pytest.raises(Overtaken):
+        first.replace(records(spark), proven(0, 3, ""))
+    assert offsets(spark, path) == [1, 2]
 
 
 def test_two_archives_with_one_checkpoint_write_a_batch_once(spark: SparkSession, path: str) -> None:
@@ -218,6 +263,54 @@ def test_maintenance_joins_small_files_and_deletes_old_ones(spark: SparkSession,
     assert offsets(spark, path) == [0, 1, 2, 3]
 
 
+def test_records_of_many_days_are_one_file_of_a_batch(spark: SparkSession, path: str) -> None:
+    days = [TIME - datetime.timedelta(days=number) for number in range(1500)]
+    rows = [(b"k", b"v", None, "t", 0, offset, time, 0, time.date()) for offset, time in enumerate(days)]
+    table = Table(spark, path, {})
+    assert table.append(spark.createDataFrame(rows, RAW_COLUMNS).coalesce(1), proven(0, 1500)) == 1500
+    (file,) = [each for each in Path(path).rglob("*.parquet") if "_delta_log" not in str(each)]
+    columns = parquet.ParquetFile(file).metadata.row_group(0)
+    leaves = map(columns.column, range(columns.num_columns))
+    (offset,) = [leaf for leaf in leaves if leaf.path_in_schema == "offset"]
+    assert (offset.compression, offset.encodings) == ("ZSTD", ("DELTA_BINARY_PACKED",))
+
+
+def test_table_of_an_earlier_version_goes_on_as_it_was_made(spark: SparkSession, path: str) -> None:
+    rows = records(spark, 0, 1).write.format("delta").partitionBy("date").option("userMetadata", proven(0, 2).to_json())
+    rows.option("txnAppId", f"{APPLICATION}id").option("txnVersion", proven(0, 2).transaction_version).save(path)
+    lake = MaintainConfig(lake=str(Path(path).parents[1]), expire_hours=24)
+    # Nobody knows when its rows were archived.
+    assert maintain(spark, lake).tables[path].rows_expired == 0
+    table = Table(spark, path, {})
+    table.claim("t", "id", "two")
+    table.append(records(spark, 2), proven(0, 3, "two"))
+    assert maintain(spark, lake).tables[path].rows_expired == 0
+    assert offsets(spark, path) == [0, 1, 2]
+    assert spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]["partitionColumns"] == ["date"]
+    # They are older than the first rows of which one knows.
+    archived(records(spark, 3), days_ago=3).write.format("delta").mode("append").save(path)
+    assert maintain(spark, lake).tables[path].rows_expired == 3
+    assert offsets(spark, path) == [2]
+
+
+def test_rows_expire_by_their_day_of_archiving_and_never_before(spark: SparkSession, path: str) -> None:
+    table = Table(spark, path, {})
+    table.append(records(spark, 2), proven(0, 3))
+    for offset, days_ago in ((0, 4), (1, 1)):
+        archived(records(spark, offset), days_ago=days_ago).write.format("delta").mode("append").save(path)
+    config = MaintainConfig(lake=str(Path(path).parents[1]), expire_hours=48)
+    assert maintain(spark, config).tables[path].rows_expired == 1
+    assert offsets(spark, path) == [1, 2]
+    # The archive goes on, and does not write them again.
+    table.append(records(spark, 3), proven(1, 4))
+    assert read_proven(spark, path) == proven(1, 4)
+
+
+def archived(rows: DataFrame, *, days_ago: int) -> DataFrame:
+    """The rows as an archive wrote them on that day."""
+    return rows.withColumn(ARCHIVED, F.lit((datetime.datetime.now(datetime.UTC) - datetime.timedelta(days_ago)).date()))
+
+
 def test_maintenance_tells_the_tables_that_fail(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     with pytest.raises(PipelineError, match="there are no tables of an archive"):
@@ -232,3 +325,35 @@ def test_maintenance_tells_the_tables_that_fail(spark: SparkSession, tmp_path: P
     result = maintain(spark, MaintainConfig(lake=str(tmp_path)))
     assert list(result.failed) == [lake.raw("bad")]
     assert lake.raw("good") in result.tables
+
+
+def test_rival_drivers_on_s3_lose_no_row_beside_maintenance(spark: SparkSession, object_store: ObjectStore) -> None:
+    path = Lake(f"{object_store.url}/rivals").raw("t")
+    keep_one_writer(spark, path)
+    with ThreadPoolExecutor(2) as pool:
+        played = [pool.submit(lambda name=name: list(play(spark, path, name, 1))) for name in "ab"]  # type: ignore[misc]
+        rows = [row for each in played for row in each.result() if row is not None]
+    assert rows
+    done = maintain(spark, MaintainConfig(lake=f"{object_store.url}/rivals"))
+    assert not done.failed
+    assert differences(spark, path, rows) == []
+    assert differences(spark, path, [Acknowledged(offset=0, value="other")]) != []
+
+
+def test_log_on_s3_takes_one_of_two_commits_of_a_name(spark: SparkSession, object_store: ObjectStore) -> None:
+    keep_one_writer(spark, object_store.url)
+    jvm: Any = spark._jvm
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    commit = jvm.org.apache.hadoop.fs.Path(f"{object_store.url}/log/{0:020d}.json")
+    # Each driver has a store of its own. This one does not look whether the name is free.
+    stores = [jvm.io.delta.storage.KorvetS3LogStore(hadoop) for _ in range(2)]
+
+    def write(number: int, overwrite: bool) -> None:
+        stores[number].write(commit, jvm.java.util.ArrayList([f"driver {number}"]).iterator(), overwrite, hadoop)
+
+    write(0, False)
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        write(1, False)
+    assert read_text(spark, commit.toString()) == "driver 0\n"
+    write(1, True)
+    assert read_text(spark, commit.toString()) == "driver 1\n"

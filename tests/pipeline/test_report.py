@@ -15,10 +15,26 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS, Lake
-from korvet.pipeline.report import Day, Interval, Lag, Report, ReportConfig, UnreadableGroup, html_page, report, save
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven
+from korvet.pipeline.lake.table import Table
+from korvet.pipeline.report import (
+    Day,
+    Interval,
+    Lag,
+    Report,
+    ReportConfig,
+    TopicLoss,
+    UnreadableGroup,
+    html_page,
+    report,
+    save,
+)
+from korvet.pipeline.report.unarchived import unarchived
+from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.store.keys import Namespace
+from tests.pipeline.sourcing import create, produce
 from tests.support.broker import KorvetServer
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -86,6 +102,16 @@ def test_report_counts_records_bytes_and_files_of_each_day(spark: SparkSession, 
         assert day.bytes == sum(file.stat().st_size for file in files)
 
 
+def test_report_tells_the_losses_in_the_proof(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    loss = Loss(partition=0, kind="replaced", start=2, end=4)
+    proven = Proven(topic="orders", topic_id="id", generation=1, batch_id=0, offsets={0: 5}, losses=(loss,))
+    Table(spark, lake.raw("orders"), {}).append(raw_rows(spark, "orders", [NOON]), proven)
+    found = told(spark, lake)
+    assert found.losses == (TopicLoss(topic="orders", loss=loss),)
+    assert found.to_json()["losses"][0]["loss"] == {"partition": 0, "kind": "replaced", "start": 2, "end": 4}
+
+
 def test_report_chooses_intervals_by_its_time(spark: SparkSession, lake: Lake) -> None:
     assert told(spark, lake, topics=("clicks",), interval_s=None, until=NOON + 24 * HOUR).interval_s == 600
 
@@ -105,6 +131,26 @@ def test_report_that_cannot_be_made_is_one_sentence(
     monkeypatch.setattr("korvet.pipeline.broker.TIMEOUT_S", 2.0)
     with pytest.raises(PipelineError, match=sentence):
         told(spark, lake, **given)
+
+
+def test_report_has_an_alarm_while_old_records_wait_for_an_archive(
+    spark: SparkSession, lake: Lake, broker: KorvetServer
+) -> None:
+    create(broker, "orders", 2, {"korvet.retention": "archived"})
+    create(broker, "clicks", 2)
+    for topic in ("orders", "clicks"):
+        produce(broker, topic, [b"old", b"old"])
+    alarm = "topic orders: its archive seems to have stopped: 2 offsets older than ten minutes are not archived"
+    found = told(spark, lake, topics=("orders", "clicks"), bootstrap_servers=broker.bootstrap)
+    assert [str(each).startswith(alarm) for each in found.unarchived] == [True]
+    assert f"<strong>Alarm:</strong> {alarm}" in html_page(found)
+
+    with Broker({"bootstrap.servers": broker.bootstrap}) as asked:
+        asked.commit(ARCHIVE_GROUP, {("orders", 0): Position(offset=1, leader_epoch=None)})
+        assert [each.offsets for each in unarchived(asked, ()) if each.topic == "orders"] == [1]
+        asked.commit(ARCHIVE_GROUP, {("orders", 0): Position(offset=2, leader_epoch=None)})
+        produce(broker, "orders", [b"new"], partition=1, start_ms=round(datetime.now(UTC).timestamp() * 1000))
+        assert unarchived(asked, ("orders", "never-made")) == []
 
 
 def test_report_on_a_lake_without_topics_fails(spark: SparkSession, tmp_path: Path) -> None:
@@ -272,6 +318,13 @@ def test_page_names_the_groups_that_its_lags_leave_out() -> None:
         page = Page(html_page(replace(MADE, lags=lags, unreadable=unreadable)))
         assert page.texts.count("Group <b>bad is left out: offsets of group <b>bad: UNKNOWN.") == 1
         assert len(page.pictures) == 2 + bool(lags)
+
+
+def test_page_tells_the_offsets_that_archives_went_on_without() -> None:
+    loss = TopicLoss(topic="<b>", loss=Loss(partition=3, kind="trimmed", start=10, end=12))
+    page = Page(html_page(replace(MADE, losses=(loss,))))
+    told = "topic <b>, partition 3: offsets 10 up to 12 were removed before they were archived"
+    assert page.texts.count(told) == 1
 
 
 def test_page_without_figures_says_so() -> None:

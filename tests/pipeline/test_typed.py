@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS
-from korvet.pipeline.typed import TABLE_PROPERTIES, split
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
+from korvet.pipeline.typed import TABLE_PROPERTIES, dead_letters, table_type, typed_rows, with_verdicts
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 INTEGER = {"type": "integer"}
@@ -44,13 +45,12 @@ class Tables:
         self._typed, self._dead_letters = (str(directory / name) for name in ("typed", "dead_letters"))
 
     def add(self, batch: DataFrame, schema: dict[str, Any]) -> None:
-        table = self.typed().schema if Path(self._typed).exists() else None
-        parts = split(batch, json.dumps(schema), table)
-        parts.judged.persist()
-        append = parts.typed.write.format("delta").mode("append").options(**TABLE_PROPERTIES)
+        wanted = table_type(json.dumps(schema), self.typed().schema if Path(self._typed).exists() else None)
+        judged = with_verdicts(batch, json.dumps(schema), wanted).persist()
+        append = typed_rows(judged).write.format("delta").mode("append").options(**TABLE_PROPERTIES)
         append.option("mergeSchema", "true").partitionBy("date").save(self._typed)
-        parts.dead_letters.write.format("delta").mode("append").partitionBy("date").save(self._dead_letters)
-        parts.judged.unpersist()
+        dead_letters(judged).write.format("delta").mode("append").partitionBy("date").save(self._dead_letters)
+        judged.unpersist()
 
     def typed(self) -> DataFrame:
         return self._spark.read.format("delta").load(self._typed)
@@ -103,6 +103,8 @@ def test_typed_table_grows_over_three_versions_of_a_schema(batch: Batch, tables:
         (5, False, 3, None, "[4]", None),
         (6, False, None, False, None, None),
     ]
+    about = tables.rows("_key", "_partition", "_timestamp", "date")
+    assert about == [(b"k", 1, AT.replace(tzinfo=None), AT.date())] * 5
     # The query reads text, since Python has no timestamps so early.
     read = tables.typed().where("id is not null").orderBy("id").selectExpr("lines", "at.x", "cast(at.y as string)")
     assert [tuple(row) for row in read.collect()] == [
@@ -143,16 +145,30 @@ def test_columns_have_the_names_of_properties(batch: Batch, tables: Tables) -> N
     assert tables.typed().select("`a b`", "`a.b`", "`in side`.`d.e`").where("`ü` = 3").count() == 2
 
 
-def test_persisted_split_judges_each_record_once(batch: Batch) -> None:
-    parts = split(batch([{"id": 1}, {"id": "x"}]), json.dumps({"properties": {"id": INTEGER}}), None)
-    parts.judged.persist()
-    for part in (parts.typed, parts.dead_letters):
+def test_schema_without_properties_gives_rows_and_dead_letters(batch: Batch, tables: Tables) -> None:
+    tables.add(batch([{"id": 1}, {}, None]), {"required": ["id"]})
+    assert tables.rows("_offset", "_is_tombstone") == [(0, False), (2, True)]
+    assert [letter.reason for letter in tables.dead_letters()] == ["$: 'id' is a required property"]
+
+
+def test_rows_and_dead_letters_of_a_raw_table_keep_the_day_of_archiving(batch: Batch) -> None:
+    schema = json.dumps({"properties": {"id": INTEGER}})
+    raw = batch([{"id": 1}, b"no"]).withColumn(ARCHIVED, F.lit(AT.date()))
+    judged = with_verdicts(raw, schema, table_type(schema, None))
+    for part in (typed_rows(judged), dead_letters(judged)):
+        assert [row[ARCHIVED] for row in part.collect()] == [AT.date()]
+
+
+def test_persisted_verdicts_judge_each_record_once(batch: Batch) -> None:
+    schema = json.dumps({"properties": {"id": INTEGER}})
+    judged = with_verdicts(batch([{"id": 1}, {"id": "x"}]), schema, table_type(schema, None)).persist()
+    for part in (typed_rows(judged), dead_letters(judged)):
         assert part.count() == 1
         plan = part._jdf.queryExecution().executedPlan().toString()
         assert "InMemoryTableScan" in plan
-    parts.judged.unpersist()
+    judged.unpersist()
 
 
-def test_schema_without_columns_is_refused_before_anything_runs(batch: Batch) -> None:
+def test_schema_without_columns_is_refused_before_anything_runs() -> None:
     with pytest.raises(PipelineError, match="the JSON Schema gives no columns: no JSON object fits it"):
-        split(batch([None]), '{"type": "string"}', None)
+        table_type('{"type": "string"}', None)

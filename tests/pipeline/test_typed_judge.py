@@ -12,53 +12,33 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from korvet.configs.value_schema import ValueSchema
-from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed import columns
 from korvet.pipeline.typed import judge as judging
 from korvet.pipeline.typed.columns import fold
-from korvet.pipeline.typed.judge import Judge
+from korvet.pipeline.typed.judge import Judge, verdict
 from korvet.pipeline.typed.table import column_name, grown, is_json_text, named
-
-AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
-RAW_ARROW = to_arrow_schema(RAW_COLUMNS, timezone="UTC")
-
-
-def records(values: Sequence[bytes | None]) -> pa.RecordBatch:
-    rows = [
-        {
-            "key": b"k",
-            "value": value,
-            "headers": [{"key": "h", "value": b"v"}],
-            "topic": "orders",
-            "partition": 3,
-            "offset": offset,
-            "timestamp": AT,
-            "timestampType": 0,
-            "date": AT.date(),
-        }
-        for offset, value in enumerate(values)
-    ]
-    return pa.RecordBatch.from_pylist(rows, RAW_ARROW)
 
 
 def judged(schema: Any, values: Sequence[bytes | None], table: StructType | None = None) -> list[dict[str, Any]]:
-    """The verdicts, each with ``typed`` and ``dead_letter``, one of them None."""
+    """The verdicts, each with ``reason`` and ``row``, at most one of them not None."""
     text = json.dumps(schema)
     own = named(columns(text))
-    judge = Judge(text, own if table is None else grown(table, own))
-    return [row for batch in judge.judge(records(values)) for row in batch.to_pylist()]
+    verdicts = Judge(text, own if table is None else grown(table, own)).verdicts(pa.array(values, pa.binary()))
+    assert verdicts.type == to_arrow_type(verdict(own if table is None else grown(table, own)), timezone="UTC")
+    found: list[dict[str, Any]] = verdicts.to_pylist()
+    return found
 
 
 def member(schema: Any, text: str | bytes) -> Any:
     """The column of a property ``it``, or the text of the reason."""
     value = text if isinstance(text, bytes) else text.encode()
     (row,) = judged({"properties": {"it": schema}}, [b'{"it": %s}' % value])
-    assert (row["typed"] is None) != (row["dead_letter"] is None)
-    return row["typed"]["it"] if row["typed"] else ValueError(row["dead_letter"]["reason"])
+    assert (row["row"] is None) != (row["reason"] is None)
+    return row["row"]["it"] if row["row"] else ValueError(row["reason"])
 
 
 INTEGER = {"type": "integer"}
@@ -131,43 +111,35 @@ def test_judge_tells_why_a_value_does_not_fit(schema: Any, text: str | bytes, re
 @pytest.mark.parametrize("value", [b"null", b"[]", b"5", b""])
 def test_judge_refuses_a_value_that_is_no_object(value: bytes) -> None:
     (row,) = judged({}, [value])
-    assert row["typed"] is None
-    assert row["dead_letter"]["reason"].startswith(("$: ", "not JSON: "))
+    assert row["row"] is None
+    assert row["reason"].startswith(("$: ", "not JSON: "))
 
 
 def test_reason_stays_short() -> None:
     name = "x" * 2000
     (row,) = judged({"properties": {name: INTEGER}}, [json.dumps({name: 1 << 70}).encode()])
-    assert len(row["dead_letter"]["reason"]) == judging.MOST_REASON
+    assert len(row["reason"]) == judging.MOST_REASON
 
 
 def test_reason_escapes_half_of_a_surrogate_pair() -> None:
     (row,) = judged({"additionalProperties": {"type": "integer"}}, [b'{"\\ud800": "x"}'])
-    assert row["dead_letter"]["reason"] == r"$['\ud800']: 'x' is not of type 'integer'"
+    assert row["reason"] == r"$['\ud800']: 'x' is not of type 'integer'"
 
 
-def test_row_and_dead_letter_keep_the_records_fields() -> None:
-    schema = {"properties": {"date": STRING, "_Offset": INTEGER}}
-    about = {"_key": b"k", "_partition": 3, "_timestamp": AT, "date": AT.date()}
-    fits, tombstone, wrong = judged(schema, [b'{"date": "today", "_Offset": 7}', None, b'{"date": 1}'])
-    assert fits["typed"] == about | {"_offset": 0, "_is_tombstone": False, "date_": "today", "_Offset_": 7}
-    assert tombstone["typed"] == about | {"_offset": 1, "_is_tombstone": True, "date_": None, "_Offset_": None}
-    assert wrong["dead_letter"] == records([None, None, b'{"date": 1}']).to_pylist()[2] | {
-        "reason": "$.date: 1 is not of type 'string'"
-    }
-    assert fits["dead_letter"] is tombstone["dead_letter"] is wrong["typed"] is None
+def test_tombstone_has_neither_row_nor_reason() -> None:
+    assert judged({"properties": {"it": STRING}}, [None]) == [{"reason": None, "row": None}]
 
 
 def test_schema_without_properties_still_tells_dead_letters() -> None:
     fits, wrong = judged({"type": "object", "required": ["id"]}, [b'{"id": 1}', b"{}"])
-    assert fits["typed"]["_offset"] == 0
-    assert wrong["dead_letter"]["reason"] == "$: 'id' is a required property"
+    assert fits == {"reason": None, "row": {}}
+    assert wrong["reason"] == "$: 'id' is a required property"
 
 
 @pytest.mark.parametrize(
     ("before", "now", "fits", "as_", "wrong"),
     [
-        (INTEGER, NUMBER, "3", 3, "3.5"),
+        (INTEGER, NUMBER, "3.5", 3.5, None),
         (NUMBER, INTEGER, "3", 3.0, None),
         (INTEGER, {"type": ["integer", "string"]}, "3", 3, '"3"'),
         (STRING, DATE, '"2024-01-01"', "2024-01-01", None),
@@ -185,36 +157,44 @@ def test_columns_keep_their_types_when_the_schema_changes(
     table = columns(json.dumps({"properties": {"it": before, "gone": STRING}}))
     schema = {"properties": {"it": now}}
     (row,) = judged(schema, [b'{"it": %s, "gone": "x"}' % fits.encode()], table)
-    assert row["typed"]["it"] == as_
-    assert row["typed"]["gone"] is None
+    assert row["row"]["it"] == as_
+    assert row["row"]["gone"] is None
     if wrong is not None:
         (row,) = judged(schema, [b'{"it": %s}' % wrong.encode()], table)
-        assert row["dead_letter"]["reason"].startswith(f"$.it: {wrong} is not a")
+        assert row["reason"].startswith(f"$.it: {wrong} is not a")
 
 
 def test_property_that_changed_its_case_stays_in_its_column() -> None:
     table = columns(json.dumps({"properties": {"Id": INTEGER, "In": {"type": "object", "properties": {"A": INTEGER}}}}))
     schema = {"properties": {"id": INTEGER, "in": {"type": "object", "properties": {"a": INTEGER}}}}
     (row,) = judged(schema, [b'{"id": 1, "Id": 2, "in": {"a": 3}}'], table)
-    assert row["typed"]["Id"] == 1
-    assert row["typed"]["In"] == {"A": 3}
+    assert row["row"]["Id"] == 1
+    assert row["row"]["In"] == {"A": 3}
 
 
 def test_value_that_takes_too_many_keywords_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "MOST_KEYWORDS", 1000)
     schema = {"properties": {"it": {"type": "array", "items": INTEGER}}}
     few, many = judged(schema, [json.dumps({"it": list(range(n))}).encode() for n in (10, 10_000)])
-    assert few["typed"]["it"] == list(range(10))
-    assert many["dead_letter"]["reason"] == "it takes more than 1000 keywords to judge"
+    assert few["row"]["it"] == list(range(10))
+    assert many["reason"] == "it takes more than 1000 keywords to judge"
 
 
-def test_judge_takes_few_large_values_at_a_time() -> None:
+def test_judge_takes_few_large_values_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {"properties": {"it": STRING}}
     judge = Judge(json.dumps(schema), named(columns(json.dumps(schema))))
+    taken: list[int] = []
+    usual = judge._judged
+
+    def counted(run: Sequence[bytes | None]) -> Any:
+        taken.append(len(run))
+        return usual(run)
+
+    monkeypatch.setattr(judge, "_judged", counted)
     value = json.dumps({"it": "x" * (3 << 20)}).encode()
-    batches = list(judge.judge(records([value, None, value, value, value])))
-    assert [batch.num_rows for batch in batches] == [4, 1]
-    assert [row["typed"]["_offset"] for batch in batches for row in batch.to_pylist()] == [0, 1, 2, 3, 4]
+    verdicts = judge.verdicts(pa.array([value, None, value, value, value], pa.binary()))
+    assert taken == [4, 1]
+    assert [row["row"] is None for row in verdicts.to_pylist()] == [False, True, False, False, False]
 
 
 # Any JSON value against generated schemas.
@@ -300,15 +280,15 @@ def test_every_value_is_in_one_table_and_reads_back(schema: Fitting, data: st.Da
     values = [*fitting, *strange]
     rows = judged(schema[0], [json.dumps(value).encode() for value in values])
     assert len(rows) == len(values)
-    assert all((row["typed"] is None) != (row["dead_letter"] is None) for row in rows)
-    assert [row["dead_letter"] for row in rows[: len(fitting)]] == [None] * len(fitting)
+    assert all((row["row"] is None) != (row["reason"] is None) for row in rows)
+    assert [row["reason"] for row in rows[: len(fitting)]] == [None] * len(fitting)
     broker = ValueSchema(json.dumps(schema[0]))
     wanted = columns(json.dumps(schema[0]))
     for value, row in zip(values, rows, strict=True):
-        if row["typed"] is not None:
+        if row["row"] is not None:
             assert broker.problem(json.dumps(value).encode()) is None
             for field in wanted:
-                assert reads_back(field, row["typed"][column_name(field.name)], value.get(field.name))
+                assert reads_back(field, row["row"][column_name(field.name)], value.get(field.name))
 
 
 def test_value_that_reads_back_differently_is_noticed() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from scripts.benchmark import growth
 from scripts.benchmark.measures import measures
+from scripts.benchmark.rounds import Results, differs
 from tests.api.raw import created
 from tests.support.broker import KorvetServer
 
@@ -88,6 +89,23 @@ def test_growth_is_a_table_with_a_row_for_each_size(monkeypatch: pytest.MonkeyPa
     assert table.markdown().splitlines()[:4] == [
         "### Partitions of a topic", "", f"| {' | '.join(table.headings)} |", "| --- | --- | --- | --- | --- | --- |"
     ]  # fmt: skip
+
+
+def test_growth_of_shards_serves_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SHARDS", (1,)), ("SECONDS", 0.2), ("REPEATS", 1)):
+        monkeypatch.setattr(growth, name, value)
+    ((shards, single, batched),) = growth.shards().rows
+    assert shards == "1"
+    assert int(single.replace(",", "")) > 0
+    assert int(batched.replace(",", "")) >= 0
+
+
+@pytest.mark.parametrize(("values", "is_told"), [([10, 11, 10, 11], False), ([10, 20, 10, 20], True), ([10], False)])
+def test_rounds_differ_if_the_odd_ones_are_far_from_the_even_ones(values: list[float], is_told: bool) -> None:
+    measure = measures(0.5)[0]
+    results = Results()
+    results.values[measure.name, measure.lines[0].key]["korvet"] = values
+    assert differs(results, measure, 0.1) is is_told
 
 
 def test_error_names_an_unknown_group_of_measures() -> None:

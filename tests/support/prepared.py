@@ -14,6 +14,7 @@ import pytest
 
 from tests.kafka.builds import BUILD_WITHIN_S, BuildError, driver_command, java_command, tools_command
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
+from tests.support.object_store import AWS_BUNDLE, HADOOP_AWS, s3a_jars
 from tests.support.spark_classes import make_class_archive
 from tests.support.tools import find_tool
 
@@ -27,7 +28,8 @@ _TROUBLES = (
 def _ivy() -> None:
     """Have Spark's Ivy fetch the packages of the pipeline, as it does when a user first starts it."""
     find_tool("java")
-    session = "from korvet.pipeline.session import make_session; make_session('prepared', 'local[1]', {}).stop()"
+    settings = {"spark.jars.packages": HADOOP_AWS, "spark.jars.excludes": AWS_BUNDLE}
+    session = f"from korvet.pipeline import make_session; make_session('prepared', 'local[1]', {settings}).stop()"
     done = subprocess.run([sys.executable, "-c", session], cwd=ROOT, capture_output=True, text=True, check=False,
                           timeout=BUILD_WITHIN_S)  # fmt: skip
     if done.returncode != 0:
@@ -42,6 +44,7 @@ def _spark() -> None:
 STEPS: dict[str, Callable[[], object]] = {
     "the pipeline's packages": _ivy,
     "Spark's jars and classes": _spark,
+    "the jars of S3": s3a_jars,
     "Kafka's jars and tools": tools_command,
     "the Java clients": lambda: driver_command("java", ""),
     "Kafka Streams": lambda: java_command("", "streams"),

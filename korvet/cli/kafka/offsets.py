@@ -41,22 +41,35 @@ class LogPosition(NamedTuple):
     timestamp: int
 
 
+class Committed(NamedTuple):
+    """A committed offset and its leader epoch, -1 if it was committed without."""
+
+    offset: int
+    leader_epoch: int
+
+
 def committed_offsets(client: Client, group: str) -> dict[TopicPartition, int]:
     """A group's committed offsets, by partition."""
+    return {partition: found.offset for partition, found in committed_positions(client, group).items()}
+
+
+def committed_positions(client: Client, group: str) -> dict[TopicPartition, Committed]:
+    """A group's committed offsets with their leader epochs, by partition."""
     request = OffsetFetchRequest(
         groups=(OffsetFetchRequestGroup(group_id=GroupId(group), topics=None),), require_stable=False
     )
 
-    def attempt() -> dict[TopicPartition, int]:
+    def attempt() -> dict[TopicPartition, Committed]:
         found = client.ask_coordinator(group, request, OffsetFetchResponse).groups[0]
         check(found.error_code, f"offsets of group {group!r}")
-        offsets = {}
+        positions = {}
         for topic in found.topics:
             for item in topic.partitions:
                 check(item.error_code, f"offset of group {group!r} in {topic.name}-{item.partition_index}")
                 if item.committed_offset != NO_OFFSET:
-                    offsets[TopicPartition(topic.name, item.partition_index)] = int(item.committed_offset)
-        return offsets
+                    position = Committed(int(item.committed_offset), int(item.committed_leader_epoch))
+                    positions[TopicPartition(topic.name, item.partition_index)] = position
+        return positions
 
     return retried(attempt)
 

@@ -24,11 +24,9 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from korvet.cli.kafka.client import BrokerError, Client, check, retried
-from korvet.cli.kafka.offsets import TopicPartition, committed_offsets
+from korvet.cli.kafka.offsets import TopicPartition
 from korvet.errors import KorvetError
 
-ARCHIVE_GROUP = "korvet.archive"
-"""The group whose committed offsets are the ends of the archived records."""
 TOPIC_RESOURCE = i8(2)
 SET, DELETE = i8(0), i8(1)
 TIMEOUT = i32Timedelta.parse(datetime.timedelta(seconds=30))
@@ -134,16 +132,6 @@ def _topic(found: MetadataResponseTopic) -> Topic:
             for item in sorted(found.partitions, key=lambda item: item.partition_index)
         ),
     )
-
-
-def archived_offsets(client: Client) -> dict[TopicPartition, int]:
-    """The ends of the archived records, by partition; empty if this client may not see them."""
-    try:
-        return committed_offsets(client, ARCHIVE_GROUP)
-    except BrokerError as error:
-        if error.code is ErrorCode.group_authorization_failed:
-            return {}
-        raise
 
 
 def create_topic(

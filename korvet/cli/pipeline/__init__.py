@@ -9,6 +9,7 @@ from korvet.cli.pipeline.job import job
 from korvet.cli.pipeline.maintain import maintain
 from korvet.cli.pipeline.replay import replay
 from korvet.cli.pipeline.report import report
+from korvet.cli.pipeline.retype import retype
 
 
 @click.group()
@@ -19,5 +20,5 @@ def pipeline() -> None:
     """
 
 
-for command in (archive, replay, report, maintain, job):
+for command in (archive, replay, report, retype, maintain, job):
     pipeline.add_command(command)

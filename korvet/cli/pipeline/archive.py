@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from korvet.pipeline.archive import ArchiveResult
 
 _FAILED, _WORK_IS_LEFT = 1, 130
+_S_PER_HOUR = 3600
 
 
 @click.command()
@@ -28,6 +29,18 @@ _FAILED, _WORK_IS_LEFT = 1, 130
     type=Duration(),
     metavar="10s",
     help="Go on, with a batch at this interval.  [default: end when all records are in]",
+)
+@click.option(
+    "--maintain-every",
+    type=Duration(),
+    metavar="1h",
+    help="With --every: compact the tables at this interval, as 'maintain' does.  [default: never]",
+)
+@click.option(
+    "--expire-after",
+    type=Duration(),
+    metavar="90d",
+    help="With --maintain-every: delete rows archived longer ago; at least 1d.  [default: keep all]",
 )
 @click.option(
     "--source",
@@ -51,7 +64,12 @@ _FAILED, _WORK_IS_LEFT = 1, 130
     show_default=True,
     help="End if records are gone that were not archived.",
 )
-@click.option("--checkpoints", metavar="DIR|URL", help="The directory of checkpoints.  [default: in the lake]")
+@click.option(
+    "--checkpoints",
+    expose_value=False,
+    hidden=True,
+    deprecated="archives keep no checkpoints; older ones may be deleted",
+)
 @pairs(
     "--schema",
     table="schemas",
@@ -65,6 +83,8 @@ def archive(
     topics: tuple[str, ...],
     pattern: str | None,
     every: float | None,
+    maintain_every: float | None,
+    expire_after: float | None,
     schemas: dict[str, str],
     as_json: bool,
     **others: Any,
@@ -78,7 +98,11 @@ def archive(
     """
     if not topics and pattern is None:
         raise click.UsageError("Missing option '--topic' or '--pattern'.")
-    texts = {topic: _text(Path(file)) for topic, file in schemas.items()}
+    if maintain_every is not None and every is None:
+        raise click.UsageError("Option '--maintain-every' needs '--every'.")
+    if expire_after is not None and maintain_every is None:
+        raise click.UsageError("Option '--expire-after' needs '--maintain-every'.")
+    texts = {topic: schema_text(Path(file)) for topic, file in schemas.items()}
     from korvet.cli.pipeline.progress import archive_progress, log_to_stderr
     from korvet.cli.pipeline.running import spark_session, stoppable
 
@@ -92,6 +116,8 @@ def archive(
             topics=topics,
             pattern=pattern,
             every_s=every,
+            maintain_every_s=maintain_every,
+            expire_hours=None if expire_after is None else expire_after / _S_PER_HOUR,
             schemas=texts,
             client=common.client,
             **others,
@@ -106,7 +132,11 @@ def archive(
         raise click.exceptions.Exit(_WORK_IS_LEFT)
 
 
-def _text(file: Path) -> str:
+def schema_text(file: Path) -> str:
+    """The text of a schema's file.
+
+    :raises KorvetError: if it cannot be read.
+    """
     try:
         return file.read_text("utf-8")
     except OSError as error:

@@ -34,6 +34,12 @@ _BYTES_PER_MIB = 1 << 20
     metavar="MIB",
     help="The size of the files it makes, about.",
 )
+@click.option(
+    "--expire-after",
+    type=Duration(),
+    metavar="90d",
+    help="Delete rows archived longer ago, by whole days; at least 1d.  [default: keep all]",
+)
 @as_json
 @common
 def maintain(
@@ -43,9 +49,10 @@ def maintain(
     retention: float,
     force: bool,
     file_size: int,
+    expire_after: float | None,
     as_json: bool,
 ) -> None:
-    """Make large files of small ones, and delete files that are no longer needed.
+    """Make large files of small ones, and delete old rows and files that are no longer needed.
 
     Archives may run meanwhile. Ctrl-C ends it after the current table.
 
@@ -66,6 +73,7 @@ def maintain(
             retention_hours=retention / _S_PER_HOUR,
             force=force,
             file_bytes=file_size * _BYTES_PER_MIB,
+            expire_hours=None if expire_after is None else expire_after / _S_PER_HOUR,
         )
         with stoppable() as stop, maintain_progress(common) as progress:
             result = run(spark, config, stop=stop, progress=progress)
@@ -78,6 +86,7 @@ def maintain(
                     "table": done.table,
                     "files_compacted": done.files_compacted,
                     "files_written": done.files_written,
+                    "rows_expired": done.rows_expired,
                     "error": None if done.error is None else str(done.error),
                 }
                 for done in tables
@@ -85,8 +94,8 @@ def maintain(
         )
     else:
         show_table(
-            ["TABLE", "FILES COMPACTED", "INTO"],
-            [(done.table, done.files_compacted, done.files_written) for done in tables],
+            ["TABLE", "FILES COMPACTED", "INTO", "ROWS EXPIRED"],
+            [(done.table, done.files_compacted, done.files_written, done.rows_expired) for done in tables],
         )
     for error in result.failed.values():
         say_error(str(error))

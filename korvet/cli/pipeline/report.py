@@ -90,8 +90,12 @@ def report(
         if to is not None:
             save(spark, made, to, "parquet" if format == "parquet" else "delta")
             say_note(f"appended to {to}")
+    for topic in made.unarchived:
+        say_note(f"alarm: {topic}")
     for group in made.unreadable:
         say_note(f"left out of the lags: {group.reason}")
+    for loss in made.losses:
+        say_note(f"the archive went on without offsets: {loss}")
     if html is not None:
         _write(html, html_page(made))
         say_note(f"wrote {html}")

@@ -103,6 +103,8 @@ def _own_session(common: Common, name: str) -> SparkSession:
     with _noise_kept(common.debug) as noise, _ended_at_once():
         try:
             session = make_session(name, common.master, common.spark)
+        except KorvetError:
+            raise
         except Exception as error:
             if common.debug:
                 raise
@@ -169,10 +171,11 @@ def _why_not_started(noise: IO[bytes] | None, error: Exception) -> str:
         said = noise.read().decode(errors="replace")
     if "UnsupportedClassVersionError" in said or "Unrecognized option" in said:
         return "Spark needs Java 17 or newer, and the Java here is older: name another in JAVA_HOME"
-    if "unresolved dependency" in said or "Server access error" in said:
+    unfetched = re.search(r"(?:unresolved dependency|download failed): (\S+)#(\S+);([^\s:!]+)", said)
+    if unfetched is not None:
         return (
-            "Delta's jars could not be fetched from Maven Central; see that it can be reached, or give the jars of "
-            "'korvet pipeline job --packages' with --conf spark.jars=PATH,PATH"
+            f"package {':'.join(unfetched.groups())} could not be fetched from Maven Central; see that it is there and "
+            "can be reached, or give all jars, also Delta's, with --conf spark.jars=PATH,PATH"
         )
     # Java names the refused option just before.
     refused = re.search(r"(.+)\nError: Could not create the Java Virtual Machine", said)

@@ -1,8 +1,8 @@
 """One batch of one topic, written to the lake.
 
-The archive writes the tables in turn: dead letters, typed rows, raw records. Each commit carries its table's proof, and
-no table gets rows that it has. So an archive may repeat a batch that was cut off anywhere. It may do so with another
-checkpoint, whose batches may end elsewhere:
+A batch begins where the raw table's proof ends. The archive writes the tables in turn: dead letters, typed rows, raw
+records. Each commit carries its table's proof, and no table gets rows that it has. So an archive may repeat a batch
+that was cut off anywhere, and the repeated batch may end elsewhere:
 
 - The raw table is the last: the other tables hold all that it holds.
 - Dead letters come before typed rows: the dead letters of every batch in the typed table are written.
@@ -11,41 +11,36 @@ checkpoint, whose batches may end elsewhere:
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeVar
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from korvet.pipeline.archive import history
-from korvet.pipeline.archive.checkpoint import Checkpoint, Ends
 from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress
+from korvet.pipeline.archive.reading import Ends, limited, read
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
-from korvet.pipeline.errors import BrokerUnreachable, PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven
-from korvet.pipeline.lake.table import Table, write_failure
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven
+from korvet.pipeline.lake.losses import joined
+from korvet.pipeline.lake.table import Table
 from korvet.pipeline.reported import report
-from korvet.pipeline.typed import TABLE_PROPERTIES, split
+from korvet.pipeline.typed import TABLE_PROPERTIES, dead_letters, table_type, typed_rows, widened, with_verdicts
 
 log = structlog.get_logger()
-T = TypeVar("T")
 
 VALUE_SCHEMA: Final = "korvet.value.schema"
 # Statistics of keys and values would be of no use: queries do not ask for ranges of them.
 _RAW_PROPERTIES: Final = {"delta.dataSkippingStatsColumns": "partition,offset,timestamp"}
 _DAY_US: Final = 86_400_000_000
-_PATIENCE_S: Final = 120.0
-
-
-class Stopped(PipelineError):
-    """The archive was told to stop before this batch."""
 
 
 class Tables:
@@ -63,19 +58,20 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Where a batch begins and ends; ``begins`` has only partitions of the batch before."""
+    """Where a batch begins and ends. ``losses`` lie within."""
 
     id: int
     begins: Ends
     ends: Ends
     leader_epochs: Mapping[int, int]
+    losses: tuple[Loss, ...] = ()
 
 
 class TopicWriter:
-    """The foreachBatch function of one topic's query, and its outcome.
+    """Writes one topic's batches, and nothing any more after a failure.
 
     :param topic: as the broker knew it at the start; another id means another topic.
-    :param stop: once it is set, the writer begins no batch.
+    :param broker: the archive's connection.
     """
 
     def __init__(
@@ -84,37 +80,43 @@ class TopicWriter:
         config: ArchiveConfig,
         topic: Topic,
         tables: Tables,
-        checkpoint: Checkpoint,
-        stop: threading.Event,
-        progress: Callable[[ArchiveProgress], None] | None,
+        broker: Broker,
     ) -> None:
         self._spark, self._config, self._topic, self._tables = spark, config, topic, tables
-        self._checkpoint, self._stop, self._progress = checkpoint, stop, progress
+        self._broker = broker
         self._settings = client_settings(config.kafka_options)
-        self._broker = Broker(self._settings)
-        self._query_id = ""
-        self.error: PipelineError | None = None
-        self.rows = self.batches = 0
+        self._id = uuid.uuid4().hex
+        self._is_claimed = False
+        self._firsts: dict[int, int] = {}
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Archive a batch, for Spark's foreachBatch.
+    def has(self, ends: Ends) -> bool:
+        """Whether the lake has just what is below these ends."""
+        return all(self._position(number) == end for number, end in ends.items())
 
-        :raises PipelineError: also kept in ``error``, since Spark raises another error of it.
+    def write(self, wanted: Ends) -> ArchiveProgress | None:
+        """Archive a batch of what is below ``wanted``; None if the lake has all of it.
+
+        :raises PipelineError: also, as all of Spark's errors, if only a part is written. Another writer may go on.
         """
+        began = time.monotonic()
+        ends, schema = self._ask()
+        self._check_history(ends)
+        batch = self._batch(wanted, ends)
+        if batch is None:
+            return None
+        records = read(self._spark, self._config, self._topic.name, batch.begins, batch.ends)
+        records = records.withColumn("date", _date()).select(*RAW_COLUMNS.names)
+        if not self._config.fail_on_data_loss:
+            records.persist()
         try:
-            if self._stop.is_set():
-                raise Stopped(f"topic {self._topic.name}: stopped before batch {batch_id}")
-            self._archive(rows, batch_id)
-        except (Py4JJavaError, PySparkException) as error:
-            self.error = write_failure(self._topic.name, error)
-            raise self.error from None
-        except PipelineError as error:
-            self.error = error
-            raise
-
-    def close(self) -> None:
-        """Let go of the broker, after the last batch."""
-        self._broker.close()
+            batch = replace(batch, losses=self._losses(records, batch))
+            with self._typed(records, schema, batch) as judged:
+                rows = self._in_few_files(_beyond(judged, self._tables.raw, batch))
+                count = self._tables.raw.append(rows, self._proven(batch, self._tables.raw))
+        finally:
+            records.unpersist()
+        self.report()
+        return self._progress(batch, count, time.monotonic() - began, ends)
 
     @property
     def proven(self) -> Proven | None:
@@ -132,38 +134,6 @@ class TopicWriter:
             report(self._broker, proven)
         except PipelineError as error:
             log.warning("the archive cannot commit its offsets", topic=self._topic.name, reason=str(error))
-
-    def _archive(self, rows: DataFrame, batch_id: int) -> None:
-        began = time.monotonic()
-        ends, schema = self._patiently(self._ask)
-        self._check_history(ends)
-        self._claim()
-        batch = self._batch(batch_id, ends)
-        if self._is_archived(batch):
-            self.report()
-            return
-        self._check_gap(batch)
-        records = rows.withColumn("date", _date()).select(*RAW_COLUMNS.names)
-        if schema is not None:
-            self._write_typed(records, schema, batch)
-        # One file for each task that runs at once, however many partitions there are.
-        records = _beyond(records, self._tables.raw, batch).coalesce(self._spark.sparkContext.defaultParallelism)
-        count = self._tables.raw.append(records, self._proven(batch, self._tables.raw))
-        self.report()
-        self.rows += count
-        self.batches += 1
-        self._tell(batch, count, time.monotonic() - began, ends)
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while the broker is away, as long as the readers wait for it."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                return ask()
-            except BrokerUnreachable as error:
-                if time.monotonic() > deadline or self._stop.wait(1):
-                    raise
-                log.info("waiting for the broker", topic=self._topic.name, reason=str(error))
 
     def _ask(self) -> tuple[dict[int, Position], str | None]:
         """The topic's log ends and its schema, after a check that it is the same topic still."""
@@ -185,7 +155,7 @@ class TopicWriter:
         proven = self._tables.raw.proven
         if proven is None:
             return
-        parted = history.lost(self._settings, proven, ends)
+        parted = history.lost(self._settings, self._broker, proven, ends)
         if parted:
             raise history.DataLost(f"{history.describe(self._topic.name, proven.offsets, parted)}; {history.REMEDY}")
 
@@ -194,64 +164,120 @@ class TopicWriter:
             return self._config.schemas[self._topic.name] or None
         return self._broker.topic_settings(self._topic.name).get(VALUE_SCHEMA) or None
 
+    def _batch(self, wanted: Ends, ends: Mapping[int, Position]) -> Batch | None:
+        """The next batch; None if the tables have all that is wanted.
+
+        Leader epochs are from before Spark reads it: its records are of these epochs, or newer.
+        """
+        wanted = {number: min(end, ends[number].offset) for number, end in wanted.items() if number in ends}
+        self._find_firsts(wanted)
+        if all(end <= self._position(number) for number, end in wanted.items()):
+            return None
+        self._claim()
+        begins = {number: self._position(number) for number in wanted}
+        batch = Batch(
+            id=0 if self.proven is None else self.proven.batch_id + 1,
+            begins=begins,
+            ends=limited(begins, wanted, self._config.max_offsets_per_trigger),
+            leader_epochs={number: at.leader_epoch for number, at in ends.items() if at.leader_epoch is not None},
+        )
+        return None if batch.ends == begins else batch
+
+    def _position(self, number: int) -> int:
+        """Where the lake ends in a partition, else where the partition's log began; -1 if that was not asked yet."""
+        has = {} if self.proven is None else self.proven.offsets
+        return has.get(number, self._firsts.get(number, -1))
+
+    def _find_firsts(self, numbers: Iterable[int]) -> None:
+        """Ask where the logs of partitions begin of which the lake has nothing.
+
+        :raises DataLost: if a partition is new to a lake that has others, and records of it are gone already.
+        """
+        new = [(self._topic.name, number) for number in numbers if self._position(number) < 0]
+        found = {number: position.offset for (_, number), position in self._broker.earliest(new).items()}
+        gone = {number: first for number, first in found.items() if first and self.proven is not None}
+        if gone:
+            told = history.describe_trimmed(self._topic.name, dict.fromkeys(gone, 0), gone)
+            if self._config.fail_on_data_loss:
+                raise history.DataLost(f"{told}; {history.REMEDY}")
+            log.warning("data loss", reason=told)
+        self._firsts |= found
+
     def _claim(self) -> None:
-        """Claim the tables, once: from then on only this archive writes to them."""
-        if self._query_id:
+        """Claim the tables, once: from then on only this archive writes to them. Their proofs may grow by it."""
+        if self._is_claimed:
             return
-        self._query_id = self._checkpoint.query_id()
         for table in self._tables.all:
-            if table.proven is None or table.proven.checkpoint != self._query_id:
-                table.claim(self._topic.name, self._topic.id, self._query_id)
+            if table.proven is not None:
+                table.claim(self._topic.name, self._topic.id, self._id)
+        self._is_claimed = True
 
-    def _batch(self, batch_id: int, ends: Mapping[int, Position]) -> Batch:
-        """The batch, with leader epochs from before Spark reads it: its records are of these epochs, or newer."""
-        epochs = {number: end.leader_epoch for number, end in ends.items() if end.leader_epoch is not None}
-        begins = self._checkpoint.ends(batch_id - 1) if batch_id else {}
-        return Batch(id=batch_id, begins=begins, ends=self._checkpoint.ends(batch_id), leader_epochs=epochs)
+    def _losses(self, records: DataFrame, batch: Batch) -> tuple[Loss, ...]:
+        """The batch's offsets that the source skipped because the broker has trimmed them.
 
-    def _is_archived(self, batch: Batch) -> bool:
-        """Whether Spark repeats a batch that is in the lake, but not in the checkpoint."""
+        The records are persisted: the broker may have trimmed more before Spark reads them again.
+        """
         proven = self._tables.raw.proven
-        return proven is not None and proven.checkpoint == self._query_id and proven.batch_id >= batch.id
-
-    def _check_gap(self, batch: Batch) -> None:
-        raw = self._tables.raw
-        missing = [number for number, offset in batch.begins.items() if offset > self._known(raw, number, offset)]
-        if missing:
-            raise PipelineError(
-                f"{raw.path}: it ends before offset {batch.begins[missing[0]]} of partition {missing[0]}, where the "
-                "checkpoint goes on: the table was deleted or restored. Delete the checkpoint "
-                f"{self._checkpoint.path}; the archive then goes on from what the table has"
+        if self._config.fail_on_data_loss or proven is None:
+            return ()
+        first = records.groupBy("partition").agg(F.min("offset").alias("first")).collect()
+        earliest = self._broker.earliest([(self._topic.name, number) for number in batch.ends])
+        starts = {number: position.offset for (_, number), position in earliest.items()}
+        losses = history.skipped(proven, batch.ends, starts, {row["partition"]: row["first"] for row in first})
+        if losses:
+            log.warning(
+                "data loss: records were trimmed before they were archived", losses=[str(each) for each in losses]
             )
+        return losses
 
-    def _known(self, table: Table, number: int, otherwise: int) -> int:
-        """The table's next offset; a partition that is new to it may begin anywhere."""
-        if table.proven is None:
-            return -1
-        return table.proven.offsets.get(number, otherwise)
-
-    def _write_typed(self, records: DataFrame, schema: str, batch: Batch) -> None:
-        typed, dead_letters = self._tables.typed, self._tables.dead_letters
-        if typed.proven is not None and all(typed.next_offset(number) >= end for number, end in batch.ends.items()):
+    @contextmanager
+    def _typed(self, records: DataFrame, schema: str | None, batch: Batch) -> Iterator[DataFrame]:
+        """Write the records' typed rows and dead letters; within the block the same records need no further reading."""
+        typed = self._tables.typed
+        ends = batch.ends.items()
+        if schema is None or (typed.proven is not None and all(typed.next_offset(each) >= end for each, end in ends)):
+            yield records
             return
-        if _is_ahead(dead_letters, typed):
-            dead_letters.claim(self._topic.name, self._topic.id, self._query_id)
-            assert dead_letters.rows is not None
-            records = records.join(
-                dead_letters.rows.select("partition", "offset"), ["partition", "offset"], "left_anti"
-            )
-        records = _beyond(records, typed, batch)
-        parts = split(records, schema, None if typed.rows is None else typed.rows.schema)
-        judged = parts.judged.persist()
+        wanted = table_type(schema, None if typed.rows is None else typed.rows.schema)
+        self._widen(typed, wanted)
+        judged = with_verdicts(records, schema, wanted).persist()
         try:
-            if not parts.dead_letters.isEmpty():
-                dead_letters.append(parts.dead_letters, self._proven(batch, dead_letters))
-            typed.append(parts.typed, self._proven(batch, typed))
+            missing = self._missing(_beyond(judged, typed, batch))
+            self._write_dead_letters(dead_letters(missing), batch)
+            typed.append(self._in_few_files(typed_rows(missing)), self._proven(batch, typed))
+            yield judged.select(*RAW_COLUMNS.names)
         finally:
             judged.unpersist()
 
+    def _widen(self, typed: Table, wanted: StructType) -> None:
+        """Write the typed table anew if a column of integers becomes one of numbers."""
+        rows = None if typed.rows is None else widened(typed.rows, wanted)
+        if rows is not None:
+            assert typed.proven is not None
+            log.info("integers become numbers: the archive writes the typed table anew", table=typed.path)
+            typed.replace(rows, typed.proven)
+
+    def _missing(self, judged: DataFrame) -> DataFrame:
+        """The records that are not among the dead letters, which may be ahead of the typed rows."""
+        dead = self._tables.dead_letters
+        if not _is_ahead(dead, self._tables.typed):
+            return judged
+        dead.claim(self._topic.name, self._topic.id, self._id)
+        assert dead.rows is not None
+        return judged.join(dead.rows.select("partition", "offset"), ["partition", "offset"], "left_anti")
+
+    def _write_dead_letters(self, found: DataFrame, batch: Batch) -> None:
+        table = self._tables.dead_letters
+        # The count has all records judged, by tasks side by side.
+        if found.count():
+            table.append(self._in_few_files(found), self._proven(batch, table))
+
+    def _in_few_files(self, rows: DataFrame) -> DataFrame:
+        """One file for each task that runs at once, however many partitions there are."""
+        return rows.coalesce(self._spark.sparkContext.defaultParallelism)
+
     def _proven(self, batch: Batch, table: Table) -> Proven:
-        """The table's proof with the batch: no lower than before, also if this checkpoint's batch ends below it."""
+        """The table's proof with the batch: no lower than before, also if this batch ends below it."""
         offsets, epochs = dict(batch.ends), dict(batch.leader_epochs)
         if table.proven is not None:
             ahead = {
@@ -267,23 +293,22 @@ class TopicWriter:
             batch_id=batch.id,
             offsets=offsets,
             leader_epochs={number: epoch for number, epoch in epochs.items() if number in offsets},
-            checkpoint=self._query_id,
+            checkpoint=self._id,
+            losses=joined([*(table.proven.losses if table.proven is not None else ()), *batch.losses]),
         )
 
-    def _tell(self, batch: Batch, rows: int, seconds: float, ends: Mapping[int, Position]) -> None:
+    def _progress(self, batch: Batch, rows: int, seconds: float, ends: Mapping[int, Position]) -> ArchiveProgress:
         behind = sum(max(0, end.offset - batch.ends.get(number, 0)) for number, end in ends.items())
-        told = ArchiveProgress(
+        return ArchiveProgress(
             topic=self._topic.name, batch_id=batch.id, rows=rows, rows_per_s=rows / max(seconds, 1e-3), behind=behind
         )
-        if self._progress is not None:
-            self._progress(told)
 
 
 def other_topic(name: str) -> PipelineError:
     """The error for a topic that somebody deleted and created anew."""
     return PipelineError(
         f"topic {name}: it was deleted and created anew, and the lake has the records of the old one; archive it to "
-        "another lake, or move the old one's tables and checkpoint away"
+        "another lake, or move the old one's tables away"
     )
 
 

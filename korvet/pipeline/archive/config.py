@@ -14,9 +14,10 @@ class ArchiveConfig:
     """Topics to archive, and the lake that gets them.
 
     :param topics: by name; ``pattern`` is a regular expression for others, whose new topics join while it runs.
-    :param checkpoints: a directory for the checkpoints, if not within the lake.
     :param source: korvet's reader, or Spark's own Kafka connector, whose jars Spark must have.
     :param every_s: seconds between batches; None archives the records that are there now, and ends.
+    :param maintain_every_s: seconds between maintenance of the tables beside the archive; None leaves it to `maintain`.
+    :param expire_hours: that maintenance deletes rows that were archived longer ago; None keeps all rows.
     :param starting: where a topic begins if the lake has nothing of it.
     :param fail_on_data_loss: end if records are gone before they were archived, or other records have taken the
         offsets of archived ones. Else the archive says so and goes on with the records that the broker has.
@@ -28,9 +29,10 @@ class ArchiveConfig:
     lake: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    checkpoints: str | None = None
     source: Literal["korvet", "kafka"] = "korvet"
     every_s: float | None = None
+    maintain_every_s: float | None = None
+    expire_hours: float | None = None
     starting: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: int | None = None
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"

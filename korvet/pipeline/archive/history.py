@@ -3,25 +3,24 @@
 A broker may lose acknowledged records, for example if Redis restarts without all of its append-only file. It then gives
 their offsets to other records. So the topic's end is below the archived offsets, or the archived leader epoch ends
 below them. Librdkafka asks for that end (OffsetForLeaderEpoch, KIP-320) before it fetches at an offset with an epoch.
+Its error codes and the offset that it then fetches tell the answer. Source: rdkafka_offset.c.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from korvet.pipeline.broker import Broker, Position
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError
-from korvet.pipeline.lake import Proven
+from korvet.pipeline.lake import Loss, LossKind, Proven
+from korvet.pipeline.lake.losses import joined
 
 WITHIN_S: Final = 30.0
-REMEDY: Final = "let the archive go on from what the broker has by failOnDataLoss=false"
-# Librdkafka tells the offset of a truncation only in this text.
-_END: Final = re.compile(r"log truncation detected .* broker end offset is (\d+)")
+REMEDY: Final = "with --no-fail-on-data-loss (fail_on_data_loss=False) the archive goes on from what the broker has"
 
 
 class DataLost(PipelineError):
@@ -34,8 +33,10 @@ def latest(broker: Broker, topic: str, partitions: tuple[int, ...]) -> dict[int,
     return {number: position for (_, number), position in told.items()}
 
 
-def lost(settings: Mapping[str, str], proven: Proven, ends: Mapping[int, Position]) -> dict[int, int]:
+def lost(settings: Mapping[str, str], broker: Broker, proven: Proven, ends: Mapping[int, Position]) -> dict[int, int]:
     """Partitions whose history differs from the archived one: partition -> the offset where the two part.
+
+    A partition that begins above the archived offset is left out: its records were trimmed before they were archived.
 
     :param settings: librdkafka's.
     :param ends: as the broker tells them now.
@@ -49,9 +50,11 @@ def lost(settings: Mapping[str, str], proven: Proven, ends: Mapping[int, Positio
             continue
         if end.offset < offset:
             parted[number] = end.offset
-        elif epoch is not None and end.leader_epoch is not None and end.leader_epoch != epoch:
+        elif epoch is not None and end.leader_epoch != epoch:
             asked[number] = Position(offset=offset, leader_epoch=epoch)
-    return parted | _truncated(settings, proven.topic, asked)
+    starts = broker.earliest([(proven.topic, number) for number in asked])
+    asked = {number: at for number, at in asked.items() if starts[proven.topic, number].offset <= at.offset}
+    return parted | _parted(settings, proven.topic, asked)
 
 
 def describe(topic: str, proven: Mapping[int, int], parted: Mapping[int, int]) -> str:
@@ -63,14 +66,89 @@ def describe(topic: str, proven: Mapping[int, int], parted: Mapping[int, int]) -
     return f"topic {topic}: the broker has lost acknowledged records that were archived: {told}"
 
 
-def _truncated(settings: Mapping[str, str], topic: str, asked: Mapping[int, Position]) -> dict[int, int]:
+def describe_trimmed(topic: str, proven: Mapping[int, int], starts: Mapping[int, int]) -> str:
+    """A description of records that are gone before they were archived."""
+    told = ", ".join(
+        f"partition {number} begins at offset {first}, archived is up to {proven[number]}"
+        for number, first in sorted(starts.items())
+    )
+    return (
+        f"topic {topic}: records were trimmed before they were archived (the topic's setting "
+        f"korvet.retention=archived prevents it): {told}"
+    )
+
+
+def moved(proven: Proven, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position]) -> Proven:
+    """A proof of the same table for an archive that goes on at other offsets of some partitions, with the loss.
+
+    :param offsets: the ends of what the broker lost, or has instead; a table that is beyond such an end stays there.
+    :param ends: the log's ends now, whose leader epochs the proof gets.
+    """
+    choose = min if kind == "replaced" else max
+    new = {number: choose(offset, offsets.get(number, offset)) for number, offset in proven.offsets.items()}
+    losses = [
+        Loss(partition=number, kind=kind, start=min(offset, new[number]), end=max(offset, new[number]))
+        for number, offset in proven.offsets.items()
+        if offset != new[number]
+    ]
+    epochs = {number: end.leader_epoch for number, end in ends.items() if number in new}
+    return Proven(
+        topic=proven.topic,
+        topic_id=proven.topic_id,
+        generation=proven.generation,
+        batch_id=-1,
+        offsets=new,
+        leader_epochs={number: epoch for number, epoch in epochs.items() if epoch is not None},
+        losses=joined([*proven.losses, *losses]),
+    )
+
+
+def skipped(
+    proven: Proven, ends: Mapping[int, int], starts: Mapping[int, int], firsts: Mapping[int, int]
+) -> tuple[Loss, ...]:
+    """The offsets of a batch that were trimmed before Spark read them.
+
+    :param ends: of the batch, which begins where the proof ends.
+    :param starts: where the logs begin, asked after Spark read the batch.
+    :param firsts: the first offset of each partition that has records in the batch.
+    """
+    gone = {number: min(end, starts[number], firsts.get(number, end)) for number, end in ends.items()}
+    return tuple(
+        Loss(partition=number, kind="trimmed", start=start, end=gone[number])
+        for number, start in proven.offsets.items()
+        if gone.get(number, start) > start
+    )
+
+
+def _parted(settings: Mapping[str, str], topic: str, asked: Mapping[int, Position]) -> dict[int, int]:
+    """The partitions whose epoch ends below the offset, with the first offset of the other history.
+
+    If only markers of transactions follow there, it is the offset that was asked for.
+    """
+    held = _first_offsets(settings, topic, asked, "error")
+    refused = {number: at for number, at in asked.items() if number not in held}
+    found = _first_offsets(settings, topic, refused, "earliest")
+    return {number: min(at.offset, found.get(number, at.offset)) for number, at in refused.items()}
+
+
+def _first_offsets(
+    settings: Mapping[str, str],
+    topic: str,
+    asked: Mapping[int, Position],
+    reset: Literal["error", "earliest"],
+) -> dict[int, int]:
+    """The offset of each partition's first record, or its end, from a position with a leader epoch on.
+
+    If the epoch ends below the position, the partition is left out with the reset ``error``. With ``earliest`` it is
+    the first offset of the other history.
+    """
     if not asked:
         return {}
     consumer = Consumer(
         {
             **settings,
             "group.id": "korvet.archive.history",
-            "auto.offset.reset": "error",
+            "auto.offset.reset": reset,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_uncommitted",
@@ -93,8 +171,7 @@ def _truncated(settings: Mapping[str, str], topic: str, asked: Mapping[int, Posi
 
 
 def _answers(consumer: Consumer, topic: str, waiting: set[int]) -> dict[int, int]:
-    """Wait for each partition: its first record, or its end, shows that the epoch reaches so far."""
-    parted: dict[int, int] = {}
+    found: dict[int, int] = {}
     deadline = time.monotonic() + WITHIN_S
     while waiting:
         if time.monotonic() > deadline:
@@ -103,10 +180,12 @@ def _answers(consumer: Consumer, topic: str, waiting: set[int]) -> dict[int, int
         number = None if message is None else message.partition()
         if message is None or number not in waiting:
             continue
-        error = message.error()
-        told = None if error is None else _END.search(error.str())
-        if told is not None:
-            parted[number] = int(told[1])
-        # Else there is a record, or the partition's end, or the log starts above: archived records may be trimmed.
+        error, offset = message.error(), message.offset()
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            assert offset is not None
+            found[number] = offset
+        elif error.code() != KafkaError._AUTO_OFFSET_RESET:
+            # Librdkafka asks again.
+            continue
         waiting.remove(number)
-    return parted
+    return found

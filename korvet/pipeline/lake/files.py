@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.packages import HADOOP_MODULES
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:
@@ -58,24 +59,26 @@ def directories(spark: SparkSession, path: str) -> list[str]:
         raise _unreadable(path, error) from None
 
 
-def delete(spark: SparkSession, path: str) -> None:
-    """Delete a directory and its contents.
-
-    :raises PipelineError:
-    """
-    system, hadoop_path = _at(spark, path)
-    try:
-        system.delete(hadoop_path, True)
-    except Py4JJavaError as error:
-        raise PipelineError(f"{path}: it cannot be deleted: {_reason(error)}") from None
-
-
 def _at(spark: SparkSession, path: str) -> tuple[Any, Any]:
     try:
         hadoop_path = _jvm(spark).org.apache.hadoop.fs.Path(path)
         return hadoop_path.getFileSystem(spark._jsc.hadoopConfiguration()), hadoop_path
     except Py4JJavaError as error:
-        raise PipelineError(f"{path}: Spark knows no such file system: {_reason(error)}") from None
+        raise PipelineError(_no_file_system(spark, path) or f"{path}: it is no path: {_reason(error)}") from None
+
+
+def _no_file_system(spark: SparkSession, path: str) -> str | None:
+    """What to do if Spark lacks the package of an object store; None if it is not that."""
+    scheme = path.partition("://")[0]
+    if scheme not in HADOOP_MODULES:
+        return None
+    package = (
+        f"org.apache.hadoop:{HADOOP_MODULES[scheme]}:{_jvm(spark).org.apache.hadoop.util.VersionInfo.getVersion()}"
+    )
+    return (
+        f"{path}: Spark has no file system {scheme}; add it with --conf spark.jars.packages={package}, or for "
+        f"spark-submit with 'korvet pipeline job --add {package}'"
+    )
 
 
 def _jvm(spark: SparkSession) -> Any:

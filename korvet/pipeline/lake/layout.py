@@ -31,18 +31,19 @@ RAW_COLUMNS: Final = StructType(
         StructField("date", DateType()),
     ]
 )
-"""Columns of a raw table. ``date`` is the timestamp's day in UTC, and partitions the table."""
+"""Columns of the records. ``date`` is the timestamp's day in UTC, which partitions tables of korvet up to 0.6."""
+ARCHIVED: Final = "_archived"
+"""The last column of each table: the day in UTC on which the archive wrote the row. It partitions the table.
+
+Records of one batch may be of thousands of days. Partitioned by their own days, each would be a file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A directory of any file system that Spark knows, with a directory for each topic.
-
-    :param checkpoints: a directory for the archives' checkpoints; None keeps them in the lake.
-    """
+    """A directory of any file system that Spark knows, with a directory for each topic."""
 
     location: str
-    checkpoints: str | None = None
 
     def raw(self, topic: str) -> str:
         """The table of all records, unchanged."""
@@ -55,12 +56,6 @@ class Lake:
     def dead_letters(self, topic: str) -> str:
         """The table of the records that do not fit it, with the reason."""
         return self._place(topic, "dead_letters")
-
-    def checkpoint(self, topic: str) -> str:
-        """The checkpoint of the topic's archive."""
-        if self.checkpoints is not None:
-            return f"{self.checkpoints.rstrip('/')}/{topic}"
-        return self._place(topic, "_checkpoint")
 
     def _place(self, topic: str, name: str) -> str:
         return f"{self.location.rstrip('/')}/{topic}/{name}"

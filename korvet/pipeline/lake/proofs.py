@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 from py4j.protocol import Py4JJavaError
@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
+from korvet.pipeline.lake.losses import Loss
 
 APPLICATION: Final = "korvet.archive/"
 """The prefix of the application ids of Delta's transactions; the topic's id follows."""
@@ -33,10 +34,10 @@ GENERATION_BITS: Final = 32
 class Proven:
     """Everything of the topic below ``offsets``, by partition, is in the table.
 
-    ``leader_epochs`` are of the archived history. ``generation`` counts the checkpoints that have written to the table.
-    ``checkpoint`` is Spark's id of the last one, ``batch_id`` the number of its batch, -1 before its first. A claim
-    begins a generation without offsets: the offsets of the commits before it hold. ``rows`` counts the rows of the last
-    batch, if known.
+    ``leader_epochs`` are of the archived history. ``generation`` counts the archives that have written to the table.
+    ``checkpoint`` is the id of the last one, ``batch_id`` the number of its batch, -1 before its first. A claim
+    begins a generation without offsets: the offsets of the commits before it hold. ``losses`` are exceptions: offsets
+    that the archive went on without. ``rows`` counts the rows of the last batch, if known.
     """
 
     topic: str
@@ -47,6 +48,7 @@ class Proven:
     leader_epochs: Mapping[int, int] = field(default_factory=dict)
     checkpoint: str = ""
     is_claim: bool = False
+    losses: tuple[Loss, ...] = ()
     rows: int = field(default=0, compare=False)
 
     @property
@@ -66,6 +68,7 @@ class Proven:
             "leader_epochs": {str(number): epoch for number, epoch in sorted(self.leader_epochs.items())},
             "checkpoint": self.checkpoint,
             "claim": self.is_claim,
+            "losses": [asdict(loss) for loss in self.losses],
         }
         return json.dumps({"korvet": told})
 
@@ -85,6 +88,7 @@ class Proven:
             leader_epochs={int(number): epoch for number, epoch in told["leader_epochs"].items()},
             checkpoint=told["checkpoint"],
             is_claim=told["claim"],
+            losses=tuple(Loss(**loss) for loss in told.get("losses", [])),
         )
 
 
@@ -103,7 +107,13 @@ def read_proven(spark: SparkSession, table: str) -> Proven | None:
         raise _unreadable(table, error) from None
     if holds is None:
         return None
-    return replace(newest or holds, offsets=holds.offsets, leader_epochs=holds.leader_epochs, is_claim=False)
+    return replace(
+        newest or holds,
+        offsets=holds.offsets,
+        leader_epochs=holds.leader_epochs,
+        losses=holds.losses,
+        is_claim=False,
+    )
 
 
 def last_transaction(spark: SparkSession, table: str, application: str) -> int | None:

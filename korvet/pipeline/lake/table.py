@@ -1,25 +1,30 @@
 """A table of the lake as one archive writes it: every batch once, and never two archives at a time.
 
 All archives of a topic write under one of Delta's application ids. Each commit's transaction version is above all
-versions before it. Its high bits are the generation, which grows with each checkpoint; its low bits are the batch's
-number. Delta skips a commit whose version is not above the last, and lets one of two concurrent commits fail. So Delta
-skips nothing if Spark counts its batches from 0 again. An archive that a new generation has overtaken writes nothing
-any more: it does not find its own proof in the log. One commit makes a new table, and one of two archives wins it.
+versions before it. Its high bits are the generation, which grows with each archive that begins; its low bits are the
+batch's number. Delta skips a commit whose version is not above the last, and lets one of two concurrent commits fail.
+So Delta skips nothing although each archive counts its batches from 0. An archive that a new generation has overtaken
+writes nothing any more: it does not find its own proof in the log. One commit makes a new table, and one of two
+archives wins it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
+from korvet.pipeline.lake.layout import ARCHIVED
+from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.proofs import (
     APPLICATION,
     GENERATION_BITS,
@@ -29,10 +34,15 @@ from korvet.pipeline.lake.proofs import (
     read_proven,
 )
 
+COMPRESSION: Final = "zstd"
+# Pages of this version hold growing numbers, as offsets and times are, as differences.
+_PROPERTIES: Final = {"delta.parquet.format.version": "2.12.0"}
+RETYPING: Final = "retyping"
+"""The id in the claim on a table that is about to be replaced, which an archive may not claim."""
 _CLAIMS: Final = 10
-_OTHERS: Final = ("DELTA_CONCURRENT_TRANSACTION",)
-# Delta's errors for the later one of two archives that make a table.
-_MADE_BY_OTHERS: Final = (*_OTHERS, "DELTA_PATH_EXISTS", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
+# Delta's errors for the later one of two archives: of one transaction, of rows, and of a table made or replaced.
+_OTHERS: Final = ("DELTA_CONCURRENT_TRANSACTION", "DELTA_CONCURRENT_APPEND", "DELTA_METADATA_CHANGED")
+_MADE_BY_OTHERS: Final = (*_OTHERS, "DELTA_PATH_EXISTS", "DELTA_PROTOCOL_CHANGED")
 
 
 class Overtaken(PipelineError):
@@ -40,12 +50,13 @@ class Overtaken(PipelineError):
 
 
 class Table:
-    """One table, as the archive with that checkpoint writes it. ``proven`` is its proof; None before the first write.
+    """One table, as one archive writes it. ``proven`` is its proof; None before the first write.
 
     :param properties: Delta's, for a new table.
     """
 
     def __init__(self, spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+        keep_one_writer(spark, path)
         self._spark, self.path = spark, path
         self._properties = dict(properties)
         self.proven = read_proven(spark, path)
@@ -74,17 +85,19 @@ class Table:
         """Begin a generation: no other archive can write from then on. Reads the proof anew.
 
         :raises Overtaken: if other archives claim it all the time.
-        :raises PipelineError:
+        :raises PipelineError: also if the table is marked as `RETYPING`, and the claim is not such a mark.
         """
         rows = self.rows
         if rows is None:
             return
         for _ in range(_CLAIMS):
-            last = last_transaction(self._spark, self.path, APPLICATION + topic_id) or 0
+            generation = self._next_generation(topic_id)
+            # This comes later: a mark that is not there yet would take the generation.
+            self._check_mark(topic, checkpoint)
             claim = Proven(
                 topic=topic,
                 topic_id=topic_id,
-                generation=(last >> GENERATION_BITS) + 1,
+                generation=generation,
                 batch_id=-1,
                 offsets={},
                 checkpoint=checkpoint,
@@ -110,11 +123,18 @@ class Table:
         proven = replace(proven, generation=1 if self.proven is None else self.proven.generation)
         self._write(rows, proven)
         self._exists = True
-        found = read_proven(self._spark, self.path)
-        if found != proven:
-            raise self._overtaken()
-        self.proven = found
-        return found.rows
+        return self._written(proven)
+
+    def replace(self, rows: DataFrame, proven: Proven) -> int:
+        """Replace all rows and columns in one commit, which begins the next generation; returns the rows' number.
+
+        :raises Overtaken: if another archive claimed the table; its rows then stay.
+        :raises PipelineError:
+        """
+        assert self.proven is not None
+        proven = replace(proven, generation=self.proven.generation + 1, batch_id=-1)
+        self._write(rows, proven, replaces=True)
+        return self._written(proven)
 
     def reset(self, proven: Proven) -> None:
         """Replace the proof by a lower one, since the topic has lost the rest; the rows stay.
@@ -124,25 +144,54 @@ class Table:
         rows = self.rows
         if rows is None:
             return
-        last = last_transaction(self._spark, self.path, APPLICATION + proven.topic_id) or 0
-        proven = replace(proven, generation=(last >> GENERATION_BITS) + 1, batch_id=-1, checkpoint="")
+        proven = replace(proven, generation=self._next_generation(proven.topic_id), batch_id=-1, checkpoint="")
         self._write(self._nothing(rows.schema), proven)
         self.proven = proven
 
-    def _write(self, rows: DataFrame, proven: Proven) -> None:
+    def _check_mark(self, topic: str, checkpoint: str) -> None:
+        found = read_proven(self._spark, self.path)
+        if found is not None and found.checkpoint == RETYPING != checkpoint:
+            raise PipelineError(
+                f"topic {topic}: 'korvet pipeline retype' runs, or was cut off; wait for its end, or run it again"
+            )
+
+    def _next_generation(self, topic_id: str) -> int:
+        last = last_transaction(self._spark, self.path, APPLICATION + topic_id) or 0
+        return (last >> GENERATION_BITS) + 1
+
+    def _written(self, proven: Proven) -> int:
+        """The number of the rows that were just written with this proof. Delta skips them if another has claimed."""
+        found = read_proven(self._spark, self.path)
+        if found != proven:
+            raise self._overtaken()
+        self.proven = found
+        return found.rows
+
+    def _write(self, rows: DataFrame, proven: Proven, *, replaces: bool = False) -> None:
         if self._exists and latest_version(self._spark, self.path) is None:
             raise PipelineError(f"{self.path}: the table was deleted; end the archive, and start it again")
-        writer = rows.write.format("delta").partitionBy("date").option("mergeSchema", "true")
-        # A table that another archive made meanwhile holds batches that this one does not know.
-        writer = writer.mode("append") if self._exists else writer.mode("error").options(**self._properties)
+        if ARCHIVED not in rows.columns:
+            # Rows that the lake has already keep their day.
+            rows = rows.withColumn(ARCHIVED, F.lit(datetime.now(UTC).date()))
+        writer = rows.write.format("delta").option("compression", COMPRESSION)
+        if not self._exists:
+            # A table that another archive made meanwhile holds batches that this one does not know.
+            writer = writer.mode("error").partitionBy(ARCHIVED).options(**_PROPERTIES, **self._properties)
+        elif replaces:
+            writer = writer.mode("overwrite").partitionBy(ARCHIVED).option("overwriteSchema", "true")
+        else:
+            # It stays partitioned as it was made.
+            writer = writer.mode("append").option("mergeSchema", "true")
         writer = writer.option("txnAppId", APPLICATION + proven.topic_id)
         writer = writer.option("txnVersion", proven.transaction_version).option("userMetadata", proven.to_json())
         try:
             writer.save(self.path)
         except (Py4JJavaError, PySparkException) as error:
-            if any(each in str(error) for each in (_OTHERS if self._exists else _MADE_BY_OTHERS)):
+            if not any(each in str(error) for each in (_OTHERS if self._exists else _MADE_BY_OTHERS)):
+                raise
+            # The commit may be this one: an object store refuses it if it wrote it already, and the answer was lost.
+            if read_proven(self._spark, self.path) != proven:
                 raise self._overtaken() from None
-            raise
 
     def _nothing(self, columns: StructType) -> DataFrame:
         """A frame without rows. PySpark's own way to make one starts Python processes."""
@@ -153,12 +202,11 @@ class Table:
 
     def _overtaken(self) -> Overtaken:
         return Overtaken(
-            f"{self.path}: another archive writes to this table, with another checkpoint or with the same one; "
-            "let only one of them run"
+            f"{self.path}: another archive writes to this table, or a retype does; let only one of them run"
         )
 
 
 def write_failure(path: str, error: Exception) -> PipelineError:
-    """Why a table could not be written, in a sentence."""
+    """Why a table could not be written, in a sentence; of the kind of `failure`."""
     known = failure(error)
-    return known if known is error else PipelineError(f"{path}: it cannot be written: {known}")
+    return known if known is error else type(known)(f"{path}: it cannot be written: {known}")

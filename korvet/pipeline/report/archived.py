@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
-from korvet.pipeline.lake.layout import Lake
-from korvet.pipeline.report.figures import Day, Interval
+from korvet.pipeline.lake.layout import ARCHIVED, Lake
+from korvet.pipeline.lake.proofs import read_proven
+from korvet.pipeline.report.figures import Day, Interval, TopicLoss
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROS_PER_S: Final = 1_000_000
@@ -39,7 +40,7 @@ def intervals(
 ) -> list[Interval]:
     """Records and bytes of each topic's intervals that have records, in order. Intervals begin at multiples since 1970.
 
-    Spark reads only the files of these days, and only the lengths of keys and values.
+    Spark reads only files with records of that time, and only the lengths of keys and values.
 
     :param tables: paths of raw tables by topic.
     :raises PipelineError: if a table cannot be read.
@@ -63,7 +64,7 @@ def intervals(
 
 
 def days(spark: SparkSession, tables: Mapping[str, str]) -> list[Day]:
-    """Each table's records and size by day, from its Delta log alone: Spark reads none of its files.
+    """Each table's records and size by the day of archiving, from its Delta log alone: Spark reads none of its files.
 
     :raises PipelineError: if a table cannot be read.
     """
@@ -80,6 +81,19 @@ def days(spark: SparkSession, tables: Mapping[str, str]) -> list[Day]:
         Day(topic=topic, date=date, records=records or 0, bytes=size, files=files)
         for topic, date, records, size, files in rows.collect()
         if date is not None
+    ]
+
+
+def losses(spark: SparkSession, tables: Mapping[str, str]) -> list[TopicLoss]:
+    """The offsets that each topic's archive went on without.
+
+    :raises PipelineError: if a table's log cannot be read.
+    """
+    proofs = {topic: read_proven(spark, path) for topic, path in tables.items()}
+    return [
+        TopicLoss(topic=topic, loss=loss)
+        for topic, proven in sorted(proofs.items())
+        for loss in (() if proven is None else proven.losses)
     ]
 
 
@@ -115,7 +129,8 @@ def _files_of(spark: SparkSession, topic: str, path: str) -> DataFrame:
     rows = DataFrame(log.update(False, none, none).allFiles().toDF(), spark)
     return rows.select(
         F.lit(topic).alias("topic"),
-        F.col("partitionValues")["date"].cast("date").alias("date"),
+        # The tables of earlier versions are partitioned by the records' own days.
+        F.coalesce(*(F.col("partitionValues")[name] for name in (ARCHIVED, "date"))).cast("date").alias("date"),
         F.get_json_object("stats", "$.numRecords").cast("long").alias("records"),
         "size",
     )

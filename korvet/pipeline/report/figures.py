@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
+from korvet.pipeline.lake.losses import Loss
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfig:
@@ -54,6 +56,20 @@ class UnreadableGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unarchived:
+    """A topic whose archive seems to have stopped, while Redis keeps its records: ``offsets`` wait for it."""
+
+    topic: str
+    offsets: int
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic}: its archive seems to have stopped: {self.offsets:,} offsets older than ten minutes "
+            "are not archived, and Redis keeps them (korvet.retention=archived); start 'korvet pipeline archive'"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """Records of a topic whose timestamps are in an interval; bytes of keys, values and headers, uncompressed."""
 
@@ -65,13 +81,24 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """A topic's day in the lake: its records, its files, and their bytes on disk."""
+    """A day of a topic's archive: the records that it wrote, their files, and their bytes on disk."""
 
     topic: str
     date: date
     records: int
     bytes: int
     files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLoss:
+    """Offsets that a topic's archive went on without, by the proof of its raw table."""
+
+    topic: str
+    loss: Loss
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}, {self.loss}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +113,8 @@ class Report:
     intervals: tuple[Interval, ...]
     days: tuple[Day, ...]
     unreadable: tuple[UnreadableGroup, ...] = ()
+    losses: tuple[TopicLoss, ...] = ()
+    unarchived: tuple[Unarchived, ...] = ()
 
     @property
     def topics(self) -> list[str]:

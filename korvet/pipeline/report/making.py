@@ -12,9 +12,10 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake.layout import Lake
-from korvet.pipeline.report.archived import archived_topics, days, intervals
-from korvet.pipeline.report.figures import Lag, Report, ReportConfig, UnreadableGroup
+from korvet.pipeline.report.archived import archived_topics, days, intervals, losses
+from korvet.pipeline.report.figures import Lag, Report, ReportConfig, Unarchived, UnreadableGroup
 from korvet.pipeline.report.lags import lags
+from korvet.pipeline.report.unarchived import unarchived
 
 _INTERVALS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 604800)
 _MAX_INTERVALS: Final = 150
@@ -39,7 +40,7 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
             "take longer ones, or less time"
         )
     tables = _tables(spark, config.lake, config.topics)
-    behind, unreadable = ([], []) if config.bootstrap_servers is None else _lags(config, config.bootstrap_servers)
+    behind, unreadable, waiting = _asked(config)
     return Report(
         made_at=datetime.now(UTC),
         since=config.since,
@@ -49,6 +50,8 @@ def report(spark: SparkSession, config: ReportConfig) -> Report:
         intervals=tuple(intervals(spark, tables, config.since, config.until, interval_s)),
         days=tuple(days(spark, tables)),
         unreadable=tuple(unreadable),
+        losses=tuple(losses(spark, tables)),
+        unarchived=tuple(waiting),
     )
 
 
@@ -57,10 +60,13 @@ def _interval_s(config: ReportConfig) -> float:
     return next((float(size) for size in _INTERVALS_S if span_s / size <= _MAX_INTERVALS), span_s / _MAX_INTERVALS)
 
 
-def _lags(config: ReportConfig, bootstrap_servers: str) -> tuple[list[Lag], list[UnreadableGroup]]:
-    options = {**config.client, "bootstrap.servers": bootstrap_servers}
+def _asked(config: ReportConfig) -> tuple[list[Lag], list[UnreadableGroup], list[Unarchived]]:
+    """The broker's part of the report."""
+    if config.bootstrap_servers is None:
+        return [], [], []
+    options = {**config.client, "bootstrap.servers": config.bootstrap_servers}
     with Broker(client_settings({f"kafka.{name}": value for name, value in options.items()})) as broker:
-        return lags(broker, config.topics, config.groups)
+        return *lags(broker, config.topics, config.groups), unarchived(broker, config.topics)
 
 
 def _tables(spark: SparkSession, lake: str, topics: tuple[str, ...]) -> dict[str, str]:

@@ -34,7 +34,7 @@ summary { margin-top: .8rem; cursor: pointer; }
 
 def html_page(report: Report) -> str:
     """The page's text."""
-    parts = [*_throughput(report), *_size(report), *_lag(report)]
+    parts = [*_alarms(report), *_throughput(report), *_size(report), *_losses(report), *_lag(report)]
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -94,10 +94,21 @@ def _size(report: Report) -> list[str]:
         first = min((str(day.date) for day in of_topic), default="-")
         rows.append((topic, first, count_text(records), bytes_text(size), count_text(files)))
     return [
-        "<h2>Size</h2><p>What the lake keeps, by the day of the records' timestamps, as it lies on disk.</p>",
+        "<h2>Size</h2><p>What the lake keeps, by the day of archiving, as it lies on disk.</p>",
         sizes(report),
         _table(("topic",), ("since", "records", "on disk", "files"), rows),
     ]
+
+
+def _losses(report: Report) -> list[str]:
+    if not report.losses:
+        return []
+    told = "".join(f"<p>{escape(str(loss))}</p>" for loss in report.losses)
+    return [f"<h2>Losses</h2><p>Offsets that archives went on without.</p>{told}"]
+
+
+def _alarms(report: Report) -> list[str]:
+    return [f"<p><strong>Alarm:</strong> {escape(str(topic))}.</p>" for topic in report.unarchived]
 
 
 def _lag(report: Report) -> list[str]:

@@ -1,13 +1,16 @@
 """Topics as a PySpark data source: the equal of Spark's ``format("kafka")`` in Python, without a jar.
 
-Option names, columns and the JSON of offsets are those of Spark's Kafka source. Spark finds an installed korvet by
-itself; else call ``spark.dataSource.register(KorvetDataSource)``.
+Option names, columns and the JSON of offsets are those of Spark's Kafka source. Spark finds the source by itself if
+korvet is installed in the Python of its workers; else call ``spark.dataSource.register(KorvetDataSource)``.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
+from pyspark import SparkContext
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -25,6 +28,8 @@ class KorvetDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """The word for ``format``. ``register`` asks for it, and then notes the Python in which the source will run."""
+        _run_in_this_python()
         return "korvet"
 
     def schema(self) -> StructType:
@@ -58,3 +63,13 @@ class KorvetDataSource(DataSource):
     def _check(self, schema: StructType) -> None:
         if schema != self.schema():
             raise PipelineError("The schema of format('korvet') is fixed; leave out the call of schema()")
+
+
+def _run_in_this_python() -> None:
+    """Have a session of this machine start workers of this Python instead of the first ``python3`` in the path.
+
+    That one has no korvet if a virtual environment is not activated. A Python that the user chose stays.
+    """
+    context = SparkContext._active_spark_context
+    if context is not None and "PYSPARK_PYTHON" not in os.environ and str(context.master).startswith("local"):
+        context.pythonExec = sys.executable

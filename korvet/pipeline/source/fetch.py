@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from korvet.pipeline.broker import explained
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
-from korvet.pipeline.source.ranges import OffsetRange
+from korvet.pipeline.source.ranges import REMEDY, OffsetRange
 
 CHUNK_ROWS: Final = 1_000
 CHUNK_BYTES: Final = 8 << 20
@@ -240,7 +240,7 @@ class _Fetching:
     def _lose(self, end: int, why: str, kind: type[PipelineError] = PipelineError) -> None:
         what = f"Offsets {self._position} up to {end} of {self._place} cannot be read: {why}"
         if self._options.fail_on_data_loss:
-            raise kind(f"{what}; to go on without them set failOnDataLoss to false")
+            raise kind(f"{what}; to go on without them {REMEDY}")
         _log.warning("%s; they are skipped", what)
         self.skipped = True
 

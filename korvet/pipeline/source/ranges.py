@@ -8,10 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
 from korvet.pipeline.source.offsets import Offsets
+
+REMEDY: Final = "set failOnDataLoss to false"
+"""How a query goes on without records that are gone: the end of every message about them."""
 
 
 @dataclass(frozen=True, slots=True)

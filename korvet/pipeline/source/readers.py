@@ -24,7 +24,7 @@ from korvet.pipeline.source.cluster import Cluster
 from korvet.pipeline.source.fetch import FetchOptions, fetch
 from korvet.pipeline.source.offsets import LATEST, AtOffsets, Everywhere, Offsets, OffsetsJson, from_json, to_json, told
 from korvet.pipeline.source.options import ReadOptions
-from korvet.pipeline.source.ranges import OffsetRange, rate_limit, split
+from korvet.pipeline.source.ranges import REMEDY, OffsetRange, rate_limit, split
 from korvet.pipeline.source.rows import RowBuilder
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class KorvetReader(DataSourceReader):
         return split(ranges, options.min_partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        return _read(partition, self._options)
+        return read_range(partition, self._options)
 
 
 class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -136,7 +136,7 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        return _read(partition, self._options)
+        return read_range(partition, self._options)
 
     def stop(self) -> None:
         self._cluster.close()
@@ -174,11 +174,12 @@ class KorvetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
-            raise PipelineError(f"{what}: records may have been missed; to go on set failOnDataLoss to false")
+            raise PipelineError(f"{what}: records may have been missed; to go on {REMEDY}")
         _log.warning("%s: records may have been missed", what)
 
 
-def _read(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
+def read_range(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
+    """The records of an `OffsetRange` as Arrow batches."""
     # Spark makes up a partition if a batch query has none.
     if not isinstance(partition, OffsetRange):
         return

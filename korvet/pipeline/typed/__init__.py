@@ -1,11 +1,12 @@
 """Typed tables: a topic's values in the columns of its JSON Schema, and values that do not fit as dead letters.
 
-`columns` gives a schema's columns, `split` makes rows of a batch of records. The archive creates a typed table with
-`TABLE_PROPERTIES`, and appends with ``mergeSchema``.
+`table_type` gives a schema's columns, `with_verdicts` the verdicts on a batch of records, of which `typed_rows` and
+`dead_letters` are made. The archive creates a typed table with `TABLE_PROPERTIES`, and appends with ``mergeSchema``. If
+a column's type has to change, it replaces the table's rows by the `widened` ones.
 """
 
 from korvet.pipeline.typed.columns import columns
-from korvet.pipeline.typed.split import Split, split
+from korvet.pipeline.typed.split import dead_letters, table_type, typed_rows, widened, with_verdicts
 from korvet.pipeline.typed.table import TABLE_PROPERTIES
 
-__all__ = ["TABLE_PROPERTIES", "Split", "columns", "split"]
+__all__ = ["TABLE_PROPERTIES", "columns", "dead_letters", "table_type", "typed_rows", "widened", "with_verdicts"]

@@ -1,4 +1,4 @@
-"""Records of a topic with a JSON Schema, as rows of its typed table or dead letters: Arrow in, Arrow out, no Spark job.
+"""Values of a topic with a JSON Schema, as rows of its typed table or reasons against it: Arrow in and out, no Spark.
 
 The judge runs in the executors. It makes Python objects of so many values at a time that memory is bounded.
 """
@@ -11,14 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience
 from korvet.configs.value_schema import ValueSchema
-from korvet.pipeline.lake import RAW_COLUMNS
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.convert import row_converter
-from korvet.pipeline.typed.table import ABOUT, DEAD_LETTER, named
+from korvet.pipeline.typed.table import named
 
 MOST_REASON: Final = 500
 MOST_KEYWORDS: Final = 10_000_000
@@ -38,7 +37,7 @@ class Judge:
     def __init__(self, schema_text: str, own: StructType) -> None:
         self._schema = ValueSchema(schema_text)
         self._convert = row_converter(own, named(columns(schema_text)))
-        self._own = _arrow(own)
+        self._own = to_arrow_type(own, timezone="UTC")
 
     def row(self, value: bytes | None) -> Row | None:
         """The columns of a value; None for a tombstone.
@@ -54,15 +53,15 @@ class Judge:
             raise ValueError(f"it takes more than {MOST_KEYWORDS} keywords to judge") from None
         return row
 
-    def judge(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The structs ``typed`` and ``dead_letter`` of records (`RAW_COLUMNS`); one of the two is null."""
-        for run in _runs(records):
-            rows, reasons = self._rows(run.column("value").to_pylist())
-            yield pa.record_batch(
-                [self._typed(run, rows, reasons), _dead_letters(run, reasons)], ["typed", "dead_letter"]
-            )
+    def verdicts(self, values: pa.Array) -> pa.StructArray:
+        """A struct (`verdict`) for each value, in their order."""
+        return pa.concat_arrays([self._verdicts(run.to_pylist()) for run in _runs(values)])
 
-    def _rows(self, values: Sequence[bytes | None]) -> tuple[list[Row | None], list[str | None]]:
+    def _verdicts(self, values: Sequence[bytes | None]) -> pa.StructArray:
+        rows, reasons = self._judged(values)
+        return pa.StructArray.from_arrays([pa.array(reasons, pa.string()), pa.array(rows, self._own)], _NAMES)
+
+    def _judged(self, values: Sequence[bytes | None]) -> tuple[list[Row | None], list[str | None]]:
         rows: list[Row | None] = []
         reasons: list[str | None] = []
         for value in values:
@@ -75,34 +74,21 @@ class Judge:
             reasons.append(reason)
         return rows, reasons
 
-    def _typed(self, records: pa.RecordBatch, rows: list[Row | None], reasons: list[str | None]) -> pa.StructArray:
-        found = {f"_{name}": column for name, column in zip(records.schema.names, records.columns, strict=True)}
-        found |= {"date": found["_date"], "_is_tombstone": found["_value"].is_null()}
-        about = [found[field.name].cast(field.type) for field in _ABOUT]
-        own = pa.array(rows, self._own).flatten()
-        is_dead = pa.array([reason is not None for reason in reasons])
-        return pa.StructArray.from_arrays([*about, *own], fields=[*_ABOUT, *self._own], mask=is_dead)
+
+def verdict(own: StructType) -> StructType:
+    """The type of a verdict: the reason why a value is a dead letter, or else its row. A tombstone has neither."""
+    return StructType([StructField("reason", StringType()), StructField("row", own)])
 
 
-def _dead_letters(records: pa.RecordBatch, reasons: list[str | None]) -> pa.StructArray:
-    # All other records are null, so that their bytes are not carried along.
-    indexes = pa.array([None if reason is None else index for index, reason in enumerate(reasons)], pa.int64())
-    raw = [records.column(name).take(indexes).cast(_DEAD_LETTER.field(name).type) for name in RAW_COLUMNS.names]
-    return pa.StructArray.from_arrays(
-        [*raw, pa.array(reasons, pa.string())], fields=list(_DEAD_LETTER), mask=indexes.is_null()
-    )
-
-
-def _runs(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _runs(values: pa.Array) -> Iterator[pa.Array]:
     """Slices with `_MOST_RUN_BYTES` of values, or one value more."""
     start = size_bytes = 0
-    for index, length in enumerate(pc.binary_length(records.column("value")).to_pylist()):
+    for index, length in enumerate(pc.binary_length(values).to_pylist()):
         size_bytes += length or 0
         if size_bytes >= _MOST_RUN_BYTES:
-            yield records.slice(start, index + 1 - start)
+            yield values.slice(start, index + 1 - start)
             start, size_bytes = index + 1, 0
-    if start < records.num_rows:
-        yield records.slice(start)
+    yield values.slice(start)
 
 
 def _short(reason: str) -> str:
@@ -111,9 +97,4 @@ def _short(reason: str) -> str:
     return reason if len(reason) <= MOST_REASON else f"{reason[: MOST_REASON - 1]}…"
 
 
-def _arrow(kind: StructType) -> pa.StructType:
-    return to_arrow_type(kind, timezone="UTC")
-
-
-_ABOUT: Final = _arrow(ABOUT)
-_DEAD_LETTER: Final = _arrow(DEAD_LETTER)
+_NAMES: Final = verdict(StructType()).names

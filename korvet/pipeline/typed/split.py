@@ -7,60 +7,84 @@ exactly one of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import DateType, StructField, StructType
 
-from korvet.pipeline.lake import RAW_COLUMNS
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.typed.columns import columns
-from korvet.pipeline.typed.judge import Judge
-from korvet.pipeline.typed.table import ABOUT, DEAD_LETTER, grown, named, without_about
+from korvet.pipeline.typed.judge import Judge, verdict
+from korvet.pipeline.typed.table import ABOUT, grown, is_wider, named, without_about
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """The two parts of a batch. Persist ``judged``, and the judge looks at each record only once."""
+def table_type(schema_text: str, table: StructType | None) -> StructType:
+    """The type of the typed table for a schema: `ABOUT`, the schema's columns, and `ARCHIVED`.
 
-    typed: DataFrame
-    """Rows of the typed table: `ABOUT`, and the schema's columns."""
-    dead_letters: DataFrame
-    """Raw records, each with the reason why it is a dead letter."""
-    judged: DataFrame
-    """The verdicts: structs ``typed`` and ``dead_letter``, one of which is null."""
-
-
-def split(batch: DataFrame, schema_text: str, table_type: StructType | None) -> Split:
-    """Split a batch of records by its topic's schema.
-
-    Null values, tombstones, are rows whose columns are null. A dead letter's value is not JSON, does not fit the
-    schema, or does not fit the table's columns.
-
-    :param batch: has the columns `RAW_COLUMNS`.
-    :param table_type: the typed table's type, if it exists. Its columns come first and keep their types; the schema's
-        other columns follow, also within structs. So append ``typed`` with ``mergeSchema``.
+    :param table: the table's type up to now, if it exists. Its columns come first and keep their types, but for
+        longs that become doubles; the schema's other columns follow, also within structs.
     :raises PipelineError: if the schema gives no columns (see `columns`).
     """
     own = named(columns(schema_text))
-    if table_type is not None:
-        own = grown(without_about(table_type), own)
-    typed = StructField("typed", StructType([*ABOUT.fields, *own.fields]))
-    both = StructType([typed, StructField("dead_letter", DEAD_LETTER)])
-    judged = batch.select(*RAW_COLUMNS.names).mapInArrow(partial(_judge, schema_text, own.json()), both)
-    return Split(
-        typed=judged.where("typed is not null").select("typed.*"),
-        dead_letters=judged.where("dead_letter is not null").select("dead_letter.*"),
-        judged=judged,
-    )
+    if table is not None:
+        own = grown(without_about(table), own)
+    return StructType([*ABOUT, *own, StructField(ARCHIVED, DateType())])
 
 
-def _judge(schema_text: str, own: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    judge = _made_judge(schema_text, own)
-    for batch in batches:
-        yield from judge.judge(batch)
+def widened(rows: DataFrame, wanted: StructType) -> DataFrame | None:
+    """A typed table's rows in their new `table_type`; None if the table can grow into it without being written anew."""
+    return rows.to(wanted) if is_wider(without_about(wanted), without_about(rows.schema)) else None
+
+
+def with_verdicts(batch: DataFrame, schema_text: str, table: StructType) -> DataFrame:
+    """The records of a batch, each with its ``verdict`` by the topic's schema, for `typed_rows` and `dead_letters`.
+
+    Persist it, and the judge looks at each record only once. A dead letter's value is not JSON, does not fit the
+    schema, or does not fit the table's columns.
+
+    :param batch: has the columns `RAW_COLUMNS`, and `ARCHIVED` if it is of a raw table; rows and dead letters keep it.
+    :param table: the typed table's type for this schema (`table_type`). Append typed rows with ``mergeSchema``.
+    """
+    return batch.withColumn("verdict", _verdict(schema_text, without_about(table)))
+
+
+def typed_rows(judged: DataFrame) -> DataFrame:
+    """Rows of the typed table: `ABOUT`, and the schema's columns, which are null for tombstones."""
+    return judged.where("verdict.reason is null").select(*_about(), "verdict.row.*", *_day(judged))
+
+
+def dead_letters(judged: DataFrame) -> DataFrame:
+    """Raw records, each with the reason why it is a dead letter."""
+    return judged.where("verdict.reason is not null").select(*RAW_COLUMNS.names, "verdict.reason", *_day(judged))
+
+
+def _day(judged: DataFrame) -> list[str]:
+    """The column of the day on which the records were archived, if they were."""
+    return [name for name in judged.columns if name == ARCHIVED]
+
+
+def _about() -> list[Column]:
+    """The columns `ABOUT` of a record."""
+    columns = {field.name: F.col(field.name.removeprefix("_")) for field in ABOUT if field.name != "_is_tombstone"}
+    columns["_is_tombstone"] = F.col("value").isNull()
+    return [columns[name].alias(name) for name in ABOUT.names]
+
+
+def _verdict(schema_text: str, own: StructType) -> Column:
+    """The verdict of a value."""
+    own_text = own.json()
+
+    def judge(values: pa.Array) -> pa.Array:
+        return _made_judge(schema_text, own_text).verdicts(values)
+
+    # Its stub wants an argument for the type of the function, which at run time warns that the hints tell it.
+    make: Any = arrow_udf
+    found: Column = make(judge, verdict(own))("value")
+    return found
 
 
 @lru_cache(maxsize=64)

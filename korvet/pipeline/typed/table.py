@@ -10,6 +10,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -18,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from korvet.pipeline.lake import RAW_COLUMNS
+from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
 from korvet.pipeline.typed.columns import JSON_TEXT, fold
 
 DEAD_LETTER: Final = StructType([*RAW_COLUMNS.fields, StructField("reason", StringType())])
@@ -36,13 +37,13 @@ ABOUT: Final = StructType(
 """The columns of every typed table, before those of its schema."""
 TABLE_PROPERTIES: Final = {"delta.columnMapping.mode": "name"}
 """Properties of a typed table, which allow any column name."""
-_TAKEN: Final = frozenset(fold(name) for name in ABOUT.names)
+_TAKEN: Final = frozenset(fold(name) for name in (*ABOUT.names, ARCHIVED))
 
 
 def column_name(property_name: str) -> str:
-    """The column of a property of the whole value. A name that `ABOUT` has gets one more underscore.
+    """The column of a property of the whole value. A name of `ABOUT`, or `ARCHIVED`, gets one more underscore.
 
-    So does a name of `ABOUT` with underscores behind it, so that no two properties ever get one column.
+    So does such a name with underscores behind it, so that no two properties ever get one column.
     """
     return f"{property_name}_" if fold(property_name).rstrip("_") in _TAKEN else property_name
 
@@ -63,7 +64,10 @@ def without_about(table: StructType) -> StructType:
 
 
 def grown(table: StructType, wanted: StructType) -> StructType:
-    """The table's columns and the wanted ones that it lacks, also in structs and arrays of structs."""
+    """The table's columns and the wanted ones that it lacks, also in structs and arrays of structs.
+
+    A long whose property is a number now becomes a double. All other columns keep their types.
+    """
     by_name = {fold(field.name): field for field in wanted.fields}
     fields = []
     for field in table.fields:
@@ -79,7 +83,16 @@ def _grown_type(table: DataType, wanted: DataType) -> DataType:
         return grown(table, wanted)
     if isinstance(table, ArrayType) and isinstance(wanted, ArrayType):
         return ArrayType(_grown_type(table.elementType, wanted.elementType))
-    return table
+    return wanted if isinstance(table, LongType) and isinstance(wanted, DoubleType) else table
+
+
+def is_wider(grown: DataType, table: DataType) -> bool:
+    """Whether a table has to be written anew to become what `grown` made of it: new columns and members need not."""
+    if isinstance(table, StructType) and isinstance(grown, StructType):
+        return any(is_wider(grown[field.name].dataType, field.dataType) for field in table)
+    if isinstance(table, ArrayType) and isinstance(grown, ArrayType):
+        return is_wider(grown.elementType, table.elementType)
+    return grown != table
 
 
 def is_json_text(field: StructField) -> bool:

@@ -62,10 +62,13 @@ async def _asked(
     if all(entry.data is not None for entry in entries):
         return [entry.data for entry in entries if entry.data is not None]
     is_shared = log.placed.is_shared(partition, reader)
-    found = [
-        log.placed.get(partition, entry, is_shared=is_shared) if entry.data is None else entry.data for entry in entries
-    ]
-    missing = [entry for entry, one in zip(entries, found, strict=True) if one is None]
+    found: list[bytes | asyncio.Future[Any] | None] = []
+    missing: list[Entry] = []
+    for entry in entries:
+        one = log.placed.get(partition, entry, is_shared=is_shared) if entry.data is None else entry.data
+        found.append(one)
+        if one is None:
+            missing.append(entry)
     coming = iter(await _ask_in_turns(log, partition, missing, reader, is_shared=is_shared))
     return [next(coming) if one is None else one for one in found]
 
@@ -77,8 +80,7 @@ async def _ask_in_turns(
         return [_ask_once(log, partition, entry, is_shared=is_shared) for entry in entries]
     asked: list[asyncio.Future[Any]] = []
     turns = log.turns_of(partition)
-    for some in _pieces(entries):
-        size_bytes = sum(entry.size_bytes for entry in some)
+    for some, size_bytes in _pieces(entries):
         await turns.take(reader, size_bytes)
         asked += [_ask_once(log, partition, entry, is_shared=is_shared) for entry in some]
         # All come from one server, in their order.
@@ -98,15 +100,15 @@ def _ask_once(log: Partitions, partition: Partition, entry: Entry, *, is_shared:
     return passed_on(asked)
 
 
-def _pieces(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """The entries in groups for one turn each, because a turn costs as much as a small batch."""
+def _pieces(entries: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], int]]:
+    """The entries in groups for one turn each, with their bytes, because a turn costs as much as a small batch."""
     begin = size_bytes = 0
     for at, entry in enumerate(entries):
         if at > begin and size_bytes + entry.size_bytes > _PIECE_BYTES:
-            yield entries[begin:at]
+            yield entries[begin:at], size_bytes
             begin, size_bytes = at, 0
         size_bytes += entry.size_bytes
-    yield entries[begin:]
+    yield entries[begin:], size_bytes
 
 
 def _batched(log_key: str, entries: Sequence[Entry], *, may_join: bool) -> Sequence[Entry]:

@@ -55,7 +55,7 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
     Makes missing keys if the catalog has the topic. Begins an epoch at once if another server took the log on, or if
     lost keys were made again: consumers then learn of a truncation before the next append hides it.
     """
-    topic_id, start, end, epoch, epochs, run_id, replid, first_open, *rest = reply
+    topic_id, start, end, epoch, epochs, run_id, replid, first_open, last_aborted, cleaned = reply
     if topic_id is None or topic_id.decode() != partition.topic_id:
         return Unreadable.MENDED if await log.restore(partition) else Unreadable.NO_TOPIC
     if not _is_held(log, partition, (run_id or b"").decode(), (replid or b"").decode()):
@@ -63,8 +63,9 @@ async def meta_of(log: Partitions, partition: Partition, reply: Sequence[Any]) -
         return Unreadable.MENDED
     try:
         stable = int(end) if first_open is None else max(int(start), int(first_open))
-        last_aborted, cleaned = (-1 if offset is None else int(offset) for offset in rest)
-        meta = Meta(int(start), int(end), int(epoch), epochs or b"", stable, last_aborted, cleaned)
+        aborted_until = -1 if last_aborted is None else int(last_aborted)
+        cleaned_until = -1 if cleaned is None else int(cleaned)
+        meta = Meta(int(start), int(end), int(epoch), epochs or b"", stable, aborted_until, cleaned_until)
     except (TypeError, ValueError):
         raise StoreError(f"{partition.keys.meta} has a field that is missing or no number: {reply}") from None
     if not partition.note(meta.epoch, meta.end, meta.start):

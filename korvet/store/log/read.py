@@ -46,6 +46,11 @@ from korvet.wire.fetch_response import EpochEnd, PartitionRead
 _ATTEMPTS = 4
 
 
+class _Question(NamedTuple):
+    want: Want
+    expected: Expected
+
+
 class _Asked(NamedTuple):
     entries: asyncio.Future[Any] | None
     meta: asyncio.Future[Any]
@@ -67,11 +72,13 @@ async def read(
     room, is_read = Room(max_bytes, share, is_empty=is_first), False
     try:
         reads = _read_latest(log, wants, room)
-        left = wants[len(reads) :]
-        if left:
-            await room.reserve(min(max_bytes, sum(_expected(log, want, room).size_bytes for want in left)))
-        while len(reads) < len(wants):
-            await _read_turn(log, _turn(log, wants, len(reads), room), room, reads)
+        questions = [_question(log, want, room) for want in wants[len(reads) :]]
+        if questions:
+            await room.reserve(min(max_bytes, sum(question.expected.size_bytes for question in questions)))
+        while questions:
+            turn = _turn(log, questions, room)
+            reads += await _read_turn(log, turn, room)
+            del questions[: len(turn)]
         is_read = True
     finally:
         room.settle(is_read=is_read)
@@ -88,64 +95,72 @@ def _read_latest(log: Partitions, wants: Sequence[Want], room: Room) -> list[Par
     return reads
 
 
-async def _read_turn(log: Partitions, turn: Sequence[Want], room: Room, reads: list[PartitionRead]) -> None:
-    """Read some partitions, with one pipelined question for all that memory cannot answer."""
-    remembered = [read_latest(log, want, room) for want in turn]
-    if all(remembered):
-        reads += [found for found in remembered if found]
-        return
-    questions = [want for want, found in zip(turn, remembered, strict=True) if found is None]
-    last_ids = await _last_ids(log, questions, room)
-    size_bytes = sum(_expected(log, want, room).entries_bytes for want in questions)
-    if size_bytes > SMALL_BYTES:
-        # The turn is at the last question's server, whose answer ends it.
-        turns = log.turns_of(questions[-1].partition)
-        await turns.take(room.share, size_bytes)
-    asked = {id(want): _ask(log, want, room, last_id) for want, last_id in zip(questions, last_ids, strict=True)}
-    if size_bytes > SMALL_BYTES:
-        last = asked[id(questions[-1])]
-        asked[id(questions[-1])] = last._replace(meta=turns.under_way(last.meta, size_bytes))
-    for want, found in zip(turn, remembered, strict=True):
-        reads.append(found or await _taken(log, want, asked[id(want)], room))
-
-
-def _turn(log: Partitions, wants: Sequence[Want], at: int, room: Room) -> Sequence[Want]:
-    """The partitions to ask in one go: as many as could fill the room or a slice, at least one; all without room."""
-    if room.left_bytes <= 0:
-        return wants[at:]
-    size_bytes = entries_bytes = 0
-    for number, want in enumerate(wants[at:], at):
-        some = _expected(log, want, room)
-        size_bytes += some.size_bytes
-        entries_bytes += some.entries_bytes
-        if size_bytes >= room.left_bytes or entries_bytes >= SLICE_BYTES:
-            return wants[at : number + 1]
-    return wants[at:]
-
-
-def _expected(log: Partitions, want: Want, room: Room) -> Expected:
+def _question(log: Partitions, want: Want, room: Room) -> _Question:
     partition, end = want.partition, want.partition.end
     if 0 <= end <= want.offset:
         end = max(end, known_ends(log, partition).end)
-    return expected(partition, want.offset, room.limit(want.max_bytes), end)
+    return _Question(want, expected(partition, want.offset, room.limit(want.max_bytes), end))
 
 
-async def _last_ids(log: Partitions, wants: Sequence[Want], room: Room) -> Sequence[str]:
+def _turn(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequence[_Question]:
+    """The questions to ask in one go: as many as could fill the room or a slice, at least one; all without room."""
+    turn: list[_Question] = []
+    size_bytes = entries_bytes = 0
+    for question in questions:
+        if room.left_bytes < question.want.max_bytes:
+            # The room is smaller than at the time of the estimate.
+            question = _question(log, question.want, room)
+        turn.append(question)
+        size_bytes += question.expected.size_bytes
+        entries_bytes += question.expected.entries_bytes
+        if room.left_bytes > 0 and (size_bytes >= room.left_bytes or entries_bytes >= SLICE_BYTES):
+            break
+    return turn
+
+
+async def _read_turn(log: Partitions, turn: Sequence[_Question], room: Room) -> list[PartitionRead]:
+    """Read some partitions, with one pipelined question for all that memory cannot answer."""
+    remembered = [read_latest(log, question.want, room) for question in turn]
+    questions = [question for question, found in zip(turn, remembered, strict=True) if found is None]
+    asked = iter(await _asked(log, questions, room)) if questions else iter(())
+    return [
+        found or await _taken(log, question.want, next(asked), room)
+        for question, found in zip(turn, remembered, strict=True)
+    ]
+
+
+async def _asked(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequence[_Asked]:
+    """The questions on their way to Redis, in a turn of their own if their replies are large."""
+    last_ids = await _last_ids(log, questions)
+    size_bytes = sum(question.expected.entries_bytes for question in questions)
+    if size_bytes > SMALL_BYTES:
+        # The turn is at the last question's server, whose answer ends it.
+        turns = log.turns_of(questions[-1].want.partition)
+        await turns.take(room.share, size_bytes)
+    asked = [_ask(log, question, room, last_id) for question, last_id in zip(questions, last_ids, strict=True)]
+    if size_bytes > SMALL_BYTES:
+        asked[-1] = asked[-1]._replace(meta=turns.under_way(asked[-1].meta, size_bytes))
+    return asked
+
+
+async def _last_ids(log: Partitions, questions: Sequence[_Question]) -> Sequence[str]:
     """The ids up to which to ask for entries; ``+`` if a count bounds them enough."""
-    if not any(records_ahead.may_be_long(log, want.partition) for want in wants):
-        return ["+"] * len(wants)
+    if not any(records_ahead.may_be_long(log, question.want.partition) for question in questions):
+        return ["+"] * len(questions)
     asked = (
-        records_ahead.last_id(log, want.partition, want.offset, _expected(log, want, room).entries, len(wants))
-        for want in wants
+        records_ahead.last_id(log, want.partition, want.offset, some.entries, len(questions))
+        for want, some in questions
     )
     return await asyncio.gather(*asked)
 
 
-def _ask(log: Partitions, want: Want, room: Room, last_id: str) -> _Asked:
-    key, entries = want.partition.keys.log, None
-    if want.offset >= 0 and (room.limit(want.max_bytes) > 0 or room.is_empty):
-        count = _expected(log, want, room).entries
-        entries = log.store.call(Purpose.READ, key, "XRANGE", key, f"{want.offset + 1}-0", last_id, "COUNT", count)
+def _ask(log: Partitions, question: _Question, room: Room, last_id: str) -> _Asked:
+    want, entries = question.want, None
+    key = want.partition.keys.log
+    if want.offset >= 0 and (room.is_empty or (want.max_bytes > 0 and room.left_bytes > 0)):
+        entries = log.store.call(
+            Purpose.READ, key, "XRANGE", key, f"{want.offset + 1}-0", last_id, "COUNT", question.expected.entries
+        )
     return _Asked(entries, ask_meta(log, want.partition), log.wakeups.since(want.partition.channel), last_id)
 
 
@@ -183,7 +198,7 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> Parti
             missing = found
         elif meta is Unreadable.NO_TOPIC:
             return PartitionRead(partition.index, UNKNOWN_TOPIC_OR_PARTITION)
-        asked = _ask(log, want, room, asked.last_id)
+        asked = _ask(log, _question(log, want, room), room, asked.last_id)
     if missing is not None:
         raise missing
     return PartitionRead(partition.index, KAFKA_STORAGE_ERROR)
@@ -220,14 +235,16 @@ async def _collect(
     chosen: Sequence[Entry] = list(_fitting(entries, room.limit(want.max_bytes), must=room.is_empty))
     if not chosen and want.offset >= until:
         partition.watched_at = log.now()
-    chosen = chosen[: await room.fit([entry.size_bytes for entry in chosen])]
+    sizes = [entry.size_bytes for entry in chosen]
+    fitting = await room.fit(sizes)
+    chosen, sizes = chosen[:fitting], sizes[:fitting]
     if not chosen:
         return found
     if want.is_committed and meta.last_aborted >= want.offset:
         found.aborted = await aborted_within(log, partition, meta, want.offset, chosen[-1].next_offset)
         if found.aborted is None:
             return None
-    partition.mean_bytes = max(1, sum(entry.size_bytes for entry in chosen) // len(chosen))
+    partition.mean_bytes = max(1, sum(sizes) // len(sizes))
     partition.holds_records = partition.holds_records or chosen[0].record is not None
     fetched = await fetch_until_gap(log, partition, chosen, room.share, may_join=True)
     if not fetched.batches:

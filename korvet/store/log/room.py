@@ -16,7 +16,7 @@ from korvet.store.log.partition import Partition
 
 _MOST_ENTRIES = 1000
 _SMALLEST_COUNT_BYTES = 64
-_SPARE_ENTRIES = 4
+_SPARE_ENTRIES = 2
 """A read asks for so many more than should fill the limit, because batches differ in size."""
 _UNHEARD_ENTRIES = 64
 """A read asks for so many beyond the last known end, and reserves nothing for them."""

@@ -1,10 +1,10 @@
 """Archives of two topics, with kills of everything under them: every record is in the lake once.
 
 Two producers write numbered records, one of them in transactions. Meanwhile the run kills (-9) the driver's process
-group, at any moment and between a table's write and Spark's note in its checkpoint. It kills the front-end and Redis,
-and deletes the checkpoint once. At the end it compares the tables with the producers' acknowledgements.
+group, at any moment and between a table's write and the report to the broker. It kills Spark's Python processes, the
+front-end and Redis. At the end it compares the tables with the producers' acknowledgements.
 
-The control does without application transactions and leaves no row out: it has to show duplicates.
+The control does without application transactions and begins where it reported: it has to show duplicates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -39,20 +38,22 @@ from scripts.chaosrun.stage import DURABLE, MEMORY
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.kafka import fetch_dependencies
 from tests.support.redis import Kind, Server, running_server
+from tests.support.spark_workers import kill_workers
 
 Source = Literal["korvet", "kafka"]
 SOURCES: Final[tuple[Source, ...]] = get_args(Source)
-Fault = Literal["driver", "write", "later write", "front-end", "Redis", "checkpoint"]
+Fault = Literal["driver", "write", "later write", "front-end", "Redis", "workers"]
 FULL: Final[tuple[Fault, ...]] = (
-    "driver", "write", "front-end", "driver", "Redis", "write", "checkpoint", "driver", "front-end", "Redis", "driver",
+    "driver", "write", "front-end", "driver", "Redis", "write", "workers", "driver", "front-end", "Redis", "driver",
 )  # fmt: skip
-SHORT: Final[tuple[Fault, ...]] = ("write", "driver")
-# No writer would write a first batch twice: the query begins behind the table's rows.
+SHORT: Final[tuple[Fault, ...]] = ("write", "workers", "driver")
+# A first batch makes the table, and no writer makes it twice.
 CONTROL: Final[tuple[Fault, ...]] = ("later write",)
 WITHIN_S: Final = 300.0
 THROUGH_S: Final = 1800.0
 # On a very busy machine Spark gives up its own Python processes.
 _LAST_TRIES: Final = 5
+_WORKERS_STRUCK: Final = 3
 _CONTROL_RECORDS: Final = 100_000
 _RECORDS_PER_S: Final = 8000.0
 
@@ -115,6 +116,11 @@ class Driver:
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.poll()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def batches(self) -> int:
         """The number of batches that it told of, over all starts."""
         return len(self._told())
@@ -158,7 +164,7 @@ class Run:
             "later write": self._kill_after_later_write,
             "front-end": self._kill_frontend,
             "Redis": self._kill_redis,
-            "checkpoint": self._forget,
+            "workers": self._kill_workers,
         }[fault]()
 
     def finish(self, make_session: Callable[[], SparkSession]) -> None:
@@ -186,7 +192,7 @@ class Run:
         self._driver.job.hold.touch()
         self._until(self._driver.job.held.exists, "no batch is written")
         self._driver.kill()
-        self._result.happened["driver killed between write and checkpoint"] += 1
+        self._result.happened["driver killed between write and report"] += 1
 
     def _kill_after_later_write(self) -> None:
         self._until(lambda: self._driver.archived() == set(TOPICS), "the archive does nothing")
@@ -204,12 +210,13 @@ class Run:
         self._redis.start()
         self._result.happened["Redis killed"] += 1
 
-    def _forget(self) -> None:
-        self._driver.kill()
-        lake = Lake(self._driver.job.lake)
-        for topic in self._driver.job.topics:
-            shutil.rmtree(lake.checkpoint(topic), ignore_errors=True)
-        self._result.happened["checkpoints deleted"] += 1
+    def _kill_workers(self) -> None:
+        """Kill the Python processes of Spark's tasks, as the kernel does if memory is short."""
+        killed = 0
+        for _ in range(_WORKERS_STRUCK):
+            killed += len(kill_workers(self._driver.pid))
+            time.sleep(self._chance.uniform(0, 1))
+        self._result.happened["Python processes killed"] += killed
 
     def _await_a_batch(self) -> None:
         before = self._driver.batches()

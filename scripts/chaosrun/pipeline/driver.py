@@ -1,7 +1,7 @@
 """A driver of Spark with an archive, for a run to kill: one process group with its Java virtual machine.
 
 The driver prints each batch on stdout, as a line of JSON. While the job's file ``hold`` is there, it stops after the
-next batch, before Spark notes it in its checkpoint. Then it makes the file ``held``, and waits for its end.
+next batch, before it reports the batch to the broker. Then it makes the file ``held``, and waits for its end.
 """
 
 import json
@@ -18,11 +18,12 @@ from unittest.mock import patch
 
 from pyspark.sql import DataFrame
 
-from korvet.pipeline.archive import ArchiveConfig, ArchiveProgress, archive, query
+from korvet.pipeline.archive import ArchiveConfig, ArchiveProgress, archive, topic
 from korvet.pipeline.archive import batch as batches
-from korvet.pipeline.archive.batch import Batch, TopicWriter
+from korvet.pipeline.archive.batch import TopicWriter
 from korvet.pipeline.lake import Proven, read_proven
 from korvet.pipeline.lake.table import Table
+from korvet.pipeline.reported import ARCHIVE_GROUP
 from korvet.pipeline.session import make_session
 
 HELD_S = 300.0
@@ -89,29 +90,37 @@ class Holding(TopicWriter):
     """Waits for its end behind a written batch, if the job wants it."""
 
     job: Job
+    _is_writing = False
 
-    def _archive(self, rows: DataFrame, batch_id: int) -> None:
-        super()._archive(rows, batch_id)
-        if self.job.hold.exists():
-            self.job.held.write_text(str(batch_id))
+    def write(self, wanted: Mapping[int, int]) -> ArchiveProgress | None:
+        self._is_writing = True
+        return super().write(wanted)
+
+    def report(self) -> None:
+        if self._is_writing and self.job.hold.exists():
+            self.job.held.touch()
             time.sleep(HELD_S)
+        super().report()
 
 
 class CarelessWriter(Holding):
-    """Takes every batch for new."""
+    """Begins where the last report was, whatever the table has."""
 
-    def _is_archived(self, batch: Batch) -> bool:
-        return False
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        told = self._broker.committed(ARCHIVE_GROUP)
+        self._told = {number: at.offset for (name, number), at in told.items() if name == self._topic.name}
+        self._first = self.proven
 
-    def _check_gap(self, batch: Batch) -> None:
-        pass
+    def _position(self, number: int) -> int:
+        return self._told.get(number, 0) if self.proven is self._first else super()._position(number)
 
 
 @contextmanager
 def writers_of(job: Job) -> Iterator[None]:
     """Have archives of this process write as the job wants it."""
     Holding.job = job
-    stand_ins: list[tuple[Any, str, Any]] = [(query, "TopicWriter", CarelessWriter if job.is_control else Holding)]
+    stand_ins: list[tuple[Any, str, Any]] = [(topic, "TopicWriter", CarelessWriter if job.is_control else Holding)]
     if job.is_control:
         stand_ins += [(batches, "Table", Careless), (batches, "_beyond", lambda records, table, batch: records)]
     with ExitStack() as stack:

@@ -1,0 +1,47 @@
+"""The records of one batch, from either source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from korvet.pipeline.archive.config import ArchiveConfig
+from korvet.pipeline.source.frame import read_ranges
+from korvet.pipeline.source.ranges import OffsetRange, rate_limit
+
+Ends = Mapping[int, int]
+"""An offset by partition. It counts markers of transactions and gaps."""
+
+# Spark tries a task four times, so a broker has two minutes to come back.
+_POLL_TIMEOUT_MS: Final = "30000"
+
+
+def read(spark: SparkSession, config: ArchiveConfig, topic: str, begins: Ends, ends: Ends) -> DataFrame:
+    """The records from ``begins`` up to but without ``ends``, at least one of which is beyond its begin."""
+    new = {number: end for number, end in ends.items() if end > begins[number]}
+    options = {
+        **config.kafka_options,
+        "assign": json.dumps({topic: sorted(new)}),
+        "includeHeaders": "true",
+        "failOnDataLoss": str(config.fail_on_data_loss).lower(),
+        "kafkaConsumer.pollTimeoutMs": _POLL_TIMEOUT_MS,
+    }
+    if config.source == "korvet":
+        ranges = [OffsetRange(topic, number, begins[number], end) for number, end in sorted(new.items())]
+        return read_ranges(spark, ranges, options)
+    options["startingOffsets"] = json.dumps({topic: {str(number): begins[number] for number in new}})
+    options["endingOffsets"] = json.dumps({topic: {str(number): end for number, end in new.items()}})
+    return spark.read.format(config.source).options(**options).load()
+
+
+def limited(begins: Ends, ends: Ends, most: int | None) -> dict[int, int]:
+    """Ends of a batch of about ``most`` offsets, shared among the partitions; not below the begins."""
+    told = {number: max(begins[number], end) for number, end in ends.items()}
+    if most is None:
+        return told
+    first = {("", number): offset for number, offset in begins.items()}
+    shares = rate_limit(most, first, {("", number): end for number, end in told.items()})
+    return {number: end for (_, number), end in shares.items()}

@@ -1,0 +1,161 @@
+"""The archive of one topic: what it checks before its first batch, and how it begins anew after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.archive import history
+from korvet.pipeline.archive.batch import Tables, TopicWriter, other_topic
+from korvet.pipeline.archive.config import ArchiveConfig, ArchiveProgress, TopicResult
+from korvet.pipeline.archive.reading import Ends
+from korvet.pipeline.broker import Broker, Position, Topic
+from korvet.pipeline.client_settings import client_settings
+from korvet.pipeline.errors import Passing, PipelineError
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, LossKind, Proven
+from korvet.pipeline.lake.table import write_failure
+from korvet.pipeline.source.ranges import REMEDY
+
+log = structlog.get_logger()
+
+_RETENTION: Final = "korvet.retention"
+# The archive's flag instead of the reader's option.
+_FLAG: Final = "start the archive with --no-fail-on-data-loss (fail_on_data_loss=False)"
+
+
+class TopicArchive:
+    """The archive of one topic; only one thread at a time may call `go_on`. An idle one has the tables' proofs alone.
+
+    :param broker: the connection that all topics share.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: ArchiveConfig,
+        topic: str,
+        broker: Broker,
+        progress: Callable[[ArchiveProgress], None] | None,
+    ) -> None:
+        self._spark, self._config, self.topic, self._broker, self._progress = spark, config, topic, broker, progress
+        self._settings = client_settings(config.kafka_options)
+        self._rows = self._batches = 0
+        self.is_kept = False
+        """Whether the broker keeps the topic's records until they are archived, when this was last asked."""
+        self._proven: Proven | None = None
+        self._writer: TopicWriter | None = None
+
+    def has(self, ends: Ends) -> bool:
+        """Whether the lake has just what is below these ends, as far as this archive knows."""
+        return self._writer is not None and self._writer.has(ends)
+
+    def go_on(self, ends: Ends) -> bool:
+        """Write a batch of what is below the ends; returns whether there was anything to write.
+
+        :raises PipelineError: the next call begins anew from what the tables have. `Passing`, if that may help.
+        """
+        try:
+            if self._writer is None:
+                self._writer = self._open()
+                self._writer.report()
+            done = self._writer.write(ends)
+        except (Py4JJavaError, PySparkException, PipelineError) as error:
+            self._writer = None
+            raise self._sentence(error) from None
+        if done is not None:
+            self._tell(done)
+        return done is not None
+
+    def report(self) -> None:
+        """Repeat the report to the broker."""
+        if self._writer is not None:
+            self._writer.report()
+
+    def result(self, error: PipelineError | None) -> TopicResult:
+        """The outcome up to now."""
+        offsets = {} if self._proven is None else dict(self._proven.offsets)
+        return TopicResult(rows=self._rows, batches=self._batches, offsets=offsets, error=error)
+
+    def _tell(self, done: ArchiveProgress) -> None:
+        assert self._writer is not None
+        self._proven = self._writer.proven
+        self._rows += done.rows
+        self._batches += 1
+        if self._progress is not None:
+            self._progress(done)
+
+    def _sentence(self, error: Exception) -> PipelineError:
+        known = write_failure(self.topic, error)
+        told = str(known).replace(REMEDY, _FLAG)
+        told = told if self.topic in told else f"topic {self.topic}: {told}"
+        goes_on = isinstance(known, history.DataLost) and not self._config.fail_on_data_loss
+        return Passing(told) if goes_on else type(known)(told)
+
+    def _open(self) -> TopicWriter:
+        """Read the tables' proofs, and check that they are of this topic and of its history."""
+        topic = self._broker.topics([self.topic])[self.topic]
+        self.is_kept = self._broker.topic_settings(self.topic).get(_RETENTION) == "archived"
+        tables = Tables(self._spark, Lake(self._config.lake), self.topic)
+        _check_topic(topic, tables)
+        self._check_losses(topic, tables)
+        if tables.raw.proven is None and self._config.starting == "latest":
+            self._begin_at_the_end(topic, tables)
+        self._proven = tables.raw.proven
+        return TopicWriter(self._spark, self._config, topic, tables, self._broker)
+
+    def _check_losses(self, topic: Topic, tables: Tables) -> None:
+        """If the broker lost archived records, or trimmed unarchived ones, fail, or go on where its records begin."""
+        if tables.raw.proven is None:
+            return
+        ends = history.latest(self._broker, topic.name, topic.partitions)
+        parted = history.lost(self._settings, self._broker, tables.raw.proven, ends)
+        if parted:
+            told = history.describe(topic.name, tables.raw.proven.offsets, parted)
+            self._move(tables, parted, "replaced", ends, told)
+        earliest = self._broker.earliest([(topic.name, number) for number in topic.partitions])
+        has = tables.raw.proven.offsets
+        trimmed = {n: at.offset for (_, n), at in earliest.items() if at.offset > has.get(n, at.offset)}
+        if trimmed:
+            told = history.describe_trimmed(topic.name, has, trimmed)
+            self._move(tables, trimmed, "trimmed", ends, told)
+
+    def _move(
+        self, tables: Tables, offsets: Mapping[int, int], kind: LossKind, ends: Mapping[int, Position], told: str
+    ) -> None:
+        """Have the tables' proofs tell the offsets to go on at, and the loss.
+
+        :raises DataLost: if the archive has to end instead.
+        """
+        if self._config.fail_on_data_loss:
+            raise history.DataLost(f"{told}; {history.REMEDY}")
+        log.warning("data loss: the archive goes on from what the broker has", reason=told)
+        # The raw table is the last, as in a batch: its proof tells of a loss.
+        for table in reversed(tables.all):
+            if table.proven is not None:
+                table.reset(history.moved(table.proven, offsets, kind, ends))
+
+    def _begin_at_the_end(self, topic: Topic, tables: Tables) -> None:
+        """Write the topic's end into the table: an archive that dies in its first batch then begins there again."""
+        partitions = [(topic.name, number) for number in topic.partitions]
+        ends = self._broker.latest(partitions, committed_only=self._config.isolation == "read_committed")
+        begin = Proven(
+            topic=topic.name,
+            topic_id=topic.id,
+            generation=1,
+            batch_id=-1,
+            offsets={number: end.offset for (_, number), end in ends.items()},
+        )
+        tables.raw.begin(RAW_COLUMNS, begin)
+
+
+def _check_topic(topic: Topic, tables: Tables) -> None:
+    if not topic.partitions:
+        raise PipelineError(f"topic {topic.name}: it has no partitions")
+    for table in tables.all:
+        if table.proven is not None and table.proven.topic_id != topic.id:
+            raise other_topic(topic.name)

@@ -1,0 +1,125 @@
+"""A topic's typed table and dead letters, built anew of its raw table by the topic's schema as it is now.
+
+Each step is one commit, and anyone may repeat all of them after a kill between any two:
+
+1. A claim on the raw table ends a running archive, so the raw table's proof stays.
+2. A claim on the typed table marks it as `RETYPING`. No archive claims such a table.
+3. The dead letters are replaced.
+4. The typed rows are replaced, which takes the mark away.
+
+Archives go on from the proof of the raw table, which both tables have then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from korvet.pipeline.archive.batch import VALUE_SCHEMA, Tables
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.client_settings import client_settings
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.lake import Lake, Proven
+from korvet.pipeline.lake.table import RETYPING, write_failure
+from korvet.pipeline.typed import dead_letters, table_type, typed_rows, with_verdicts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetypeConfig:
+    """A topic of a lake.
+
+    :param schema: the JSON Schema; None asks the broker for the topic's setting ``korvet.value.schema``.
+    :param client: the Kafka client's settings, by the Java client's names.
+    """
+
+    bootstrap_servers: str
+    lake: str
+    topic: str
+    schema: str | None = None
+    client: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetypeResult:
+    """The numbers of rows in both tables."""
+
+    typed: int
+    dead_letters: int
+
+
+def retype(spark: SparkSession, config: RetypeConfig) -> RetypeResult:
+    """Build both tables anew. A record is judged twice, so that memory and local disk need not hold the table.
+
+    :raises PipelineError: if there is no raw table or no schema, if the raw table lacks records of the others, or if an
+        archive or another retype comes between.
+    """
+    tables = Tables(spark, Lake(config.lake), config.topic)
+    if tables.raw.proven is None:
+        raise PipelineError(f"topic {config.topic}: it has no raw table in {config.lake}; archive the topic first")
+    columns = table_type(schema := _schema(config), None)
+    try:
+        _check_complete(tables)
+        proven = _claimed(tables, tables.raw.proven)
+        assert tables.raw.rows is not None
+        judged = with_verdicts(tables.raw.rows, schema, columns)
+        wrong = _replace_dead_letters(tables, dead_letters(judged), proven)
+        return RetypeResult(typed=tables.typed.replace(typed_rows(judged), proven), dead_letters=wrong)
+    except (Py4JJavaError, PySparkException) as error:
+        raise write_failure(config.topic, error) from None
+
+
+def _schema(config: RetypeConfig) -> str:
+    schema = config.schema
+    if schema is None:
+        settings = {f"kafka.{name}": value for name, value in config.client.items()}
+        with Broker(client_settings({**settings, "kafka.bootstrap.servers": config.bootstrap_servers})) as broker:
+            schema = broker.topic_settings(config.topic).get(VALUE_SCHEMA)
+    if not schema:
+        raise PipelineError(f"topic {config.topic}: it has no setting {VALUE_SCHEMA}; set one, or give --schema FILE")
+    return schema
+
+
+def _check_complete(tables: Tables) -> None:
+    """:raises PipelineError: if the raw table lacks a record of the others, below its proof: it would be lost."""
+    assert tables.raw.rows is not None
+    has = tables.raw.rows.select("partition", "offset")
+    for table, prefix in ((tables.typed, "_"), (tables.dead_letters, "")):
+        if table.rows is None:
+            continue
+        places = table.rows.selectExpr(*(f"{prefix}{name} as {name}" for name in has.columns))
+        for lacking in _below(places, tables.raw.proven).join(has, has.columns, "left_anti").take(1):
+            raise PipelineError(
+                f"{tables.raw.path}: it lacks offset {lacking.offset} of partition {lacking.partition}, which "
+                f"{table.path} has; building that anew would lose the record, so nothing was changed"
+            )
+
+
+def _below(rows: DataFrame, proven: Proven | None) -> DataFrame:
+    """The rows that the archive does not write again."""
+    assert proven is not None
+    ends = " or ".join(f"(partition = {number} and offset < {end})" for number, end in proven.offsets.items())
+    return rows.where(ends or "false")
+
+
+def _claimed(tables: Tables, known: Proven) -> Proven:
+    """Claim the three tables; returns the proof for the two that are built anew."""
+    tables.raw.claim(known.topic, known.topic_id, "")
+    assert tables.raw.proven is not None
+    proven = replace(tables.raw.proven, checkpoint="", is_claim=False)
+    if tables.typed.rows is None:
+        mark = replace(proven, generation=1, batch_id=-1, offsets={}, leader_epochs={}, checkpoint=RETYPING)
+        tables.typed.begin(table_type("{}", None), mark)
+    else:
+        tables.typed.claim(known.topic, known.topic_id, RETYPING)
+    tables.dead_letters.claim(known.topic, known.topic_id, "")
+    return proven
+
+
+def _replace_dead_letters(tables: Tables, found: DataFrame, proven: Proven) -> int:
+    if tables.dead_letters.rows is not None:
+        return tables.dead_letters.replace(found, proven)
+    return 0 if found.isEmpty() else tables.dead_letters.append(found, proven)

@@ -1,0 +1,37 @@
+"""Ranges of offsets as a frame, without a plan of Spark's source: no Python process is needed but those of the tasks.
+
+``format("korvet")`` has Spark plan each query in two Python processes. A driver that knows its ranges needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from korvet.pipeline.source.options import ReadOptions, batch_options
+from korvet.pipeline.source.ranges import OffsetRange
+from korvet.pipeline.source.readers import read_range
+from korvet.pipeline.source.rows import row_schema
+
+
+def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str]) -> DataFrame:
+    """The records of the ranges, each range read by a task; the columns of ``format("korvet")``.
+
+    :param options: those of ``format("korvet")``; the ranges stand for its offsets.
+    :raises PipelineError: for options that cannot be followed.
+    """
+    chosen = batch_options(options)
+    numbers = spark.range(0, len(ranges), 1, len(ranges))
+    columns = row_schema(include_headers=chosen.include_headers)
+    return numbers.mapInArrow(partial(_read, tuple(ranges), chosen), columns)
+
+
+def _read(
+    ranges: Sequence[OffsetRange], options: ReadOptions, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from read_range(ranges[number], options)

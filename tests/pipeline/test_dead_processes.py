@@ -1,0 +1,189 @@
+"""Python processes of Spark that die in the middle of their work, as the kernel kills them if memory is short."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from structlog.testing import capture_logs
+
+from korvet.pipeline.archive import ArchiveConfig, archive, batch, reading, tries
+from korvet.pipeline.errors import ProcessDied
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake import Lake
+from korvet.pipeline.replay import ReplayConfig, replay, task
+from korvet.pipeline.replay.sending import Chunk, Sender
+from tests.pipeline.replaying import numbered, read_topic, record, write
+from tests.pipeline.sourcing import create, produce
+from tests.support.broker import KorvetServer
+from tests.support.spark_workers import python_processes
+
+TRIES_OF_A_TASK = 4
+VALUES = [b"%d" % number for number in range(20)]
+_send = Sender.send
+_run = task.run
+
+
+def die(directory: str, deaths: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass rows on, in a process that dies at its first row; so many times in all."""
+    for each in batches:
+        for number in range(deaths):
+            die_once(Path(directory) / f"death-{number}")
+        yield each
+
+
+def die_once(marker: Path) -> None:
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, directory: Path, deaths: int) -> None:
+    """Let the processes that read the archive's records die so many times in all."""
+
+    def read_and_die(*given: object) -> DataFrame:
+        rows = reading.read(*given)  # type: ignore[arg-type]
+        return rows.mapInArrow(partial(die, str(directory), deaths), rows.schema)
+
+    monkeypatch.setattr(batch, "read", read_and_die)
+
+
+def archived(spark: SparkSession, lake: Path, topic: str) -> list[bytes]:
+    rows = spark.read.format("delta").load(Lake(str(lake)).raw(topic))
+    return [bytes(row.value) for row in rows.orderBy("partition", "offset").collect()]
+
+
+def test_task_whose_process_died_is_tried_again_on_one_machine(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 3, 1, 1).mapInArrow(partial(die, str(tmp_path), TRIES_OF_A_TASK - 1), "id long")
+    assert rows.count() == 3
+
+
+def test_error_names_the_process_that_died(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 3, 1, 1).mapInArrow(partial(die, str(tmp_path), TRIES_OF_A_TASK), "id long")
+    with pytest.raises(Exception) as caught:
+        rows.count()
+    error = failure(caught.value)
+    assert isinstance(error, ProcessDied)
+    assert str(error).startswith("a Python process of a task of Spark died; the kernel kills processes if memory")
+
+
+def test_archive_goes_on_after_more_deaths_than_tries_of_a_task(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker, "dead-archive")
+    produce(broker, "dead-archive", VALUES)
+    dying(monkeypatch, tmp_path, TRIES_OF_A_TASK + 1)
+    config = ArchiveConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path / "lake"), topics=("dead-archive",))
+    with capture_logs() as logs:
+        result = archive(spark, config)
+    assert result.topics["dead-archive"].rows == len(VALUES)
+    [told] = [each for each in logs if each["event"] == "archive failed"]
+    assert "dead-archive: it cannot be written: a Python process of a task of Spark died" in told["reason"]
+    assert told["again_in_s"] == 1.0
+    assert archived(spark, tmp_path / "lake", "dead-archive") == VALUES
+
+
+def test_archive_whose_processes_die_all_the_time_ends_with_the_reason(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker, "dead-always")
+    produce(broker, "dead-always", VALUES)
+    monkeypatch.setattr(tries, "MOST", 2)
+    dying(monkeypatch, tmp_path, 100)
+    config = ArchiveConfig(
+        bootstrap_servers=broker.bootstrap, lake=str(tmp_path / "lake"), topics=("dead-always",), every_s=0.2
+    )
+    error = archive(spark, config).failed["dead-always"]
+    assert isinstance(error, ProcessDied)
+
+
+def dying_run(directory: str, plan: task.Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A replay's task that dies once between its second transaction and the third."""
+
+    def send(sender: Sender, chunk: Chunk) -> None:
+        if sender.position > plan.firsts[0]:
+            die_once(Path(directory) / "death")
+        _send(sender, chunk)
+
+    Sender.send = send  # type: ignore[method-assign, assignment]
+    try:
+        yield from _run(plan, batches)
+    finally:
+        Sender.send = _send  # type: ignore[method-assign]
+
+
+def test_replay_goes_on_after_a_death_between_transactions(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(numbered(spark, 60, 1), tmp_path / "lake", "numbers")
+    monkeypatch.setattr(task, "run", partial(dying_run, str(tmp_path)))
+    # A transaction has at most the records of a second.
+    config = ReplayConfig(
+        bootstrap_servers=broker.bootstrap, lake=str(tmp_path / "lake"), topic="numbers", to="dead-replay",
+        create=True, rate=30.0,
+    )  # fmt: skip
+    result = replay(spark, config)
+    assert (tmp_path / "death").exists()
+    assert (result.records, result.complete) == (60, True)
+    assert read_topic(broker.bootstrap, "dead-replay", 1) == {0: [record(number) for number in range(60)]}
+
+
+def test_failed_topic_is_tried_again_and_told_of_while_others_go_on(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path
+) -> None:
+    names: Mapping[str, Mapping[str, str]] = {"dead-beside": {}, "dead-kept": {"korvet.retention": "archived"}}
+    for name, settings in names.items():
+        create(broker, name, settings=settings)
+        produce(broker, name, VALUES)
+    lake = tmp_path / "lake"
+    in_the_way = Path(Lake(str(lake)).raw("dead-kept"))
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    config = ArchiveConfig(bootstrap_servers=broker.bootstrap, lake=str(lake), topics=tuple(names), every_s=0.2)
+    stop, done = threading.Event(), set[str]()
+
+    def heed(topic: str) -> None:
+        done.add(topic)
+        if done == set(names):
+            stop.set()
+
+    def make_way(_logger: object, _method: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if "a file is in the way" in told.get("reason", ""):
+            in_the_way.unlink(missing_ok=True)
+        return told
+
+    with capture_logs(processors=[make_way]) as logs:
+        result = archive(spark, config, stop=stop, progress=lambda told: heed(told.topic))
+    assert result.failed == {}
+    assert archived(spark, lake, "dead-kept") == VALUES
+    alarms = [each for each in logs if each["log_level"] == "critical"]
+    assert [each["topic"] for each in alarms] == ["dead-kept"]
+    assert re.match(r"alarm: Redis keeps all records of this topic until an archive goes on", alarms[0]["event"])
+
+
+def test_many_topics_have_as_many_processes_as_one(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+    names = [f"dead-many-{number}" for number in range(8)]
+    for name in names:
+        create(broker, name)
+        produce(broker, name, VALUES[:2])
+    first = ArchiveConfig(bootstrap_servers=broker.bootstrap, lake=str(tmp_path / "lake"), topics=(names[0],))
+    assert not archive(spark, first).failed
+    before = len(python_processes(os.getpid()))
+    all_of_them = ArchiveConfig(
+        bootstrap_servers=broker.bootstrap, lake=str(tmp_path / "lake"), pattern=r"dead-many-\d"
+    )
+    result = archive(spark, all_of_them)
+    assert {name: each.offsets for name, each in result.topics.items()} == {name: {0: 2} for name in names}
+    # Two tasks run at a time.
+    assert len(python_processes(os.getpid())) <= before + 1
