@@ -147,7 +147,7 @@ def kafka_python() -> Iterator[Any]:
 def test_kafka_python_learns_why_the_schema_refuses(broker: KorvetServer, kafka_python: Any) -> None:
     topic = with_schema(broker.port)
     # With idempotence it sends nothing more after a refused batch.
-    settings = {"enable_idempotence": False, "linger.ms": 300}
+    settings = {"enable_idempotence": False, "linger_ms": 300}
     producer = kafka_python.KafkaProducer(bootstrap_servers=broker.bootstrap, **settings)
     try:
         sent = [producer.send(topic, value) for value in (GOOD, BAD, GOOD)]

@@ -218,6 +218,6 @@ def test_table_grows_and_keeps_its_types() -> None:
         )
     )
     assert shown(grown(first, second)) == (
-        "id:bigint dropped:string open:json at:struct<x:bigint,y:bigint> "
+        "id:bigint dropped:string open:json at:struct<x:double,y:bigint> "
         "list:array<struct<a:string,b:boolean>> new:boolean"
     )
