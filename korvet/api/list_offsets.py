@@ -25,8 +25,7 @@ from korvet.codes import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTE
 from korvet.errors import KorvetError
 from korvet.store.log.epochs import check_leader_epoch, epoch_of_offset, parse_epochs
 from korvet.store.log.log import Log
-from korvet.store.log.meta import Meta
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.times import MAX_TIMESTAMP, NOTHING, Timed
 
 LATEST: Final = -1

@@ -19,8 +19,7 @@ from korvet.codes import UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.log import Log
-from korvet.store.log.meta import Meta
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
 
 Entry = dict[str, Any]
 

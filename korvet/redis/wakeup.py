@@ -154,6 +154,14 @@ class Wakeups:
         self._sweep()
         return Listening(self, [self._channel(name) for name in channels])
 
+    def keep(self, name: str) -> bool:
+        """Keep a channel subscribed for the next minute; whether `since` tells of its changes already."""
+        self._sweep()
+        channel = self._channel(name)
+        if not channel.listeners:
+            self._left(channel)
+        return channel.confirmed
+
     def wake_all(self) -> None:
         """Wake all listeners as if every channel had moved; a front-end that drains does so."""
         for channel in list(self._channels.values()):

@@ -19,6 +19,8 @@ the processor time of the load generator and of the brokers' processes.
   heartbeat every 0.2 s; a settled member's heartbeat, in milliseconds and in microseconds of korvet's Redis.
 - process: cold start from the process's start to its ready line (Kafka: to its first answers as a coordinator); memory
   is resident memory of front-end and embedded server together, or of the JVM.
+- neighbours (only if --only names it): heartbeats, and Produces and Fetches of one record, one after the other over raw
+  connections; alone, beside one producer and 50 consumers of 1 kB, and beside 100 consumers.
 - pipeline (only if --only names it; some minutes): rows a second of read, archive and replay on Spark, over korvet,
   beside those of Spark's stock Kafka connector over the same broker.
 

@@ -27,7 +27,7 @@ CREATE_WITHIN_MS: Final = 120_000
 MOST_BYTES: Final = 100 << 20
 
 
-async def _checked(wire: Wire, api: str, version: int, **values: Any) -> Any:
+async def checked(wire: Wire, api: str, version: int, **values: Any) -> Any:
     """An answer without errors."""
     answer = await wire.ask(api, version, **values)
     if errors := error_codes(answer):
@@ -54,22 +54,23 @@ def _fetches(topic: str, offsets: Sequence[int]) -> list[bytes]:
     """Fetches of partitions 0, 1, … from these offsets, which wait for nothing."""
     positions = list(enumerate(offsets))
     chunks = [positions[at : at + MOST_PARTITIONS] for at in range(0, len(positions), MOST_PARTITIONS)]
-    return [_frame("fetch", FETCH, **_fetch(topic, chunk)) for chunk in chunks]
+    return [_frame("fetch", FETCH, **fetch_of(topic, chunk)) for chunk in chunks]
 
 
-def _fetch(topic: str, positions: Sequence[tuple[int, int]]) -> dict[str, Any]:
+def fetch_of(topic: str, positions: Sequence[tuple[int, int]], most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """A Fetch of these partitions from these offsets."""
     rows = [
         {"partition": at, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
         for at, offset in positions
     ]
     return {
-        "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": MOST_BYTES, "session_epoch": -1,
+        "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": most_bytes, "session_epoch": -1,
         "topics": [{"topic": topic, "partitions": rows}],
     }  # fmt: skip
 
 
-def _produce(topic: str, partitions: Sequence[int]) -> dict[str, Any]:
+def produce_of(topic: str, partitions: Sequence[int]) -> dict[str, Any]:
+    """A Produce of one record of 100 bytes to each of these partitions."""
     batch = write_batch([Unsent(None, bytes(100), [], int(time.time() * 1000))], 0)
     rows = [{"index": at, "records": batch} for at in partitions]
     return {"acks": -1, "timeout": 30_000, "topic_data": [{"name": topic, "partition_data": rows}]}
@@ -80,22 +81,22 @@ async def _partitions(address: str, count: int) -> dict[str, float]:
     async with Wire(address) as wire:
         started = time.perf_counter()
         new = {"name": topic, "num_partitions": count, "replication_factor": 1}
-        await _checked(wire, "create_topics", CREATE, topics=[new], timeout=CREATE_WITHIN_MS)
+        await checked(wire, "create_topics", CREATE, topics=[new], timeout=CREATE_WITHIN_MS)
         create_s = time.perf_counter() - started
         metadata_s = await _median_s(wire, _frame("metadata", METADATA, topics=[{"name": topic}]))
         chunks = [range(at, min(at + AT_ONCE, count)) for at in range(0, count, AT_ONCE)]
-        frames = [_frame("produce", PRODUCE, **_produce(topic, chunk)) for chunk in chunks]
-        await _checked(wire, "produce", PRODUCE, **_produce(topic, chunks[0]))
+        frames = [_frame("produce", PRODUCE, **produce_of(topic, chunk)) for chunk in chunks]
+        await checked(wire, "produce", PRODUCE, **produce_of(topic, chunks[0]))
         started, rounds = time.perf_counter(), max(1, 100 // len(frames))
         for _ in range(rounds):
             for frame in frames:
                 await wire.send(frame)
         produce_s = (time.perf_counter() - started) / (rounds * count)
-        await _checked(wire, "fetch", FETCH, **_fetch(topic, [(0, 0)]))
+        await checked(wire, "fetch", FETCH, **fetch_of(topic, [(0, 0)]))
         ends = [rounds + 1 if at < AT_ONCE else rounds for at in range(count)]
         fetch_s = await _median_s(wire, *_fetches(topic, [end - 1 for end in ends]))
         fetch_end_s = await _median_s(wire, *_fetches(topic, ends))
-        await _checked(wire, "delete_topics", DELETE, topic_names=[topic], timeout=CREATE_WITHIN_MS)
+        await checked(wire, "delete_topics", DELETE, topic_names=[topic], timeout=CREATE_WITHIN_MS)
     return {
         "create_ms": create_s * 1e3, "metadata_ms": metadata_s * 1e3, "produce_us": produce_s * 1e6,
         "fetch_ms": fetch_s * 1e3, "fetch_end_ms": fetch_end_s * 1e3,
@@ -138,12 +139,12 @@ def connections(address: str, count: int, seconds: float, pids: Sequence[int]) -
 
 
 async def _first_reads(address: str, topic: str, offset: int, time_ms: int) -> dict[str, float]:
-    fetch = _frame("fetch", FETCH, **_fetch(topic, [(0, offset)]))
+    fetch = _frame("fetch", FETCH, **fetch_of(topic, [(0, offset)]))
     by_time = {"replica_id": -1, "isolation_level": 0, "topics": [
         {"name": topic, "partitions": [{"partition_index": 0, "timestamp": time_ms, "current_leader_epoch": -1}]}
     ]}  # fmt: skip
     async with Wire(address) as wire:
-        await _checked(wire, "metadata", METADATA, topics=[{"name": topic}])
+        await checked(wire, "metadata", METADATA, topics=[{"name": topic}])
         first_s = await _median_s(wire, fetch, times=1)
         again_s = await _median_s(wire, fetch)
         by_time_s = await _median_s(wire, _frame("list_offsets", LIST_OFFSETS, **by_time), times=5)

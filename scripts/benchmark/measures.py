@@ -120,6 +120,18 @@ CONSUMER_COSTS: Final = Measure(
 )  # fmt: skip
 
 
+def _neighbours(name: str, label: str, seconds: float, preload: int = 0, **load: int) -> Measure:
+    job = {"job": "neighbours", "value_bytes": 1000, "seconds": seconds, **load}
+    lines = tuple(
+        _less(f"{api}_{percentile}_ms", f"{api} {label}, {percentile}", "ms")
+        for api in ("heartbeat", "produce", "fetch") for percentile in ("p50", "p99")
+    )  # fmt: skip
+    return Measure(
+        name=name, group="neighbours", generator="raw, one by one", job=job, lines=lines, needs_topic=False,
+        needs_groups=True, preload=preload, value_bytes=1000,
+    )  # fmt: skip
+
+
 def measures(seconds: float) -> tuple[Measure, ...]:
     """Every measure, each taking about `seconds`; the number of consumed records grows with them."""
     return (
@@ -142,6 +154,10 @@ def measures(seconds: float) -> tuple[Measure, ...]:
         ),
         _coordinate("heartbeat", "heartbeats", seconds),
         _coordinate("offset_commit", "commits", seconds),
+        _neighbours("alone", "alone", seconds),
+        _neighbours("beside-movers", "while others move all they can in and out", seconds,
+                    preload=400_000, producers=1, consumers=50),
+        _neighbours("beside-readers", "while 100 readers catch up", seconds, preload=400_000, consumers=100),
         JOINING,
         GROUP_COSTS,
         SETTLING,
@@ -175,4 +191,4 @@ PIPELINE: Final = tuple(
     for size in PIPELINE_SIZES
 )
 DEFAULT_GROUPS: Final = ("produce", "consume", "latency", "groups", "scale", "consumers", "process")
-GROUPS: Final = (*DEFAULT_GROUPS, "pipeline")
+GROUPS: Final = (*DEFAULT_GROUPS, "neighbours", "pipeline")

@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from scripts.benchmark import consumers, coordinator, growth_jobs, rdkafka, scale
+from scripts.benchmark import consumers, coordinator, growth_jobs, neighbours, rdkafka, scale
 
 POOL: Final = 1000
 POOL_BYTES: Final = 50_000_000
@@ -146,7 +146,7 @@ JOBS: Final[dict[str, Any]] = {
     "produce": produce, "consume": consume, "latency": latency, "coordinate": coordinate, "joining": scale.joining,
     "group_costs": scale.group_costs, "settling": consumers.settling, "consumer_costs": consumers.costs,
     "partitions": growth_jobs.partitions, "connections": growth_jobs.connections,
-    "first_reads": growth_jobs.first_reads,
+    "first_reads": growth_jobs.first_reads, "neighbours": neighbours.neighbours,
 }  # fmt: skip
 
 

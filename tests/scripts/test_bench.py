@@ -82,6 +82,13 @@ def test_worker_measures_requests_of_growing_work(broker: KorvetServer) -> None:
     assert all(value > 0 for name, value in {**reads, **beats, **firsts}.items() if not name.endswith("_kib"))
 
 
+def test_worker_measures_small_requests_beside_a_producer(broker: KorvetServer) -> None:
+    found = work({"job": "neighbours", "address": broker.bootstrap, "seconds": 0.2, "value_bytes": 1, "producers": 1})
+    apis = ("heartbeat", "produce", "fetch")
+    assert set(found) == {f"{api}_{percentile}_ms" for api in apis for percentile in ("p50", "p99")}
+    assert all(value > 0 for value in found.values())
+
+
 def test_growth_is_a_table_with_a_row_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "PARTITIONS", (1, 2))
     table = growth.partitions()

@@ -16,8 +16,7 @@ from korvet.store.background.compaction.run import compact
 from korvet.store.background.maintenance import compact_all, enforce_retention
 from korvet.store.background.retention import Retention, enforce
 from korvet.store.capacity import log_bytes
-from korvet.store.log.meta import Meta
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.room import Want
 from korvet.store.log.times import MAX_TIMESTAMP
 from tests.store.keyed import keyed

@@ -14,7 +14,7 @@ from korvet.store.background.transaction_sweep import sweep
 from korvet.store.groups.groups import Groups
 from korvet.store.keys import TRANSACTION_SHARDS
 from korvet.store.log.markers import Ending
-from korvet.store.log.meta import Meta
+from korvet.store.log.partition import Meta
 from korvet.store.outages import Outages
 from korvet.store.transactions.transactions import Transactions
 from korvet.store.transactions.types import ProducerId

@@ -11,8 +11,7 @@ from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import DamagedLog, KorvetError
 from korvet.store.catalog.topic import Topic
-from korvet.store.log.meta import Meta
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
 
 
 class LeaderEpoch(NamedTuple):

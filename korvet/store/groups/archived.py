@@ -21,7 +21,7 @@ from korvet.store.groups.call import keys_of
 from korvet.store.groups.types import Offset
 from korvet.store.keys import Namespace
 from korvet.store.log.epochs import end_of_epoch, parse_epochs
-from korvet.store.log.meta import Meta
+from korvet.store.log.partition import Meta
 
 ARCHIVE_GROUP: Final = "korvet.archive"
 """The group whose committed offsets say that everything below them is archived."""

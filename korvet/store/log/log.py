@@ -17,8 +17,8 @@ from korvet.store.log.budget import Share
 from korvet.store.log.latest import stands_at_end
 from korvet.store.log.markers import Ending, Producer
 from korvet.store.log.membership import Membership
-from korvet.store.log.meta import Meta, ask_meta, told_meta
-from korvet.store.log.partition import Partition
+from korvet.store.log.meta import ask_meta, told_meta
+from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.read import read
 from korvet.store.log.room import Want

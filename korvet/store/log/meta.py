@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 from korvet.errors import StoreError, StoreUnavailable
 from korvet.redis.client import Purpose
-from korvet.store.log.partition import Partition
+from korvet.store.log.partition import Meta, Partition
 from korvet.store.log.partitions import Partitions
 
 META_FIELDS = (
@@ -24,23 +24,6 @@ class Unreadable(Enum):
     MENDED = auto()
     """Its keys were missing, or another server holds it; this is mended now. Ask again."""
     NO_TOPIC = auto()
-
-
-class Meta(NamedTuple):
-    """A partition's meta hash, as far as readers need it.
-
-    ``stable`` is the last stable offset. It is never below the start, even if a transaction that began there is open.
-    ``last_aborted`` is the last offset of the last aborted transaction, ``cleaned`` the offset up to which compaction
-    looked at keys; each is -1 if there is none.
-    """
-
-    start: int
-    end: int
-    epoch: int
-    epochs: bytes
-    stable: int
-    last_aborted: int
-    cleaned: int
 
 
 def ask_meta(log: Partitions, partition: Partition) -> asyncio.Future[Any]:

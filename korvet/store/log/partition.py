@@ -13,6 +13,23 @@ from korvet.store.log.limits import Limits
 GUESSED_BATCH_BYTES = 1024
 
 
+class Meta(NamedTuple):
+    """A partition's meta hash, as far as readers need it.
+
+    ``stable`` is the last stable offset. It is never below the start, even if a transaction that began there is open.
+    ``last_aborted`` is the last offset of the last aborted transaction, ``cleaned`` the offset up to which compaction
+    looked at keys; each is -1 if there is none.
+    """
+
+    start: int
+    end: int
+    epoch: int
+    epochs: bytes
+    stable: int
+    last_aborted: int
+    cleaned: int
+
+
 class RecentBatch(NamedTuple):
     """A stored batch that is kept in memory; ``next_offset`` is the offset just past it."""
 

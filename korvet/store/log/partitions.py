@@ -18,6 +18,7 @@ from korvet.store.contract import GONE
 from korvet.store.keys import Namespace
 from korvet.store.log.budget import AnswerBudget
 from korvet.store.log.damage import Damage
+from korvet.store.log.known_entries import KnownEntries
 from korvet.store.log.limits import Limits, keeps_unarchived, limits_of
 from korvet.store.log.partition import Partition
 from korvet.store.log.placed import PlacedBatches
@@ -60,6 +61,7 @@ class Partitions:
         self.recent: RecentBatches = beside.recent if beside else RecentBatches(cache_bytes // 3)
         self.placed: PlacedBatches = beside.placed if beside else PlacedBatches(cache_bytes - cache_bytes // 3)
         self.answers: AnswerBudget = beside.answers if beside else answers or AnswerBudget()
+        self.known: KnownEntries = beside.known if beside else KnownEntries(wakeups)
         self.turns: ReadTurns = beside.turns if beside else ReadTurns()
         self.decoders: anyio.CapacityLimiter = beside.decoders if beside else anyio.CapacityLimiter(_DECODERS)
         self.replicas: Replicas = beside.replicas if beside else Replicas(store)
@@ -122,6 +124,7 @@ class Partitions:
         """Drop every cache, because another server answers and its history may be another."""
         self.recent.clear()
         self.placed.clear()
+        self.known.clear()
         for partitions in self._partitions.values():
             for partition in partitions:
                 partition.forget()

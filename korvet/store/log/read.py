@@ -35,15 +35,18 @@ from korvet.store.log.batches import ask_batch, fetch_until_gap
 from korvet.store.log.budget import SLICE_BYTES, SMALL_BYTES, Share
 from korvet.store.log.entries import FOREIGN, CorruptEntry, Entry, parsed_entries
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
+from korvet.store.log.known_entries import Known
 from korvet.store.log.latest import known_ends, read_latest
-from korvet.store.log.meta import Meta, Unreadable, ask_meta, meta_of
-from korvet.store.log.partition import Partition, RecentBatch
+from korvet.store.log.meta import Unreadable, ask_meta, meta_of
+from korvet.store.log.partition import Meta, Partition, RecentBatch
 from korvet.store.log.partitions import Partitions
 from korvet.store.log.room import Expected, Room, Want, expected
 from korvet.wire.batch import placed_in_log
 from korvet.wire.fetch_response import EpochEnd, PartitionRead
 
 _ATTEMPTS = 4
+_TURNS_TO_WRITE = 2
+"""A connection hands its commands to the transport in the next turn of the loop, which writes them at its end."""
 
 
 class _Question(NamedTuple):
@@ -55,6 +58,7 @@ class _Asked(NamedTuple):
     entries: asyncio.Future[Any] | None
     meta: asyncio.Future[Any]
     since: int
+    at: float
     last_id: str
 
 
@@ -120,13 +124,18 @@ def _turn(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequen
 
 async def _read_turn(log: Partitions, turn: Sequence[_Question], room: Room) -> list[PartitionRead]:
     """Read some partitions, with one pipelined question for all that memory cannot answer."""
-    remembered = [read_latest(log, question.want, room) for question in turn]
+    remembered = [_remembered(log, question.want, room) for question in turn]
     questions = [question for question, found in zip(turn, remembered, strict=True) if found is None]
     asked = iter(await _asked(log, questions, room)) if questions else iter(())
     return [
-        found or await _taken(log, question.want, next(asked), room)
+        found if isinstance(found, PartitionRead) else await _taken(log, question.want, found or next(asked), room)
         for question, found in zip(turn, remembered, strict=True)
     ]
+
+
+def _remembered(log: Partitions, want: Want, room: Room) -> PartitionRead | Known | None:
+    """The answer out of memory, or the entries at least; None if Redis must be asked for them."""
+    return read_latest(log, want, room) or log.known.get(want, room.limit(want.max_bytes))
 
 
 async def _asked(log: Partitions, questions: Sequence[_Question], room: Room) -> Sequence[_Asked]:
@@ -161,12 +170,19 @@ def _ask(log: Partitions, question: _Question, room: Room, last_id: str) -> _Ask
         entries = log.store.call(
             Purpose.READ, key, "XRANGE", key, f"{want.offset + 1}-0", last_id, "COUNT", question.expected.entries
         )
-    return _Asked(entries, ask_meta(log, want.partition), log.wakeups.since(want.partition.channel), last_id)
+    since = log.wakeups.since(want.partition.channel)
+    return _Asked(entries, ask_meta(log, want.partition), since, log.now(), last_id)
 
 
-async def _taken(log: Partitions, want: Want, asked: _Asked, room: Room) -> PartitionRead:
+async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: Room) -> PartitionRead:
     """As `_take`, with a failure as this partition's code."""
     try:
+        if isinstance(asked, Known):
+            found = _judge(want, asked.meta) or await _collect(log, want, asked, room)
+            if isinstance(found, PartitionRead):
+                return found
+            log.known.drop(want)
+            asked = _ask(log, _question(log, want, room), room, "+")
         return await _take(log, want, asked, room)
     except StoreError as error:
         damaged = await log.damage.told(want.partition, error)
@@ -192,7 +208,7 @@ async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> Parti
                 # A trim or a compaction was announced, and a compaction may have changed batches.
                 partition.recent.clear()
                 partition.since = asked.since
-            found = _judge(want, meta) or await _collect(log, want, meta, reply, room)
+            found = _judge(want, meta) or await _read_reply(log, want, meta, reply, asked, room)
             if isinstance(found, PartitionRead):
                 return found
             missing = found
@@ -220,18 +236,28 @@ def _judge(want: Want, meta: Meta) -> PartitionRead | None:
     return None
 
 
-async def _collect(
-    log: Partitions, want: Want, meta: Meta, reply: Sequence[Any], room: Room
+async def _read_reply(
+    log: Partitions, want: Want, meta: Meta, reply: Sequence[Any], asked: _Asked, room: Room
 ) -> PartitionRead | CorruptEntry | None:
+    """As `_collect`.
+
+    :raises CorruptEntry: if the first entry cannot be read.
+    """
+    entries = _readable(want, reply, meta.stable if want.is_committed else meta.end, meta.end)
+    may_last = log.known.may_last(want.partition, entries)
+    return await _collect(log, want, Known(entries, meta, asked.since, asked.at, may_last), room)
+
+
+async def _collect(log: Partitions, want: Want, known: Known, room: Room) -> PartitionRead | CorruptEntry | None:
     """The batches that fit, up to one that cannot be read. Or the entry of the first if its batch is gone. None if the
     list of aborted transactions may lack some.
 
     :raises CorruptEntry: if the first cannot be read.
     """
-    partition = want.partition
+    partition, meta = want.partition, known.meta
     found = PartitionRead(partition.index, 0, meta.end, meta.start, meta.stable)
     until = meta.stable if want.is_committed else meta.end
-    entries = _readable(want, reply, until, meta.end)
+    entries = known.entries
     chosen: Sequence[Entry] = list(_fitting(entries, room.limit(want.max_bytes), must=room.is_empty))
     if not chosen and want.offset >= until:
         partition.watched_at = log.now()
@@ -257,7 +283,9 @@ async def _collect(
     if fetched.entries[-1].next_offset == meta.end:
         _remember(log, partition, fetched.entries, fetched.batches)
     elif fetched.entries[-1].next_offset == chosen[-1].next_offset:
-        _read_ahead(log, want, entries[len(chosen) :])
+        log.known.add(partition, known, len(chosen))
+        if _read_ahead(log, want, entries[len(chosen) :]):
+            await _let_leave()
     return found
 
 
@@ -286,15 +314,24 @@ def _remember(log: Partitions, partition: Partition, entries: Sequence[Entry], b
         log.recent.add(partition, entry.next_offset - entry.records, batch)
 
 
-def _read_ahead(log: Partitions, want: Want, rest: Sequence[Entry]) -> None:
-    """Ask for the placed batches that the reader's next Fetch will take."""
-    turns = log.turns_of(want.partition)
+def _read_ahead(log: Partitions, want: Want, rest: Sequence[Entry]) -> bool:
+    """Ask for the placed batches that the reader's next Fetch will take; whether any was asked for."""
+    turns, has_asked = log.turns_of(want.partition), False
     for entry in _fitting(rest, want.max_bytes, must=True):
         if entry.record is None and log.placed.wants(want.partition, entry):
             if not turns.try_take(entry.size_bytes):
-                return
-            batch = turns.under_way(ask_batch(log, want.partition, entry), entry.size_bytes)
+                break
+            has_asked = True
+            batch = ask_batch(log, want.partition, entry)
+            turns.end_with(batch, entry.size_bytes)
             log.placed.add(want.partition, entry, batch, is_ahead=True)
+    return has_asked
+
+
+async def _let_leave() -> None:
+    """Let the loop write the queued commands before the answer: its client wakes up, and may take this processor."""
+    for _ in range(_TURNS_TO_WRITE):
+        await asyncio.sleep(0)
 
 
 def _fitting(entries: Sequence[Entry], limit: int, *, must: bool) -> Iterator[Entry]:

@@ -18,6 +18,8 @@ _MOST_ENTRIES = 1000
 _SMALLEST_COUNT_BYTES = 64
 _SPARE_ENTRIES = 2
 """A read asks for so many more than should fill the limit, because batches differ in size."""
+_SPARE_PLACED_ENTRIES = 16
+"""The same if the batches are placed: further reads take these entries (`korvet.store.log.known_entries`)."""
 _UNHEARD_ENTRIES = 64
 """A read asks for so many beyond the last known end, and reserves nothing for them."""
 _PLACED_MEAN_BYTES = 8 << 10
@@ -53,7 +55,8 @@ def expected(partition: Partition, offset: int, limit: int, end: int) -> Expecte
     """
     mean = max(_SMALLEST_COUNT_BYTES, partition.mean_bytes)
     is_placed = mean >= _PLACED_MEAN_BYTES
-    count = min(_MOST_ENTRIES, (limit if is_placed else min(limit, SLICE_BYTES)) // mean + _SPARE_ENTRIES)
+    spare = _SPARE_PLACED_ENTRIES if is_placed and not partition.holds_records else _SPARE_ENTRIES
+    count = min(_MOST_ENTRIES, (limit if is_placed else min(limit, SLICE_BYTES)) // mean + spare)
     there = count
     if end >= 0:
         there = min(count, max(0, end - offset))

@@ -94,8 +94,12 @@ class LinkTurns:
 
     def under_way(self, reply: asyncio.Future[Any], size_bytes: int) -> asyncio.Future[Any]:
         """End the turn when the reply comes, even if nobody waits any more for the future that this returns."""
-        reply.add_done_callback(lambda _: self.arrived(size_bytes))
+        self.end_with(reply, size_bytes)
         return passed_on(reply)
+
+    def end_with(self, reply: asyncio.Future[Any], size_bytes: int) -> None:
+        """End the turn when the reply comes, or as soon as a task that waits for ``reply`` itself is cancelled."""
+        reply.add_done_callback(lambda _: self.arrived(size_bytes))
 
     def arrived(self, size_bytes: int) -> None:
         """Note that bytes came, or will not come."""
