@@ -36,6 +36,17 @@ MAX_ADVERTISED = 20
     "--proxy-protocol", is_flag=True, default=None, help="A load balancer names its clients by PROXY protocol."
 )
 @click.option(
+    "--security", type=click.Choice(["plaintext", "tls"]), help="The listener's security.  [default: plaintext]"
+)
+@click.option("--tls-cert", metavar="FILE", help="The certificate chain in PEM, for TLS.")
+@click.option("--tls-key", metavar="FILE", help="The certificate's key in PEM.")
+@click.option("--tls-client-ca", metavar="FILE", help="The authorities of clients' certificates in PEM.")
+@click.option(
+    "--tls-client-auth",
+    type=click.Choice(["none", "requested", "required"]),
+    help="Whether clients show certificates.  [default: none]",
+)
+@click.option(
     "--config",
     "config_file",
     type=click.Path(path_type=Path),
@@ -134,6 +145,7 @@ def _check_redis(url: str, place: str) -> None:
 
 def _make_listener(table: Mapping[str, Any], shown: Mapping[str, str]) -> ListenerSettings:
     """A listener from values by the names of flags; ``shown`` has the flags' names in errors."""
+    from korvet.security.protocol import ClientAuth, Security
     from korvet.server.settings import ListenerSettings
 
     values: dict[str, Any] = {}
@@ -143,6 +155,10 @@ def _make_listener(table: Mapping[str, Any], shown: Mapping[str, str]) -> Listen
                 values["host"], values["port"] = parse_address(value, shown[name])
             case "advertised":
                 values.update(_parse_advertised(value, shown[name]))
+            case "security":
+                values["security"] = Security.parse(value)
+            case "tls-client-auth":
+                values["tls_client_auth"] = ClientAuth(value)
             case "namespace" if not value:
                 raise ConfigError(f"{shown[name]}: it may not be empty")
             case _:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from anyio.abc import TaskGroup
 
@@ -33,15 +33,22 @@ class Counted(Protocol):
 
 
 class Accepting:
-    """A listening socket, from `begin` to `close`."""
+    """A listening socket, from `begin` to `close`.
+
+    :param open_: makes a connection of an accepted socket, which is its own from then on.
+    """
 
     def __init__(
-        self, counted: Counted, tasks: TaskGroup, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]
+        self,
+        counted: Counted,
+        tasks: TaskGroup,
+        bound: socket.socket,
+        open_: Callable[[socket.socket], Coroutine[Any, Any, None]],
     ) -> None:
         self._counted = counted
         self._tasks = tasks
         self._bound = bound
-        self._make = make
+        self._open = open_
         self._loop = asyncio.get_running_loop()
         self._is_watched = False
         self._is_closed = False
@@ -99,12 +106,3 @@ class Accepting:
     def _rested(self) -> None:
         self._rest = None
         self.go_on()
-
-    async def _open(self, accepted: socket.socket) -> None:
-        try:
-            accepted.setblocking(False)
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(self._make, accepted)
-        except OSError:
-            accepted.close()
-            self._counted.refused("")

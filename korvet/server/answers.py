@@ -13,6 +13,8 @@ from korvet.wire.codec import Fields, encode_response
 from korvet.wire.long_response import encode_in_steps, is_long
 
 _WRITE_BUFFER_BYTES = 1 << 20
+_RECORD_BYTES = 16 << 10
+"""The most that a TLS record holds."""
 
 
 class Answers:
@@ -26,6 +28,8 @@ class Answers:
         self.transport: asyncio.Transport | None = None
         self.writable: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
+        self.joins_small = False
+        """Whether small buffers leave as one: under TLS each buffer would be a record, and a call of OpenSSL."""
         self.sent_at = self._loop.time()
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
@@ -51,7 +55,7 @@ class Answers:
         transport = self.transport
         if out and transport is not None and not transport.is_closing():
             self.sent_at = self._loop.time()
-            transport.writelines(out)
+            transport.writelines(_joined(out) if self.joins_small else out)
             if self.writable is not None:
                 self.share.note_unsent(transport.get_write_buffer_size())
             elif self.share.leaving_bytes:
@@ -77,6 +81,25 @@ class Answers:
     def unsent_bytes(self) -> int:
         """The bytes that the client has to read before it gets more answers."""
         return 0 if self.writable is None or self.transport is None else self.transport.get_write_buffer_size()
+
+
+def _joined(buffers: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """The same bytes, with neighbours joined that are together no larger than a TLS record."""
+    joined: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
+    size = 0
+    for buffer in buffers:
+        if small and size + len(buffer) > _RECORD_BYTES:
+            joined.append(b"".join(small))
+            small, size = [], 0
+        if len(buffer) >= _RECORD_BYTES:
+            joined.append(buffer)
+        else:
+            small.append(buffer)
+            size += len(buffer)
+    if small:
+        joined.append(b"".join(small))
+    return joined
 
 
 async def encoded(turns: Turns, api_key: int, version: int, correlation_id: int, answer: Fields) -> bytes:

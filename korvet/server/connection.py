@@ -9,6 +9,8 @@ its answers stops its own task. docs/internals.md tells more, under "one module 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, cast
 
@@ -16,7 +18,8 @@ import anyio
 
 from korvet.api import Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
-from korvet.errors import MalformedRequest
+from korvet.errors import KorvetError, MalformedRequest
+from korvet.security.principal import ANONYMOUS, Principal
 from korvet.server.answers import Answers, encoded, error_code
 from korvet.server.crowd import Crowd
 from korvet.server.receiver import Receiver
@@ -30,14 +33,30 @@ _LINGER_S = 5.0
 """The time that a client has to read the last answers of a connection that closes."""
 _NO_HEADER = ProxyHeader(size_bytes=0)
 
+Identify = Callable[[ssl.SSLObject | None], Principal]
+"""Tells the principal of a connection by its TLS session; raises a KorvetError if the listener refuses it."""
+
+
+def anonymous(_session: ssl.SSLObject | None) -> Principal:
+    """The principal of a client that shows nothing."""
+    return ANONYMOUS
+
 
 class Connection(Receiver):
     """A connection from accept to close. `serve` is its task.
 
     :param header: a load balancer's words about the client; empty without a load balancer.
+    :param identify: tells its principal, once it is there.
     """
 
-    def __init__(self, crowd: Crowd, listener: Listener, frontend: Frontend, header: ProxyHeader = _NO_HEADER) -> None:
+    def __init__(
+        self,
+        crowd: Crowd,
+        listener: Listener,
+        frontend: Frontend,
+        header: ProxyHeader = _NO_HEADER,
+        identify: Identify = anonymous,
+    ) -> None:
         super().__init__(crowd)
         self._frontend = frontend
         share = crowd.answers.share()
@@ -46,6 +65,7 @@ class Connection(Receiver):
         self._scope = anyio.CancelScope()
         self._work: asyncio.Future[None] | None = None
         self._is_served = False
+        self._identify = identify
         self.client = header.client_host or ""
 
     # ------------------------------------------------------------------ called by the transport
@@ -54,10 +74,19 @@ class Connection(Receiver):
         # uvloop's transports are no subclasses of asyncio's.
         transport = cast(asyncio.Transport, transport)
         self._transport = self._answers.transport = transport
-        # With high=0 the transport also tells of an answer's last bytes: they keep the whole answer in memory.
-        transport.set_write_buffer_limits(high=0)
+        session = transport.get_extra_info("ssl_object")
+        # With the lowest limit the transport also tells of an answer's last bytes: they keep all of it in memory.
+        # At 0 a TLS transport would pause with nothing to write.
+        transport.set_write_buffer_limits(high=0 if session is None else 1)
         self.client = self._headers.client = self.client or peer_of(transport)
+        self._answers.joins_small = session is not None
         self._crowd.opened(self)
+        try:
+            self._headers.principal = str(self._identify(session))
+        except KorvetError as error:
+            self._crowd.lines.write("warning", "connection refused", client=self.client, reason=str(error))
+            self.close()
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._answers.transport = None

@@ -14,6 +14,7 @@ from korvet.api import registry
 from korvet.errors import KorvetError
 from korvet.server import machine
 from korvet.server.accepting import Accepting
+from korvet.server.handshakes import Handshakes
 from korvet.server.held_up import HeldUp, Queueing
 from korvet.server.large_frames import LargeFrames, Receiving
 from korvet.server.logs import LimitedLog
@@ -65,6 +66,7 @@ class Crowd:
         self.unread: Unread[Member] = Unread(asyncio.get_running_loop().time)
         self.held_up: HeldUp[Member] = HeldUp(asyncio.get_running_loop().time)
         self.strangers: set[Stranger] = set()
+        self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
         self.accepted = 0
         self._of_client: Counter[str] = Counter()
         self._accepting: list[Accepting] = []
@@ -99,13 +101,17 @@ class Crowd:
         for accepting in self._accepting:
             accepting.go_on()
 
-    def _is_one_too_many(self, client: str) -> bool:
-        """Whether an address has more connections than its bound. Source: ConnectionQuotas.inc"""
+    def _is_too_many(self, client: str, count: int) -> bool:
+        """Whether an address may not have so many connections; the log tells it. Source: ConnectionQuotas.inc"""
         most = self.limits.max_connections_overrides.get(client, self.limits.max_connections_per_ip)
-        if self._of_client[client] <= most:
+        if count <= most:
             return False
         self.lines.write("warning", "connection refused: its address has as many as it may", client=client, most=most)
         return True
+
+    def has_no_room_for(self, client: str) -> bool:
+        """Whether one more connection of an address would be too many, so that no handshake is worth its cost."""
+        return self._is_too_many(client, self._of_client[client] + 1)
 
     # ------------------------------------------------------------------ called by connections
 
@@ -127,7 +133,7 @@ class Crowd:
     def opened(self, connection: Member) -> None:
         assert self._tasks is not None
         self._of_client[connection.client] += 1
-        if self._is_one_too_many(connection.client):
+        if self._is_too_many(connection.client, self._of_client[connection.client]):
             connection.abort()
         else:
             self.connections.add(connection)

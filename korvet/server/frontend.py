@@ -20,9 +20,12 @@ from korvet.redis.address import Address
 from korvet.redis.client import Store
 from korvet.redis.lone_node import refuse_lone_node
 from korvet.redis.wakeup import Wakeups
+from korvet.security.mapping import PrincipalRules
+from korvet.security.tls import Certificates
+from korvet.server.door import Door
 from korvet.server.live import Live
 from korvet.server.machine import give_back_freed, raise_descriptor_limit
-from korvet.server.server import Door, Server
+from korvet.server.server import Server
 from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
 from korvet.store import library, rights
@@ -186,14 +189,19 @@ async def serve_listeners(
             tasks.start_soon(registries[name].keep, frontend.draining)
             _start_sweeps(opened.tasks, frontend, registries[name])
         doors = [
-            Door(door, _listener(listener, registries[listener.namespace], door), opened.frontends[listener.namespace])
+            _door(listener, door, registries[listener.namespace], opened.frontends[listener.namespace])
             for door, listener in zip(bound, settings.listeners, strict=True)
         ]
+        certificates = [door.tls for door in doors if door.tls is not None]
+        for one in certificates:
+            opened.tasks.start_soon(one.follow)
         _spare_the_collector()
 
         async def take(new: ServeSettings) -> None:
             for frontend in opened.frontends.values():
                 frontend.catalog.take_static(_broker_settings(new))
+            for one in certificates:
+                await one.reload()
 
         live.on_change(take)
         tasks.start_soon(give_back_freed, partial(_memory_in_use, server, opened.frontends), stop)
@@ -222,14 +230,33 @@ def _spare_the_collector() -> None:
 
 
 def _registry(settings: ServeSettings, bound: Sequence[socket.socket], frontend: Frontend) -> Registry:
-    """A namespace's registry, with a lease for its listener without an advertised address, if it has one."""
-    for listener, door in zip(settings.listeners, bound, strict=True):
-        if listener.namespace == frontend.namespace.name and listener.advertised_host is None:
-            address = Address(*listener.advertised(port_of(door)))
-            break
-    else:
-        address = None
-    return Registry(frontend.namespace, frontend.store, frontend.wakeups, address, frontend.activity)
+    """A namespace's registry, with a lease for its listeners without an advertised address, if it has some."""
+    addresses = {
+        listener.name: Address(*listener.advertised(port_of(door)))
+        for listener, door in zip(settings.listeners, bound, strict=True)
+        if listener.namespace == frontend.namespace.name and listener.advertised_host is None
+    }
+    return Registry(frontend.namespace, frontend.store, frontend.wakeups, addresses, frontend.activity)
+
+
+def certificates_of(settings: ListenerSettings) -> Certificates | None:
+    """The certificates of a listener at which TLS ends.
+
+    :raises ConfigError: a file is missing or wrong.
+    """
+    return None if settings.tls_files is None else Certificates(settings.tls_files, settings.name)
+
+
+def _door(settings: ListenerSettings, bound: socket.socket, registry: Registry, frontend: Frontend) -> Door:
+    return Door(
+        bound=bound,
+        listener=_listener(settings, registry, bound),
+        frontend=frontend,
+        tls=certificates_of(settings),
+        is_terminated=settings.tls_terminated,
+        client_auth=settings.tls_client_auth,
+        rules=PrincipalRules(settings.principal_rules),
+    )
 
 
 def _listener(settings: ListenerSettings, registry: Registry, bound: socket.socket) -> Listener:
@@ -237,14 +264,16 @@ def _listener(settings: ListenerSettings, registry: Registry, bound: socket.sock
     advertised_host, advertised_port = settings.advertised(port)
     is_shared = settings.advertised_host is not None
     ports = range(advertised_port, (settings.advertised_last_port or advertised_port) + 1)
-    nodes: Nodes = virtual_nodes(advertised_host, ports) if is_shared else LeasedNodes(registry)
+    nodes: Nodes = virtual_nodes(advertised_host, ports) if is_shared else LeasedNodes(registry, settings.name)
     return Listener(
+        name=settings.name,
         host=settings.host,
         port=port,
         advertised_host=advertised_host,
         advertised_port=advertised_port,
         nodes=nodes,
         proxy_protocol=settings.proxy_protocol,
+        security=settings.security,
     )
 
 

@@ -36,8 +36,9 @@ class Live:
         self._takers.append(take)
 
     async def read_again(self) -> None:
-        """Read the config file again; a log line names the taken settings, and the settings that need a restart.
+        """Read the config file again, and whatever files the takers read.
 
+        A log line names the taken settings, and the settings that need a restart.
         A wrong file changes nothing.
         """
         try:
@@ -47,6 +48,7 @@ class Live:
             return
         if new is None:
             log.info("there is no config file to read again; the settings stay as they are")
+            await self.take(self.settings)
             return
         merged, taken, left = _merged(self.settings, new)
         await self.take(merged)

@@ -19,7 +19,7 @@ from korvet.errors import KorvetError
 from korvet.redis.address import parse_redis_url
 from korvet.redis.client import Store
 from korvet.server.embedded import embedded_server
-from korvet.server.frontend import open_frontends, serve_listeners, server_name
+from korvet.server.frontend import certificates_of, open_frontends, serve_listeners, server_name
 from korvet.server.live import Live, Read
 from korvet.server.logs import configure_logging
 from korvet.server.settings import ServeSettings, limits_of, shown_address
@@ -38,6 +38,8 @@ def run(settings: ServeSettings, read_again: Read | None = None) -> int:
     configure_logging(settings.log_level, settings.log_format)
     try:
         limits_of(settings.broker)
+        for listener in settings.listeners:
+            certificates_of(listener)
         anyio.run(_serve, Live(settings, read_again), backend_options={"use_uvloop": True})
     except BaseExceptionGroup as group:
         error = first_korvet_error(group)

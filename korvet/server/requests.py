@@ -12,6 +12,7 @@ from korvet.api import Answer, Api, Begun
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.turns import Turns
+from korvet.security.principal import ANONYMOUS
 from korvet.server import unserved
 from korvet.server.crowd import Crowd
 from korvet.store.log.budget import Share
@@ -101,6 +102,8 @@ class Headers:
     ) -> None:
         self.client = ""
         """The client's address."""
+        self.principal = str(ANONYMOUS)
+        """The identity of the client, fixed before its first request."""
         self.is_of_client = False
         """Whether it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
         self._seen = _NOTHING_SEEN
@@ -171,7 +174,7 @@ class Headers:
             context = self._contexts[key] = Context(
                 frontend=self._frontend,
                 listener=self._listener,
-                principal="User:ANONYMOUS",
+                principal=self.principal,
                 client_host=self.client,
                 target_port=self._target_port,
                 client_id=header.client_id,

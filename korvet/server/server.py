@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from korvet.api.shared.context import Frontend, Listener
+from korvet.api.shared.context import Frontend
 from korvet.errors import ConfigError
 from korvet.server.accepting import Accepting
-from korvet.server.connection import Connection
+from korvet.server.arrival import open_arrival, open_plain
 from korvet.server.crowd import Crowd, Member
-from korvet.server.proxied import Proxied
+from korvet.server.door import Door
 from korvet.server.settings import shown_address
 
 log = structlog.get_logger()
@@ -26,14 +24,6 @@ _BACKLOG = 1024
 _LOOK_S = 0.25
 _STILL_PART = 0.2
 """The part of ``stall_s`` after which a connection that does not move at all is cut off."""
-
-
-class Door(NamedTuple):
-    """A bound socket, which is closed when the server ends, with its listener and its front-end."""
-
-    bound: socket.socket
-    listener: Listener
-    frontend: Frontend
 
 
 class Server(Crowd):
@@ -117,9 +107,11 @@ class Server(Crowd):
         connection.abort()
 
     def _accept_at(self, door: Door, tasks: TaskGroup) -> None:
-        make = partial(Connection, self, door.listener, door.frontend)
-        factory = partial(Proxied, self, make) if door.listener.proxy_protocol else make
-        accepting = Accepting(self, tasks, door.bound, factory)
+        if door.is_plain:
+            open_ = partial(open_plain, self, door.listener, door.frontend)
+        else:
+            open_ = partial(open_arrival, self, door)
+        accepting = Accepting(self, tasks, door.bound, open_)
         try:
             accepting.begin(_BACKLOG)
         except OSError as error:

@@ -7,12 +7,17 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from korvet.configs.types import is_per_ip_overrides, parse_per_ip_overrides
 from korvet.errors import ConfigError
+from korvet.security.mapping import DEFAULT_RULES, PrincipalRules
+from korvet.security.protocol import ClientAuth, Security
+from korvet.security.tls import TlsFiles
 from korvet.server.machine import memory_bytes
 from korvet.store.log.budget import DEFAULT_BUDGET_BYTES
 from korvet.store.log.partitions import DEFAULT_CACHE_BYTES
+from korvet.store.registry import DEFAULT_LISTENER
 from korvet.wire.frames import DEFAULT_MAX_FRAME_BYTES
 
 _WILDCARDS = {"", "0.0.0.0", "::"}
@@ -26,8 +31,11 @@ _MOST = 2**31 - 1
 class ListenerSettings:
     """One listener: its address, the address that its clients are told, and the namespace of its topics and groups.
 
+    Clients of a listener without an advertised address are told of listeners with the same ``name``, at all front-ends.
+
     ``port`` is 0 for a free one. Each port of a load balancer, from ``advertised_port`` to ``advertised_last_port``, is
-    a node of its own. With ``proxy_protocol`` connections begin with a load balancer's header.
+    a node of its own. With ``proxy_protocol`` connections begin with a load balancer's header. With ``tls_terminated``
+    that header tells of the client's TLS, which ended at the balancer.
     """
 
     host: str = "127.0.0.1"
@@ -36,7 +44,22 @@ class ListenerSettings:
     advertised_port: int | None = None
     advertised_last_port: int | None = None
     namespace: str = "default"
+    name: str = DEFAULT_LISTENER
     proxy_protocol: bool = False
+    security: Security = Security.PLAINTEXT
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+    tls_client_auth: ClientAuth = ClientAuth.NONE
+    tls_terminated: bool = False
+    principal_rules: str = DEFAULT_RULES
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """The files of its certificates, if TLS ends here."""
+        if not self.security.has_tls or self.tls_terminated or self.tls_cert is None or self.tls_key is None:
+            return None
+        return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_client_auth)
 
     def advertised(self, port: int) -> tuple[str, int]:
         """The host and port that clients are told; ``port`` is the bound one.
@@ -66,23 +89,61 @@ class ServeSettings:
     @classmethod
     def from_json(cls, text: str) -> ServeSettings:
         values = json.loads(text)
-        listeners = tuple(ListenerSettings(**listener) for listener in values["listeners"])
+        listeners = tuple(_listener(listener) for listener in values["listeners"])
         return cls(**{**values, "listeners": listeners, "data_dir": Path(values["data_dir"])})
 
 
+def _listener(values: Mapping[str, Any]) -> ListenerSettings:
+    security, auth = Security(values["security"]), ClientAuth(values["tls_client_auth"])
+    return ListenerSettings(**{**values, "security": security, "tls_client_auth": auth})
+
+
+def check_security(listener: ListenerSettings) -> None:
+    """Refuse a listener whose settings of TLS are incomplete, or contradict each other.
+
+    :raises ConfigError: if it is such a one, or its principal rules are wrong.
+    """
+    where = f"listener {listener.name!r}"
+    if listener.security.has_sasl:
+        raise ConfigError(f"{where}: security {listener.security.value!r} is not there yet; want plaintext or tls")
+    files = (listener.tls_cert, listener.tls_key, listener.tls_client_ca)
+    is_asking = listener.tls_client_auth is not ClientAuth.NONE
+    if not listener.security.has_tls:
+        wrong = any(files) or is_asking or listener.tls_terminated
+        problem = "it has settings of TLS; give it security = 'tls', too" if wrong else None
+    elif listener.tls_terminated:
+        problem = _terminated_problem(listener, any(files))
+    elif listener.tls_cert is None or listener.tls_key is None:
+        problem = "security 'tls' needs tls-cert and tls-key"
+    else:
+        wrong = is_asking and listener.tls_client_ca is None
+        problem = f"tls-client-auth {listener.tls_client_auth.value!r} needs tls-client-ca" if wrong else None
+    if problem is not None:
+        raise ConfigError(f"{where}: {problem}")
+    PrincipalRules(listener.principal_rules)
+
+
+def _terminated_problem(listener: ListenerSettings, has_files: bool) -> str | None:
+    if not listener.proxy_protocol:
+        return "tls-terminated needs proxy-protocol, by which the load balancer tells of the client's certificate"
+    return "tls-terminated leaves certificates to the load balancer, so give no tls files here" if has_files else None
+
+
 def check_listeners(listeners: Sequence[ListenerSettings]) -> None:
-    """Refuse two listeners with one address, or two of a namespace without an advertised address.
+    """Refuse two listeners with one address, or two of one name in a namespace without an advertised address.
 
     :raises ConfigError: if there are two such listeners.
     """
     for at, listener in enumerate(listeners):
+        check_security(listener)
         for other in listeners[:at]:
             if listener.port and (listener.host, listener.port) == (other.host, other.port):
                 raise ConfigError(f"two listeners on {shown_address(listener.host, listener.port)}")
-            if listener.namespace == other.namespace and listener.advertised_host is other.advertised_host is None:
+            is_leased = listener.advertised_host is other.advertised_host is None
+            if is_leased and (listener.namespace, listener.name) == (other.namespace, other.name):
                 raise ConfigError(
-                    f"two listeners of namespace {listener.namespace!r} without an advertised address: clients "
-                    "of one would be sent to the other"
+                    f"two listeners of namespace {listener.namespace!r} with the name {listener.name!r} and without an "
+                    "advertised address: clients of one would be sent to the other; give each a name"
                 )
 
 
@@ -98,6 +159,9 @@ class Limits:
     A request counts from its arrival to its answer, with its bytes and a flat charge for its objects. Unfinished large
     frames have a bound of their own, and so have unread answers. While others wait for memory, a connection that makes
     no progress for ``stall_s`` is cut off, at the latest after twice that time.
+
+    At most ``handshakes`` TLS handshakes run at a time. If others wait, each has ``handshake_patience_s``, else
+    ``handshake_s``.
     """
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
@@ -113,6 +177,10 @@ class Limits:
     stall_s: float = 5.0
     drain_s: float = 5.0
     proxy_header_s: float = 5.0
+    handshakes: int = 64
+    handshake_s: float = 10.0
+    handshake_patience_s: float = 2.0
+    tls_shutdown_s: float = 3.0
 
 
 def limits_of(broker: Mapping[str, str]) -> Limits:

@@ -76,5 +76,10 @@ def peer_of(transport: asyncio.Transport) -> str:
     An IPv4 address stays one, also on a listener for both IPv4 and IPv6.
     """
     peer = transport.get_extra_info("peername")
-    host = str(peer[0]) if peer else ""
+    return host_of(peer) if peer else ""
+
+
+def host_of(peer: Sequence[str | int]) -> str:
+    """The host of a peer's address, as `peer_of` has it."""
+    host = str(peer[0])
     return host.removeprefix("::ffff:") if "." in host else host

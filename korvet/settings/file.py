@@ -17,7 +17,7 @@ from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import consumer_limits_problem, problem
 from korvet.errors import ConfigError
 from korvet.settings.pipeline import PATHS, SETTINGS_TABLES
-from korvet.settings.schema import LISTENER_NAMES, config_schema
+from korvet.settings.schema import LISTENER_NAMES, LISTENER_PATHS, config_schema
 
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
 _WORDS |= {"object": "a table"}
@@ -108,15 +108,21 @@ def _is_fixed(name: str) -> bool:
 
 def as_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
     """What was read from ``path``, when nothing is wrong with it."""
-    serve = dict(content.get("serve", {}))
+    serve = _with_files(content.get("serve", {}), path.parent)
     if "data-dir" in serve:
         serve["data-dir"] = str(path.parent / Path(serve["data-dir"]).expanduser())
     return ConfigFile(
         serve=serve,
-        listeners=tuple(content.get("listener", ())),
+        listeners=tuple(_with_files(table, path.parent) for table in content.get("listener", ())),
         broker={name: _text(value) for name, value in content.get("broker", {}).items()},
         pipeline=_resolved(content.get("pipeline", {}), path.parent),
     )
+
+
+def _with_files(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """A listener's settings with the paths of its files made absolute."""
+    files = {name: _absolute(value, directory) for name, value in table.items() if name in LISTENER_PATHS}
+    return {**table, **files}
 
 
 def _undotted_tables(pipeline: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,6 +223,6 @@ def _nearest(wrong: str, allowed: Iterable[str]) -> str:
     names = sorted(allowed)
     near = get_close_matches(wrong, names, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    if len(names) > 12:
+    if len(names) > 24:
         return hint or "; see: korvet config list"
     return f"{hint or ';'} allowed: {', '.join(names)}"

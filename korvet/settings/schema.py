@@ -10,7 +10,9 @@ from typing import Any
 
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.types import Config, Kind
+from korvet.security.protocol import NAMES, ClientAuth, Security
 from korvet.settings.pipeline import PIPELINE
+from korvet.store.registry import DEFAULT_LISTENER
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -25,12 +27,28 @@ _ADVERTISED = {
     "pattern": r"^(\[[^\]]+\]|[^:\s]*):\d{1,5}(-\d{1,5})?$",
     "description": "HOST:PORT or HOST:PORT-PORT, for example kafka.example:9092-9097",
 }
+_FILE = {"type": "string", "description": "a file in PEM", "minLength": 1}
 _LISTENER = {
     "listen": {**_ADDRESS, "default": "127.0.0.1:9092"},
     "advertised": _ADVERTISED,
     "namespace": {"type": "string", "description": "a name", "minLength": 1, "maxLength": 128, "default": "default"},
+    "name": {
+        "type": "string",
+        "description": "a name of letters, digits, '_', '.' and '-'",
+        "pattern": r"^[A-Za-z0-9_.-]{1,64}$",
+        "default": DEFAULT_LISTENER,
+    },
     "proxy-protocol": {"type": "boolean", "default": False},
+    "security": {"enum": list(NAMES), "default": Security.PLAINTEXT.value},
+    "tls-cert": _FILE,
+    "tls-key": _FILE,
+    "tls-client-ca": _FILE,
+    "tls-client-auth": {"enum": [one.value for one in ClientAuth], "default": ClientAuth.NONE.value},
+    "tls-terminated": {"type": "boolean", "default": False},
+    "principal-rules": {"type": "string", "description": "rules of ssl.principal.mapping.rules", "default": "DEFAULT"},
 }
+LISTENER_PATHS = ("tls-cert", "tls-key", "tls-client-ca")
+"""Settings that are files: a relative path is taken from the config file's own directory."""
 LISTENER_NAMES = tuple(_LISTENER)
 """What describes a listener: the only one in ``[serve]`` and the flags, else each in a table of its own."""
 _SERVE = {

@@ -6,6 +6,10 @@ is away the front-end keeps the live front-ends that it knew last. If it could n
 sweeps, because it does not know any more whose turn it is. If the registry cannot be used (somebody wrote something
 else there, or a right is missing), the front-end knows of itself alone, and sweeps.
 
+A front-end with several listeners has one node id. The registry holds the address of each listener by the listener's
+name, and a client is told only of addresses of the name through which it came. A front-end that tells no names has one
+listener, called ``default``.
+
 If the front-end with the turn cannot reach each node of a cluster, it passes the turn on, because another front-end may
 reach that node. It does so for a few seconds, and at most once a minute.
 """
@@ -13,11 +17,13 @@ reach that node. It does so for a few seconds, and at most once a minute.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from math import ceil, inf
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 import anyio
@@ -46,6 +52,23 @@ _PASS_S: Final = 5.0
 _PASSES_EVERY_S: Final = 60.0
 _STAND_IN_IDS: Final = range(10**9, 2 * 10**9)
 _PORTS: Final = range(1, 65536)
+DEFAULT_LISTENER: Final = "default"
+"""The name of a listener without one."""
+
+Live = tuple[tuple[int, Address], ...]
+"""Node ids and addresses, by id."""
+_NOBODY: Final[Mapping[str, Live]] = MappingProxyType({})
+
+
+class _Renewed(NamedTuple):
+    """A reply of korvet_frontend_renew; ``listeners`` is empty of a library that knows of none."""
+
+    own_id: int
+    outages: str
+    live: list[Any]
+    has_turn: bool
+    lease_ms: int
+    listeners: list[Any]
 
 
 class Turn(Protocol):
@@ -75,16 +98,23 @@ async def taking(turn: Turn) -> AsyncIterator[None]:
 class Registry:
     """A namespace's registry as one front-end knows it, and the front-end's own lease in it.
 
-    :param address: the address of this front-end alone; without one, its renewals only tell that a front-end is there.
+    :param addresses: the addresses of this front-end alone, by the names of its listeners. The first one is the
+        address of its lease. Without any its renewals only tell that a front-end is there.
     """
 
     def __init__(
-        self, namespace: Namespace, store: Store, wakeups: Wakeups, address: Address | None, activity: Activity
+        self,
+        namespace: Namespace,
+        store: Store,
+        wakeups: Wakeups,
+        addresses: Mapping[str, Address],
+        activity: Activity,
     ) -> None:
         self._key = namespace.frontends
         self._store = store
         self._wakeups = wakeups
-        self._address = address
+        self._addresses = dict(addresses)
+        self._address = next(iter(self._addresses.values()), None)
         self._activity = activity
         self._is_usable = True
         self._token = str(ULID())
@@ -93,8 +123,7 @@ class Registry:
         self._lease_s = LEASE_MS / 1000
         self._passed_at = -inf
         self.own_id = -1
-        self.live: tuple[tuple[int, Address], ...] = ()
-        """Node ids and addresses, by id, this front-end's own included; another tuple after each change."""
+        self._live: Mapping[str, Live] = _NOBODY
 
     async def open(self, outages: Outages) -> None:
         """Renew for the first time, before any client is served, and tell ``outages`` when no front-end was there.
@@ -148,29 +177,43 @@ class Registry:
 
     async def _renew(self) -> str:
         """Renew the lease. Returns the times in which nobody renewed: ``from-to …``, in ms."""
-        own = "" if self._address is None else str(self._address)
         passes = self._passes
-        reply = await self._store.call_function(
-            Purpose.COORDINATE,
-            "korvet_frontend_renew",
-            [self._key],
-            address=own,
-            lease=LEASE_MS,
-            sweeper="" if passes else self._token,
-            clients="some" if self._activity.has_clients else "none",
-        )
-        _, own_id, outages, live, *more = reply
-        # A server may have an older library for some seconds, which knows of no turn and of no idle namespace.
-        has_turn, lease_ms = more if len(more) == 2 else (not passes, LEASE_MS)
+        reply = await self._call_renew(sweeper="" if passes else self._token)
         self._is_usable = True
         self._renewed_at = anyio.current_time()
-        self._lease_s = lease_ms / 1000
-        self._activity.note(is_idle=lease_ms > LEASE_MS)
+        self._lease_s = reply.lease_ms / 1000
+        self._activity.note(is_idle=reply.lease_ms > LEASE_MS)
         if not self._passes:
-            self._take_turn(has_turn=bool(has_turn))
-        if self._address is not None:
-            self._know(own_id, self._address, live)
-        return str(outages.decode())
+            self._take_turn(has_turn=reply.has_turn)
+        self._know(reply.own_id, reply.live, reply.listeners)
+        return reply.outages
+
+    async def _call_renew(self, sweeper: str) -> _Renewed:
+        """Renew in Redis. A server may have an older library for some seconds, which knows less than this one."""
+        names = _listeners_text(self._addresses)
+        asked: dict[str, str | int] = {
+            "address": "" if self._address is None else str(self._address),
+            "lease": LEASE_MS,
+            "sweeper": sweeper,
+            "clients": "some" if self._activity.has_clients else "none",
+        }
+        try:
+            reply = await self._store.call_function(
+                Purpose.COORDINATE, "korvet_frontend_renew", [self._key], **asked, listeners=names
+            )
+        except StoreError as error:
+            if "takes the arguments" not in str(error):
+                raise
+            reply = await self._store.call_function(Purpose.COORDINATE, "korvet_frontend_renew", [self._key], **asked)
+        _, own_id, outages, live, *more = reply
+        has_turn: Any = more[0] if more else sweeper
+        lease_ms: Any = more[1] if len(more) > 1 else LEASE_MS
+        listeners: Any = more[2] if len(more) > 2 else []
+        return _Renewed(own_id, str(outages.decode()), live, bool(has_turn), lease_ms, listeners)
+
+    def live_at(self, name: str = DEFAULT_LISTENER) -> Live:
+        """The live front-ends with a listener of this name, this one's own included; another tuple after a change."""
+        return self._live.get(name, ())
 
     @property
     def has_turn(self) -> bool:
@@ -207,17 +250,29 @@ class Registry:
         elif self._turn.is_set():
             self._turn = anyio.Event()
 
-    def _know(self, own_id: int, own: Address, flat: list[int | bytes]) -> None:
-        """Take over the live front-ends. Only a front-end at a loopback address tells clients of loopback addresses."""
-        found = {own_id: own}
-        for node_id, text in zip(flat[::2], flat[1::2], strict=True):
-            address = _parsed(text)
-            if address is not None and _is_loopback(address) == _is_loopback(own):
-                found.setdefault(int(node_id), address)
-        live = tuple(sorted(found.items()))
+    def _know(self, own_id: int, flat: list[int | bytes], listeners: list[bytes]) -> None:
+        """Take over the live front-ends."""
+        if self._address is None:
+            return
         self.own_id = own_id
-        if live != self.live:
-            self.live = live
+        told = {bytes(text): _parsed_listeners(more) for text, more in _pairs(listeners)}
+        others = [
+            (int(node_id), found)
+            for node_id, text in _pairs(flat)
+            if (found := told.get(bytes(text), {DEFAULT_LISTENER: _parsed(text)}))
+        ]
+        live = {name: self._live_at(name, own, others) for name, own in self._addresses.items()}
+        if live != self._live:
+            self._live = live
+
+    def _live_at(self, name: str, own: Address, others: list[tuple[int, Mapping[str, Address | None]]]) -> Live:
+        """The front-ends with such a listener. Only one at a loopback address tells clients of loopback addresses."""
+        found = {self.own_id: own}
+        for node_id, addresses in others:
+            address = addresses.get(name)
+            if address is not None and _is_loopback(address) == _is_loopback(own):
+                found.setdefault(node_id, address)
+        return tuple(sorted(found.items()))
 
     def _go_alone(self, error: StoreError) -> None:
         self._activity.note(is_idle=False)
@@ -227,7 +282,7 @@ class Registry:
         self._take_turn(has_turn=True)
         if self._address is not None:
             own_id = self.own_id if self.own_id >= 0 else _stand_in(self._address)
-            self._know(own_id, self._address, [])
+            self._know(own_id, [], [])
 
     async def _leave(self) -> None:
         own = "" if self._address is None else str(self._address)
@@ -249,6 +304,26 @@ def _ignored(done: asyncio.Future[object]) -> None:
 def _stand_in(address: Address) -> int:
     """A node id for a front-end that never got one: the same for each process of an address, and seldom another's."""
     return _STAND_IN_IDS[crc32(str(address).encode()) % len(_STAND_IN_IDS)]
+
+
+def _pairs(flat: list[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _listeners_text(addresses: Mapping[str, Address]) -> str:
+    """What a renewal tells of the listeners: JSON from names to addresses, or nothing if the name is no news."""
+    if addresses.keys() <= {DEFAULT_LISTENER}:
+        return ""
+    return json.dumps({name: str(address) for name, address in addresses.items()})
+
+
+def _parsed_listeners(text: bytes) -> Mapping[str, Address | None]:
+    """The addresses of a front-end by listener; none if the text is none that korvet wrote."""
+    try:
+        found = json.loads(text)
+        return {str(name): _parsed(str(address).encode()) for name, address in found.items()}
+    except (ValueError, AttributeError, RecursionError):
+        return {}
 
 
 def _parsed(text: int | bytes) -> Address | None:

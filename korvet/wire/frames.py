@@ -32,7 +32,7 @@ _PROXY = "a PROXY protocol header, which only a listener with proxy-protocol tak
 _OTHER_PROTOCOLS = {
     b"PROX": _PROXY,
     b"\r\n\r\n": _PROXY,
-    b"\x16\x03\x01": "TLS, which is not served here",
+    b"\x16\x03\x01": "TLS, which this listener does not speak",
     b"GET ": "HTTP",
     b"POST": "HTTP",
 }

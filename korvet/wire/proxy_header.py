@@ -1,8 +1,8 @@
 """The PROXY protocol's header, without I/O. A load balancer sends it before a client's bytes, to name the client.
 
 HAProxy's doc/proxy-protocol.txt defines versions 1 (a line of text) and 2 (binary). A header without a TCP address
-(UNKNOWN, LOCAL, UNSPEC, unix sockets, datagrams) leaves the connection its own address. The fields behind the addresses
-of version 2 (TLVs) are skipped.
+(UNKNOWN, LOCAL, UNSPEC, unix sockets, datagrams) leaves the connection its own address. Of the fields behind the
+addresses of version 2 (TLVs), `client_tls` reads those about the client's TLS.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
 
 from korvet.errors import MalformedRequest
 
@@ -23,6 +24,10 @@ _read_v2 = struct.Struct(">BBH").unpack_from
 _V2_FIXED_BYTES = 16
 _LOCAL, _PROXY = 0, 1
 _TCP4, _TCP6 = 0x11, 0x21
+_TYPE_AUTHORITY, _TYPE_SSL, _SUBTYPE_CN = 0x02, 0x20, 0x22
+_READ_TYPES = (_TYPE_AUTHORITY, _TYPE_SSL, _SUBTYPE_CN)
+_CLIENT_SSL, _CLIENT_CERT = 1, 2 | 4
+_SSL_FIXED_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,64 @@ class ProxyHeader:
     size_bytes: int
     client_host: str | None = None
     target_port: int | None = None
+    is_local: bool = False
+    """Whether the balancer speaks for itself, as its health checks do."""
+    tlvs: bytes = b""
+    """What follows the addresses of version 2; `client_tls` reads it."""
+
+
+class ClientTls(NamedTuple):
+    """What a load balancer tells of the TLS connection that it ended.
+
+    ``authority`` is the server name that the client asked for. ``is_verified`` says that the client showed a
+    certificate, and that the balancer verified it.
+    """
+
+    is_tls: bool
+    is_verified: bool
+    common_name: str | None
+    authority: str | None
+
+
+def client_tls(header: ProxyHeader) -> ClientTls:
+    """The client's TLS connection, by the header's PP2_TYPE_SSL and PP2_TYPE_AUTHORITY.
+
+    :raises MalformedRequest: if these do not fit their lengths, come twice, or hold no text.
+    """
+    told = _tlvs(header.tlvs)
+    about = told.get(_TYPE_SSL)
+    authority = _text_of(told, _TYPE_AUTHORITY)
+    if about is None:
+        return ClientTls(is_tls=False, is_verified=False, common_name=None, authority=authority)
+    if len(about) < _SSL_FIXED_BYTES:
+        raise MalformedRequest(f"a PROXY protocol header whose TLS part has {len(about)} bytes")
+    client, verify = about[0], int.from_bytes(about[1:_SSL_FIXED_BYTES])
+    return ClientTls(
+        is_tls=bool(client & _CLIENT_SSL),
+        is_verified=bool(client & _CLIENT_CERT) and verify == 0,
+        common_name=_text_of(_tlvs(about[_SSL_FIXED_BYTES:]), _SUBTYPE_CN),
+        authority=authority,
+    )
+
+
+def _tlvs(data: bytes) -> dict[int, bytes]:
+    """Type -> value."""
+    found: dict[int, bytes] = {}
+    while data:
+        size = int.from_bytes(data[1:3])
+        if len(data) < 3 + size:
+            raise MalformedRequest("a PROXY protocol header whose parts end too early")
+        if data[0] in found and data[0] in _READ_TYPES:
+            raise MalformedRequest(f"a PROXY protocol header with two parts of type {data[0]}")
+        found[data[0]], data = data[3 : 3 + size], data[3 + size :]
+    return found
+
+
+def _text_of(found: dict[int, bytes], of: int) -> str | None:
+    try:
+        return found[of].decode() if of in found else None
+    except UnicodeDecodeError:
+        raise MalformedRequest(f"a PROXY protocol header whose part of type {of} is no UTF-8") from None
 
 
 def parse_proxy_header(data: bytes | bytearray) -> ProxyHeader | None:
@@ -102,10 +165,14 @@ def _parse_v2(data: bytes | bytearray) -> ProxyHeader | None:
         raise MalformedRequest(f"a PROXY protocol header of {size_bytes} bytes; up to {MAX_HEADER_BYTES} are taken")
     if len(data) < size_bytes:
         return None
-    if command != _PROXY or family not in (_TCP4, _TCP6):
+    if command == _LOCAL:
+        return ProxyHeader(size_bytes=size_bytes, is_local=True)
+    if family not in (_TCP4, _TCP6):
         return ProxyHeader(size_bytes=size_bytes)
-    host, port = _v2_addresses(family, bytes(data[_V2_FIXED_BYTES:size_bytes]))
-    return ProxyHeader(size_bytes=size_bytes, client_host=host, target_port=port)
+    content = bytes(data[_V2_FIXED_BYTES:size_bytes])
+    host, port = _v2_addresses(family, content)
+    tlvs = content[12 if family == _TCP4 else 36 :]
+    return ProxyHeader(size_bytes=size_bytes, client_host=host, target_port=port, tlvs=tlvs)
 
 
 def _v2_addresses(family: int, addresses: bytes) -> tuple[str, int]:

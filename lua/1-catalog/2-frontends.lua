@@ -12,8 +12,14 @@
 -- This library counts the minute, so it outlasts a front-end that dies. A renewal for clients makes the namespace
 -- active: it cuts all leases to its own length, and wakes all front-ends. So replies list a front-end that died
 -- meanwhile for no longer than one that dies now.
+--
+-- A front-end with several listeners has one lease, under the address of its first one. A field beside the lease has
+-- the address of each listener by the listener's name; this library does not read that text. A lease without the field
+-- is that of a front-end whose only listener is called `default`.
 local frontend = {
   RESERVED_MS = 86400000, MAX_ID = 2147483647, TURN = '@sweep', ACTIVE = '@active',
+  -- The begin of the name of the field with a lease's listeners, before the address.
+  LISTENERS = '@listeners ', LONGEST_LISTENERS = 65536,
   -- A namespace is active for so long after the last renewal for clients.
   ACTIVE_MS = 60000,
   -- A lease in an idle namespace is so many times as long.
@@ -35,7 +41,7 @@ function frontend.read(key)
   local fields = value.pairs(redis.call('HGETALL', key))
   local leases = {}
   for address, text in pairs(fields) do
-    leases[address] = address ~= '' and frontend.parsed(text) or nil
+    leases[address] = address ~= '' and string.sub(address, 1, 1) ~= '@' and frontend.parsed(text) or nil
   end
   return leases, fields
 end
@@ -65,6 +71,18 @@ function frontend.live(leases, now, lease_ms)
   local flat = {}
   for at, of in ipairs(live) do
     flat[2 * at - 1], flat[2 * at] = of[1], of[2]
+  end
+  return flat
+end
+
+-- The listeners of live front-ends that told of them, as [address, listeners, ...].
+function frontend.listeners(live, fields)
+  local flat = {}
+  for at = 2, #live, 2 do
+    local told = fields[frontend.LISTENERS .. live[at]]
+    if told then
+      flat[#flat + 1], flat[#flat + 2] = live[at], told
+    end
   end
   return flat
 end
@@ -104,6 +122,16 @@ function frontend.write(key, fields, leases)
   redis.call('HSET', key, unpack(flat)) -- first write
   for address, lease in pairs(leases) do
     redis.call('HSET', key, address, value.integer(lease.id) .. ' ' .. value.integer(lease.lease_end))
+  end
+end
+
+-- Write the listeners of an address, or remove those that it told before; fields is what the hash holds.
+function frontend.write_listeners(key, fields, address, listeners)
+  local name = frontend.LISTENERS .. address
+  if address ~= '' and listeners ~= '' and fields[name] ~= listeners then
+    redis.call('HSET', key, name, listeners)
+  elseif fields[name] and listeners == '' then
+    redis.call('HDEL', key, name)
   end
 end
 
@@ -163,21 +191,42 @@ function frontend.stamp(served_until, outages)
   return value.integer(served_until) .. (outages ~= '' and ' ' .. outages or '')
 end
 
+-- Raise an error if a caller tells too much of its listeners.
+function frontend.check_listeners(listeners)
+  if listeners and #listeners > frontend.LONGEST_LISTENERS then
+    error('listeners are longer than ' .. value.integer(frontend.LONGEST_LISTENERS) .. ' bytes', 0)
+  end
+end
+
+-- Add what a caller asks for besides the live front-ends to its reply; fields changes.
+function frontend.add(reply, asked, fields, now, lease_ms)
+  if asked.sweeper then
+    reply[5] = frontend.take_turn(fields, asked.sweeper, now, lease_ms)
+    reply[6] = asked.clients and lease_ms
+    reply[7] = asked.listeners and frontend.listeners(reply[4], fields)
+  end
+end
+
 -- frontend_renew: renew the lease of an address, and tell the live front-ends
 -- KEYS[1] frontends hash  address -> `node_id lease_end_ms`, '' -> `ms of the last renewal by any front-end from-to
 -- ...` (in an idle namespace the lease's end), `@sweep` -> `lease_end_ms token` of the front-end that has the turn to
--- sweep, `@active` -> ms until which the namespace is active
+-- sweep, `@active` -> ms until which the namespace is active, `@listeners address` -> the listeners of that front-end
 -- ARGV[1] address    `host:port`, or '' to tell only that a front-end is there
 -- ARGV[2] lease ms   in an active namespace; in an idle one it is 120 times as long
 -- ARGV[3] sweeper    (optional) the caller's token, which takes the turn to sweep if it is free, or keeps it; '' takes
 -- no turn
 -- ARGV[4] clients    (optional) some|none: with none the namespace is idle, unless a renewal said otherwise within the
 -- last minute
+-- ARGV[5] listeners  (optional) a text with the address of each of the caller's listeners, of at most 65,536 bytes; ''
+-- or none if its only listener is called `default`
 -- Returns {0, node_id or -1, outages, [node_id, address, ...] of the live front-ends, by node id}; outages: a text
 -- `from-to ...` of the last long times, in ms, without any renewal, with the one that ends now. With a sweeper a fifth
--- element follows: 1 if it has the turn, else 0. With clients a sixth follows: the length of the lease in ms
+-- element follows: 1 if it has the turn, else 0. With clients a sixth follows: the length of the lease in ms. With
+-- listeners a seventh follows: [address, listeners, ...] of the live front-ends that told of listeners
+-- Bound: the lists are as long as the front-ends of a day
 function frontend.renew(keys, args)
-  local asked = value.arguments(args, 'frontend_renew: address lease:int sweeper? clients:some|none?')
+  local asked = value.arguments(args, 'frontend_renew: address lease:int sweeper? clients:some|none? listeners?')
+  frontend.check_listeners(asked.listeners)
   local key, now = keys[1], value.now_ms()
   local leases, fields = frontend.read(key)
   local is_idle, wakes, lease_ms = frontend.mode(asked, fields, now)
@@ -187,17 +236,15 @@ function frontend.renew(keys, args)
   end
   local own, losers = frontend.take_lease(leases, asked.address, now, lease_ms)
   local reply = { code.NONE, own and own.id or -1, outages, frontend.live(leases, now, lease_ms) }
-  if asked.sweeper then
-    reply[5] = frontend.take_turn(fields, asked.sweeper, now, lease_ms)
-    reply[6] = asked.clients and lease_ms
-  end
+  frontend.add(reply, asked, fields, now, lease_ms)
   fields[''] = frontend.stamp(is_idle and now + lease_ms or now, outages)
   if asked.clients ~= 'none' then
     fields[frontend.ACTIVE] = value.integer(now + frontend.ACTIVE_MS)
   end
   frontend.write(key, fields, wakes and leases or { [asked.address] = own }) -- first write
+  frontend.write_listeners(key, fields, asked.address, asked.listeners or '')
   for _, loser in ipairs(losers) do
-    redis.call('HDEL', key, loser)
+    redis.call('HDEL', key, loser, frontend.LISTENERS .. loser)
   end
   if wakes then
     redis.call('SPUBLISH', key, 'active')

@@ -83,6 +83,10 @@ class _Known:
     own_id = 2
     live: tuple[tuple[int, Address], ...] = ((1, Address("a", 1)), (2, Address("b", 2)))
 
+    def live_at(self, name: str) -> tuple[tuple[int, Address], ...]:
+        assert name == "default"
+        return self.live
+
 
 def test_leased_nodes_follow_the_registry() -> None:
     known = _Known()

@@ -174,7 +174,7 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
         ),
         (
             '[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":2"',
-            "two listeners of namespace 'default' without an advertised address",
+            "two listeners of namespace 'default' with the name 'default' and without an advertised address",
         ),
     ],
 )

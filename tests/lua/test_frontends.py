@@ -281,3 +281,34 @@ def test_empty_token_takes_no_turn(registry: Registry) -> None:
     assert registry.has_turn("one")
     assert not registry.has_turn("")
     assert registry.has_turn("one")
+
+
+def test_listeners_of_live_front_ends_are_told_to_callers_who_tell_theirs(registry: Registry) -> None:
+    def told(address: str, listeners: str) -> dict[bytes, bytes]:
+        reply: Any = registry.server.fcall("korvet_frontend_renew", 1, KEY, address, "3000", "", "some", listeners)
+        return dict(zip(reply[6][::2], reply[6][1::2], strict=True))
+
+    assert told("a:1", "of a") == {}
+    assert told("b:1", "") == {b"a:1": b"of a"}
+    assert told("c:1", "of c") == {b"a:1": b"of a"}
+    assert told("b:1", "") == {b"a:1": b"of a", b"c:1": b"of c"}
+    assert told("c:1", "") == {b"a:1": b"of a", b"c:1": b"of c"}
+    assert told("b:1", "") == {b"a:1": b"of a"}
+    # A front-end of an older korvet tells none.
+    registry.renew("a:1")
+    assert told("b:1", "") == {}
+
+
+def test_listeners_of_an_address_go_with_its_node_id(registry: Registry) -> None:
+    registry.server.fcall("korvet_frontend_renew", 1, KEY, "a:1", "3000", "", "some", "of a")
+    assert "@listeners a:1" in registry.fields()
+    registry.pass_time(4 + DAY_S)
+    assert registry.renew("b:1").node_id == 1
+    assert registry.fields().keys() == {"", "@active", "b:1"}
+
+
+def test_listeners_look_like_no_lease_and_have_a_bound(registry: Registry) -> None:
+    registry.server.fcall("korvet_frontend_renew", 1, KEY, "a:1", "3000", "", "some", "7 1700000003000")
+    assert registry.renew("b:1").live == {1: "a:1", 2: "b:1"}
+    with pytest.raises(redis.ResponseError, match="listeners are longer"):
+        registry.server.fcall("korvet_frontend_renew", 1, KEY, "a:1", "3000", "", "some", "x" * 65_537)

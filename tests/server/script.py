@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -15,7 +15,8 @@ from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.api.shared.turns import Turns
 from korvet.redis.doubt import Doubt
-from korvet.server.server import Door, Server
+from korvet.server.door import Door
+from korvet.server.server import Server
 from korvet.server.settings import Limits
 from korvet.server.sockets import bind, port_of
 from korvet.store.activity import Activity
@@ -40,6 +41,8 @@ class Script:
         self.answers: dict[str, Callable[[], Answer]] = {}
         self.begun: dict[str, asyncio.Future[Answer]] = {}
         self.cannot_begin: set[str] = set()
+        self.principals: dict[str, str] = {}
+        """The principal of each request's context, by client id."""
         self.doubted: dict[str, bool] = {}
         """Whether it was doubtful, when a request began, that its client is still there."""
 
@@ -67,6 +70,7 @@ class Script:
     async def handle(self, ctx: Context, _request: Any) -> Answer:
         name = ctx.client_id or ""
         self.handled.append(name)
+        self.principals[name] = ctx.principal
         return await self._answer(name)
 
     async def _answer(self, name: str) -> Answer:
@@ -105,7 +109,14 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(script: Script, host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[Running]:
+async def serving(
+    script: Script,
+    host: str = "127.0.0.1",
+    *,
+    proxy_protocol: bool = False,
+    door: Mapping[str, Any] = MappingProxyType({}),
+    **limits: Any,
+) -> AsyncIterator[Running]:
     frontend = SimpleNamespace(
         draining=anyio.Event(),
         turns=Turns(),
@@ -119,9 +130,18 @@ async def serving(script: Script, host: str = "127.0.0.1", **limits: Any) -> Asy
     bound = bind(host, 0)
     port = port_of(bound)
     nodes = FixedNodes([Node(1, "127.0.0.1", port)])
-    listener = Listener(host="127.0.0.1", port=port, advertised_host="127.0.0.1", advertised_port=port, nodes=nodes)
+    listener = Listener(
+        host="127.0.0.1",
+        port=port,
+        advertised_host="127.0.0.1",
+        advertised_port=port,
+        nodes=nodes,
+        proxy_protocol=proxy_protocol,
+    )
     async with anyio.create_task_group() as tasks:
-        await tasks.start(server.serve, [Door(bound, listener, cast(Frontend, frontend))], stop)
+        await tasks.start(
+            server.serve, [Door(bound=bound, listener=listener, frontend=cast(Frontend, frontend), **door)], stop
+        )
         yield Running(server, cast(Frontend, frontend), port, stop)
         stop.set()
 

@@ -13,6 +13,7 @@ import pytest
 import structlog
 from structlog.typing import EventDict
 
+from korvet.errors import StoreError
 from korvet.redis.address import Address
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
@@ -57,7 +58,12 @@ class Keep(Protocol):
 
 def opening(namespace: Namespace, front: Front, address: Address | None = None, *, clients: int = 1) -> Registry:
     """A registry of a front-end with ``clients`` clients."""
-    return Registry(namespace, front.store, front.wakeups, address, with_clients(clients))
+    return Registry(namespace, front.store, front.wakeups, named(address), with_clients(clients))
+
+
+def named(address: Address | None) -> dict[str, Address]:
+    """The addresses of a front-end with one listener, or without an address of its own."""
+    return {} if address is None else {"default": address}
 
 
 def with_clients(clients: int) -> Activity:
@@ -79,7 +85,7 @@ async def keep(one: Front, namespace: Namespace) -> AsyncIterator[Keep]:
 
         async def start(address: Address | None, *, clients: int = 1) -> Kept:
             activity = with_clients(clients)
-            registry = Registry(namespace, one.store, one.wakeups, address, activity)
+            registry = Registry(namespace, one.store, one.wakeups, named(address), activity)
             kept = Kept(registry=registry, activity=activity, wakeups=one.wakeups)
             await kept.registry.open(Outages(one.store))
             tasks.start_soon(kept.registry.keep, kept.draining)
@@ -101,11 +107,11 @@ async def test_front_ends_know_of_each_other_until_one_leaves(keep: Keep) -> Non
     first, second = await keep(A), await keep(C)
     nobody = await keep(None)
     assert (first.registry.own_id, second.registry.own_id, nobody.registry.own_id) == (1, 2, -1)
-    assert second.registry.live == ((1, A), (2, C))
-    await until(lambda: first.registry.live == ((1, A), (2, C)))
-    assert nobody.registry.live == ()
+    assert second.registry.live_at() == ((1, A), (2, C))
+    await until(lambda: first.registry.live_at() == ((1, A), (2, C)))
+    assert nobody.registry.live_at() == ()
     first.drain()
-    await until(lambda: second.registry.live == ((2, C),))
+    await until(lambda: second.registry.live_at() == ((2, C),))
 
 
 async def test_front_end_that_died_is_forgotten_and_returns_with_its_id(
@@ -114,19 +120,19 @@ async def test_front_end_that_died_is_forgotten_and_returns_with_its_id(
     died = opening(namespace, one, A)
     await died.open(Outages(one.store))
     other = await keep(B)
-    assert other.registry.live == ((1, A), (2, B))
-    await until(lambda: other.registry.live == ((2, B),))
+    assert other.registry.live_at() == ((1, A), (2, B))
+    await until(lambda: other.registry.live_at() == ((2, B),))
     again = await keep(A)
     assert again.registry.own_id == 1
-    await until(lambda: other.registry.live == ((1, A), (2, B)))
+    await until(lambda: other.registry.live_at() == ((1, A), (2, B)))
 
 
 async def test_loopback_address_is_hidden_from_front_ends_elsewhere(keep: Keep) -> None:
     here, there = await keep(Address("127.0.0.1", 9092)), await keep(A)
     too = await keep(Address("localhost", 9093))
-    assert there.registry.live == ((2, A),)
-    assert [node_id for node_id, _ in too.registry.live] == [1, 3]
-    await until(lambda: len(here.registry.live) == 2)
+    assert there.registry.live_at() == ((2, A),)
+    assert [node_id for node_id, _ in too.registry.live_at()] == [1, 3]
+    await until(lambda: len(here.registry.live_at()) == 2)
 
 
 async def test_registry_passes_over_fields_that_are_no_addresses(keep: Keep, one: Front, namespace: Namespace) -> None:
@@ -143,7 +149,7 @@ async def test_registry_passes_over_fields_that_are_no_addresses(keep: Keep, one
 
     # The leases may end before the front-end's next renewal, which reads them.
     with anyio.fail_after(10):
-        while kept.registry.live != ((1, A), (9, C)):
+        while kept.registry.live_at() != ((1, A), (9, C)):
             await lease()
             await anyio.sleep(0.1)
 
@@ -154,15 +160,15 @@ async def test_front_end_with_a_damaged_registry_shows_itself_alone_and_logs_it_
     await call(one.store, namespace, "SET", "mine")
     with structlog.testing.capture_logs() as lines:
         stranded, other = await keep(A), await keep(B)
-        assert stranded.registry.live == ((stranded.registry.own_id, A),)
+        assert stranded.registry.live_at() == ((stranded.registry.own_id, A),)
         assert stranded.registry.own_id != other.registry.own_id
         assert complaints(lines) == 2
         await call(one.store, namespace, "DEL")
-        await until(lambda: len(stranded.registry.live) == len(other.registry.live) == 2)
+        await until(lambda: len(stranded.registry.live_at()) == len(other.registry.live_at()) == 2)
         own_id = stranded.registry.own_id
         assert {own_id, other.registry.own_id} == {1, 2}
         await call(one.store, namespace, "SET", "mine")
-        await until(lambda: stranded.registry.live == ((own_id, A),))
+        await until(lambda: stranded.registry.live_at() == ((own_id, A),))
         await until(lambda: complaints(lines) == 4)
         stranded.drain()
         await until(lambda: any("lease was not ended" in line["event"] for line in lines))
@@ -175,20 +181,20 @@ async def test_last_known_front_ends_are_kept_while_redis_is_away() -> None:
             await library.ensure(store)
             namespace, draining = Namespace("away"), anyio.Event()
             wakeups = Wakeups(store)
-            first, second = (Registry(namespace, store, wakeups, address, with_clients(1)) for address in (A, B))
+            first, second = (Registry(namespace, store, wakeups, named(address), with_clients(1)) for address in (A, B))
             for registry in (first, second):
                 await registry.open(Outages(store))
                 tasks.start_soon(registry.keep, draining)
-            await until(lambda: first.live == second.live == ((1, A), (2, B)))
-            known = first.live
+            await until(lambda: first.live_at() == second.live_at() == ((1, A), (2, B)))
+            known = first.live_at()
             server.kill()
             await until(lambda: not store.is_connected())
             # This lasts long enough for a renewal to fail.
             await anyio.sleep(1.5)
-            assert first.live is known
+            assert first.live_at() is known
             server.start()
             await until(store.is_connected)
-            await until(lambda: len(first.live) == len(second.live) == 2, within_s=20)
+            await until(lambda: len(first.live_at()) == len(second.live_at()) == 2, within_s=20)
             tasks.cancel_scope.cancel()
 
 
@@ -260,7 +266,7 @@ async def test_front_end_sweeps_while_the_registry_hangs_or_is_away() -> None:
             await library.ensure(store)
             namespace, draining = Namespace("away"), anyio.Event()
             wakeups = Wakeups(store)
-            first, second = (Registry(namespace, store, wakeups, None, with_clients(1)) for _ in range(2))
+            first, second = (Registry(namespace, store, wakeups, {}, with_clients(1)) for _ in range(2))
             for registry in (first, second):
                 await registry.open(Outages(store))
                 tasks.start_soon(registry.keep, draining)
@@ -281,7 +287,9 @@ async def test_front_end_takes_the_turn_if_an_older_library_knows_none(
     registry = opening(namespace, one)
     called = one.store.call_function
 
-    async def older(*args: Any, sweeper: str, clients: str, **named: Any) -> Any:
+    async def older(*args: Any, sweeper: str, clients: str, listeners: str | None = None, **named: Any) -> Any:
+        if listeners is not None:
+            raise StoreError("korvet_frontend_renew takes the arguments address lease:int; the call has 5")
         return await called(*args, **named)
 
     monkeypatch.setattr(one.store, "call_function", older)
@@ -296,7 +304,14 @@ async def test_namespace_is_idle_without_clients_and_active_at_once_with_one(kee
     second.activity.came()
     # No front-end's next renewal is due within a minute.
     await until(lambda: not (first.activity.is_idle or second.activity.is_idle or third.activity.is_idle))
-    await until(lambda: first.registry.live == second.registry.live == third.registry.live == ((1, A), (2, B), (3, C)))
+    await until(
+        lambda: (
+            first.registry.live_at()
+            == second.registry.live_at()
+            == third.registry.live_at()
+            == ((1, A), (2, B), (3, C))
+        )
+    )
     second.activity.left()
     assert second.activity.has_clients
 
@@ -308,10 +323,10 @@ async def test_front_end_dead_in_an_idle_namespace_is_forgotten_after_a_client_c
     await died.open(Outages(one.store))
     assert died.has_turn
     kept = await keep(B, clients=0)
-    assert kept.registry.live == ((1, A), (2, B))
+    assert kept.registry.live_at() == ((1, A), (2, B))
     assert not kept.registry.has_turn
     kept.activity.came()
-    await until(lambda: kept.registry.live == ((2, B),))
+    await until(lambda: kept.registry.live_at() == ((2, B),))
     await until(lambda: kept.registry.has_turn)
 
 
@@ -328,7 +343,7 @@ async def test_namespace_is_idle_again_a_minute_after_its_last_client_left(
     # As if the minute had passed.
     await call(one.store, namespace, "HSET", "@active", "1")
     await until(lambda: kept.activity.is_idle and other.activity.is_idle)
-    assert other.registry.live == ((1, A), (2, B))
+    assert other.registry.live_at() == ((1, A), (2, B))
 
 
 async def is_resting(registry: Registry, activity: Activity) -> None:
@@ -356,7 +371,7 @@ class ClientBehindQuestion(Activity):
 async def test_client_that_comes_during_a_renewal_without_clients_counts(one: Front, namespace: Namespace) -> None:
     async with anyio.create_task_group() as tasks:
         activity = ClientBehindQuestion()
-        registry = Registry(namespace, one.store, one.wakeups, A, activity)
+        registry = Registry(namespace, one.store, one.wakeups, named(A), activity)
         await registry.open(Outages(one.store))
         tasks.start_soon(registry.keep, anyio.Event())
         await is_resting(registry, activity)
@@ -373,7 +388,7 @@ async def test_namespace_is_active_if_its_client_came_while_redis_refused_writes
     with running_server("valkey") as server, server.client() as client:
         async with front(server.url) as one, anyio.create_task_group() as tasks:
             activity = with_clients(0)
-            registry = Registry(Namespace("refused"), one.store, one.wakeups, A, activity)
+            registry = Registry(Namespace("refused"), one.store, one.wakeups, named(A), activity)
             await registry.open(Outages(one.store))
             tasks.start_soon(registry.keep, anyio.Event())
             await is_resting(registry, activity)
@@ -391,7 +406,7 @@ async def test_idle_front_end_whose_renewal_had_no_answer_renews_again_soon() ->
     with running_server("valkey") as server:
         async with front(server.url) as one, anyio.create_task_group() as tasks:
             activity = with_clients(0)
-            registry = Registry(Namespace("unanswered"), one.store, one.wakeups, A, activity)
+            registry = Registry(Namespace("unanswered"), one.store, one.wakeups, named(A), activity)
             await registry.open(Outages(one.store))
             tasks.start_soon(registry.keep, anyio.Event())
             await is_resting(registry, activity)
@@ -409,7 +424,7 @@ async def test_idle_front_end_that_stops_while_redis_is_away_does_not_rest_first
         async with open_store(server.url) as store:
             await library.ensure(store)
             wakeups, activity, draining = Wakeups(store), with_clients(0), anyio.Event()
-            registry = Registry(Namespace("away"), store, wakeups, A, activity)
+            registry = Registry(Namespace("away"), store, wakeups, named(A), activity)
             await registry.open(Outages(store))
             with anyio.fail_after(40):
                 async with anyio.create_task_group() as tasks:
@@ -449,7 +464,7 @@ async def test_turn_passed_on_in_an_idle_namespace_returns_soon_after_a_client_c
     with running_cluster() as cluster:
         async with front(cluster.url) as one, anyio.create_task_group() as tasks:
             activity = with_clients(0)
-            registry = Registry(Namespace("alone"), one.store, one.wakeups, None, activity)
+            registry = Registry(Namespace("alone"), one.store, one.wakeups, {}, activity)
             await registry.open(Outages(one.store))
             tasks.start_soon(registry.keep, anyio.Event())
             await until(lambda: activity.is_idle and registry.has_turn)
@@ -484,3 +499,31 @@ async def test_turn_passes_to_a_front_end_that_reaches_the_holders_missing_node(
             cluster.ask(away, "CLIENT", "KILL", "USER", "held")
             await until(lambda: [held.has_turn, free.has_turn] == [False, True], within_s=20)
             tasks.cancel_scope.cancel()
+
+
+async def test_client_is_told_only_addresses_of_the_listener_that_it_came_through(
+    one: Front, namespace: Namespace
+) -> None:
+    """The front-end of an older korvet, which tells no names, has one listener called ``default``."""
+    inside, outside = Address("10.0.0.1", 9092), Address("kafka.example", 9093)
+    both, older = (
+        Registry(namespace, one.store, one.wakeups, addresses, with_clients(1))
+        for addresses in ({"default": inside, "outside": outside}, named(B))
+    )
+    for registry in (both, older, both):
+        await registry.open(Outages(one.store))
+    assert both.live_at() == ((1, inside), (2, B))
+    assert both.live_at("outside") == ((1, outside),)
+    assert older.live_at() == ((1, inside), (2, B))
+    assert both.live_at("other") == ()
+
+
+async def test_front_end_that_drops_a_listener_is_shown_without_it(one: Front, namespace: Namespace) -> None:
+    before, after, other = (
+        Registry(namespace, one.store, one.wakeups, addresses, with_clients(1))
+        for addresses in ({"default": A, "outside": B}, named(A), {"default": C, "outside": Address("d", 4)})
+    )
+    for registry in (before, after, other):
+        await registry.open(Outages(one.store))
+    assert other.live_at() == ((1, A), (2, C))
+    assert other.live_at("outside") == ((2, Address("d", 4)),)

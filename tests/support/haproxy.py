@@ -37,15 +37,20 @@ class Backend:
 
 
 class HAProxy:
-    """One HAProxy on free ports of loopback, in front of front-ends on ``ports``, which may come and go."""
+    """One HAProxy on free ports of loopback, in front of front-ends on ``ports``, which may come and go.
 
-    def __init__(self, directory: Path, ports: Sequence[int]) -> None:
+    :param bind: further words of the line ``bind``, such as ``ssl crt FILE``.
+    :param proxy: further words behind ``send-proxy-v2``.
+    """
+
+    def __init__(self, directory: Path, ports: Sequence[int], *, bind: str = "", proxy: str = "") -> None:
         self.directory = directory
         self.port = free_ports(PORTS)
         self.ports = list(ports)
         self.log_path = directory / "haproxy.log"
         self.process: subprocess.Popen[bytes] | None = None
         self._socket_path = directory / "h"
+        self._words = (bind, proxy)
 
     @property
     def address(self) -> tuple[str, int, int]:
@@ -64,7 +69,7 @@ class HAProxy:
         """Start HAProxy and wait until it answers; the front-ends need not run yet."""
         binary = find_tool("haproxy")
         path = self.directory / "haproxy.cfg"
-        path.write_text(configuration(self.port, self.ports, self._socket_path))
+        path.write_text(configuration(self.port, self.ports, self._socket_path, *self._words))
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [binary, "-db", "-f", str(path)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -119,14 +124,15 @@ class HAProxy:
             time.sleep(0.01)
 
 
-def configuration(port: int, ports: Sequence[int], socket_path: Path) -> str:
-    """The page's configuration with these addresses instead of its own."""
+def configuration(port: int, ports: Sequence[int], socket_path: Path, bind: str = "", proxy: str = "") -> str:
+    """The page's configuration with these addresses instead of its own, and perhaps further words."""
     lines = PAGE.read_text().split("\n")
     begin = lines.index(_BEGIN)
     end = next(at for at in range(begin, len(lines)) if lines[at] and not lines[at].startswith("    "))
     text = "\n".join(line.removeprefix("    ") for line in lines[begin:end] if not line.startswith("    " + _SERVER))
     for old, new in (
-        ("bind :9092-9097", f"bind 127.0.0.1:{port}-{port + PORTS - 1}"),
+        ("bind :9092-9097", f"bind 127.0.0.1:{port}-{port + PORTS - 1} {bind}".rstrip()),
+        ("send-proxy-v2 ", f"send-proxy-v2 {proxy} ".replace("  ", " ")),
         ("/run/haproxy.sock", str(socket_path)),
     ):
         assert text.count(old) == 1, f"{PAGE.name} has no {old}"
@@ -136,12 +142,14 @@ def configuration(port: int, ports: Sequence[int], socket_path: Path) -> str:
 
 
 @contextmanager
-def running_haproxy(ports: Sequence[int], *, directory: Path | None = None) -> Iterator[HAProxy]:
+def running_haproxy(
+    ports: Sequence[int], *, directory: Path | None = None, bind: str = "", proxy: str = ""
+) -> Iterator[HAProxy]:
     """Run a HAProxy in front of the front-ends on these ports, until the block ends."""
     with ExitStack() as stack:
         # The path of a unix socket has about a hundred characters at most, so names are short.
         directory = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
-        balancer = HAProxy(directory, ports)
+        balancer = HAProxy(directory, ports, bind=bind, proxy=proxy)
         try:
             balancer.start()
             yield balancer

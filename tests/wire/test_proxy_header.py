@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import MalformedRequest
-from korvet.wire.proxy_header import MAX_HEADER_BYTES, V2_BEGIN, ProxyHeader, parse_proxy_header
+from korvet.wire.proxy_header import MAX_HEADER_BYTES, V2_BEGIN, ProxyHeader, client_tls, parse_proxy_header
 
 TCP4 = b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 9092\r\n"
 ports = st.integers(0, 65535)
@@ -74,11 +75,15 @@ def test_header_without_a_tcp_address_leaves_the_connections_own(header: bytes) 
     assert host_of(header) is None
 
 
-@pytest.mark.parametrize("header", [TCP4, v2_tcp(IPv4Address("192.0.2.7"), IPv4Address("198.51.100.1"), b"\4\0\1x")])
-def test_header_may_arrive_byte_by_byte_or_with_later_bytes(header: bytes) -> None:
+NOTHING = b"\4\0\1x"
+WITH_TLV = v2_tcp(IPv4Address("192.0.2.7"), IPv4Address("198.51.100.1"), NOTHING)
+
+
+@pytest.mark.parametrize(("header", "tlvs"), [(TCP4, b""), (WITH_TLV, NOTHING)])
+def test_header_may_arrive_byte_by_byte_or_with_later_bytes(header: bytes, tlvs: bytes) -> None:
     for size in range(len(header)):
         assert parse_proxy_header(header[:size]) is None
-    expected = ProxyHeader(size_bytes=len(header), client_host="192.0.2.7", target_port=9092)
+    expected = ProxyHeader(size_bytes=len(header), client_host="192.0.2.7", target_port=9092, tlvs=tlvs)
     for more in (b"", b"\0\0\0\x10\r\n\r\n", header):
         assert parse_proxy_header(bytearray(header + more)) == expected
 
@@ -128,3 +133,9 @@ def test_any_bytes_are_a_header_or_its_beginning_or_refused(begin: bytes, more: 
         assert header.size_bytes <= len(data)
         assert parse_proxy_header(data[: header.size_bytes]) == header
         assert parse_proxy_header(data[: header.size_bytes - 1]) is None
+
+
+@given(st.binary(max_size=300))
+def test_words_about_tls_are_read_or_refused(tlvs: bytes) -> None:
+    with suppress(MalformedRequest):
+        client_tls(ProxyHeader(size_bytes=0, tlvs=tlvs))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from korvet.api.shared.turns import SLICE, Turns
+from korvet.security.protocol import Security
 
 if TYPE_CHECKING:
     from korvet.api.shared.nodes import Nodes
@@ -34,7 +35,7 @@ AT_ONCE: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A listener: its address, the address and the brokers that it shows to clients, and its connections.
+    """A listener: its name, its address, the address and the brokers that it shows to clients, and its connections.
 
     With ``proxy_protocol`` a load balancer says, before each connection's first byte, whose connection it is.
     """
@@ -44,6 +45,8 @@ class Listener:
     advertised_host: str
     advertised_port: int
     nodes: Nodes
+    name: str = "default"
+    security: Security = Security.PLAINTEXT
     proxy_protocol: bool = False
 
 
@@ -71,7 +74,7 @@ class Frontend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request's circumstances. ``principal`` is ``User:ANONYMOUS`` until listeners authenticate.
+    """One request's circumstances. ``principal`` is the client's, as ``User:name``; ``User:ANONYMOUS`` showed nothing.
 
     A connection's requests of one API, version and client id share a context. ``fetched`` are the partitions for which
     one of these requests attached Redis groups. ``target_port`` is the balancer's port that the client connected to,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
-from korvet.store.registry import Registry
+from korvet.store.registry import DEFAULT_LISTENER, Registry
 
 _REMEMBERED: Final = 100_000
 
@@ -109,10 +109,11 @@ class FixedNodes:
 
 
 class LeasedNodes:
-    """The live front-ends in the registry of their namespace."""
+    """The live front-ends in the registry of their namespace, by their addresses at listeners of one name."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, name: str = DEFAULT_LISTENER) -> None:
         self._registry = registry
+        self._name = name
         self._live: object = None
         self._nodes: tuple[Node, ...] = ()
         self._spread = Spread(())
@@ -138,7 +139,7 @@ class LeasedNodes:
         return self.leader(topic, partition).id == self.own_id
 
     def _follow(self) -> Spread:
-        live = self._registry.live
+        live = self._registry.live_at(self._name)
         if live is not self._live:
             self._live = live
             self._nodes = tuple(Node(node_id, address.host, address.port) for node_id, address in live)

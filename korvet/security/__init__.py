@@ -1,0 +1,1 @@
+"""Who a client is: how listeners protect connections, and which principal a connection has."""

@@ -1,0 +1,53 @@
+"""The principal of a connection on a listener without SASL.
+
+It comes from the certificate that the client showed to this process, or to a load balancer in front of it.
+Source: DefaultKafkaPrincipalBuilder
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from korvet.errors import KorvetError
+from korvet.security.distinguished_name import common_name, subject_of
+from korvet.security.mapping import PrincipalRules
+from korvet.security.principal import ANONYMOUS, Principal
+from korvet.security.protocol import ClientAuth
+from korvet.wire.proxy_header import ClientTls
+
+
+class Refused(KorvetError):
+    """A connection that a listener does not take."""
+
+
+def of_certificate(session: ssl.SSLObject, rules: PrincipalRules) -> Principal:
+    """The principal of a client whose TLS ends here.
+
+    :raises Refused: its certificate's subject cannot be read.
+    :raises NoRule: no rule applies to it.
+    """
+    certificate = session.getpeercert(binary_form=True)
+    if certificate is None:
+        return ANONYMOUS
+    try:
+        subject = subject_of(certificate)
+    except (ValueError, IndexError, StopIteration) as error:
+        raise Refused(f"the client's certificate cannot be read: {error}") from None
+    return Principal("User", rules.name(subject))
+
+
+def of_balancer(told: ClientTls | None, auth: ClientAuth, rules: PrincipalRules) -> Principal:
+    """The principal of a client whose TLS ended at a load balancer, which tells only the certificate's common name.
+
+    :raises Refused: the client came without TLS, or without a verified certificate that the listener requires.
+    :raises NoRule: no rule applies to the name.
+    """
+    if told is None or not told.is_tls:
+        raise Refused("the load balancer does not say that the client came over TLS")
+    if auth is ClientAuth.NONE:
+        return ANONYMOUS
+    if told.is_verified and told.common_name:
+        return Principal("User", rules.name(common_name(told.common_name)))
+    if auth is ClientAuth.REQUIRED:
+        raise Refused("the load balancer tells of no verified client certificate")
+    return ANONYMOUS

@@ -1,0 +1,186 @@
+"""A connection from its accept to its first request: a load balancer's header, then TLS, as its listener demands.
+
+Both are awaited on the bare socket, before any transport or frame buffer is made. The header is taken from the socket
+to its last byte and no further, so the bytes behind it are the transport's: a ClientHello or a request. A silent
+client costs a socket. A health check connects and leaves, with or without a header; the log has no line for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from functools import partial
+
+import anyio
+
+from korvet.api.shared.context import Frontend, Listener
+from korvet.errors import KorvetError, MalformedRequest
+from korvet.security.identity import of_balancer, of_certificate
+from korvet.security.principal import ANONYMOUS, Principal
+from korvet.security.tls import reason_of
+from korvet.server.connection import Connection, Identify
+from korvet.server.crowd import Crowd
+from korvet.server.door import Door
+from korvet.server.sockets import host_of
+from korvet.wire.proxy_header import ProxyHeader, client_tls, parse_proxy_header
+
+_PEEKED_BYTES = 4096
+_TLS_HANDSHAKE = 0x16
+"""The first byte of a ClientHello's record."""
+_NO_HEADER = ProxyHeader(size_bytes=0)
+
+
+async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accepted: socket.socket) -> None:
+    """Make a connection whose client begins with a request."""
+    try:
+        _prepare(accepted)
+        make = partial(Connection, crowd, listener, frontend)
+        await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
+    except OSError:
+        accepted.close()
+        crowd.refused("")
+
+
+async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> None:
+    """Make a connection whose client begins with something else."""
+    arrival = Arrival(crowd, door, accepted)
+    crowd.strangers.add(arrival)
+    is_connected = False
+    try:
+        _prepare(accepted)
+        is_connected = await arrival.open()
+    except OSError:
+        # The client has left.
+        pass
+    except Exception as error:
+        crowd.report(error, "connection", arrival.client)
+    finally:
+        crowd.strangers.discard(arrival)
+        if not is_connected:
+            accepted.close()
+            crowd.left()
+
+
+def _prepare(accepted: socket.socket) -> None:
+    accepted.setblocking(False)
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class Arrival:
+    """An accepted socket whose client is not known yet."""
+
+    def __init__(self, crowd: Crowd, door: Door, accepted: socket.socket) -> None:
+        self._crowd = crowd
+        self._door = door
+        self._socket = accepted
+        self._seen = b""
+        self.client = ""
+        with suppress(OSError):
+            self.client = host_of(accepted.getpeername())
+
+    def abort(self) -> None:
+        """Make `open` end soon."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    async def open(self) -> bool:
+        """Go on to the connection; false if there is none.
+
+        :raises OSError: the client has left.
+        """
+        try:
+            header = await self._header() if self._door.listener.proxy_protocol else _NO_HEADER
+            if header is None:
+                return False
+            self.client = header.client_host or self.client
+            if self._door.tls is not None:
+                return await self._encrypt(header, self._door.tls.context)
+            principal = self._told_principal(header)
+        except MalformedRequest as error:
+            self._tell("malformed request; closing", str(error))
+            return False
+        except KorvetError as error:
+            self._tell("connection refused", str(error))
+            return False
+        await self._connect(header, lambda _session: principal, None)
+        return True
+
+    # ------------------------------------------------------------------ a load balancer's header
+
+    async def _header(self) -> ProxyHeader | None:
+        """The header; None if the client leaves or falls silent before it is whole."""
+        with anyio.move_on_after(self._crowd.limits.proxy_header_s):
+            return await self._read_header()
+        if self._seen:
+            raise MalformedRequest(f"a PROXY protocol header that ends after {len(self._seen)} bytes")
+        return None
+
+    async def _read_header(self) -> ProxyHeader | None:
+        while True:
+            peeked = await self._peek()
+            if not peeked:
+                return None
+            header = parse_proxy_header(self._seen + peeked)
+            size = len(peeked) if header is None else header.size_bytes - len(self._seen)
+            self._seen += self._socket.recv(size)
+            if header is not None:
+                return header
+
+    async def _peek(self) -> bytes:
+        """The bytes that have arrived, which stay in the socket; none if the client has left."""
+        while True:
+            await anyio.wait_readable(self._socket)
+            with suppress(BlockingIOError):
+                return self._socket.recv(_PEEKED_BYTES, socket.MSG_PEEK)
+
+    def _told_principal(self, header: ProxyHeader) -> Principal:
+        """The principal of a client without TLS up to here.
+
+        :raises KorvetError: the load balancer does not tell what the listener demands.
+        """
+        if not self._door.is_terminated or header.is_local:
+            return ANONYMOUS
+        return of_balancer(client_tls(header), self._door.client_auth, self._door.rules)
+
+    # ------------------------------------------------------------------ TLS
+
+    async def _encrypt(self, header: ProxyHeader, context: ssl.SSLContext) -> bool:
+        if self._crowd.has_no_room_for(self.client):
+            return False
+        first = b""
+        with anyio.move_on_after(self._crowd.limits.handshake_s):
+            first = await self._peek()
+        if not first:
+            return False
+        if first[0] != _TLS_HANDSHAKE:
+            self._tell("TLS handshake failed", "the client does not speak TLS, which this listener expects")
+            return False
+        async with self._crowd.handshakes.place(self.abort):
+            try:
+                await self._connect(header, self._shown_principal, context)
+            except ssl.SSLError as error:
+                self._tell("TLS handshake failed", reason_of(error))
+                return False
+            except ConnectionAbortedError:
+                self._tell("TLS handshake failed", "it took too long")
+                return False
+        return True
+
+    def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
+        assert session is not None
+        return of_certificate(session, self._door.rules)
+
+    # ------------------------------------------------------------------ the end
+
+    async def _connect(self, header: ProxyHeader, identify: Identify, context: ssl.SSLContext | None) -> None:
+        times = {} if context is None else {
+            "ssl_handshake_timeout": self._crowd.limits.handshake_s,
+            "ssl_shutdown_timeout": self._crowd.limits.tls_shutdown_s,
+        }  # fmt: skip
+        make = partial(Connection, self._crowd, self._door.listener, self._door.frontend, header, identify)
+        await asyncio.get_running_loop().connect_accepted_socket(make, self._socket, ssl=context, **times)
+
+    def _tell(self, event: str, reason: str) -> None:
+        self._crowd.lines.write("warning", event, client=self.client, reason=reason)

@@ -1,0 +1,33 @@
+"""A door of a process: a listening socket, with its listener, its front-end, and the rules for those who come in."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+from korvet.api.shared.context import Frontend, Listener
+from korvet.security.mapping import PrincipalRules
+from korvet.security.protocol import ClientAuth
+from korvet.security.tls import Certificates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """A bound socket, which is closed when the server ends.
+
+    ``tls`` has the certificates if TLS ends here. With ``is_terminated`` it ended at a load balancer, which tells of
+    the client's certificate. ``rules`` make a principal of that.
+    """
+
+    bound: socket.socket
+    listener: Listener
+    frontend: Frontend
+    tls: Certificates | None = None
+    is_terminated: bool = False
+    client_auth: ClientAuth = ClientAuth.NONE
+    rules: PrincipalRules = field(default_factory=PrincipalRules)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each connection begins with a request."""
+        return self.tls is None and not self.listener.proxy_protocol

@@ -1,0 +1,499 @@
+"""Listeners with TLS: clients that speak it, and those that do not, or fall silent."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from korvet.security.protocol import ClientAuth, Security
+from korvet.server.settings import ListenerSettings
+from tests.api.raw import unique
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.certificates import Authority, Pair
+from tests.support.haproxy import running_haproxy
+from tests.support.kafka import KafkaUnavailable, fetch_jars
+from tests.support.ports import free_port
+from tests.support.tools import cannot_run, find_tool
+from tests.support.wire import request
+
+WITHIN_S = 30.0
+API_VERSIONS = request(18, 0, 42)
+PROXY = b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 9092\r\n"
+TLS, MUTUAL, PROXIED, PLAIN = range(4)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def pair(authority: Authority) -> Pair:
+    return authority.server()
+
+
+def secured(authority: Authority, pair: Pair, name: str, **values: Any) -> ListenerSettings:
+    files: dict[str, Any] = {"tls_cert": str(pair.cert), "tls_key": str(pair.key), "tls_client_ca": str(authority.cert)}
+    return ListenerSettings(port=0, name=name, security=Security.TLS, **files, **values)
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one-process", "two-workers"])
+def server(request: pytest.FixtureRequest, authority: Authority, pair: Pair) -> Iterator[KorvetServer]:
+    rules = "RULE:^CN=([^,]*),OU=Refused$/$1/,RULE:^CN=(.*)$/$1/U"
+    doors = (
+        secured(authority, pair, "tls"),
+        secured(authority, pair, "mutual", tls_client_auth=ClientAuth.REQUIRED, principal_rules=rules),
+        secured(authority, pair, "proxied", proxy_protocol=True),
+        ListenerSettings(port=0, name="plain"),
+    )
+    with running_broker(listeners=doors, workers=request.param) as broker:
+        yield broker
+        assert broker.is_running
+        assert "Traceback" not in broker.log
+
+
+def trusting(authority: Authority, client: Pair | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.cert))
+    if client is not None:
+        context.load_cert_chain(client.cert, client.key)
+    return context
+
+
+def connect(server: KorvetServer, door: int = TLS) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", server.ports[door]), WITHIN_S)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
+
+
+def answer(client: socket.socket) -> bytes:
+    def exactly(size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = client.recv(size - len(data))
+            assert piece, "the server closed the connection"
+            data += piece
+        return data
+
+    return exactly(int.from_bytes(exactly(4)))
+
+
+def is_served(client: socket.socket) -> bool:
+    client.sendall(API_VERSIONS)
+    return answer(client)[:4] == struct.pack(">i", 42)
+
+
+def is_refused(server: KorvetServer, context: ssl.SSLContext) -> bool:
+    """Whether the listener for clients with certificates refuses a client, in the handshake or behind it."""
+    try:
+        with context.wrap_socket(connect(server, MUTUAL), server_hostname="localhost") as client:
+            client.sendall(API_VERSIONS)
+            return client.recv(1) == b""
+    except OSError as error:
+        return not isinstance(error, TimeoutError)
+
+
+def is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except (ConnectionResetError, ssl.SSLError):
+        return True
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def plain(log: str) -> str:
+    """A log without colours."""
+    return re.sub(r"\x1b\[\d*m", "", log)
+
+
+def hello(authority: Authority) -> bytes:
+    """The first bytes that a TLS client sends."""
+    sent = ssl.MemoryBIO()
+    session = trusting(authority).wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        session.do_handshake()
+    return sent.read()
+
+
+# ------------------------------------------------------------------ clients
+
+
+def settings_of(server: KorvetServer, authority: Authority, door: int, client: Pair | None = None) -> dict[str, Any]:
+    """The settings of librdkafka."""
+    shown = (
+        {} if client is None else {"ssl.certificate.location": str(client.cert), "ssl.key.location": str(client.key)}
+    )
+    where = {"bootstrap.servers": f"127.0.0.1:{server.ports[door]}", "security.protocol": "ssl"}
+    return {**where, "ssl.ca.location": str(authority.cert), **shown}
+
+
+@pytest.mark.parametrize("door", [TLS, MUTUAL], ids=["tls", "mutual"])
+def test_confluent_kafka_produces_and_consumes_over_tls(server: KorvetServer, authority: Authority, door: int) -> None:
+    topic = unique("t")
+    settings = settings_of(server, authority, door, authority.client("alice") if door == MUTUAL else None)
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(WITHIN_S)
+    producer = confluent_kafka.Producer({**settings, "linger.ms": 0})
+    values = sorted(os.urandom(size) for size in (1, 100, 20_000, 700_000))
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(WITHIN_S) == 0
+    consumer = confluent_kafka.Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    while len(found) < len(values):
+        message = consumer.poll(WITHIN_S)
+        assert message is not None and message.error() is None
+        found.append(message.value() or b"")
+    consumer.close()
+    assert sorted(found) == values
+    brokers = admin.list_topics(timeout=WITHIN_S).brokers.values()
+    assert {broker.port for broker in brokers} == {server.ports[door]}
+
+
+KAFKA_PYTHON = """
+import sys, kafka
+where, ca, topic = sys.argv[1:]
+settings = dict(bootstrap_servers=where, security_protocol="SSL", ssl_cafile=ca)
+producer = kafka.KafkaProducer(**settings)
+assert producer.send(topic, b"value").get(30).offset == 0
+producer.close()
+consumer = kafka.KafkaConsumer(topic, auto_offset_reset="earliest", **settings)
+assert next(consumer).value == b"value"
+consumer.close()
+"""
+
+
+def test_kafka_python_produces_and_consumes_over_tls(server: KorvetServer, authority: Authority) -> None:
+    where = f"127.0.0.1:{server.ports[TLS]}"
+    run([sys.executable, "-W", "ignore", "-c", KAFKA_PYTHON, where, str(authority.cert), unique("t")])
+
+
+def test_kcat_produces_and_consumes_over_tls(server: KorvetServer, authority: Authority) -> None:
+    where, topic = f"127.0.0.1:{server.ports[TLS]}", unique("t")
+    tls = ["-X", "security.protocol=ssl", "-X", f"ssl.ca.location={authority.cert}"]
+    run([find_tool("kcat"), "-b", where, "-t", topic, *tls, "-P"], "value")
+    assert run([find_tool("kcat"), "-b", where, "-t", topic, *tls, "-C", "-e", "-q"]) == "value"
+
+
+def test_java_clients_produce_and_consume_over_mutual_tls(
+    server: KorvetServer, authority: Authority, tmp_path: Path
+) -> None:
+    try:
+        jars = fetch_jars()
+    except KafkaUnavailable as error:
+        cannot_run(str(error))
+    alice, where, topic = authority.client("alice"), f"127.0.0.1:{server.ports[MUTUAL]}", unique("t")
+    both, config = tmp_path / "both.pem", tmp_path / "client.properties"
+    both.write_bytes(alice.key.read_bytes() + alice.cert.read_bytes())
+    stores = f"ssl.keystore.location={both}\nssl.truststore.location={authority.cert}"
+    types = "ssl.keystore.type=PEM\nssl.truststore.type=PEM"
+    config.write_text(f"security.protocol=SSL\n{types}\n{stores}\nauto.offset.reset=earliest\n")
+    java = [find_tool("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
+    at = ["--bootstrap-server", where, "--topic", topic]
+    run([*java, "org.apache.kafka.tools.ConsoleProducer", *at, "--producer.config", str(config)], "value\n")
+    read = [*at, "--consumer.config", str(config), "--max-messages", "1"]
+    assert run([*java, "org.apache.kafka.tools.consumer.ConsoleConsumer", *read]) == "value"
+
+
+def test_client_works_over_tls_that_haproxy_passes_through(authority: Authority) -> None:
+    """The front-end's listener advertises HAProxy's ports, each of which is a broker for clients."""
+    with ExitStack() as stack:
+        ports = [free_port()]
+        balancer = stack.enter_context(running_haproxy(ports, proxy="check-ssl verify none"))
+        host, first, last = balancer.address
+        shown: dict[str, Any] = {"advertised_host": host, "advertised_port": first, "advertised_last_port": last}
+        door = replace(secured(authority, authority.server(), "tls", proxy_protocol=True, **shown), port=ports[0])
+        stack.enter_context(running_broker(listeners=[door]))
+        balancer.wait_until_up()
+        topic = unique("t")
+        settings: dict[str, Any] = {"bootstrap.servers": balancer.bootstrap, "security.protocol": "ssl"}
+        settings["ssl.ca.location"] = str(authority.cert)
+        producer = confluent_kafka.Producer({**settings, "transactional.id": topic})
+        producer.init_transactions(WITHIN_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"value")
+        producer.commit_transaction(WITHIN_S)
+        for protocol in ("classic", "consumer"):
+            group = {"group.id": f"{topic}-{protocol}", "group.protocol": protocol, "auto.offset.reset": "earliest"}
+            consumer = confluent_kafka.Consumer({**settings, **group})
+            consumer.subscribe([topic])
+            message = consumer.poll(WITHIN_S)
+            assert message is not None
+            assert message.value() == b"value"
+            consumer.close()
+
+
+def run(command: Sequence[str], given: str = "") -> str:
+    """What a program prints; it must end well."""
+    ended = subprocess.run(command, input=given, capture_output=True, text=True, timeout=WITHIN_S * 2)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip()
+
+
+@pytest.mark.anyio
+async def test_aiokafka_produces_and_consumes_over_tls(server: KorvetServer, authority: Authority) -> None:
+    topic, where = unique("t"), f"127.0.0.1:{server.ports[TLS]}"
+    settings: Any = {"bootstrap_servers": where, "security_protocol": "SSL", "ssl_context": trusting(authority)}
+    async with aiokafka.AIOKafkaProducer(**settings) as producer:
+        await producer.send_and_wait(topic, b"value")
+    async with aiokafka.AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings) as consumer:
+        assert (await consumer.getone()).value == b"value"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_1_2_and_1_3_are_spoken(server: KorvetServer, authority: Authority, version: ssl.TLSVersion) -> None:
+    context = trusting(authority)
+    context.minimum_version = context.maximum_version = version
+    with context.wrap_socket(connect(server), server_hostname="localhost") as client:
+        assert is_served(client)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+def test_older_versions_of_tls_are_refused(server: KorvetServer, authority: Authority, version: ssl.TLSVersion) -> None:
+    context = trusting(authority)
+    context.minimum_version = context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        context.wrap_socket(connect(server), server_hostname="localhost")
+
+
+# ------------------------------------------------------------------ strangers
+
+
+def test_request_without_tls_is_closed_with_one_line(server: KorvetServer) -> None:
+    text = "the client does not speak TLS"
+    before = server.log.count(text)
+    with connect(server) as client:
+        client.sendall(API_VERSIONS)
+        assert is_closed(client)
+    until(lambda: server.log.count(text) == before + 1, "the line is there")
+
+
+def test_client_hello_may_come_byte_by_byte(server: KorvetServer, authority: Authority) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with connect(server) as client:
+        while True:
+            try:
+                session.do_handshake()
+            except ssl.SSLWantReadError:
+                for byte in outgoing.read():
+                    client.sendall(bytes([byte]))
+                incoming.write(client.recv(65536))
+            else:
+                break
+        session.write(API_VERSIONS)
+        client.sendall(outgoing.read())
+        incoming.write(client.recv(65536))
+
+
+def test_silent_handshakes_do_not_hold_up_a_client(server: KorvetServer, authority: Authority) -> None:
+    """Some of the 300 send nothing, some begin a ClientHello, and some stop behind a whole one."""
+    said = hello(authority)
+    with ExitStack() as stack:
+        working = stack.enter_context(trusting(authority).wrap_socket(connect(server), server_hostname="localhost"))
+        for at in range(300):
+            stranger = stack.enter_context(connect(server))
+            stranger.sendall((b"", said[:1], said[:-1], said)[at % 4])
+        assert is_served(working)
+        with trusting(authority).wrap_socket(connect(server), server_hostname="localhost") as new:
+            assert is_served(new)
+        assert is_served(working)
+
+
+def test_silent_client_is_closed_in_time(server: KorvetServer) -> None:
+    with connect(server) as silent, connect(server) as slow:
+        slow.sendall(b"\x16\x03\x01")
+        assert is_closed(silent)
+        assert is_closed(slow)
+
+
+def test_oversized_certificate_chain_is_refused(server: KorvetServer, authority: Authority, tmp_path: Path) -> None:
+    """OpenSSL's bound is 100 KiB."""
+    client = authority.client("alice")
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(client.cert.read_bytes() + b"".join(authority.server().cert.read_bytes() for _ in range(400)))
+    context = trusting(authority)
+    context.load_cert_chain(chain, client.key)
+    assert is_refused(server, context)
+
+
+def test_failed_handshakes_leave_no_descriptor(authority: Authority, pair: Pair) -> None:
+    said = hello(authority)
+    with running_broker(listeners=[secured(authority, pair, "tls", proxy_protocol=True)]) as broker:
+        assert broker.process is not None
+        descriptors = Path(f"/proc/{broker.process.pid}/fd")
+        if not descriptors.exists():
+            pytest.skip("only Linux tells the descriptors of a process")
+        before = len(list(descriptors.iterdir()))
+        strange = (b"", PROXY[:9], b"GET / HTTP", PROXY, PROXY + b"GET", PROXY + said[:9], PROXY + said, said)
+        for sent in strange * 10:
+            with connect(broker) as client:
+                client.sendall(sent)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", len(sent) % 2, 0))
+        until(lambda: len(list(descriptors.iterdir())) <= before, "all descriptors are closed")
+        assert "Traceback" not in broker.log
+
+
+def test_drain_does_not_wait_for_handshakes(authority: Authority, pair: Pair) -> None:
+    with running_broker(listeners=[secured(authority, pair, "tls")]) as broker, ExitStack() as stack:
+        clients = [stack.enter_context(connect(broker)) for _ in range(80)]
+        for client in clients[1:]:
+            client.sendall(hello(authority))
+        stopping = threading.Thread(target=broker.stop)
+        stopping.start()
+        assert is_closed(clients[0])
+        stopping.join()
+        assert "cut off" not in broker.log
+        assert "Traceback" not in broker.log
+
+
+# ------------------------------------------------------------------ certificates of clients
+
+
+def test_client_without_a_certificate_is_refused(server: KorvetServer, authority: Authority) -> None:
+    assert is_refused(server, trusting(authority))
+
+
+@pytest.mark.parametrize("kind", ["expired", "of-another-authority"])
+def test_wrong_certificate_is_refused(server: KorvetServer, authority: Authority, tmp_path: Path, kind: str) -> None:
+    signer = authority if kind == "expired" else Authority.make(tmp_path)
+    client = signer.client("alice", ends_in_days=-1 if kind == "expired" else 1)
+    assert is_refused(server, trusting(authority, client))
+
+
+def test_session_is_not_resumed_when_clients_show_certificates(server: KorvetServer, authority: Authority) -> None:
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = trusting(authority, authority.client("alice"))
+        context.minimum_version = context.maximum_version = version
+        session = None
+        for _ in range(4):
+            raw = connect(server, MUTUAL)
+            with context.wrap_socket(raw, server_hostname="localhost", session=session) as client:
+                assert is_served(client)
+                assert not client.session_reused
+                session = client.session
+
+
+# ------------------------------------------------------------------ behind a load balancer
+
+
+@pytest.mark.parametrize("is_one_segment", [True, False], ids=["one-segment", "two-segments"])
+def test_tls_behind_a_proxy_header_works(server: KorvetServer, authority: Authority, is_one_segment: bool) -> None:
+    with connect(server, PROXIED) as raw:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            session.do_handshake()
+        if is_one_segment:
+            raw.sendall(PROXY + outgoing.read())
+        else:
+            raw.sendall(PROXY)
+            raw.sendall(outgoing.read())
+        while True:
+            incoming.write(raw.recv(65536))
+            try:
+                session.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            break
+        session.write(API_VERSIONS)
+        raw.sendall(outgoing.read())
+        data = b""
+        while len(data) < 8:
+            incoming.write(raw.recv(65536))
+            try:
+                data += session.read(65536)
+            except ssl.SSLWantReadError:
+                continue
+        assert data[4:8] == struct.pack(">i", 42)
+
+
+# ------------------------------------------------------------------ new files
+
+
+def serial(server: KorvetServer) -> int:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    from cryptography import x509
+
+    with context.wrap_socket(connect(server)) as client:
+        shown = client.getpeercert(binary_form=True)
+        assert shown is not None
+        return x509.load_der_x509_certificate(shown).serial_number
+
+
+@pytest.mark.parametrize("by", ["poll", "sighup"])
+def test_new_files_count_and_broken_ones_keep_the_old(authority: Authority, tmp_path: Path, by: str) -> None:
+    own = Pair(cert=tmp_path / "own.pem", key=tmp_path / "own-key.pem")
+
+    def put(pair: Pair) -> None:
+        own.cert.write_bytes(pair.cert.read_bytes())
+        own.key.write_bytes(pair.key.read_bytes())
+
+    def tell(broker: KorvetServer) -> None:
+        assert broker.process is not None
+        if by == "sighup":
+            os.kill(broker.process.pid, signal.SIGHUP)
+
+    put(authority.server())
+    with running_broker(listeners=[secured(authority, own, "tls")]) as broker:
+        before = serial(broker)
+        with trusting(authority).wrap_socket(connect(broker), server_hostname="localhost") as old:
+            assert is_served(old)
+            put(authority.server())
+            tell(broker)
+            until(lambda: serial(broker) != before, "the new certificate is shown")
+            now = serial(broker)
+            own.key.write_text("no key")
+            tell(broker)
+            until(lambda: "TLS files not taken" in broker.log, "the line is there")
+            assert serial(broker) == now
+            assert is_served(old)
+        put(authority.server(ends_in_days=-1))
+        tell(broker)
+        until(lambda: "TLS certificate has expired" in broker.log, "the line is there")
+        assert "Traceback" not in broker.log
+
+
+# ------------------------------------------------------------------ principals
+
+
+def test_subject_without_a_rule_closes_the_connection_with_one_line(authority: Authority, pair: Pair) -> None:
+    door = secured(authority, pair, "mutual", tls_client_auth=ClientAuth.REQUIRED, principal_rules="RULE:^CN=a$/a/")
+    with running_broker(listeners=[door]) as broker:
+        with trusting(authority, authority.client("a")).wrap_socket(
+            connect(broker), server_hostname="localhost"
+        ) as client:
+            assert is_served(client)
+        with trusting(authority, authority.client("b")).wrap_socket(
+            connect(broker), server_hostname="localhost"
+        ) as client:
+            assert is_closed(client)
+        until(lambda: broker.log.count("no rule of principal-rules") == 1, "the line is there")
