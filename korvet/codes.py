@@ -4,12 +4,14 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+CLUSTER_AUTHORIZATION_FAILED: Final = int(ErrorCode.cluster_authorization_failed)
 CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
 COORDINATOR_LOAD_IN_PROGRESS: Final = int(ErrorCode.coordinator_load_in_progress)
 COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.coordinator_not_available)
 CORRUPT_MESSAGE: Final = int(ErrorCode.corrupt_message)
 FENCED_LEADER_EPOCH: Final = int(ErrorCode.fenced_leader_epoch)
 FETCH_SESSION_ID_NOT_FOUND: Final = int(ErrorCode.fetch_session_id_not_found)
+GROUP_AUTHORIZATION_FAILED: Final = int(ErrorCode.group_authorization_failed)
 GROUP_ID_NOT_FOUND: Final = int(ErrorCode.group_id_not_found)
 INCONSISTENT_GROUP_PROTOCOL: Final = int(ErrorCode.inconsistent_group_protocol)
 INVALID_GROUP_ID: Final = int(ErrorCode.invalid_group_id)
@@ -34,6 +36,7 @@ POLICY_VIOLATION: Final = int(ErrorCode.policy_violation)
 PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)
 REBALANCE_IN_PROGRESS: Final = int(ErrorCode.rebalance_in_progress)
 REQUEST_TIMED_OUT: Final = int(ErrorCode.request_timed_out)
+TOPIC_AUTHORIZATION_FAILED: Final = int(ErrorCode.topic_authorization_failed)
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = int(ErrorCode.transactional_id_authorization_failed)
 TRANSACTIONAL_ID_NOT_FOUND: Final = int(ErrorCode.transactional_id_not_found)
 TRANSACTION_ABORTABLE: Final = int(ErrorCode.transaction_abortable)

@@ -11,6 +11,9 @@ A module defines ``handle`` and may define ``start`` or ``begin``:
 - ``def begin(ctx, request) -> Begun | None`` is for short requests that need one call. The connection calls it when the
   frame has arrived and no earlier request is in flight. Redis's reply is answered without a task's turn. It returns
   None if something must be waited for first; then ``handle`` gets the request.
+
+Each module declares what its clients need: ``needs`` is a check that runs before all three, if there is an authorizer
+(`korvet.api.shared.needs`). A request of which a part is forbidden goes to ``handle``, without that part.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from korvet.api.shared.context import Context
+from korvet.api.shared.needs import Needs
+from korvet.security.authorizer import Rights
 from korvet.wire.codec import Buffers, Fields
 
 Answer = Fields | Buffers | None
@@ -52,6 +57,7 @@ class Api:
     highest: int
     advertised_lowest: int
     handle: Handle
+    needs: Needs
     start: Start | None = None
     begin: Begin | None = None
 
@@ -64,12 +70,14 @@ def api(
     lowest: int,
     highest: int,
     *,
+    needs: Needs,
     start: Start | None = None,
     begin: Begin | None = None,
     advertised_lowest: int | None = None,
 ) -> Callable[[Handle], Handle]:
     """Register the decorated coroutine function as the handler of an API key.
 
+    :param needs: what a client must be allowed to do; without one an API cannot be.
     :raises RuntimeError: if the key is taken.
     """
 
@@ -82,13 +90,44 @@ def api(
             lowest=lowest,
             highest=highest,
             advertised_lowest=lowest if advertised_lowest is None else advertised_lowest,
-            handle=handle,
-            start=start,
-            begin=begin,
+            handle=_guarded(needs, handle),
+            needs=needs,
+            start=None if start is None else _guarded_start(needs, start),
+            begin=None if begin is None else _guarded_begin(needs, begin),
         )
         return handle
 
     return register
+
+
+def _guarded(needs: Needs, handle: Handle) -> Handle:
+    def guarded(ctx: Context, request: Any) -> Awaitable[Answer]:
+        return handle(ctx, request) if ctx.rights is None else _checked(needs, handle, ctx, ctx.rights, request)
+
+    return guarded
+
+
+async def _checked(needs: Needs, handle: Handle, ctx: Context, rights: Rights, request: Any) -> Answer:
+    narrowed = needs(ctx, rights, request)
+    if narrowed is None or narrowed.request is not None:
+        rights.note_administration(ctx.api_key, request)
+    if narrowed is None:
+        return await handle(ctx, request)
+    return narrowed.complete(None if narrowed.request is None else await handle(ctx, narrowed.request))
+
+
+def _guarded_start(needs: Needs, start: Start) -> Start:
+    def guarded(ctx: Context, request: Any) -> Awaitable[Answer] | None:
+        return start(ctx, request) if ctx.rights is None or needs(ctx, ctx.rights.quiet, request) is None else None
+
+    return guarded
+
+
+def _guarded_begin(needs: Needs, begin: Begin) -> Begin:
+    def guarded(ctx: Context, request: Any) -> Begun | None:
+        return begin(ctx, request) if ctx.rights is None or needs(ctx, ctx.rights.quiet, request) is None else None
+
+    return guarded
 
 
 def registry() -> Mapping[int, Api]:

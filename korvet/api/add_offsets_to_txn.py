@@ -10,17 +10,27 @@ from __future__ import annotations
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.transaction_failures import told
-from korvet.codes import INVALID_REQUEST
+from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 
 _ABORTABLE_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 
 
-@api(25, 0, 4)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    if not rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
+        return needs.refusal({"error_code": TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+    if not rights.allows(needs.READ, needs.GROUP, request.group_id):
+        return needs.refusal({"error_code": GROUP_AUTHORIZATION_FAILED})
+    return None
+
+
+@api(25, 0, 4, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The transaction's code, or the group's."""
     if not request.transactional_id:

@@ -3,7 +3,7 @@
 - 2: PRODUCER_FENCED   - 3: flexible   - 4: several transactions, and ``verify_only`` (KIP-890)
 - 5: TRANSACTION_ABORTABLE
 
-Versions from 4 on are for brokers among themselves. As on Kafka without an authorizer, anybody may send them.
+Versions from 4 on are for brokers among themselves. With an authorizer they need CLUSTER_ACTION.
 
 A partition that does not exist fails the whole transaction's request: the others are OPERATION_NOT_ATTEMPTED.
 
@@ -18,12 +18,21 @@ from functools import partial
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.topic_lookup import known_topics
 from korvet.api.shared.transaction_failures import told
-from korvet.codes import INVALID_REQUEST, OPERATION_NOT_ATTEMPTED, UNKNOWN_TOPIC_OR_PARTITION
+from korvet.codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    INVALID_REQUEST,
+    OPERATION_NOT_ATTEMPTED,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.types import TopicPartition
 
@@ -34,7 +43,36 @@ _FENCED_SINCE: Final = 2
 Codes = Mapping[TopicPartition, int]
 
 
-@api(24, 0, 5)
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    if ctx.version >= _BATCHED_SINCE:
+        if rights.allows_on_cluster(needs.CLUSTER_ACTION):
+            return None
+        return needs.refusal({"error_code": CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": ()})
+    asked = request.v3_and_below_topics
+    partitions = [(topic.name, index) for topic in asked for index in topic.partitions]
+    if not rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        return _refusal(dict.fromkeys(partitions, TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    denied = needs.denied_names(rights, needs.WRITE, needs.TOPIC, (topic.name for topic in asked))
+    if not denied:
+        return None
+    known = ctx.frontend.catalog.topic
+    codes = {}
+    for name, index in partitions:
+        topic = known(name)
+        if name in denied:
+            codes[name, index] = TOPIC_AUTHORIZATION_FAILED
+        elif topic is None or not 0 <= index < topic.partitions:
+            codes[name, index] = UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            codes[name, index] = OPERATION_NOT_ATTEMPTED
+    return _refusal(codes)
+
+
+def _refusal(codes: Codes) -> needs.Narrowed:
+    return needs.refusal({"results_by_topic_v3_and_below": _results(codes)})
+
+
+@api(24, 0, 5, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """A code for each partition."""
     if ctx.version < _BATCHED_SINCE:

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from korvet.api import api
-from korvet.api.shared.config_resources import Known, alter
+from korvet.api.shared.config_resources import Known, alter, config_needs, refused_change
 from korvet.api.shared.context import Context
+from korvet.security.acl import Operation
 from korvet.store.catalog.settings import ConfigChange
 from korvet.wire.codec import Fields
 
 
-@api(33, 0, 2)
+@api(33, 0, 2, needs=config_needs(Operation.ALTER_CONFIGS, "responses", refused_change))
 async def handle(ctx: Context, request: Any) -> Fields:
     return await alter(ctx, request, _replacement)
 

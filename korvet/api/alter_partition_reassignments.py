@@ -16,6 +16,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import node_ids, read_failure
 from korvet.api.shared.assignments import replicas_problem
 from korvet.api.shared.context import Context
@@ -27,7 +28,16 @@ _DONE: Final[Outcome] = ErrorCode.none, None
 _NOTHING_TO_STOP: Final[Outcome] = ErrorCode.no_reassignment_in_progress, None
 
 
-@api(45, 0, 1)
+def _all_refused(_ctx: Context, request: Any) -> Fields:
+    code, message = ErrorCode.cluster_authorization_failed, needs.MESSAGES[needs.CLUSTER]
+    responses = [
+        {"name": asked.name, "partitions": [_result(part, (code, message)) for part in asked.partitions]}
+        for asked in request.topics
+    ]
+    return _answer(getattr(request, "allow_replication_factor_change", True), responses, code, message)
+
+
+@api(45, 0, 1, needs=needs.cluster(needs.ALTER, refused=_all_refused))
 async def handle(ctx: Context, request: Any) -> Fields:
     may_change = getattr(request, "allow_replication_factor_change", True)
     try:

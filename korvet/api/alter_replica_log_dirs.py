@@ -14,13 +14,28 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import log_directory, read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
 from korvet.wire.codec import Fields
 
 
-@api(34, 1, 2)
+def _all_refused(_ctx: Context, request: Any) -> Fields:
+    code = ErrorCode.cluster_authorization_failed
+    return {
+        "results": [
+            {
+                "topic_name": topic.name,
+                "partitions": [{"partition_index": index, "error_code": code} for index in topic.partitions],
+            }
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    }
+
+
+@api(34, 1, 2, needs=needs.cluster(needs.ALTER, refused=_all_refused))
 async def handle(ctx: Context, request: Any) -> Fields:
     # As in Kafka, the last directory named for a partition counts, and each partition is answered once.
     asked: dict[str, dict[int, str]] = {}

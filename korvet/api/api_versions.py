@@ -18,6 +18,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api, registry
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.wire.codec import API_VERSIONS_KEY, Fields, encode_response
 
@@ -32,7 +33,7 @@ _LEVEL_0_SINCE: Final = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-@api(API_VERSIONS_KEY, 0, HIGHEST)
+@api(API_VERSIONS_KEY, 0, HIGHEST, needs=needs.nothing)
 async def handle(ctx: Context, request: Any) -> Answer:
     if ctx.version >= 3 and not _names_its_software(request):
         return {"error_code": ErrorCode.invalid_request, "api_keys": (), "throttle_time": 0}

@@ -7,34 +7,55 @@ Source: KafkaApis.handleConsumerGroupDescribe, ConsumerGroup.asDescribedGroup
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_ASKED
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.turns import with_few_repeats
 from korvet.assignors import Assignment
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.consumer_types import ConsumerMember
 from korvet.store.groups.types import GroupDescription
 
 
-@api(69, 0, 1)
+@api(
+    69,
+    0,
+    1,
+    needs=needs.items(
+        needs.GROUP,
+        needs.DESCRIBE,
+        field="group_ids",
+        answered="groups",
+        refused=lambda group_id: _without_group(
+            group_id, ErrorCode.group_authorization_failed, needs.MESSAGES[needs.GROUP]
+        ),
+    ),
+)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Epochs and members of each group, with their assignments and targets."""
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     try:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
         code = failure_code(error, "consumer_group_describe")
         return {"groups": [_without_group(group_id, code, None) for group_id in request.group_ids]}
     groups = await ctx.gathered(with_few_repeats(request.group_ids), partial(_described, ctx))
-    return {"groups": [{"authorized_operations": operations, **group} for group in groups]}
+    return {"groups": [{"authorized_operations": _operations(ctx, request, group), **group} for group in groups]}
+
+
+def _operations(ctx: Context, request: Any, group: Mapping[str, Any]) -> int:
+    if not request.include_authorized_operations:
+        return NOT_ASKED
+    return needs.operations(ctx, needs.GROUP, group["group_id"], GROUP_OPERATIONS)
 
 
 async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
@@ -47,7 +68,23 @@ async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
     if group is None or group.consumer is None:
         why = "not found" if group is None else "is not a consumer group"
         return _without_group(group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")
-    return {"group_id": group_id, **_fields(ctx, group)}
+    fields = _fields(ctx, group)
+    if ctx.rights is not None and not _sees_all(ctx.rights, fields["members"]):
+        # A group is shown whole or not at all, as in Kafka.
+        why = "The group has described topic(s) that the client is not authorized to describe."
+        return _without_group(group_id, ErrorCode.topic_authorization_failed, why)
+    return {"group_id": group_id, **fields}
+
+
+def _sees_all(rights: Rights, members: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a client may describe all topics that members own, or are to own."""
+    names = {
+        topic["topic_name"]
+        for member in members
+        for assignment in (member["assignment"], member["target_assignment"])
+        for topic in assignment["topic_partitions"]
+    }
+    return all(rights.sees(needs.DESCRIBE, needs.TOPIC, name) for name in sorted(names))
 
 
 def _without_group(group_id: str, code: int, message: str | None) -> dict[str, Any]:

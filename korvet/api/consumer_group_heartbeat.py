@@ -19,10 +19,13 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, Begun, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.assignors import Assignment
 from korvet.errors import KorvetError
+from korvet.security.acl import WILDCARD
+from korvet.security.authorizer import Rights
 from korvet.store.groups.consumer_types import HeartbeatRequest
 from korvet.store.groups.subscriptions import regex_problem
 from korvet.wire import group_responses
@@ -60,7 +63,18 @@ def _beaten(ctx: Context, request: Any) -> Answer:
     return [group_responses.consumer_heartbeat(request.member_id, request.member_epoch, interval_ms)]
 
 
-@api(68, 0, 1, begin=begin)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    kind = needs.GROUP
+    if rights.allows(needs.READ, kind, request.group_id):
+        kind = needs.TOPIC
+        # A member's rights do not reach those who resolve its expression later, so it must see all topics.
+        everything = (WILDCARD,) if getattr(request, "subscribed_topic_regex", None) else ()
+        if not needs.denied_names(rights, needs.DESCRIBE, kind, (*(request.subscribed_topic_names or ()), *everything)):
+            return None
+    return needs.refusal(_refused(needs.CODES[kind], needs.MESSAGES[kind]))
+
+
+@api(68, 0, 1, begin=begin, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Let a member join, stay or leave."""
     consumers = ctx.frontend.groups.consumers

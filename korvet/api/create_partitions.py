@@ -8,15 +8,18 @@ Source: ControllerApis.createPartitions, ReplicationControlManager.createPartiti
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import change_failure, node_ids
 from korvet.api.shared.assignments import replicas_problem
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import MAX_PARTITIONS_PER_REQUEST, grow_topic
 from korvet.wire.codec import Fields
@@ -26,7 +29,22 @@ _DONE: Outcome = (ErrorCode.none, None)
 _UNKNOWN: Outcome = (ErrorCode.unknown_topic_or_partition, None)
 
 
-@api(37, 0, 3)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    times = Counter(topic.name for topic in request.topics)
+    # Kafka judges names that are given twice before the rights.
+    once = [name for name, count in times.items() if count == 1]
+    denied = needs.denied_names(rights, needs.ALTER, needs.TOPIC, once)
+    if not denied:
+        return None
+    refused = [_result(name, (ErrorCode.topic_authorization_failed, None)) for name in once if name in denied]
+    left = replace(request, topics=tuple(topic for topic in request.topics if topic.name not in denied))
+    return needs.Narrowed(
+        left if left.topics else None,
+        lambda answer: {"results": [*(answer["results"] if answer else ()), *refused]},
+    )
+
+
+@api(37, 0, 3, needs=_check)
 async def handle(ctx: Context, request: Any) -> Fields:
     try:
         await ctx.frontend.catalog.refresh()

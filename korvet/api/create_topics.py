@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import change_failure, node_ids
 from korvet.api.shared.assignments import count_problem, manual_problem
 from korvet.api.shared.config_entries import topic_entries
@@ -26,6 +28,7 @@ from korvet.api.shared.context import Context
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import topic_problem
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import (
@@ -42,7 +45,24 @@ AT_ONCE = 20
 Problem = tuple[ErrorCode, str]
 
 
-@api(19, 2, 7)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    if rights.quiet.allows_on_cluster(needs.CREATE):
+        return None
+    times = Counter(topic.name for topic in request.topics)
+    # Kafka judges names that are given twice before the rights.
+    once = [name for name, count in times.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
+    denied = needs.denied_names(rights, needs.CREATE, needs.TOPIC, once)
+    if not denied:
+        return None
+    problem = ErrorCode.topic_authorization_failed, "Authorization failed."
+    refused = [_refused(name, problem) for name in once if name in denied]
+    left = replace(request, topics=tuple(topic for topic in request.topics if topic.name not in denied))
+    return needs.Narrowed(
+        left if left.topics else None, lambda answer: {"topics": [*(answer["topics"] if answer else ()), *refused]}
+    )
+
+
+@api(19, 2, 7, needs=_check)
 async def handle(ctx: Context, request: Any) -> Fields:
     catalog = ctx.frontend.catalog
     try:
@@ -115,6 +135,9 @@ async def _create(ctx: Context, asked: Any, validate_only: bool) -> Fields:
 
 
 def _created(ctx: Context, topic: Topic) -> Fields:
+    rights = ctx.rights
+    if rights is not None and not rights.sees(needs.DESCRIBE_CONFIGS, needs.TOPIC, topic.name):
+        return _created_without_configs(topic)
     entries: list[Mapping[str, object]] = topic_entries(ctx.frontend.catalog, topic)
     return {
         "name": topic.name,
@@ -124,6 +147,20 @@ def _created(ctx: Context, topic: Topic) -> Fields:
         "num_partitions": topic.partitions,
         "replication_factor": 1,
         "configs": entries,
+    }
+
+
+def _created_without_configs(topic: Topic) -> Fields:
+    """The answer for a client that may not know the configs, nor the numbers that follow from them."""
+    return {
+        "name": topic.name,
+        "topic_id": topic.id,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "topic_config_error_code": ErrorCode.topic_authorization_failed,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": None,
     }
 
 

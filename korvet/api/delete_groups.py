@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import AT_ONCE, Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
 
 
-@api(42, 0, 2)
+@api(
+    42,
+    0,
+    2,
+    needs=needs.items(
+        needs.GROUP,
+        needs.DELETE,
+        field="groups_names",
+        answered="results",
+        refused=lambda group_id: {"group_id": group_id, "error_code": ErrorCode.group_authorization_failed},
+    ),
+)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Remove the groups that have no members, several at a time; a group that is named twice is answered once."""
     group_ids = list(dict.fromkeys(request.groups_names))

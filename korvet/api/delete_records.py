@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
 from korvet.api.shared.topic_lookup import known_topics
@@ -21,6 +22,7 @@ from korvet.codes import (
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
     POLICY_VIOLATION,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.configs.types import split
@@ -36,7 +38,19 @@ log = structlog.get_logger()
 _NO_WATERMARK: Final = -1
 
 
-@api(21, 0, 2)
+def _refused(topic: Any) -> dict[str, Any]:
+    entries = [
+        {
+            "partition_index": part.partition_index,
+            "low_watermark": _NO_WATERMARK,
+            "error_code": TOPIC_AUTHORIZATION_FAILED,
+        }
+        for part in topic.partitions
+    ]
+    return {"name": topic.name, "partitions": entries}
+
+
+@api(21, 0, 2, needs=needs.topics(needs.DELETE, _refused))
 async def handle(ctx: Context, request: Any) -> Answer:
     """Trim each partition to its offset, -1 for its end; if a partition is named twice, the last offset counts."""
     topics = await known_topics(ctx, request.topics)

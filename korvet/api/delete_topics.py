@@ -15,6 +15,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import change_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
@@ -28,7 +29,7 @@ _TWICE = (ErrorCode.invalid_request, "The provided topic name maps to an ID that
 Asked = tuple[str | None, UUID | None]
 
 
-@api(20, 1, 6)
+@api(20, 1, 6, needs=needs.by_handler)
 async def handle(ctx: Context, request: Any) -> Fields:
     asked = _asked(request)
     try:
@@ -54,6 +55,12 @@ async def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list
     async for name, topic_id in ctx.paced(sorted(times, key=_is_by_name)):
         problem = _ambiguity(name, topic_id, times[name, topic_id])
         topic = _look_up(ctx, name, topic_id) if problem is None else None
+        if problem is None and (known := topic.name if topic is not None else name) is not None:
+            problem = _forbidden(ctx, known)
+            if problem is not None:
+                shown = known if topic_id is None or _is_seen(ctx, known) else None
+                refused.append(_result(shown, topic_id, *problem))
+                continue
         if topic is not None and found.pop(topic.id, None) is None:
             found[topic.id] = topic
             continue
@@ -61,6 +68,20 @@ async def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list
             topic_id, problem = topic.id, _TWICE
         refused.append(_result(name, topic_id, *(problem or (_UNKNOWN if topic_id is None else _UNKNOWN_ID))))
     return refused, list(found.values())
+
+
+def _forbidden(ctx: Context, name: str) -> tuple[ErrorCode, str] | None:
+    """The refusal of a client that may not delete a topic, whether it exists or not."""
+    rights = ctx.rights
+    if rights is None or rights.quiet.allows_on_cluster(needs.DELETE):
+        return None
+    if rights.allows(needs.DELETE, needs.TOPIC, name):
+        return None
+    return ErrorCode.topic_authorization_failed, needs.MESSAGES[needs.TOPIC]
+
+
+def _is_seen(ctx: Context, name: str) -> bool:
+    return ctx.rights is None or ctx.rights.sees(needs.DESCRIBE, needs.TOPIC, name)
 
 
 def _is_by_name(asked: Asked) -> bool:

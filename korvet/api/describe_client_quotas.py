@@ -16,6 +16,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.wire.codec import Fields
 
@@ -33,7 +34,19 @@ _IP: Final = "ip"
 _ENTITY_TYPES: Final = frozenset({"user", "client-id", _IP})
 
 
-@api(48, 0, 1)
+@api(
+    48,
+    0,
+    1,
+    needs=needs.cluster(
+        needs.DESCRIBE_CONFIGS,
+        refused=lambda *_: {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "error_message": needs.MESSAGES[needs.CLUSTER],
+            "entries": None,
+        },
+    ),
+)
 async def handle(_ctx: Context, request: Any) -> Fields:
     problem = _filter_problem(request.components)
     if problem is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, brokers
 from korvet.api.shared.context import Context
 from korvet.wire.codec import Fields
@@ -21,7 +22,7 @@ _BROKERS = 1
 _CONTROLLERS = 2
 
 
-@api(60, 0, 2)
+@api(60, 0, 2, needs=needs.nothing)
 async def handle(ctx: Context, request: Any) -> Fields:
     wanted = getattr(request, "endpoint_type", _BROKERS)
     if wanted == _CONTROLLERS:
@@ -36,7 +37,9 @@ async def handle(ctx: Context, request: Any) -> Fields:
         "controller_id": ctx.listener.nodes.own_id,
         "brokers": brokers(ctx, "broker_id"),
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            needs.cluster_operations(ctx, CLUSTER_OPERATIONS)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     }
 

@@ -17,10 +17,11 @@ from kio.schema.errors import ErrorCode
 from korvet.api import api
 from korvet.api.shared.admin import MALFORMED_MESSAGE, read_failure
 from korvet.api.shared.config_entries import Entry, broker_entries, cluster_entries, group_entries, topic_entries
-from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType, unsupported
+from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType, config_needs, unsupported
 from korvet.api.shared.context import Context
 from korvet.api.shared.nodes import Node
 from korvet.errors import KorvetError
+from korvet.security.acl import Operation
 from korvet.store.topics import name_problem
 from korvet.wire.codec import Fields
 
@@ -28,7 +29,11 @@ AT_ONCE = 20
 """Resources that are described in one turn; a topic has forty configs."""
 
 
-@api(32, 1, 4)
+def _refused_config(resource: Any, code: ErrorCode, message: str) -> Fields:
+    return _refused(resource, code, message)
+
+
+@api(32, 1, 4, needs=config_needs(Operation.DESCRIBE_CONFIGS, "results", _refused_config))
 async def handle(ctx: Context, request: Any) -> Fields:
     if any(resource.resource_type not in RESOURCE_TYPES for resource in request.resources):
         malformed = ErrorCode.invalid_request, MALFORMED_MESSAGE

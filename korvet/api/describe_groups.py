@@ -16,6 +16,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import GROUP_OPERATIONS, NOT_ASKED
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
@@ -26,12 +27,31 @@ from korvet.store.groups.types import GroupDescription
 _NOT_FOUND_SINCE: Final = 6
 
 
-@api(15, 0, 6)
+@api(
+    15,
+    0,
+    6,
+    needs=needs.items(
+        needs.GROUP,
+        needs.DESCRIBE,
+        field="groups",
+        answered="groups",
+        refused=lambda group_id: _without_group(group_id, "", ErrorCode.group_authorization_failed, None),
+    ),
+)
 async def handle(ctx: Context, request: Any) -> Answer:
     """State and members of each group."""
-    operations = GROUP_OPERATIONS if getattr(request, "include_authorized_operations", False) else NOT_ASKED
+    is_asked = getattr(request, "include_authorized_operations", False)
     groups = await ctx.gathered(with_few_repeats(request.groups), partial(_described, ctx))
-    return {"groups": [{"authorized_operations": operations, **group} for group in groups]}
+    return {
+        "groups": [
+            {"authorized_operations": _operations(ctx, group) if is_asked else NOT_ASKED, **group} for group in groups
+        ]
+    }
+
+
+def _operations(ctx: Context, group: dict[str, Any]) -> int:
+    return needs.operations(ctx, needs.GROUP, group["group_id"], GROUP_OPERATIONS)
 
 
 async def _described(ctx: Context, group_id: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import log_directory, read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
@@ -28,7 +29,12 @@ from korvet.wire.codec import Fields
 _NO_LAG: Final = 0
 
 
-@api(35, 1, 4)
+@api(
+    35,
+    1,
+    4,
+    needs=needs.cluster(needs.DESCRIBE, refused=needs.failed(needs.CLUSTER, results=())),
+)
 async def handle(ctx: Context, request: Any) -> Fields:
     directory = log_directory(ctx)
     store = ctx.frontend.store

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.topic_lookup import known_topics
-from korvet.codes import UNKNOWN_TOPIC_OR_PARTITION
+from korvet.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.wire.markers import COORDINATOR_EPOCH
@@ -19,7 +20,12 @@ from korvet.wire.markers import COORDINATOR_EPOCH
 _NO_EPOCH: Final = -1
 
 
-@api(61, 0, 0)
+def _refused(topic: Any) -> dict[str, Any]:
+    code = TOPIC_AUTHORIZATION_FAILED
+    return {"name": topic.name, "partitions": [_answer(index, code) for index in topic.partition_indexes]}
+
+
+@api(61, 0, 0, needs=needs.topics(needs.READ, _refused))
 async def handle(ctx: Context, request: Any) -> Answer:
     """The active producers of each partition, once for each."""
     known = await known_topics(ctx, request.topics, indexes=lambda topic: topic.partition_indexes)

@@ -18,6 +18,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
@@ -30,7 +31,20 @@ _LISTENER: Final = "PLAINTEXT"
 _UNKNOWN: Final = (ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
 
 
-@api(55, 0, 2)
+@api(
+    55,
+    0,
+    2,
+    needs=needs.cluster(
+        needs.DESCRIBE,
+        refused=lambda *_: {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "error_message": needs.MESSAGES[needs.CLUSTER],
+            "topics": (),
+            "nodes": (),
+        },
+    ),
+)
 async def handle(ctx: Context, request: Any) -> Fields:
     if not _asks_for_metadata(request.topics):
         return _answer(

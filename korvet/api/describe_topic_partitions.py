@@ -7,21 +7,45 @@ Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicR
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import TOPIC_OPERATIONS, read_failure
 from korvet.api.shared.context import Context
 from korvet.api.shared.partition_epochs import LeaderEpoch, leader_epochs
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, name_problem
 from korvet.wire.codec import Fields
 
 
-@api(75, 0, 0)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    asked = {topic.name for topic in request.topics}
+    denied = needs.denied_names(rights, needs.DESCRIBE, needs.TOPIC, sorted(asked))
+    if not denied:
+        return None
+    refused = [_forbidden(name) for name in sorted(denied)]
+    left = replace(request, topics=tuple(topic for topic in request.topics if topic.name not in denied))
+    return needs.Narrowed(
+        left if left.topics else None,
+        lambda answer: {
+            "next_cursor": answer.get("next_cursor") if answer else None,
+            "topics": [*refused, *(answer["topics"] if answer else ())],
+        },
+    )
+
+
+def _forbidden(name: str) -> Fields:
+    code = ErrorCode.topic_authorization_failed
+    return {"error_code": code, "name": name, "is_internal": False, "partitions": ()}
+
+
+@api(75, 0, 0, needs=_check)
 async def handle(ctx: Context, request: Any) -> Fields:
     catalog = ctx.frontend.catalog
     cursor = request.cursor
@@ -30,7 +54,9 @@ async def handle(ctx: Context, request: Any) -> Fields:
         await catalog.refresh()
     except KorvetError as error:
         return _failed(request, read_failure(ctx, error, ErrorCode.leader_not_available))
-    asked = {topic.name for topic in request.topics} or {topic.name for topic in catalog.topics()}
+    asked = {topic.name for topic in request.topics} or set(
+        needs.seen_topics(ctx, (topic.name for topic in catalog.topics()))
+    )
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and first_name not in asked)):
         return _failed(request, ErrorCode.invalid_request)
     names = sorted(name for name in asked if name >= first_name)
@@ -44,10 +70,10 @@ async def handle(ctx: Context, request: Any) -> Fields:
                 "topic_id": topic.id,
                 "is_internal": topic.name in INTERNAL_TOPICS,
                 "partitions": [_partition(ctx, topic, p, epochs[topic.name, p]) async for p in ctx.paced(span)],
-                "topic_authorized_operations": TOPIC_OPERATIONS,
+                "topic_authorized_operations": needs.operations(ctx, needs.TOPIC, topic.name, TOPIC_OPERATIONS),
             }
             if isinstance(topic, Topic)
-            else _unknown(topic)
+            else _unknown(ctx, topic)
             async for topic, span in ctx.paced(page)
         ],
         "next_cursor": next_cursor,
@@ -95,14 +121,14 @@ def _page(
     return page, None
 
 
-def _unknown(name: str) -> Fields:
+def _unknown(ctx: Context, name: str) -> Fields:
     illegal = name_problem(name) is not None
     return {
         "error_code": ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition,
         "name": name,
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": (),
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": needs.operations(ctx, needs.TOPIC, name, TOPIC_OPERATIONS),
     }
 
 

@@ -9,14 +9,26 @@ from functools import partial
 from typing import Any
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.codes import INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND
+from korvet.codes import INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_NOT_FOUND
 from korvet.errors import KorvetError
 from korvet.store.transactions.types import TransactionDescription
 
 
-@api(65, 0, 0)
+@api(
+    65,
+    0,
+    0,
+    needs=needs.items(
+        needs.TRANSACTIONAL_ID,
+        needs.DESCRIBE,
+        field="transactional_ids",
+        answered="transaction_states",
+        refused=lambda one: _without(one, TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ),
+)
 async def handle(ctx: Context, request: Any) -> Answer:
     """State, producer and partitions of each transactional id."""
     ids = list(dict.fromkeys(request.transactional_ids))
@@ -30,7 +42,7 @@ async def _described(ctx: Context, transactional_id: str) -> dict[str, Any]:
         found = await ctx.frontend.transactions.describe_all(transactional_id)
     except KorvetError as error:
         return _without(transactional_id, failure_code(error, "describe_transactions"))
-    return _without(transactional_id, TRANSACTIONAL_ID_NOT_FOUND) if found is None else _fields(found)
+    return _without(transactional_id, TRANSACTIONAL_ID_NOT_FOUND) if found is None else _fields(ctx, found)
 
 
 def _without(transactional_id: str, code: int) -> dict[str, Any]:
@@ -46,9 +58,12 @@ def _without(transactional_id: str, code: int) -> dict[str, Any]:
     }
 
 
-def _fields(found: TransactionDescription) -> dict[str, Any]:
+def _fields(ctx: Context, found: TransactionDescription) -> dict[str, Any]:
     topics: dict[str, list[int]] = {}
+    seen = set(needs.seen_topics(ctx, {name for (name, _), _ in found.partitions}))
     for (name, index), _ in found.partitions:
+        if name not in seen:
+            continue
         topics.setdefault(name, []).append(index)
     return {
         "error_code": 0,

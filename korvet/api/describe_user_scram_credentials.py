@@ -11,11 +11,24 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.wire.codec import Fields
 
 
-@api(50, 0, 0)
+@api(
+    50,
+    0,
+    0,
+    needs=needs.cluster(
+        needs.DESCRIBE,
+        refused=lambda *_: {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "error_message": needs.MESSAGES[needs.CLUSTER],
+            "results": (),
+        },
+    ),
+)
 async def handle(ctx: Context, request: Any) -> Fields:
     times = Counter(user.name for user in request.users or ())
     return {

@@ -16,6 +16,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
@@ -28,7 +29,11 @@ Outcome = tuple[ErrorCode, str | None]
 _NOT_NEEDED: Final[Outcome] = ErrorCode.election_not_needed, "Leader election not needed for topic partition."
 
 
-@api(43, 0, 2)
+def _forbidden(_ctx: Context, request: Any) -> Fields:
+    return _refused(request, needs.CODES[needs.CLUSTER], needs.MESSAGES[needs.CLUSTER])
+
+
+@api(43, 0, 2, needs=needs.cluster(needs.ALTER, refused=_forbidden))
 async def handle(ctx: Context, request: Any) -> Fields:
     election_type = getattr(request, "election_type", _PREFERRED)
     if election_type not in _ELECTION_TYPES:

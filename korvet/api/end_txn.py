@@ -14,11 +14,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.transaction_failures import told
-from korvet.codes import INVALID_REQUEST
+from korvet.codes import INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 
 _ABORTABLE_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
@@ -26,7 +28,13 @@ _RAISES_EPOCH_SINCE: Final = 5
 _NONE: Final = -1
 
 
-@api(26, 0, 5)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    if rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
+        return None
+    return needs.refusal(_refused(TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+
+
+@api(26, 0, 5, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """A code, and with version 5 the producer's next id and epoch."""
     if not request.transactional_id:

@@ -26,17 +26,20 @@ from uuid import UUID
 import anyio
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.turns import SLICE
 from korvet.codes import (
     CORRUPT_MESSAGE,
     FETCH_SESSION_ID_NOT_FOUND,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log
 from korvet.store.log.room import Want
@@ -59,7 +62,7 @@ Merged = dict[str | UUID | None, tuple[Any, dict[int, Any]]]
 """Topic name or id -> the request's first entry for the topic, and partition index -> the entry of the partition."""
 
 
-@api(1, 4, 18)
+@api(1, 4, 18, needs=needs.by_handler)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Read the records that are there, or wait for ``min_bytes`` until ``max_wait`` is over."""
     if ctx.version >= SESSIONS_SINCE and request.session_epoch not in _FULL_EPOCHS:
@@ -77,12 +80,27 @@ async def handle(ctx: Context, request: Any) -> Answer:
     new = [want for want in wants if want.partition not in ctx.fetched]
     if new:
         ctx.fetched.update(await ctx.frontend.groups.readers.attach(ctx.client_id or "", ctx.client_host, new))
-    reads = iter(await _read(ctx, request, wants))
+    reads = iter(_still_allowed(ctx, request, wants, await _read(ctx, request, wants)))
     if request.isolation_level == _READ_COMMITTED:
         answered = [(name, [_committed(_filled(slot, reads)) for slot in slots]) for name, slots in topics]
     else:
         answered = [(name, [_filled(slot, reads) for slot in slots]) for name, slots in topics]
     return pack(ctx.version, answered)
+
+
+def _still_allowed(
+    ctx: Context, request: Any, wants: Sequence[Want], reads: Sequence[PartitionRead]
+) -> Sequence[PartitionRead]:
+    """The reads without those of topics whose right was taken away while the Fetch waited."""
+    rights = ctx.rights
+    if rights is None:
+        return reads
+    topics = {want.partition.topic.name: want.partition.topic for want in wants}
+    denied = {name for name, topic in topics.items() if _is_forbidden(rights, request, name, topic)}
+    return [
+        _forbidden(read.partition) if want.partition.topic.name in denied else read
+        for want, read in zip(wants, reads, strict=True)
+    ]
 
 
 def _filled(slot: PartitionRead | Want, reads: Any) -> PartitionRead:
@@ -113,15 +131,18 @@ async def _resolve(
 ) -> list[tuple[str | UUID, Slots]] | None:
     """Each topic's name or id with the partitions to read, or None if the catalog must be read first."""
     topics: list[tuple[str | UUID, Slots]] = []
-    turns = ctx.frontend.turns
+    turns, rights = ctx.frontend.turns, ctx.rights
     is_committed = request.isolation_level == _READ_COMMITTED
     for asked, parts in merged.values():
         name, topic = _topic(ctx, asked)
+        is_forbidden = rights is not None and _is_forbidden(rights, request, name, topic)
         slots: Slots = []
         for part in parts.values():
             if turns.is_due():
                 await turns.turn()
-            if topic is not None and 0 <= part.partition < topic.partitions:
+            if is_forbidden:
+                slots.append(_forbidden(part.partition))
+            elif topic is not None and 0 <= part.partition < topic.partitions:
                 slots.append(_want(ctx.frontend.log, topic, part, is_committed))
             elif is_fresh:
                 slots.append(PartitionRead(part.partition, _unknown(ctx, topic), aborted=()))
@@ -149,6 +170,22 @@ def _topic(ctx: Context, asked: Any) -> tuple[str | UUID, Topic | None]:
     if asked.topic_id is None:
         return UUID(int=0), None
     return asked.topic_id, ctx.frontend.catalog.topic_by_id(asked.topic_id)
+
+
+def _is_forbidden(rights: Rights, request: Any, name: str | UUID, topic: Topic | None) -> bool:
+    """Whether the client may not read a topic that it named, or whose id it knows.
+
+    A follower may read everything, with the right of brokers, and a client that says it is one may read nothing else.
+    """
+    state = getattr(request, "replica_state", None)
+    if (request.replica_id if state is None else state.replica_id) >= 0:
+        return not rights.allows_on_cluster(needs.CLUSTER_ACTION)
+    shown = name if isinstance(name, str) else None if topic is None else topic.name
+    return shown is not None and not rights.allows(needs.READ, needs.TOPIC, shown)
+
+
+def _forbidden(index: int) -> PartitionRead:
+    return PartitionRead(index, TOPIC_AUTHORIZATION_FAILED, aborted=())
 
 
 def _unknown(ctx: Context, topic: Topic | None) -> int:

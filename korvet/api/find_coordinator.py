@@ -15,6 +15,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 
 _GROUP: Final = 0
@@ -22,10 +23,11 @@ _TRANSACTION: Final = 1
 _SHARE: Final = 2
 _BATCHED_SINCE: Final = 4
 _UNKNOWN_TYPE: Final = "unknown coordinator type"
+_KINDS: Final = {_GROUP: needs.GROUP, _TRANSACTION: needs.TRANSACTIONAL_ID}
 _NOWHERE: Final = {"node_id": -1, "host": "", "port": -1}
 
 
-@api(10, 0, 6)
+@api(10, 0, 6, needs=needs.by_handler)
 async def handle(ctx: Context, request: Any) -> Answer:
     """A node for each group or transactional id of the request."""
     key_type = getattr(request, "key_type", _GROUP)
@@ -37,9 +39,16 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 def _find(ctx: Context, key_type: int, key: str) -> dict[str, Any]:
+    if key_type == _SHARE and ctx.rights is not None and not ctx.rights.allows_on_cluster(needs.CLUSTER_ACTION):
+        message = "" if ctx.version >= _BATCHED_SINCE else needs.MESSAGES[needs.CLUSTER]
+        return {"error_code": needs.CODES[needs.CLUSTER], "error_message": message, **_NOWHERE}
     if key_type not in (_GROUP, _TRANSACTION):
         message = "" if key_type == _SHARE else _UNKNOWN_TYPE
         return {"error_code": ErrorCode.invalid_request, "error_message": message, **_NOWHERE}
+    rights, kind = ctx.rights, _KINDS[key_type]
+    if rights is not None and not rights.allows(needs.DESCRIBE, kind, key):
+        message = "" if ctx.version >= _BATCHED_SINCE else needs.MESSAGES[kind]
+        return {"error_code": needs.CODES[kind], "error_message": message, **_NOWHERE}
     node = ctx.listener.nodes.coordinator(key)
     address = {"node_id": node.id, "host": node.host, "port": node.port}
     return {"error_code": ErrorCode.none, "error_message": "", **address}

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 from korvet.api import Answer, Begun, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.codes import INVALID_GROUP_ID
+from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID
 from korvet.errors import KorvetError
 from korvet.store.contract import RETRY
 from korvet.wire import group_responses
@@ -38,7 +39,11 @@ def _finish(version: int, reply: asyncio.Future[int]) -> Answer:
     return None if code == RETRY else [group_responses.heartbeat(version, code)]
 
 
-@api(12, 0, 4, begin=begin)
+def _forbidden(ctx: Context, _request: Any) -> Answer:
+    return [group_responses.heartbeat(ctx.version, GROUP_AUTHORIZATION_FAILED)]
+
+
+@api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), begin=begin)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The code of the group's one call, after what it needs is known."""
     if not request.group_id:

@@ -12,9 +12,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
-from korvet.api.shared.config_resources import Known, Outcome, alter
+from korvet.api.shared.config_resources import Known, Outcome, alter, config_needs, refused_change
 from korvet.api.shared.context import Context
 from korvet.configs.types import Kind, split
+from korvet.security import acl
 from korvet.store.catalog.settings import ConfigChange
 from korvet.wire.codec import Fields
 
@@ -31,7 +32,7 @@ class Operation(IntEnum):
 _OPERATIONS = frozenset(Operation)
 
 
-@api(44, 0, 1)
+@api(44, 0, 1, needs=config_needs(acl.Operation.ALTER_CONFIGS, "responses", refused_change))
 async def handle(ctx: Context, request: Any) -> Fields:
     return await alter(ctx, request, _change)
 

@@ -16,10 +16,13 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.api.shared.transaction_failures import told
 from korvet.errors import KorvetError, StoreError
+from korvet.security.acl import Operation
+from korvet.security.authorizer import Rights
 
 _NONE: Final = -1
 _ABORTABLE_SINCE: Final = 0
@@ -27,7 +30,17 @@ _ABORTABLE_SINCE: Final = 0
 _FENCED_SINCE: Final = 4
 
 
-@api(22, 0, 5)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    if request.transactional_id is not None:
+        if rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
+            return None
+        return needs.refusal(_refused(ErrorCode.transactional_id_authorization_failed))
+    if rights.allows_some(needs.WRITE, needs.TOPIC) or rights.allows_on_cluster(Operation.IDEMPOTENT_WRITE):
+        return None
+    return needs.refusal(_refused(ErrorCode.cluster_authorization_failed))
+
+
+@api(22, 0, 5, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """A producer id and an epoch."""
     producer_id, producer_epoch = getattr(request, "producer_id", _NONE), getattr(request, "producer_epoch", _NONE)

@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
-from korvet.codes import INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
+from korvet.codes import GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
 from korvet.store.groups.types import Joined, JoinRequest
 from korvet.wire import group_responses
@@ -28,7 +29,11 @@ MOST_METADATA_BYTES: Final = 1 << 20
 """The metadata of all protocols of a member; Kafka has a mebibyte for a whole group (max.message.bytes)."""
 
 
-@api(11, 0, 9)
+def _forbidden(ctx: Context, _request: Any) -> Answer:
+    return _answer(ctx, Joined(code=GROUP_AUTHORIZATION_FAILED, member_id=""))
+
+
+@api(11, 0, 9, needs=needs.group(needs.READ, _forbidden))
 async def handle(ctx: Context, request: Any) -> Answer:
     """Let a member join, and wait for the next generation."""
     if not request.group_id:

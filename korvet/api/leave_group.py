@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.codes import INVALID_GROUP_ID
+from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID
 from korvet.errors import KorvetError
 
 _SEVERAL_SINCE: Final = 3
 
 
-@api(13, 0, 5)
+@api(13, 0, 5, needs=needs.group(needs.READ, lambda *_: {"error_code": GROUP_AUTHORIZATION_FAILED, "members": ()}))
 async def handle(ctx: Context, request: Any) -> Answer:
     """Take the members out of the group; before v3 the one member's code is the answer's."""
     members = _members(ctx, request)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import node_ids, read_failure
 from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType
 from korvet.api.shared.context import Context
@@ -25,7 +26,15 @@ from korvet.wire.codec import Fields
 _TYPES_SINCE: Final = 1
 
 
-@api(74, 0, 1)
+@api(
+    74,
+    0,
+    1,
+    needs=needs.cluster(
+        needs.DESCRIBE_CONFIGS,
+        refused=needs.failed(needs.CLUSTER, config_resources=()),
+    ),
+)
 async def handle(ctx: Context, request: Any) -> Fields:
     chosen = request.resource_types or tuple(ResourceType) if ctx.version >= _TYPES_SINCE else ()
     if not RESOURCE_TYPES.issuperset(chosen):

@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
 
 
-@api(16, 0, 5)
+@api(16, 0, 5, needs=needs.by_handler)
 async def handle(ctx: Context, request: Any) -> Answer:
     """This node's groups that have one of the states and one of the types given; upper and lower case count alike."""
     states = {state.lower() for state in getattr(request, "states_filter", ())}
@@ -24,6 +25,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         groups = await ctx.frontend.groups.administration.list()
     except KorvetError as error:
         return {"error_code": failure_code(error, "list_groups"), "groups": ()}
+    sees_all = ctx.rights is None or ctx.rights.quiet.allows_on_cluster(needs.DESCRIBE)
     return {
         "error_code": 0,
         "groups": [
@@ -34,8 +36,13 @@ async def handle(ctx: Context, request: Any) -> Answer:
                 "group_type": group.type,
             }
             for group in groups
-            if (not states or group.state.lower() in states)
+            if (sees_all or _is_seen(ctx, group.group_id))
+            and (not states or group.state.lower() in states)
             and (not types or group.type in types)
             and ctx.listener.nodes.lists(group.group_id, ctx.target_port)
         ],
     }
+
+
+def _is_seen(ctx: Context, group_id: str) -> bool:
+    return ctx.rights is None or ctx.rights.sees(needs.DESCRIBE, needs.GROUP, group_id)

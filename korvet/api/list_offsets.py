@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.topic_lookup import known_topics
-from korvet.codes import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
+from korvet.codes import INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
 from korvet.errors import KorvetError
 from korvet.store.log.epochs import check_leader_epoch, epoch_of_offset, parse_epochs
 from korvet.store.log.log import Log
@@ -40,7 +41,12 @@ _READ_COMMITTED: Final = 1
 Entry = dict[str, Any]
 
 
-@api(2, 1, 10)
+def _refused(topic: Any) -> Entry:
+    entries = [{**_entry(part.partition_index), "error_code": TOPIC_AUTHORIZATION_FAILED} for part in topic.partitions]
+    return {"name": topic.name, "partitions": entries}
+
+
+@api(2, 1, 10, needs=needs.topics(needs.DESCRIBE, _refused))
 async def handle(ctx: Context, request: Any) -> Answer:
     """Answer each partition; one that is named twice is INVALID_REQUEST, answered once."""
     topics = await known_topics(ctx, request.topics)

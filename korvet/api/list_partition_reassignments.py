@@ -10,11 +10,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from korvet.api import api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.wire.codec import Fields
 
 
-@api(46, 0, 0)
+@api(
+    46,
+    0,
+    0,
+    needs=needs.cluster(
+        needs.DESCRIBE,
+        refused=lambda *_: {
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "error_message": needs.MESSAGES[needs.CLUSTER],
+            "topics": (),
+        },
+    ),
+)
 async def handle(_ctx: Context, _request: Any) -> Fields:
     return {"error_code": 0, "error_message": None, "topics": ()}

@@ -13,6 +13,7 @@ import re2
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
@@ -27,7 +28,7 @@ STATES: Final = frozenset(
 _ANY_DURATION: Final = -1
 
 
-@api(66, 0, 2)
+@api(66, 0, 2, needs=needs.by_handler)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The transactional ids that pass every filter given, and the given states that do not exist."""
     unknown = [state for state in request.state_filters if state not in STATES]
@@ -45,7 +46,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
     answer["transaction_states"] = [
         {"transactional_id": one.transactional_id, "producer_id": one.producer_id, "transaction_state": one.state}
         for one in found
-        if _is_wanted(request, one, now_ms)
+        if (ctx.rights is None or ctx.rights.sees(needs.DESCRIBE, needs.TRANSACTIONAL_ID, one.transactional_id))
+        and _is_wanted(request, one, now_ms)
         and (matches is None or matches.fullmatch(one.transactional_id))
         and ctx.listener.nodes.lists(one.transactional_id, ctx.target_port)
     ]

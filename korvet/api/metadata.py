@@ -24,10 +24,11 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, read_failure
 from korvet.api.shared.context import Context
 from korvet.api.shared.partition_epochs import LeaderEpoch, leader_epochs
-from korvet.codes import INVALID_REQUEST, UNKNOWN_TOPIC_ID
+from korvet.codes import INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, colliding_topics, create_topic, name_problem
@@ -42,35 +43,37 @@ Found = Topic | TopicAnswer
 """A topic, or the answer for one that cannot be described."""
 
 
-@api(3, 0, 13)
+@api(3, 0, 13, needs=needs.by_handler)
 async def handle(ctx: Context, request: Any) -> Answer:
     if not _is_valid(ctx, request):
         return await _refused(ctx, request)
     found = await _find(ctx, request)
-    operations = TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
+    tells_operations = getattr(request, "include_topic_authorized_operations", False)
     known = [topic for topic in found if isinstance(topic, Topic)]
     epochs = await leader_epochs(ctx, [(topic, range(topic.partitions)) for topic in known])
     cluster = ClusterAnswer(
         brokers=[BrokerAnswer(node.id, node.host, node.port) for node in ctx.listener.nodes.all()],
         cluster_id=ctx.frontend.catalog.cluster_id,
         controller_id=ctx.listener.nodes.own_id,
-        operations=CLUSTER_OPERATIONS
+        operations=needs.cluster_operations(ctx, CLUSTER_OPERATIONS)
         if getattr(request, "include_cluster_authorized_operations", False)
         else NOT_ASKED,
     )
-    topics = (_described(ctx, topic, epochs, operations) if isinstance(topic, Topic) else topic for topic in found)
+    topics = (
+        _described(ctx, topic, epochs, tells_operations) if isinstance(topic, Topic) else topic for topic in found
+    )
     return [await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(found)))]
 
 
 def _described(
-    ctx: Context, topic: Topic, epochs: Mapping[tuple[str, int], LeaderEpoch], operations: int
+    ctx: Context, topic: Topic, epochs: Mapping[tuple[str, int], LeaderEpoch], tells_operations: bool
 ) -> TopicAnswer:
     return TopicAnswer(
         code=0,
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        operations=operations,
+        operations=needs.operations(ctx, needs.TOPIC, topic.name, TOPIC_OPERATIONS) if tells_operations else NOT_ASKED,
         partitions=(_partition(ctx, topic, index, epochs[topic.name, index]) for index in range(topic.partitions)),
         partition_count=topic.partitions,
     )
@@ -106,7 +109,7 @@ async def _find(ctx: Context, request: Any) -> list[Found]:
     except KorvetError as error:
         return _unreadable(ctx, request, read_failure(ctx, error, ErrorCode.leader_not_available))
     if _wants_all(ctx, request):
-        return list(catalog.topics())
+        return _seen(ctx)
     found: dict[object, Found] = {}
     may_create = getattr(request, "allow_auto_topic_creation", True)
     by_id = any(getattr(asked, "topic_id", None) is not None for asked in request.topics)
@@ -117,10 +120,43 @@ async def _find(ctx: Context, request: Any) -> list[Found]:
             continue
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)
-            found[topic_id if topic is None else topic.name] = topic or _without(UNKNOWN_TOPIC_ID, None, topic_id)
+            if topic is not None and not _may_describe(ctx, topic.name):
+                found[topic_id] = _without(TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+            else:
+                found[topic_id if topic is None else topic.name] = topic or _without(UNKNOWN_TOPIC_ID, None, topic_id)
         elif asked.name not in found:
-            found[asked.name] = catalog.topic(asked.name) or await _missing(ctx, asked.name, may_create)
+            found[asked.name] = await _named(ctx, asked.name, may_create)
     return list(found.values())
+
+
+async def _named(ctx: Context, name: str, may_create: bool) -> Found:
+    """The topic of a name. A client without rights is told the same whether it exists or not."""
+    if not _may_describe(ctx, name):
+        return _unknown(name, TOPIC_AUTHORIZATION_FAILED)
+    topic = ctx.frontend.catalog.topic(name)
+    if topic is not None:
+        return topic
+    rights = ctx.rights
+    if may_create and rights is not None and name_problem(name) is None and _creates(ctx):
+        may_create = rights.quiet.allows_on_cluster(needs.CREATE) or rights.allows(needs.CREATE, needs.TOPIC, name)
+        if not may_create:
+            return _unknown(name, TOPIC_AUTHORIZATION_FAILED)
+    return await _missing(ctx, name, may_create)
+
+
+def _may_describe(ctx: Context, name: str) -> bool:
+    return ctx.rights is None or ctx.rights.allows(needs.DESCRIBE, needs.TOPIC, name)
+
+
+def _seen(ctx: Context) -> list[Found]:
+    """All topics that the client may know of."""
+    rights, topics = ctx.rights, ctx.frontend.catalog.topics()
+    return [topic for topic in topics if rights is None or rights.sees(needs.DESCRIBE, needs.TOPIC, topic.name)]
+
+
+def _creates(ctx: Context) -> bool:
+    """Whether clients' requests create topics that do not exist."""
+    return bool(ctx.frontend.catalog.setting(None, "auto.create.topics.enable").lower() == "true")
 
 
 def _wants_all(ctx: Context, request: Any) -> bool:
@@ -134,12 +170,7 @@ async def _missing(ctx: Context, name: str, may_create: bool) -> Found:
     catalog = ctx.frontend.catalog
     if name_problem(name) is not None:
         return _unknown(name, ErrorCode.invalid_topic_exception)
-    if (
-        not may_create
-        or name in INTERNAL_TOPICS
-        or catalog.setting(None, "auto.create.topics.enable").lower() != "true"
-        or colliding_topics(name, catalog.unified())
-    ):
+    if not may_create or name in INTERNAL_TOPICS or not _creates(ctx) or colliding_topics(name, catalog.unified()):
         return _unknown(name, ErrorCode.unknown_topic_or_partition)
     partitions = int(catalog.setting(None, "num.partitions"))
     was_deleted = catalog.was_deleted_just_now(name)
@@ -169,12 +200,18 @@ def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> list[Found]:
     """
     catalog = ctx.frontend.catalog
     if _wants_all(ctx, request):
-        return list(catalog.topics())
+        return _seen(ctx)
     unread: list[Found] = []
     for asked in request.topics:
         topic_id = getattr(asked, "topic_id", None)
         if topic_id is not None:
-            unread.append(catalog.topic_by_id(topic_id) or _without(code, None, topic_id))
+            topic = catalog.topic_by_id(topic_id)
+            if topic is not None and not _may_describe(ctx, topic.name):
+                unread.append(_without(TOPIC_AUTHORIZATION_FAILED, None, topic_id))
+            else:
+                unread.append(topic or _without(code, None, topic_id))
+        elif not _may_describe(ctx, asked.name):
+            unread.append(_unknown(asked.name, TOPIC_AUTHORIZATION_FAILED))
         else:
             unread.append(catalog.topic(asked.name) or _without(code, asked.name))
     return unread

@@ -8,17 +8,35 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.topic_lookup import known_topics
-from korvet.codes import COORDINATOR_NOT_AVAILABLE, INVALID_GROUP_ID, UNKNOWN_TOPIC_OR_PARTITION
+from korvet.codes import (
+    COORDINATOR_NOT_AVAILABLE,
+    GROUP_AUTHORIZATION_FAILED,
+    INVALID_GROUP_ID,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 
 Entry = dict[str, Any]
 
 
-@api(47, 0, 0)
+def _group_refused(*_: Any) -> Entry:
+    return {"error_code": GROUP_AUTHORIZATION_FAILED, "topics": ()}
+
+
+def _refused(topic: Any) -> Entry:
+    entries = [
+        {"partition_index": part.partition_index, "error_code": TOPIC_AUTHORIZATION_FAILED} for part in topic.partitions
+    ]
+    return {"name": topic.name, "partitions": entries}
+
+
+@api(47, 0, 0, needs=needs.every(needs.group(needs.DELETE, _group_refused), needs.topics(needs.READ, _refused)))
 async def handle(ctx: Context, request: Any) -> Answer:
     """Delete the committed offsets of partitions whose topic no member of the group subscribes to."""
     if not request.group_id:

@@ -16,11 +16,13 @@ Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.codes import COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
@@ -35,7 +37,7 @@ _UNSTABLE_OFFSET_COMMIT: Final = ErrorCode.unstable_offset_commit
 _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
-@api(9, 1, 9)
+@api(9, 1, 9, needs=needs.by_handler)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The committed offsets of one group, or of several."""
     is_stable = getattr(request, "require_stable", False)
@@ -56,6 +58,30 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
+    rights = ctx.rights
+    if rights is None:
+        return await _allowed(ctx, asked, is_stable)
+    if not rights.allows(needs.DESCRIBE, needs.GROUP, asked.group_id):
+        return {"error_code": ErrorCode.group_authorization_failed, "topics": []}
+    if asked.topics is None:
+        answer = await _allowed(ctx, asked, is_stable)
+        seen = set(needs.seen_topics(ctx, [topic["name"] for topic in answer["topics"]]))
+        return {**answer, "topics": [topic for topic in answer["topics"] if topic["name"] in seen]}
+    denied = needs.denied_names(rights, needs.DESCRIBE, needs.TOPIC, (topic.name for topic in asked.topics))
+    if not denied:
+        return await _allowed(ctx, asked, is_stable)
+    left = replace(asked, topics=tuple(topic for topic in asked.topics if topic.name not in denied))
+    answer = await _allowed(ctx, left, is_stable)
+    code = ErrorCode.topic_authorization_failed
+    refused = [
+        {"name": topic.name, "partitions": [_unread(index, code) for index in topic.partition_indexes]}
+        for topic in asked.topics
+        if topic.name in denied
+    ]
+    return {**answer, "topics": [*answer["topics"], *(refused if answer["error_code"] == 0 else ())]}
+
+
+async def _allowed(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
     partitions = None
     if asked.topics is not None:
         partitions = list(

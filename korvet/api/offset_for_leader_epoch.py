@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.topic_lookup import known_topics
-from korvet.codes import UNKNOWN_TOPIC_OR_PARTITION
+from korvet.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Meta, Partition
@@ -24,7 +26,22 @@ from korvet.store.log.partition import Meta, Partition
 Entry = dict[str, Any]
 
 
-@api(23, 2, 4)
+def _refused(topic: Any) -> Entry:
+    entries = [
+        {"partition": part.partition, "error_code": TOPIC_AUTHORIZATION_FAILED, "leader_epoch": -1, "end_offset": -1}
+        for part in topic.partitions
+    ]
+    return {"topic": topic.topic, "partitions": entries}
+
+
+_describes = needs.topics(needs.DESCRIBE, _refused, name="topic")
+
+
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    return None if rights.quiet.allows_on_cluster(needs.CLUSTER_ACTION) else _describes(ctx, rights, request)
+
+
+@api(23, 2, 4, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Answer each partition with the end of the epoch given, or of the last one before it."""
     topics = await known_topics(ctx, request.topics, field="topic")

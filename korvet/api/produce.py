@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.acks import ALL, ask_for_replicas, ask_for_room, lacks_replicas
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
@@ -32,9 +33,11 @@ from korvet.codes import (
     INVALID_REQUIRED_ACKS,
     KAFKA_STORAGE_ERROR,
     NOT_ENOUGH_REPLICAS,
+    TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.judge import is_short, judge, judge_keys
 from korvet.store.log.limits import Limits
@@ -86,7 +89,7 @@ def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
     return Produced(ctx, request, topics)
 
 
-@api(0, 3, 13, start=start, advertised_lowest=0)
+@api(0, 3, 13, needs=needs.by_handler, start=start, advertised_lowest=0)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Send the batches in turn, after the catalog is read."""
     away: KorvetError | None = None
@@ -151,16 +154,20 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
     jobs: list[_Job] = []
     topics: list[tuple[str | UUID, list[Outcome]]] = []
     why: Refusal | None = None
-    count = 0
+    count, rights = 0, ctx.rights
     for data in request.topic_data:
         count += len(data.partition_data)
         if may_wait and count > AT_ONCE:
             return None
         name, topic = _topic(ctx, data)
+        is_forbidden = rights is not None and _is_forbidden(rights, name, topic)
         outcomes: list[Outcome] = []
         for part in data.partition_data:
             batch = read_batch(part.records, ctx.version)
-            why = why or _fails_request(request, batch)
+            why = why or _fails_request(ctx, request, batch)
+            if is_forbidden:
+                outcomes.append(PartitionAnswer(part.index, TOPIC_AUTHORIZATION_FAILED))
+                continue
             outcome, partition = _judge(ctx, topic, part.index, batch)
             if may_wait and (partition is None or _has_to_wait(ctx, request, partition, batch)):
                 return None
@@ -170,6 +177,12 @@ def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
         if outcomes:
             topics.append((name, outcomes))
     return topics, jobs, why
+
+
+def _is_forbidden(rights: Rights, name: str | UUID, topic: Topic | None) -> bool:
+    """Whether the client may not write to a topic that it named, or whose id it knows."""
+    shown = name if isinstance(name, str) else None if topic is None else topic.name
+    return shown is not None and not rights.allows(needs.WRITE, needs.TOPIC, shown)
 
 
 def _has_to_wait(ctx: Context, request: Any, partition: Partition, batch: Batch | Refusal) -> bool:
@@ -210,11 +223,15 @@ def _topic(ctx: Context, data: Any) -> tuple[str | UUID, Topic | None]:
     return data.topic_id, ctx.frontend.catalog.topic_by_id(data.topic_id)
 
 
-def _fails_request(request: Any, batch: Batch | Refusal) -> Refusal | None:
+def _fails_request(ctx: Context, request: Any, batch: Batch | Refusal) -> Refusal | None:
     if isinstance(batch, Refusal):
         return batch if batch.fails_request else None
-    is_nobodys = batch.attributes & TRANSACTIONAL and request.transactional_id is None
-    return _NO_TRANSACTIONAL_ID if is_nobodys else None
+    if not batch.attributes & TRANSACTIONAL:
+        return None
+    is_allowed = request.transactional_id is not None and (
+        ctx.rights is None or ctx.rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id)
+    )
+    return None if is_allowed else _NO_TRANSACTIONAL_ID
 
 
 def _all_failed(ctx: Context, request: Any, why: Refusal) -> list[tuple[str | UUID, list[Outcome]]]:

@@ -13,10 +13,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.codes import INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
+from korvet.codes import GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.groups.types import Synced, SyncRequest
 from korvet.wire import group_responses
 from korvet.wire.assignment import assigned_partitions
@@ -27,7 +29,16 @@ MOST_ASSIGNED_BYTES: Final = 1 << 20
 """The assignments of all members with their ids; Kafka has as many bytes for a whole group (max.message.bytes)."""
 
 
-@api(14, 0, 5)
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    if ctx.version >= _NAMES_PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        # Kafka looks at these before the rights.
+        return None
+    if rights.allows(needs.READ, needs.GROUP, request.group_id):
+        return None
+    return needs.refusal(_answer(ctx, Synced(code=GROUP_AUTHORIZATION_FAILED)))
+
+
+@api(14, 0, 5, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Store the leader's assignments, or wait for the member's own."""
     protocol: tuple[str, str] | None = None

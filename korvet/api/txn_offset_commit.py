@@ -12,21 +12,25 @@ from __future__ import annotations
 from typing import Any, Final
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.sorted_offsets import SortedOffsets, sort_offsets
+from korvet.api.shared.sorted_offsets import SortedOffsets, refused_offsets, sort_offsets
 from korvet.api.shared.topic_lookup import known_topics
 from korvet.codes import (
     CONCURRENT_TRANSACTIONS,
     COORDINATOR_LOAD_IN_PROGRESS,
+    GROUP_AUTHORIZATION_FAILED,
     INVALID_GROUP_ID,
     INVALID_PRODUCER_EPOCH,
     INVALID_REQUEST,
     INVALID_TXN_STATE,
     PRODUCER_FENCED,
     TRANSACTION_ABORTABLE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 from korvet.errors import KorvetError
+from korvet.security.authorizer import Rights
 from korvet.store.groups.types import CommitRequest
 
 _ABORTABLE_SINCE: Final = 4
@@ -34,7 +38,15 @@ _JOINS_SINCE: Final = 5
 _NO_GENERATION: Final = -1
 
 
-@api(28, 0, 5)
+def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+    if not rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.transactional_id):
+        return needs.refusal(refused_offsets(request, TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    if not rights.allows(needs.READ, needs.GROUP, request.group_id):
+        return needs.refusal(refused_offsets(request, GROUP_AUTHORIZATION_FAILED))
+    return None
+
+
+@api(28, 0, 5, needs=_check)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Keep offsets for the transaction; partitions that do not exist are refused before the group is asked."""
     sorted_ = await sort_offsets(ctx, request, await known_topics(ctx, request.topics))

@@ -1,7 +1,7 @@
 """WriteTxnMarkers (key 27), version 1: end a producer's open transaction in partitions, whatever its coordinator says.
 
 Kafka's brokers send it to each other, and administrators send it to end a transaction that hangs
-(Admin.abortTransaction, KIP-664). As in Kafka without an authorizer, any client may send it. Korvet's own markers need
+(Admin.abortTransaction, KIP-664). It needs ALTER or CLUSTER_ACTION on the cluster. Korvet's own markers need
 no request.
 
 The marker ends the transaction that is open in the partition now. The partition refuses later batches of it, and the
@@ -15,17 +15,37 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.api import Answer, api
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.topic_lookup import known_topics
-from korvet.codes import INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
+from korvet.codes import CLUSTER_AUTHORIZATION_FAILED, INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.log.markers import Ending
 
 
-@api(27, 1, 1)
+def _all_refused(_ctx: Context, request: Any) -> dict[str, Any]:
+    code = CLUSTER_AUTHORIZATION_FAILED
+    return {
+        "markers": [
+            {
+                "producer_id": marker.producer_id,
+                "topics": [
+                    {
+                        "name": topic.name,
+                        "partitions": [{"partition_index": one, "error_code": code} for one in topic.partition_indexes],
+                    }
+                    for topic in marker.topics
+                ],
+            }
+            for marker in request.markers
+        ]
+    }
+
+
+@api(27, 1, 1, needs=needs.cluster(needs.ALTER, needs.CLUSTER_ACTION, refused=_all_refused))
 async def handle(ctx: Context, request: Any) -> Answer:
     """A code for each partition of each marker."""
     return {"markers": [await _written(ctx, marker) async for marker in ctx.paced(request.markers)]}

@@ -18,6 +18,7 @@ from korvet.configs.types import (
     at_least,
     between,
     is_per_ip_overrides,
+    is_principals,
     one_of,
     table,
 )
@@ -69,6 +70,21 @@ def _assignors(value: Value) -> str | None:
 BROKER_CONFIGS: Final = table(
     [
         *(_stand_in(config) for config in TOPIC_CONFIGS.values() if config.synonym),
+        Config(
+            name="allow.everyone.if.no.acl.found",
+            kind=_BOOLEAN,
+            default="false",
+            documentation="Whether everyone may use a resource for which there is no access rule.",
+            read_only=True,
+        ),
+        Config(
+            name="authorizer.class.name",
+            kind=_STRING,
+            default="",
+            check=one_of("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+            documentation="The authorizer; without one, every client may do everything.",
+            read_only=True,
+        ),
         Config(
             name="auto.create.topics.enable",
             kind=_BOOLEAN,
@@ -252,6 +268,14 @@ BROKER_CONFIGS: Final = table(
             "The most bytes of requests in flight; -1 is 512 MiB, or a quarter of the machine's memory.",
         ),
         _at_start("socket.request.max.bytes", _INT, 104_857_600, at_least(1), "The largest request in bytes."),
+        Config(
+            name="super.users",
+            kind=_STRING,
+            default="",
+            check=is_principals,
+            documentation="Principals that may do everything, as in User:admin;User:operator.",
+            read_only=True,
+        ),
         _at_start(
             "transaction.max.timeout.ms",
             _INT,

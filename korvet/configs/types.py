@@ -200,6 +200,14 @@ def is_per_ip_overrides(value: Value) -> str | None:
     return None
 
 
+def is_principals(value: Value) -> str | None:
+    """Principals as in ``User:alice;User:bob``; names may hold commas."""
+    parts = [part.strip().partition(":") for part in str(value).split(";") if part.strip()]
+    if all(kind and name for kind, _, name in parts):
+        return None
+    return f"{value!r} is not a list of TYPE:NAME with semicolons between, as in User:alice;User:bob"
+
+
 def gzip_level(value: Value) -> str | None:
     """CompressionType.GZIP's validator."""
     allowed = isinstance(value, int) and (value == -1 or 1 <= value <= 9)

@@ -1,1 +1,1 @@
-"""Who a client is: how listeners protect connections, and which principal a connection has."""
+"""The identity of a client: how listeners protect connections, which principal they have, and what it may do."""

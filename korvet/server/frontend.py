@@ -20,6 +20,8 @@ from korvet.redis.address import Address
 from korvet.redis.client import Store
 from korvet.redis.lone_node import refuse_lone_node
 from korvet.redis.wakeup import Wakeups
+from korvet.security.audit import Audit
+from korvet.security.authorizer import Authorizer, parse_super_users
 from korvet.security.mapping import PrincipalRules
 from korvet.security.tls import Certificates
 from korvet.server.door import Door
@@ -45,6 +47,7 @@ from korvet.store.log.budget import AnswerBudget
 from korvet.store.log.log import Log
 from korvet.store.outages import Outages
 from korvet.store.registry import Registry, Turn
+from korvet.store.security.acls import StoredAcls
 from korvet.store.transactions.transactions import Transactions
 
 log = structlog.get_logger()
@@ -84,6 +87,8 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
             tasks.start_soon(library.keep, store)
             for frontend in frontends.values():
                 tasks.start_soon(frontend.catalog.follow)
+                if frontend.authorizer is not None:
+                    tasks.start_soon(frontend.authorizer.follow)
                 tasks.start_soon(RecordInlets(frontend.namespace, frontend.catalog, frontend.log).tend)
                 tasks.start_soon(frontend.groups.mirror.run)
                 tasks.start_soon(_archive_follower(frontend).follow)
@@ -107,6 +112,8 @@ async def _open_catalogs(store: Store, frontends: Iterable[Frontend]) -> None:
     await library.ensure(store)
     for frontend in frontends:
         await frontend.catalog.open()
+        if frontend.authorizer is not None:
+            await frontend.authorizer.refresh()
 
 
 async def _once_redis_serves(opening: Callable[[], Awaitable[None]]) -> None:
@@ -156,7 +163,22 @@ def _build(
         transactions=Transactions(namespace, store, catalog, partitions, groups),
         wakeups=wakeups,
         activity=activity,
+        authorizer=_authorizer(settings, namespace, store, wakeups),
     )
+
+
+def _authorizer(settings: ServeSettings, namespace: Namespace, store: Store, wakeups: Wakeups) -> Authorizer | None:
+    """The judge of a namespace's requests; None if every client may do everything."""
+    if not settings.broker.get("authorizer.class.name"):
+        return None
+    stored, audit = StoredAcls(namespace, store), Audit(namespace.name)
+    return Authorizer(stored, store, wakeups, audit, *_openness(settings))
+
+
+def _openness(settings: ServeSettings) -> tuple[frozenset[str], bool]:
+    """The super users, and whether resources without rules are open."""
+    is_open = settings.broker.get("allow.everyone.if.no.acl.found", "false").lower() == "true"
+    return parse_super_users(settings.broker.get("super.users", "")), is_open
 
 
 def _broker_settings(settings: ServeSettings) -> Mapping[str, str]:
@@ -200,6 +222,8 @@ async def serve_listeners(
         async def take(new: ServeSettings) -> None:
             for frontend in opened.frontends.values():
                 frontend.catalog.take_static(_broker_settings(new))
+                if frontend.authorizer is not None:
+                    frontend.authorizer.configure(*_openness(new))
             for one in certificates:
                 await one.reload()
 

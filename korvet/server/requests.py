@@ -171,6 +171,8 @@ class Headers:
         if context is None:
             if len(self._contexts) >= _MAX_CONTEXTS:
                 self._contexts.clear()
+            authorizer = self._frontend.authorizer
+            name = self._crowd.apis[header.api_key].name
             context = self._contexts[key] = Context(
                 frontend=self._frontend,
                 listener=self._listener,
@@ -181,6 +183,7 @@ class Headers:
                 api_key=header.api_key,
                 version=header.version,
                 share=self._share,
+                rights=None if authorizer is None else authorizer.rights(self.principal, self.client, name),
             )
         return context
 

@@ -88,6 +88,14 @@ class CatalogKeys(NamedTuple):
     configs: str
 
 
+class SecurityKeys(NamedTuple):
+    """Keys of the unit of security: users, access rules, and a secret of the namespace."""
+
+    users: str
+    acls: str
+    secret: str
+
+
 def _encoded(identifier: str) -> str:
     return quote(identifier, safe="")
 
@@ -116,6 +124,11 @@ class Namespace:
     def frontends(self) -> str:
         """The hash of the registry of front-ends."""
         return f"{self._catalog_unit}:frontends"
+
+    @cached_property
+    def security(self) -> SecurityKeys:
+        unit = f"korvet:{{{_encoded(self.name)}:@security}}"
+        return SecurityKeys._make(f"{unit}:{name}" for name in SecurityKeys._fields)
 
     def group_index(self, shard: int) -> str:
         """The set of group ids of one index shard."""

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.admin import change_failure, node_ids
 from korvet.api.shared.context import Context
+from korvet.api.shared.needs import CODES, MESSAGES, Narrowed
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import Config, group_problem, problem, topic_problem
 from korvet.errors import KorvetError
+from korvet.security import acl as security
+from korvet.security.acl import Operation
+from korvet.security.authorizer import Rights
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.settings import ConfigChange
 from korvet.store.topics import name_problem
@@ -53,6 +58,51 @@ MakeChange = Callable[[Any, Mapping[str, str], Known], ConfigChange | Outcome]
 def unsupported(resource_type: int) -> str:
     """The message for a resource type that Kafka has and korvet has not."""
     return f"Korvet has no configs of resource type {ResourceType(resource_type).name}"
+
+
+KINDS: Final[Mapping[int, security.ResourceType]] = {
+    ResourceType.TOPIC: security.ResourceType.TOPIC,
+    ResourceType.GROUP: security.ResourceType.GROUP,
+}
+"""The kinds of resources with rights of their own; the rights to all others are the cluster's."""
+
+
+def config_needs(
+    operation: Operation, answered: str, refused: Callable[[Any, ErrorCode, str], Fields]
+) -> Callable[[Context, Rights, Any], Narrowed | None]:
+    """The check of each resource whose configs are asked for, or changed."""
+
+    def check(_ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
+        denied = {
+            id(one): kind for one in request.resources if (kind := _denied_kind(rights, operation, one)) is not None
+        }
+        if not denied:
+            return None
+        kept = tuple(one for one in request.resources if id(one) not in denied)
+        others = [
+            refused(one, CODES[denied[id(one)]], MESSAGES[denied[id(one)]])
+            for one in request.resources
+            if id(one) in denied
+        ]
+        left = replace(request, resources=kept) if kept else None
+        return Narrowed(left, lambda answer: {answered: [*(answer[answered] if answer else ()), *others]})
+
+    return check
+
+
+def _denied_kind(rights: Rights, operation: Operation, resource: Any) -> security.ResourceType | None:
+    """The type of the resource on which the operation is not allowed; None if it is allowed."""
+    kind = KINDS.get(resource.resource_type)
+    if kind is not None:
+        return None if rights.allows(operation, kind, resource.resource_name) else kind
+    if resource.resource_type == ResourceType.BROKER_LOGGER and operation is Operation.ALTER_CONFIGS:
+        operation = Operation.CLUSTER_ACTION
+    return None if rights.allows_on_cluster(operation) else security.ResourceType.CLUSTER
+
+
+def refused_change(resource: Any, code: ErrorCode, message: str) -> Fields:
+    """The answer for a resource whose change is not allowed."""
+    return _response(resource, (code, message))
 
 
 async def alter(ctx: Context, request: Any, make_change: MakeChange) -> Fields:

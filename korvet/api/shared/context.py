@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from korvet.api.shared.nodes import Nodes
     from korvet.redis.client import Store
     from korvet.redis.wakeup import Wakeups
+    from korvet.security.authorizer import Authorizer, Rights
     from korvet.store.activity import Activity
     from korvet.store.catalog.catalog import Catalog
     from korvet.store.groups.groups import Groups
@@ -56,7 +57,7 @@ class Frontend:
 
     ``draining`` is set when the process is asked to stop, and every waiter in `Wakeups` wakes. A waiting Fetch is then
     answered with the records it has, and a parked join with COORDINATOR_NOT_AVAILABLE, so that its client goes
-    elsewhere.
+    elsewhere. ``authorizer`` is None if every client may do everything.
     """
 
     namespace: Namespace
@@ -68,6 +69,7 @@ class Frontend:
     transactions: Transactions
     wakeups: Wakeups
     activity: Activity
+    authorizer: Authorizer | None = None
     draining: anyio.Event = field(default_factory=anyio.Event)
     turns: Turns = field(default_factory=Turns)
 
@@ -78,7 +80,8 @@ class Context:
 
     A connection's requests of one API, version and client id share a context. ``fetched`` are the partitions for which
     one of these requests attached Redis groups. ``target_port`` is the balancer's port that the client connected to,
-    None if it is not known. ``share`` is the connection's part of the bound on answers' bytes.
+    None if it is not known. ``share`` is the connection's part of the bound on answers' bytes. ``rights`` are None if
+    every client may do everything.
     """
 
     frontend: Frontend
@@ -91,6 +94,7 @@ class Context:
     target_port: int | None = None
     fetched: set[Partition] = field(default_factory=set, compare=False)
     share: Share | None = field(default=None, compare=False)
+    rights: Rights | None = field(default=None, compare=False)
 
     async def gathered(self, things: Sequence[T], call: Callable[[T], Awaitable[R]]) -> list[R]:
         """The results of a call for each of the things, some at a time, so that other requests get their turns."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from korvet.api.shared.context import Context
-from korvet.codes import COORDINATOR_NOT_AVAILABLE, OFFSET_METADATA_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION
+from korvet.api.shared.needs import READ, TOPIC, denied_names
+from korvet.codes import (
+    COORDINATOR_NOT_AVAILABLE,
+    OFFSET_METADATA_TOO_LARGE,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.types import Offset, TopicPartition
+from korvet.wire.codec import Fields
 
 Entries = dict[str, list[tuple[int, int]]]
 """Topic -> partitions, each with its code."""
@@ -34,11 +42,11 @@ class SortedOffsets:
 
 def sort_few_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
     """As `sort_offsets`, without a turn for other requests; for at most a few hundred partitions."""
-    longest = _longest(ctx)
+    longest, denied = _longest(ctx), _denied(ctx, request)
     result = SortedOffsets()
     for wanted in request.topics:
         for part in wanted.partitions:
-            _sort(result, wanted.name, topics.get(wanted.name), part, longest)
+            _sort(result, wanted.name, topics.get(wanted.name), part, longest, denied)
     return result
 
 
@@ -50,12 +58,12 @@ async def sort_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets
 
     :param topics: the answer of `known_topics` for the request.
     """
-    longest = _longest(ctx)
+    longest, denied = _longest(ctx), _denied(ctx, request)
     result = SortedOffsets()
     named = [(wanted.name, part) for wanted in request.topics for part in wanted.partitions]
     async for some in ctx.sliced(named):
         for name, part in some:
-            _sort(result, name, topics.get(name), part, longest)
+            _sort(result, name, topics.get(name), part, longest, denied)
     return result
 
 
@@ -63,9 +71,35 @@ def _longest(ctx: Context) -> int:
     return int(ctx.frontend.catalog.setting(None, "offset.metadata.max.bytes"))
 
 
-def _sort(result: SortedOffsets, name: str, topic: Topic | int | None, part: Any, longest: int) -> None:
+def _denied(ctx: Context, request: Any) -> Set[str]:
+    """The topics that the client may not read."""
+    if ctx.rights is None:
+        return frozenset()
+    return denied_names(ctx.rights, READ, TOPIC, (wanted.name for wanted in request.topics))
+
+
+def refused_offsets(request: Any, code: int) -> Fields:
+    """The answer to an OffsetCommit or TxnOffsetCommit of which every partition has the same code."""
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": part.partition_index, "error_code": code} for part in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _sort(
+    result: SortedOffsets, name: str, topic: Topic | int | None, part: Any, longest: int, denied: Set[str]
+) -> None:
     index = part.partition_index
-    if not isinstance(topic, Topic):
+    if name in denied:
+        result.refused.setdefault(name, []).append((index, TOPIC_AUTHORIZATION_FAILED))
+    elif not isinstance(topic, Topic):
         code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else COORDINATOR_NOT_AVAILABLE
         result.refused.setdefault(name, []).append((index, code))
     elif not 0 <= index < topic.partitions:

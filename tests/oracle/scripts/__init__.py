@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.oracle.script import Script
 from tests.oracle.scripts import (
+    acls,
     administration,
     cluster,
     commits_of_members,
@@ -51,6 +52,7 @@ SCRIPTS: Final[tuple[Script, ...]] = tuple(
         consumer_configs,
         migration,
         administration,
+        acls,
     )
     for script in area.SCRIPTS
 )

@@ -1,0 +1,47 @@
+"""DescribeAcls (29), versions 1 to 3: the access rules that a filter matches.
+
+- 1: prefixed names   - 2: flexible   - 3: users as resources
+
+Source: AclApis.handleDescribeAcls, StandardAuthorizerData.acls; KIP-140, KIP-290.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.shared import needs
+from korvet.api.shared.acl_entries import DISABLED, Failure, asked_filter, entry, matching, needs_cluster, pattern
+from korvet.api.shared.admin import read_failure
+from korvet.api.shared.context import Context
+from korvet.errors import KorvetError
+from korvet.security.acl import Acl
+from korvet.wire.codec import Fields
+
+
+def _failed(_request: Any, failure: Failure) -> Fields:
+    code, message = failure
+    return {"error_code": code, "error_message": message, "resources": ()}
+
+
+@api(29, 1, 3, needs=needs_cluster(needs.DESCRIBE, _failed))
+async def handle(ctx: Context, request: Any) -> Fields:
+    asked, authorizer = asked_filter(request), ctx.frontend.authorizer
+    if authorizer is None:
+        return _failed(request, DISABLED)
+    try:
+        await authorizer.refresh()
+    except KorvetError as error:
+        return _failed(request, (read_failure(ctx, error, ErrorCode.request_timed_out), str(error)))
+    resources = [
+        {**pattern(acls[0]), "acls": [entry(acl) for acl in acls]}
+        for acls in (list(same) for _, same in groupby(matching(authorizer, asked), key=_resource))
+    ]
+    return {"error_code": ErrorCode.none, "error_message": None, "resources": resources}
+
+
+def _resource(acl: Acl) -> tuple[int, int, str]:
+    return acl.resource_type, acl.pattern_type, acl.name

@@ -1,0 +1,177 @@
+"""What each API needs: checks that run before a handler, and leave of a request what its client may do.
+
+A check gets the rights of the client and the request. It returns None if all is allowed. Otherwise it returns what is
+left of the request, and a function that puts refusals into the answer. Handlers whose answers are packed by hand, or
+that create and filter things, ask ``ctx.rights`` themselves; their check is the part that refuses the whole request, or
+`by_handler`.
+
+An unknown thing and a forbidden one look alike: a check by name never looks whether the name exists.
+
+Source: kafka.server.AuthHelper, KafkaApis, ControllerApis
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api.shared.context import Context
+from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
+from korvet.security.authorizer import Rights
+from korvet.wire.codec import Buffers, Fields
+
+ALTER: Final = Operation.ALTER
+ALTER_CONFIGS: Final = Operation.ALTER_CONFIGS
+CLUSTER_ACTION: Final = Operation.CLUSTER_ACTION
+CREATE: Final = Operation.CREATE
+DELETE: Final = Operation.DELETE
+DESCRIBE: Final = Operation.DESCRIBE
+DESCRIBE_CONFIGS: Final = Operation.DESCRIBE_CONFIGS
+READ: Final = Operation.READ
+WRITE: Final = Operation.WRITE
+CLUSTER: Final = ResourceType.CLUSTER
+GROUP: Final = ResourceType.GROUP
+TOPIC: Final = ResourceType.TOPIC
+TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+CODES: Final[Mapping[ResourceType, ErrorCode]] = {
+    TOPIC: ErrorCode.topic_authorization_failed,
+    GROUP: ErrorCode.group_authorization_failed,
+    CLUSTER: ErrorCode.cluster_authorization_failed,
+    TRANSACTIONAL_ID: ErrorCode.transactional_id_authorization_failed,
+}
+"""The code of a refusal by the type of the resource."""
+MESSAGES: Final[Mapping[ResourceType, str]] = {
+    TOPIC: "Topic authorization failed.",
+    GROUP: "Group authorization failed.",
+    CLUSTER: "Cluster authorization failed.",
+    TRANSACTIONAL_ID: "Transactional Id authorization failed.",
+}
+"""Kafka's messages of these codes (org.apache.kafka.common.protocol.Errors)."""
+
+Served = Fields | Buffers | None
+
+
+class Narrowed(NamedTuple):
+    """What is left of a request, None if nothing is; ``complete`` makes the answer of the handler's, or of nothing."""
+
+    request: Any
+    complete: Callable[[Any], Served]
+
+
+Needs = Callable[[Context, Rights, Any], Narrowed | None]
+
+
+def nothing(_ctx: Context, _rights: Rights, _request: Any) -> Narrowed | None:
+    """The check of an API that everybody may use."""
+    return None
+
+
+def by_handler(_ctx: Context, _rights: Rights, _request: Any) -> Narrowed | None:
+    """The check of an API whose handler asks ``ctx.rights`` about each thing of the request."""
+    return None
+
+
+def refusal(answer: Served) -> Narrowed:
+    """The refusal of a whole request."""
+    return Narrowed(None, lambda _: answer)
+
+
+def failed(kind: ResourceType, **fields: object) -> Callable[..., Fields]:
+    """A refusal of the whole request: the code and the message of a type of resource, and other fields."""
+    return lambda *_: {"error_code": CODES[kind], "error_message": MESSAGES[kind], **fields}
+
+
+def cluster(*operations: Operation, refused: Callable[[Context, Any], Fields]) -> Needs:
+    """A check that one of some operations on the cluster is allowed."""
+
+    def check(ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
+        return None if rights.allows_on_cluster(*operations) else refusal(refused(ctx, request))
+
+    return check
+
+
+def group(operation: Operation, refused: Callable[[Context, Any], Served]) -> Needs:
+    """A check of the one group that a request names in ``group_id``."""
+
+    def check(ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
+        if rights.allows(operation, GROUP, request.group_id):
+            return None
+        return refusal(refused(ctx, request))
+
+    return check
+
+
+def items(
+    kind: ResourceType,
+    operation: Operation,
+    *,
+    field: str,
+    answered: str,
+    refused: Callable[[Any], Fields],
+    name: Callable[[Any], str] = str,
+) -> Needs:
+    """A check of each thing in a field of the request; refused ones are answered behind the others.
+
+    :param answered: the answer's field of the things.
+    :param refused: the answer of a thing that is not allowed.
+    """
+
+    def check(_ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
+        asked: Sequence[Any] = getattr(request, field) or ()
+        denied = denied_names(rights, operation, kind, map(name, asked))
+        if not denied:
+            return None
+        kept = tuple(one for one in asked if name(one) not in denied)
+        others = [refused(one) for one in asked if name(one) in denied]
+        left = replace(request, **{field: kept}) if kept else None
+        return Narrowed(left, lambda answer: _extended(answer, answered, others))
+
+    return check
+
+
+def _extended(answer: Fields | None, field: str, others: list[Fields]) -> Fields:
+    found: Fields = {"error_code": ErrorCode.none} if answer is None else answer
+    return {**found, field: [*found.get(field, ()), *others]}
+
+
+def topics(
+    operation: Operation, refused: Callable[[Any], Fields], *, field: str = "topics", name: str = "name"
+) -> Needs:
+    """A check of each topic that the request names."""
+    return items(TOPIC, operation, field=field, answered="topics", refused=refused, name=lambda one: getattr(one, name))
+
+
+def every(*checks: Needs) -> Needs:
+    """Checks one after the other; each but the last refuses the whole request or nothing."""
+
+    def check(ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
+        return next((found for one in checks if (found := one(ctx, rights, request)) is not None), None)
+
+    return check
+
+
+def denied_names(rights: Rights, operation: Operation, kind: ResourceType, names: Iterable[str]) -> frozenset[str]:
+    """The names on which an operation is not allowed."""
+    return frozenset(name for name in dict.fromkeys(names) if not rights.allows(operation, kind, name))
+
+
+def seen_topics(ctx: Context, names: Iterable[str], operation: Operation = DESCRIBE) -> Iterable[str]:
+    """The names of the topics that the client may know of."""
+    rights = ctx.rights
+    return names if rights is None else (name for name in names if rights.sees(operation, TOPIC, name))
+
+
+def operations(ctx: Context, kind: ResourceType, name: str, everything: int) -> int:
+    """The client's authorized operations on a resource; ``everything`` without an authorizer."""
+    return everything if ctx.rights is None else ctx.rights.operations(kind, name)
+
+
+def cluster_operations(ctx: Context, everything: int) -> int:
+    """The client's authorized operations on the cluster: none without the right to describe it."""
+    if ctx.rights is None:
+        return everything
+    return ctx.rights.operations(CLUSTER, CLUSTER_NAME) if ctx.rights.quiet.allows_on_cluster(DESCRIBE) else 0

@@ -1,0 +1,73 @@
+"""The audit log: refusals and administrative changes, one line each, in a logger of its own (``korvet.audit``).
+
+Clients choose names, so texts are cut and escaped. A client that is refused again and again cannot flood the log: of
+each second only the first lines are written, and the next one tells how many were left out.
+
+Source: kafka.authorizer.logger (StandardAuthorizerData.logAuditMessage)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final
+
+import structlog
+
+MOST_LINES_A_SECOND: Final = 100
+MOST_CHARACTERS: Final = 256
+
+
+def escaped(text: str) -> str:
+    """A text without control characters, line ends and characters outside of ASCII, and not too long."""
+    cut = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+    return cut.encode("unicode_escape").decode()
+
+
+class _Budget:
+    """The lines of one kind in this second; refusals take none from changes."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._second = 0
+        self._written = 0
+
+    def take(self, second: int) -> bool:
+        """Whether one more line may be written; if not, it is counted."""
+        if second != self._second:
+            self._second, self._written = second, 0
+        if self._written >= MOST_LINES_A_SECOND:
+            self.left_out += 1
+            return False
+        self._written += 1
+        return True
+
+
+class Audit:
+    """The audit log of a namespace.
+
+    :param clock: seconds that never go back.
+    """
+
+    def __init__(self, namespace: str, clock: Callable[[], float] = monotonic) -> None:
+        self._log = structlog.get_logger("korvet.audit").bind(audit=True, namespace=escaped(namespace))
+        self._clock = clock
+        self._budgets = {"denied": _Budget(), "changed": _Budget()}
+
+    def refused(self, **values: Any) -> None:
+        """Note an action that was not allowed."""
+        self._write("denied", values)
+
+    def changed(self, **values: Any) -> None:
+        """Note an administrative change."""
+        self._write("changed", values)
+
+    def _write(self, event: str, values: dict[str, Any]) -> None:
+        budget = self._budgets[event]
+        if not budget.take(int(self._clock())):
+            return
+        if budget.left_out:
+            values["lines_left_out"], budget.left_out = budget.left_out, 0
+        self._log.info(
+            event, **{name: escaped(value) if isinstance(value, str) else value for name, value in values.items()}
+        )

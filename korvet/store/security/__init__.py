@@ -1,0 +1,1 @@
+"""The unit of security of a namespace."""

@@ -1,0 +1,134 @@
+-- Access rules of a namespace. Front-ends keep all of them in memory, and judge requests by them. A version grows with
+-- each change, and the key's channel tells it.
+--
+-- A rule is the text of a JSON array [resource type, pattern type, name, principal, host, operation, permission], with
+-- Kafka's numbers. Equal rules have equal texts, so a rule is there once. The field of the empty name has the version.
+-- Source: org.apache.kafka.metadata.authorizer.StandardAcl
+local acls = {
+  MOST = 10000,
+  MOST_BYTES = 2048,
+  -- The numbers that a rule may have, first and last.
+  TYPES = { 2, 7 }, PATTERNS = { 3, 4 }, OPERATIONS = { 2, 15 }, PERMISSIONS = { 2, 3 },
+}
+
+function acls.is_within(number, range)
+  return type(number) == 'number' and number % 1 == 0 and range[1] <= number and number <= range[2]
+end
+
+-- Whether a text is a rule.
+function acls.is_rule(text)
+  local is_json, rule = pcall(cjson.decode, text)
+  if not is_json or type(rule) ~= 'table' or #rule ~= 7 then
+    return false
+  end
+  for at = 3, 5 do
+    if type(rule[at]) ~= 'string' or rule[at] == '' then
+      return false
+    end
+  end
+  return acls.is_within(rule[1], acls.TYPES) and acls.is_within(rule[2], acls.PATTERNS)
+    and acls.is_within(rule[6], acls.OPERATIONS) and acls.is_within(rule[7], acls.PERMISSIONS)
+end
+
+-- For each rule whether it is there, as 1 or 0.
+function acls.present(key, rules)
+  local present = redis.call('HMGET', key, unpack(rules))
+  for at = 1, #rules do
+    present[at] = present[at] and 1 or 0
+  end
+  return present
+end
+
+function acls.publish(key)
+  local version = redis.call('HINCRBY', key, '', 1)
+  redis.call('SPUBLISH', key, value.integer(version))
+end
+
+-- acls_read: all access rules, or only their version if the caller knows that version
+-- KEYS[1] acls hash  rule as a JSON array -> 1, '' -> version
+-- ARGV[1] known_version   a version, or -1
+-- Returns {0, version, [rule, ...]}; no rules when known_version is the version
+-- Bound: 10000 rules
+function acls.read(keys, args)
+  local asked = value.arguments(args, 'acls_read: known_version:int')
+  local version = tonumber(redis.call('HGET', keys[1], '') or 0)
+  local rules = {}
+  if version ~= asked.known_version then
+    local flat = redis.call('HGETALL', keys[1])
+    for at = 1, #flat, 2 do
+      if flat[at] ~= '' then
+        rules[#rules + 1] = flat[at]
+      end
+    end
+  end
+  return { code.NONE, version, rules }
+end
+redis.register_function{
+  function_name = 'korvet_acls_read',
+  callback = acls.read,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'all access rules, or only their version if the caller knows that version',
+}
+
+-- acls_add: add access rules, all or none; rules that are there stay
+-- KEYS[1] acls  hash   as in acls_read
+-- ARGV[1..] rules: JSON arrays
+-- Returns {code, number of rules added}
+-- Bound: 1000 rules a call; 10000 rules, each of 2048 bytes
+-- Codes: INVALID_REQUEST (a text is no rule), POLICY_VIOLATION (a rule is too long, or there would be too many)
+-- Source: AclControlManager.createAcls
+function acls.add(keys, args)
+  local asked = value.arguments(args, 'acls_add: rules+<=1000')
+  local present = acls.present(keys[1], asked.rules)
+  local new, seen = {}, {}
+  for at, rule in ipairs(asked.rules) do
+    if #rule > acls.MOST_BYTES then
+      return { code.POLICY_VIOLATION, 0 }
+    elseif not acls.is_rule(rule) then
+      return { code.INVALID_REQUEST, 0 }
+    elseif present[at] == 0 and not seen[rule] then
+      seen[rule], new[#new + 1] = true, rule
+    end
+  end
+  if redis.call('HLEN', keys[1]) + #new > acls.MOST + 1 then
+    return { code.POLICY_VIOLATION, 0 }
+  end
+  for _, rule in ipairs(new) do
+    redis.call('HSET', keys[1], rule, 1) -- first write
+  end
+  if #new > 0 then
+    acls.publish(keys[1])
+  end
+  return { code.NONE, #new }
+end
+redis.register_function{
+  function_name = 'korvet_acls_add',
+  callback = acls.add,
+  description = 'add access rules, all or none; rules that are there stay',
+}
+
+-- acls_remove: remove access rules; those that are not there are passed over
+-- KEYS[1] acls  hash   as in acls_read
+-- ARGV[1..] rules: JSON arrays
+-- Returns {0, [1 if the rule was there else 0, ...]} in the order of the rules
+-- Bound: 1000 rules a call
+-- Source: AclControlManager.deleteAcls
+function acls.remove(keys, args)
+  local asked = value.arguments(args, 'acls_remove: rules+<=1000')
+  local present, removed = acls.present(keys[1], asked.rules), 0
+  for at, rule in ipairs(asked.rules) do
+    if present[at] == 1 and rule ~= '' then
+      removed = removed + redis.call('HDEL', keys[1], rule) -- first write
+    end
+  end
+  if removed > 0 then
+    acls.publish(keys[1])
+  end
+  return { code.NONE, present }
+end
+redis.register_function{
+  function_name = 'korvet_acls_remove',
+  callback = acls.remove,
+  flags = { 'allow-oom' },
+  description = 'remove access rules; those that are not there are passed over',
+}

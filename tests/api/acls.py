@@ -1,0 +1,63 @@
+"""Access rules of a running broker, written straight to its Redis, as an operator may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from korvet.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from korvet.security.authorizer import STANDARD, encoded
+from tests.api.raw import ask
+from tests.api.rdkafka import until
+from tests.support.broker import KorvetServer
+
+TURNED_ON = {"authorizer.class.name": STANDARD}
+KEY = "korvet:{default:@security}:acls"
+CLUSTER = ResourceType.CLUSTER
+ME = "User:ANONYMOUS"
+_markers = (f"marker-{number}" for number in count())
+
+
+def rule(
+    kind: ResourceType,
+    name: str,
+    operation: Operation,
+    permission: Permission = Permission.ALLOW,
+    pattern: PatternType = PatternType.LITERAL,
+    principal: str = ME,
+    host: str = "*",
+) -> Acl:
+    """A rule, by default one that allows the operation to the tests' clients."""
+    return Acl(kind, pattern, name, principal, host, operation, permission)
+
+
+def on_cluster(operation: Operation) -> Acl:
+    """A rule that allows the operation on the cluster."""
+    return rule(CLUSTER, CLUSTER_NAME, operation)
+
+
+def everything() -> Iterator[Acl]:
+    """Rules that allow everything."""
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+        yield rule(kind, "*", Operation.ALL)
+    yield on_cluster(Operation.ALL)
+
+
+def set_rules(broker: KorvetServer, *rules: Acl) -> None:
+    """Have these rules alone count, and wait until the front-end has read them.
+
+    One more rule, on a group of a name that is new, shows when that is so.
+    """
+    marker = rule(ResourceType.GROUP, next(_markers), Operation.DESCRIBE)
+    with broker.redis() as client:
+        old = {text.decode() for text in client.hkeys(KEY) if text}
+        gone = old - {encoded(one) for one in rules}
+        if gone:
+            client.fcall("korvet_acls_remove", 1, KEY, *gone)
+        client.fcall("korvet_acls_add", 1, KEY, *map(encoded, (*rules, marker)))
+    until(lambda: finds_group(broker, marker.name))
+
+
+def finds_group(broker: KorvetServer, name: str) -> bool:
+    """Whether the tests' clients may describe a group."""
+    return bool(ask(broker.port, "find_coordinator", 3, key=name, key_type=0)["error_code"] == "NONE")

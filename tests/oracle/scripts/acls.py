@@ -1,0 +1,39 @@
+"""Access rules in a cluster without an authorizer."""
+
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+
+_RULE: Final[dict[str, Any]] = {
+    "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:alice", "host": "*",
+    "operation": 3, "permission_type": 3,
+}  # fmt: skip
+_FILTER: Final[dict[str, Any]] = {
+    "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
+    "host_filter": None, "operation": 1, "permission_type": 1,
+}  # fmt: skip
+_OFF: Final = ("SECURITY_DISABLED",)
+
+SCRIPTS: Final = (
+    Script(
+        name="describe acls without an authorizer",
+        api="describe_acls",
+        steps=(Step(api="describe_acls", body=_FILTER, errors=_OFF),),
+    ),
+    Script(
+        name="create acls without an authorizer",
+        api="create_acls",
+        steps=(
+            Step(api="create_acls", body={"creations": [_RULE, {**_RULE, "resource_name": ""}]}, errors=_OFF),
+            Step(api="create_acls", body={"creations": []}),
+        ),
+    ),
+    Script(
+        name="delete acls without an authorizer",
+        api="delete_acls",
+        steps=(
+            Step(api="delete_acls", body={"filters": [_FILTER, {**_FILTER, "resource_name_filter": "t"}]}, errors=_OFF),
+            Step(api="delete_acls", body={"filters": []}),
+        ),
+    ),
+)

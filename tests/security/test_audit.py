@@ -1,0 +1,26 @@
+"""The audit log cannot be flooded, nor made to show lines that nobody wrote."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from korvet.security.audit import MOST_CHARACTERS, MOST_LINES_A_SECOND, Audit, escaped
+
+
+def test_a_name_with_line_ends_and_escape_sequences_is_one_harmless_text() -> None:
+    assert escaped("a\nroot logged in\x1b[2J\u202e") == "a\\nroot logged in\\x1b[2J\\u202e"
+    assert len(escaped("x" * 100_000)) == MOST_CHARACTERS + 3
+
+
+def test_refusals_beyond_the_bound_are_counted_and_take_no_lines_from_changes() -> None:
+    now = 100.0
+    with capture_logs() as lines:
+        audit = Audit("default", clock=lambda: now)
+        for number in range(MOST_LINES_A_SECOND + 5):
+            audit.refused(resource=f"t{number}")
+        audit.changed(rule="r")
+        now = 101.0
+        audit.refused(resource="next")
+    assert [line["event"] for line in lines].count("denied") == MOST_LINES_A_SECOND + 1
+    assert lines[-2]["event"] == "changed" and "lines_left_out" not in lines[-2]
+    assert lines[-1]["lines_left_out"] == 5
