@@ -20,23 +20,23 @@ from korvet.errors import KorvetError, MalformedRequest
 from korvet.security.identity import of_balancer, of_certificate
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.tls import reason_of
-from korvet.server.connection import Connection, Identify
+from korvet.server.connection import NO_HEADER, Connection, Identify
 from korvet.server.crowd import Crowd
 from korvet.server.door import Door
+from korvet.server.sasl_connection import SaslConnection
 from korvet.server.sockets import host_of
 from korvet.wire.proxy_header import ProxyHeader, client_tls, parse_proxy_header
 
 _PEEKED_BYTES = 4096
 _TLS_HANDSHAKE = 0x16
 """The first byte of a ClientHello's record."""
-_NO_HEADER = ProxyHeader(size_bytes=0)
 
 
 async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accepted: socket.socket) -> None:
     """Make a connection whose client begins with a request."""
     try:
         _prepare(accepted)
-        make = partial(Connection, crowd, listener, frontend)
+        make = partial(_kind_of(listener), crowd, listener, frontend)
         await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
     except OSError:
         accepted.close()
@@ -61,6 +61,10 @@ async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> Non
         if not is_connected:
             accepted.close()
             crowd.left()
+
+
+def _kind_of(listener: Listener) -> type[Connection]:
+    return SaslConnection if listener.sasl else Connection
 
 
 def _prepare(accepted: socket.socket) -> None:
@@ -91,7 +95,7 @@ class Arrival:
         :raises OSError: the client has left.
         """
         try:
-            header = await self._header() if self._door.listener.proxy_protocol else _NO_HEADER
+            header = await self._header() if self._door.listener.proxy_protocol else NO_HEADER
             if header is None:
                 return False
             self.client = header.client_host or self.client
@@ -142,7 +146,8 @@ class Arrival:
         """
         if not self._door.is_terminated or header.is_local:
             return ANONYMOUS
-        return of_balancer(client_tls(header), self._door.client_auth, self._door.rules)
+        told = of_balancer(client_tls(header), self._door.client_auth, self._door.rules)
+        return ANONYMOUS if self._door.listener.sasl else told
 
     # ------------------------------------------------------------------ TLS
 
@@ -170,6 +175,9 @@ class Arrival:
 
     def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
         assert session is not None
+        if self._door.listener.sasl:
+            # There a certificate only lets its client in, and the login tells who it is.
+            return ANONYMOUS
         return of_certificate(session, self._door.rules)
 
     # ------------------------------------------------------------------ the end
@@ -179,7 +187,8 @@ class Arrival:
             "ssl_handshake_timeout": self._crowd.limits.handshake_s,
             "ssl_shutdown_timeout": self._crowd.limits.tls_shutdown_s,
         }  # fmt: skip
-        make = partial(Connection, self._crowd, self._door.listener, self._door.frontend, header, identify)
+        listener = self._door.listener
+        make = partial(_kind_of(listener), self._crowd, listener, self._door.frontend, header, identify)
         await asyncio.get_running_loop().connect_accepted_socket(make, self._socket, ssl=context, **times)
 
     def _tell(self, event: str, reason: str) -> None:

@@ -31,7 +31,7 @@ from korvet.wire.proxy_header import ProxyHeader
 
 _LINGER_S = 5.0
 """The time that a client has to read the last answers of a connection that closes."""
-_NO_HEADER = ProxyHeader(size_bytes=0)
+NO_HEADER = ProxyHeader(size_bytes=0)
 
 Identify = Callable[[ssl.SSLObject | None], Principal]
 """Tells the principal of a connection by its TLS session; raises a KorvetError if the listener refuses it."""
@@ -54,7 +54,7 @@ class Connection(Receiver):
         crowd: Crowd,
         listener: Listener,
         frontend: Frontend,
-        header: ProxyHeader = _NO_HEADER,
+        header: ProxyHeader = NO_HEADER,
         identify: Identify = anonymous,
     ) -> None:
         super().__init__(crowd)

@@ -26,6 +26,7 @@ from korvet.wire.frames import SCRATCH_BYTES
 log = structlog.get_logger()
 
 _FULL_TOLD_S = 60.0
+_PASSWORD_THREADS = 2
 
 
 class Member(Receiving, Answered, Queueing, Protocol):
@@ -68,6 +69,8 @@ class Crowd:
         self.strangers: set[Stranger] = set()
         self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
         self.accepted = 0
+        self.password_threads = anyio.CapacityLimiter(_PASSWORD_THREADS)
+        """The bound on threads that derive keys from passwords."""
         self._of_client: Counter[str] = Counter()
         self._accepting: list[Accepting] = []
         self._most_connections = min(limits.max_connections, machine.most_connections())

@@ -48,6 +48,7 @@ from korvet.store.log.log import Log
 from korvet.store.outages import Outages
 from korvet.store.registry import Registry, Turn
 from korvet.store.security.acls import StoredAcls
+from korvet.store.security.users import Users
 from korvet.store.transactions.transactions import Transactions
 
 log = structlog.get_logger()
@@ -79,12 +80,17 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
             if listener.namespace not in frontends:
                 frontends[listener.namespace] = _build(settings, listener.namespace, store, outages, wakeups, beside)
         await _once_redis_serves(partial(_open_catalogs, store, frontends.values()))
+        with_users = [frontends[name] for name in {one.namespace for one in settings.listeners if one.sasl}]
+        for frontend in with_users:
+            await _once_redis_serves(frontend.users.open)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outages.watch)
             reserve = next(iter(frontends.values())).log.reserve
             reserve.largest = partial(largest_topics, [(one.catalog, one.log) for one in frontends.values()])
             tasks.start_soon(reserve.watch)
             tasks.start_soon(library.keep, store)
+            for frontend in with_users:
+                tasks.start_soon(frontend.users.follow)
             for frontend in frontends.values():
                 tasks.start_soon(frontend.catalog.follow)
                 if frontend.authorizer is not None:
@@ -161,6 +167,7 @@ def _build(
         log=partitions,
         groups=groups,
         transactions=Transactions(namespace, store, catalog, partitions, groups),
+        users=Users(namespace, store, wakeups),
         wakeups=wakeups,
         activity=activity,
         authorizer=_authorizer(settings, namespace, store, wakeups),
@@ -298,6 +305,7 @@ def _listener(settings: ListenerSettings, registry: Registry, bound: socket.sock
         nodes=nodes,
         proxy_protocol=settings.proxy_protocol,
         security=settings.security,
+        sasl=settings.sasl,
     )
 
 

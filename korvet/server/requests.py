@@ -13,6 +13,7 @@ from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.turns import Turns
 from korvet.security.principal import ANONYMOUS
+from korvet.security.sasl import Login
 from korvet.server import unserved
 from korvet.server.crowd import Crowd
 from korvet.store.log.budget import Share
@@ -104,6 +105,8 @@ class Headers:
         """The client's address."""
         self.principal = str(ANONYMOUS)
         """The identity of the client, fixed before its first request."""
+        self.login: Login | None = None
+        """The login of a connection of a listener with SASL."""
         self.is_of_client = False
         """Whether it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
         self._seen = _NOTHING_SEEN
@@ -114,6 +117,13 @@ class Headers:
         self._share = share
         self._api_versions = b""
         self._contexts: dict[tuple[int, int, str | None], Context] = {}
+
+    def log_in(self, principal: str) -> None:
+        """Have later requests come from a principal, as in ``User:alice``."""
+        if principal != self.principal:
+            self.principal = principal
+            self._contexts.clear()
+            self._seen = _NOTHING_SEEN
 
     def request(self, frame: bytes | memoryview) -> Request | None:
         """The request of a frame; None if korvet does not serve it and Kafka has no answer for that.
@@ -177,6 +187,7 @@ class Headers:
                 frontend=self._frontend,
                 listener=self._listener,
                 principal=self.principal,
+                login=self.login,
                 client_host=self.client,
                 target_port=self._target_port,
                 client_id=header.client_id,

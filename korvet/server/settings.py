@@ -53,6 +53,7 @@ class ListenerSettings:
     tls_client_auth: ClientAuth = ClientAuth.NONE
     tls_terminated: bool = False
     principal_rules: str = DEFAULT_RULES
+    sasl: tuple[str, ...] = ()
 
     @property
     def tls_files(self) -> TlsFiles | None:
@@ -95,7 +96,7 @@ class ServeSettings:
 
 def _listener(values: Mapping[str, Any]) -> ListenerSettings:
     security, auth = Security(values["security"]), ClientAuth(values["tls_client_auth"])
-    return ListenerSettings(**{**values, "security": security, "tls_client_auth": auth})
+    return ListenerSettings(**{**values, "security": security, "tls_client_auth": auth, "sasl": tuple(values["sasl"])})
 
 
 def check_security(listener: ListenerSettings) -> None:
@@ -104,17 +105,15 @@ def check_security(listener: ListenerSettings) -> None:
     :raises ConfigError: if it is such a one, or its principal rules are wrong.
     """
     where = f"listener {listener.name!r}"
-    if listener.security.has_sasl:
-        raise ConfigError(f"{where}: security {listener.security.value!r} is not there yet; want plaintext or tls")
     files = (listener.tls_cert, listener.tls_key, listener.tls_client_ca)
     is_asking = listener.tls_client_auth is not ClientAuth.NONE
     if not listener.security.has_tls:
         wrong = any(files) or is_asking or listener.tls_terminated
-        problem = "it has settings of TLS; give it security = 'tls', too" if wrong else None
+        problem = "it has settings of TLS; give it security = 'tls' or 'sasl_tls', too" if wrong else None
     elif listener.tls_terminated:
         problem = _terminated_problem(listener, any(files))
     elif listener.tls_cert is None or listener.tls_key is None:
-        problem = "security 'tls' needs tls-cert and tls-key"
+        problem = f"security {listener.security.value!r} needs tls-cert and tls-key"
     else:
         wrong = is_asking and listener.tls_client_ca is None
         problem = f"tls-client-auth {listener.tls_client_auth.value!r} needs tls-client-ca" if wrong else None
@@ -145,6 +144,25 @@ def check_listeners(listeners: Sequence[ListenerSettings]) -> None:
                     f"two listeners of namespace {listener.namespace!r} with the name {listener.name!r} and without an "
                     "advertised address: clients of one would be sent to the other; give each a name"
                 )
+
+
+def check_sasl(listeners: Sequence[ListenerSettings], broker: Mapping[str, str]) -> None:
+    """Refuse listeners whose security and mechanisms do not fit together.
+
+    :raises ConfigError: if there is such a listener.
+    """
+    for listener in listeners:
+        where, security = shown_address(listener.host, listener.port), listener.security
+        if security.has_sasl and not listener.sasl:
+            raise ConfigError(f"listener {where}: security {security.value!r} needs the mechanisms, in 'sasl'")
+        if listener.sasl and not security.has_sasl:
+            raise ConfigError(f"listener {where}: 'sasl' needs security 'sasl_tls' or 'sasl_plaintext'")
+        is_open = "PLAIN" in listener.sasl and not security.has_tls
+        if is_open and broker.get("korvet.sasl.plain.without.tls", "false") != "true":
+            raise ConfigError(
+                f"listener {where}: PLAIN without TLS shows passwords to the network; use SCRAM-SHA-512, or set "
+                "korvet.sasl.plain.without.tls"
+            )
 
 
 def shown_address(host: str, port: int) -> str:
@@ -181,6 +199,9 @@ class Limits:
     handshake_s: float = 10.0
     handshake_patience_s: float = 2.0
     tls_shutdown_s: float = 3.0
+    sasl_receive_bytes: int = 524_288
+    max_reauth_ms: int = 0
+    failed_login_delay_ms: int = 100
 
 
 def limits_of(broker: Mapping[str, str]) -> Limits:
@@ -200,6 +221,9 @@ def limits_of(broker: Mapping[str, str]) -> Limits:
         large_frames_bytes=unfinished if unfinished > 0 else min(_UNFINISHED_BYTES, memory // 8),
         answer_bytes=answers if answers > 0 else min(DEFAULT_BUDGET_BYTES, memory // 8),
         cache_bytes=cache if cache >= 0 else min(DEFAULT_CACHE_BYTES, memory // 16),
+        sasl_receive_bytes=_number(broker, "sasl.server.max.receive.size", 524_288, 1),
+        max_reauth_ms=_number(broker, "connections.max.reauth.ms", 0, 0),
+        failed_login_delay_ms=_number(broker, "connection.failed.authentication.delay.ms", 100, 0),
         max_connections=_number(broker, "max.connections", _MOST, 0),
         max_connections_per_ip=_number(broker, "max.connections.per.ip", _MOST, 0),
         max_connections_overrides=_overrides(broker.get("max.connections.per.ip.overrides", "")),

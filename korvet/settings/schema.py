@@ -11,6 +11,7 @@ from typing import Any
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.types import Config, Kind
 from korvet.security.protocol import NAMES, ClientAuth, Security
+from korvet.security.sasl import MECHANISMS
 from korvet.settings.pipeline import PIPELINE
 from korvet.store.registry import DEFAULT_LISTENER
 
@@ -46,6 +47,13 @@ _LISTENER = {
     "tls-client-auth": {"enum": [one.value for one in ClientAuth], "default": ClientAuth.NONE.value},
     "tls-terminated": {"type": "boolean", "default": False},
     "principal-rules": {"type": "string", "description": "rules of ssl.principal.mapping.rules", "default": "DEFAULT"},
+    "sasl": {
+        "type": "array",
+        "items": {"enum": list(MECHANISMS)},
+        "minItems": 1,
+        "uniqueItems": True,
+        "description": 'a list of different mechanisms, for example ["SCRAM-SHA-512"]',
+    },
 }
 LISTENER_PATHS = ("tls-cert", "tls-key", "tls-client-ca")
 """Settings that are files: a relative path is taken from the config file's own directory."""

@@ -84,6 +84,10 @@ class FrameSplitter:
         """Whether a frame has begun and not ended; a connection that closes then was cut off."""
         return self._large is not None or bool(self._begun)
 
+    def bound(self, max_frame_bytes: int) -> None:
+        """Take frames of up to so many bytes from now on."""
+        self._max_frame_bytes = max_frame_bytes
+
     def discard(self) -> None:
         """Let go of all buffers and of ``deliver``. No bytes may be received later.
 

@@ -124,6 +124,9 @@ REFUSALS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "offset_delete": ({"group_id": "g", "topics": parts()}, {G30}),
     "describe_client_quotas": ({}, {C31}),
     "describe_user_scram_credentials": ({}, {C31}),
+    "alter_user_scram_credentials": ({"deletions": [{"name": "alice", "mechanism": 1}]}, {C31}),
+    "sasl_handshake": ({"mechanism": "PLAIN"}, {"ILLEGAL_SASL_STATE"}),
+    "sasl_authenticate": ({"auth_bytes": b""}, {"ILLEGAL_SASL_STATE"}),
     "describe_quorum": (
         {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}, {C31}
     ),

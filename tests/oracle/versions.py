@@ -15,7 +15,7 @@ API_KEYS: Final = {
     "list_config_resources": 74, "alter_replica_log_dirs": 34, "elect_leaders": 43,
     "alter_partition_reassignments": 45, "list_partition_reassignments": 46, "describe_client_quotas": 48,
     "describe_user_scram_credentials": 50, "describe_quorum": 55, "describe_acls": 29, "create_acls": 30,
-    "delete_acls": 31,
+    "delete_acls": 31, "alter_user_scram_credentials": 51, "sasl_handshake": 17, "sasl_authenticate": 36,
 }  # fmt: skip
 
 # Produce is advertised from 0, because librdkafka looks for that. As in Kafka, 0 to 2 have no schema any more.
@@ -35,6 +35,7 @@ ADVERTISED: Final = {
     "alter_partition_reassignments": (0, 1), "list_partition_reassignments": (0, 0),
     "describe_client_quotas": (0, 1), "describe_user_scram_credentials": (0, 0), "describe_quorum": (0, 2),
     "describe_acls": (1, 3), "create_acls": (1, 3), "delete_acls": (1, 3),
+    "alter_user_scram_credentials": (0, 0), "sasl_handshake": (1, 1), "sasl_authenticate": (0, 2),
 }  # fmt: skip
 
 

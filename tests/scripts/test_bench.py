@@ -85,7 +85,7 @@ def test_worker_measures_requests_of_growing_work(broker: KorvetServer) -> None:
 def test_worker_measures_small_requests_beside_a_producer(broker: KorvetServer) -> None:
     found = work({"job": "neighbours", "address": broker.bootstrap, "seconds": 0.2, "value_bytes": 1, "producers": 1})
     apis = ("heartbeat", "produce", "fetch")
-    assert set(found) == {f"{api}_{percentile}_ms" for api in apis for percentile in ("p50", "p99")}
+    assert set(found) == {"count"} | {f"{api}_{percentile}_ms" for api in apis for percentile in ("p50", "p99")}
     assert all(value > 0 for value in found.values())
 
 
@@ -121,7 +121,10 @@ def test_error_names_an_unknown_group_of_measures() -> None:
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS_S,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "speed; known: produce, consume, latency, groups, scale, consumers, process, pipeline" in done.stderr
+    assert (
+        "speed; known: produce, consume, latency, groups, scale, consumers, process, neighbours, pipeline"
+        in done.stderr
+    )
 
 
 def test_error_names_a_tool_that_profiles_need(tmp_path: Path) -> None:

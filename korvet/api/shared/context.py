@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from korvet.redis.client import Store
     from korvet.redis.wakeup import Wakeups
     from korvet.security.authorizer import Authorizer, Rights
+    from korvet.security.sasl import Login
     from korvet.store.activity import Activity
     from korvet.store.catalog.catalog import Catalog
     from korvet.store.groups.groups import Groups
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from korvet.store.log.log import Log
     from korvet.store.log.partition import Partition
     from korvet.store.outages import Outages
+    from korvet.store.security.users import Users
     from korvet.store.transactions.transactions import Transactions
 
 T = TypeVar("T")
@@ -39,6 +41,7 @@ class Listener:
     """A listener: its name, its address, the address and the brokers that it shows to clients, and its connections.
 
     With ``proxy_protocol`` a load balancer says, before each connection's first byte, whose connection it is.
+    ``sasl`` are the mechanisms of which clients must use one to log in; empty for none.
     """
 
     host: str
@@ -49,6 +52,7 @@ class Listener:
     name: str = "default"
     security: Security = Security.PLAINTEXT
     proxy_protocol: bool = False
+    sasl: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,7 @@ class Frontend:
     log: Log
     groups: Groups
     transactions: Transactions
+    users: Users
     wakeups: Wakeups
     activity: Activity
     authorizer: Authorizer | None = None
@@ -77,6 +82,7 @@ class Frontend:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """One request's circumstances. ``principal`` is the client's, as ``User:name``; ``User:ANONYMOUS`` showed nothing.
+    ``login`` is that of a connection of a listener with SASL.
 
     A connection's requests of one API, version and client id share a context. ``fetched`` are the partitions for which
     one of these requests attached Redis groups. ``target_port`` is the balancer's port that the client connected to,
@@ -93,6 +99,7 @@ class Context:
     version: int
     target_port: int | None = None
     fetched: set[Partition] = field(default_factory=set, compare=False)
+    login: Login | None = field(default=None, compare=False)
     share: Share | None = field(default=None, compare=False)
     rights: Rights | None = field(default=None, compare=False)
 

@@ -26,6 +26,7 @@ from tests.oracle.scripts import (
     static,
     topics,
     transactions,
+    users,
 )
 
 SCRIPTS: Final[tuple[Script, ...]] = tuple(
@@ -53,6 +54,7 @@ SCRIPTS: Final[tuple[Script, ...]] = tuple(
         migration,
         administration,
         acls,
+        users,
     )
     for script in area.SCRIPTS
 )

@@ -1,0 +1,98 @@
+"""AlterUserScramCredentials (51), version 0: set and delete users' passwords, each with its own outcome.
+
+A user may be named once in a request, whatever the mechanism. The request carries salted passwords; korvet keeps only
+the keys that it derives from them.
+
+Source: ScramControlManager.alterCredentials; KIP-554.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i16
+
+from korvet.api import api
+from korvet.api.shared import needs
+from korvet.api.shared.context import Context
+from korvet.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, TYPES, derive_credential
+from korvet.store.security.users import MOST_AT_ONCE, Credential, CredentialKey
+from korvet.wire.codec import Fields
+
+_LONGEST_NAME_BYTES = 512
+_LONGEST_SALT_BYTES = 128
+_NOT_FOUND = "Attempt to delete a user credential that does not exist"
+_TWICE = "A user credential cannot be altered twice in the same request"
+
+
+class _Problem(NamedTuple):
+    code: ErrorCode
+    message: str
+
+
+_Change = tuple[CredentialKey, Credential | None]
+
+
+def _refused(_ctx: Context, request: Any) -> Fields:
+    names = dict.fromkeys(asked.name for asked in (*request.deletions, *request.upsertions))
+    problem = _Problem(needs.CODES[needs.CLUSTER], needs.MESSAGES[needs.CLUSTER])
+    return {"results": [_result(name, problem) for name in names]}
+
+
+@api(51, 0, 0, needs=needs.cluster(needs.ALTER, refused=_refused))
+async def handle(ctx: Context, request: Any) -> Fields:
+    judged: dict[str, _Change | _Problem] = {}
+    if request.deletions:
+        await ctx.frontend.users.refresh()
+    async for asked in ctx.paced([*request.deletions, *request.upsertions]):
+        if asked.name not in judged:
+            judged[asked.name] = _judged(asked, ctx.frontend.users.credentials)
+        elif not isinstance(judged[asked.name], _Problem):
+            judged[asked.name] = _Problem(ErrorCode.duplicate_resource, _TWICE)
+    changes = dict(one for one in judged.values() if not isinstance(one, _Problem))
+    outcomes = {name: one for name, one in judged.items() if isinstance(one, _Problem)}
+    if len(changes) > MOST_AT_ONCE:
+        many = _Problem(ErrorCode.policy_violation, f"A request may alter at most {MOST_AT_ONCE} users")
+        outcomes |= {key.user: many for key in changes}
+    elif changes:
+        outcomes |= _problems(changes, *await ctx.frontend.users.alter(changes))
+    return {"results": [_result(name, outcomes.get(name)) for name in judged]}
+
+
+def _judged(asked: Any, known: Container[CredentialKey]) -> _Change | _Problem:
+    """The change that a deletion or an upsertion asks for.
+
+    A deletion of nothing is told before an upsertion of the same user, and Redis judges each deletion again.
+    """
+    mechanism = TYPES.get(asked.mechanism)
+    if not asked.name:
+        return _Problem(ErrorCode.unacceptable_credential, "Username must not be empty")
+    if mechanism is None:
+        return _Problem(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
+    key = CredentialKey(mechanism, asked.name)
+    if not hasattr(asked, "iterations"):
+        return (key, None) if key in known else _Problem(ErrorCode.resource_not_found, _NOT_FOUND)
+    if asked.iterations < MIN_ITERATIONS:
+        return _Problem(ErrorCode.unacceptable_credential, "Too few iterations")
+    if asked.iterations > MAX_ITERATIONS:
+        return _Problem(ErrorCode.unacceptable_credential, "Too many iterations")
+    if len(asked.name.encode()) > _LONGEST_NAME_BYTES or len(asked.salt) > _LONGEST_SALT_BYTES:
+        return _Problem(ErrorCode.unacceptable_credential, "The user's name or the salt is too long")
+    return key, derive_credential(mechanism, asked.salted_password, asked.salt, asked.iterations)
+
+
+def _problems(changes: Iterable[CredentialKey], code: int, codes: Iterable[int]) -> dict[str, _Problem]:
+    """The problems of changes after their call, by users."""
+    if code:
+        why = _Problem(ErrorCode(i16(code)), "The namespace has as many credentials as it may")
+        return {key.user: why for key in changes}
+    problem = _Problem(ErrorCode.resource_not_found, _NOT_FOUND)
+    return {key.user: problem for key, one in zip(changes, codes, strict=True) if one}
+
+
+def _result(name: str, problem: _Problem | None) -> Fields:
+    if problem is None:
+        return {"user": name, "error_code": 0, "error_message": None}
+    return {"user": name, "error_code": problem.code, "error_message": problem.message}

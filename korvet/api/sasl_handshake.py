@@ -1,0 +1,26 @@
+"""SaslHandshake (17), version 1: a client chooses the mechanism of its login.
+
+- 0: tokens follow without headers; not served, because no current client uses it
+- 1: tokens follow in SaslAuthenticate
+
+Source: SaslServerAuthenticator.handleHandshakeRequest; KIP-43, KIP-152.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from korvet.api import api
+from korvet.api.shared import needs
+from korvet.api.shared.context import Context
+from korvet.wire.codec import Fields
+
+
+@api(17, 1, 1, needs=needs.nothing)
+async def handle(ctx: Context, request: Any) -> Fields:
+    login = ctx.login
+    if login is None:
+        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()}
+    return {"error_code": login.handshake(request.mechanism).error, "mechanisms": tuple(login.mechanisms)}

@@ -1,0 +1,166 @@
+"""The SASL login of one connection, as states without I/O: what is allowed next, who logged in, and until when.
+
+START -> HANDSHAKEN -> READY or FAILED. A READY connection may log in again (KIP-368): a handshake makes it HANDSHAKEN
+again, with the same mechanism and user. `korvet.server.sasl_connection` holds frames back while a step is judged.
+
+Source: SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication; KIP-43, KIP-152, KIP-368
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from time import monotonic
+from typing import Final, NamedTuple
+
+from anyio import CapacityLimiter
+from kio.schema.errors import ErrorCode
+
+from korvet.security import plain
+from korvet.security.principal import Principal
+from korvet.security.scram import HASHES, Credentials, LoginRefused, ScramServer
+from korvet.store.security.users import CredentialKey, Users
+
+MECHANISMS: Final = (*sorted(HASHES), plain.MECHANISM)
+"""The mechanisms that a listener may have."""
+API_VERSIONS_KEY: Final = 18
+HANDSHAKE_KEY: Final = 17
+AUTHENTICATE_KEY: Final = 36
+_LEAST_REAUTH_S: Final = 1.0
+_FAILED: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
+
+
+class State(Enum):
+    """Where a login is; the module's text tells what may follow."""
+
+    START = auto()
+    HANDSHAKEN = auto()
+    READY = auto()
+    FAILED = auto()
+
+
+class Outcome(NamedTuple):
+    """The answer to a step. ``error`` and ``message`` are for the client."""
+
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    token: bytes = b""
+    lifetime_ms: int = 0
+
+
+class Login:
+    """The login of one connection.
+
+    :param mechanisms: of the listener.
+    :param max_reauth_ms: connections.max.reauth.ms; 0 for sessions without an end.
+    :param failed_s: the time from a step to the answer that it failed, the same for every reason.
+    :param threads: the bound on threads for passwords.
+    :param clock: seconds, never going back.
+    """
+
+    def __init__(
+        self,
+        mechanisms: Sequence[str],
+        users: Users,
+        *,
+        max_reauth_ms: int,
+        failed_s: float,
+        threads: CapacityLimiter,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.mechanisms = mechanisms
+        self.failed_s = failed_s
+        self.state = State.START
+        self.principal: Principal | None = None
+        """Who logged in first; a later login keeps it."""
+        self.mechanism = self.reason = ""
+        """The mechanism, and for the log why the login failed."""
+        self._users = users
+        self._max_reauth_ms = max_reauth_ms
+        self._threads = threads
+        self._clock = clock
+        self._knows_versions = False
+        self._scram: ScramServer | None = None
+        self._ends_at = float("inf")
+        self._began_at = -_LEAST_REAUTH_S
+
+    # ------------------------------------------------------------------ what is allowed
+
+    def problem(self, api_key: int) -> str | None:
+        """Why a request may not come now, else None. Called once for each frame, before it is decoded."""
+        if self.state is State.READY:
+            is_late = api_key != HANDSHAKE_KEY and self._clock() > self._ends_at
+            return "its session has expired" if is_late else None
+        if self.state is State.HANDSHAKEN:
+            return None if api_key == AUTHENTICATE_KEY else "it does not go on with its login"
+        if self.state is State.START and api_key == API_VERSIONS_KEY and not self._knows_versions:
+            self._knows_versions = True
+            return None
+        return None if self.state is State.START and api_key == HANDSHAKE_KEY else "it has not logged in"
+
+    def asks_versions_again(self) -> None:
+        """Allow ApiVersions once more, because the version that was asked for is not served."""
+        self._knows_versions = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the credential of the user who logged in is deleted."""
+        if self.principal is None:
+            return False
+        names = HASHES if self.mechanism == plain.MECHANISM else (self.mechanism,)
+        return not any(CredentialKey(name, self.principal.name) in self._users.credentials for name in names)
+
+    # ------------------------------------------------------------------ steps
+
+    def handshake(self, mechanism: str) -> Outcome:
+        """Choose the mechanism. A second login on a ready connection begins at most once a second."""
+        if self.state is State.READY:
+            now = self._clock()
+            if now - self._began_at < _LEAST_REAUTH_S:
+                return Outcome(ErrorCode.illegal_sasl_state)
+            self._began_at = now
+            if mechanism != self.mechanism:
+                return self._failed("it changed its mechanism", ErrorCode.sasl_authentication_failed)
+        elif mechanism not in self.mechanisms:
+            return self._failed("it asked for a mechanism that is not enabled", ErrorCode.unsupported_sasl_mechanism)
+        self.mechanism = mechanism
+        self.state = State.HANDSHAKEN
+        self._scram = None
+        return Outcome()
+
+    async def authenticate(self, token: bytes) -> Outcome:
+        """Take a client's token; the login succeeds, fails or goes on."""
+        if self.state is not State.HANDSHAKEN:
+            return Outcome(ErrorCode.illegal_sasl_state, "SaslAuthenticate came without a SaslHandshake")
+        try:
+            user, answer = await self._step(token)
+            if user is None:
+                return Outcome(token=answer)
+            if self.principal is not None and user != self.principal.name:
+                raise LoginRefused("it logged in again as another user")
+        except LoginRefused as refused:
+            return self._failed(str(refused), ErrorCode.sasl_authentication_failed)
+        self.principal = self.principal or Principal("User", user)
+        self.state, self._scram = State.READY, None
+        if self._max_reauth_ms:
+            self._ends_at = self._clock() + self._max_reauth_ms / 1000
+        return Outcome(token=answer, lifetime_ms=self._max_reauth_ms)
+
+    async def _step(self, token: bytes) -> tuple[str | None, bytes]:
+        """The user if the login is complete, and the answer's token."""
+        if self.mechanism == plain.MECHANISM:
+            login = plain.parse_plain(token)
+            if not await plain.is_right(login, self._credentials(), self._threads):
+                raise LoginRefused("invalid credentials")
+            return login.user, b""
+        if self._scram is None:
+            self._scram = ScramServer(self.mechanism, self._credentials())
+        answer = self._scram.step(token)
+        return self._scram.user, answer
+
+    def _credentials(self) -> Credentials:
+        return Credentials(self._users.credentials, self._users.secret)
+
+    def _failed(self, reason: str, code: ErrorCode) -> Outcome:
+        self.state, self.reason = State.FAILED, reason
+        return Outcome(code, _FAILED.format(self.mechanism))

@@ -1,0 +1,109 @@
+"""A connection of a listener with SASL: a gate before the requests of its client.
+
+Before the login only ApiVersions, SaslHandshake and SaslAuthenticate are decoded, in small frames, one at a time. What
+a client sends behind one of these waits undecoded in the splitter, which then gets no more bytes. So does everything
+behind a second login. A connection without SASL is a plain `Connection` and pays nothing for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+from korvet.api.shared.context import Frontend, Listener
+from korvet.errors import MalformedRequest
+from korvet.security.sasl import API_VERSIONS_KEY, HANDSHAKE_KEY, Login, State
+from korvet.server.connection import NO_HEADER, Connection, Identify, anonymous
+from korvet.server.crowd import Crowd
+from korvet.wire.proxy_header import ProxyHeader
+
+_read_key = struct.Struct(">h").unpack_from
+_LEAST_FRAME_BYTES = 2
+
+
+class SaslConnection(Connection):
+    """A connection whose client logs in."""
+
+    def __init__(
+        self,
+        crowd: Crowd,
+        listener: Listener,
+        frontend: Frontend,
+        header: ProxyHeader = NO_HEADER,
+        identify: Identify = anonymous,
+    ) -> None:
+        super().__init__(crowd, listener, frontend, header, identify)
+        limits = crowd.limits
+        self._login = self._headers.login = Login(
+            listener.sasl,
+            frontend.users,
+            max_reauth_ms=limits.max_reauth_ms,
+            failed_s=limits.failed_login_delay_ms / 1000,
+            threads=crowd.password_threads,
+        )
+        self._is_gated = True
+        """Whether frames go through one at a time."""
+        self._frames.bound(min(limits.sasl_receive_bytes, limits.max_frame_bytes))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._frontend.users.watch(self._users_changed)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._frontend.users.unwatch(self._users_changed)
+        super().connection_lost(exc)
+
+    def _users_changed(self) -> None:
+        if self._login.is_gone and not self._is_closing:
+            self._tell("session ended: its user is deleted")
+            self.abort()
+
+    # ------------------------------------------------------------------ the gate
+
+    def _take(self, frame: bytes | memoryview) -> None:
+        if len(frame) < _LEAST_FRAME_BYTES:
+            raise MalformedRequest(f"a frame of {len(frame)} bytes is too short for a request header")
+        key = _read_key(frame)[0]
+        problem = self._login.problem(key)
+        if problem is not None:
+            self._tell(f"connection closed: {problem}", api_key=key)
+            self.close()
+            return
+        super()._take(frame)
+        if self._login.state is State.READY and key == HANDSHAKE_KEY:
+            self._is_gated = True
+        if self._is_gated:
+            if key == API_VERSIONS_KEY and self._queue.requests and self._queue.requests[-1].api is None:
+                self._login.asks_versions_again()
+            self._frames.is_held = True
+
+    def _hold(self) -> None:
+        if not self._is_gated or not self._queue.requests:
+            super()._hold()
+        elif self._transport is not None and self._is_reading:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _settle(self) -> None:
+        super()._settle()
+        if not self._is_gated or self._queue.requests:
+            return
+        if self._login.state is State.FAILED:
+            self._tell("login failed", mechanism=self._login.mechanism, reason=self._login.reason)
+            self.close()
+            return
+        if self._login.state is State.READY:
+            self._open()
+        if self._frames.is_held:
+            self._loop.call_soon(self._go_on)
+
+    def _open(self) -> None:
+        """Let requests through, for the user who logged in."""
+        self._is_gated = False
+        self._frames.bound(self._crowd.limits.max_frame_bytes)
+        self._headers.log_in(str(self._login.principal))
+        if self._login.is_gone:
+            self._users_changed()
+
+    def _tell(self, event: str, **values: str | int) -> None:
+        self._crowd.lines.write("warning", event, client=self.client, **values)

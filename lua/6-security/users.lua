@@ -1,0 +1,101 @@
+-- SCRAM credentials of a namespace's users. Front-ends keep all of them in memory, so that a login asks Redis nothing.
+-- A version grows with each change, and the key's channel tells it.
+--
+-- A credential is the text `iterations salt stored_key server_key`, with the last three in base64. Its field is the
+-- mechanism, a colon and the user's name. The field of the empty name has the version.
+-- Source: org.apache.kafka.common.security.scram.ScramCredential
+local users = { MOST = 10000, MOST_BYTES = 1024 }
+
+-- Whether a field and a text are a credential.
+function users.is_credential(field, text)
+  return #field + #text <= users.MOST_BYTES and string.find(field, '^SCRAM%-SHA%-%d+:.')
+    and string.find(text, '^%d+ [%w+/=]* [%w+/=]+ [%w+/=]+$')
+end
+
+-- users_read: all SCRAM credentials, or only their version if the caller knows that version
+-- KEYS[1] users hash  mechanism:user -> credential, '' -> version
+-- ARGV[1] known_version   a version, or -1
+-- Returns {0, version, [mechanism:user, credential, ...]}; no credentials when known_version is the version
+-- Bound: 10000 credentials
+function users.read(keys, args)
+  local asked = value.arguments(args, 'users_read: known_version:int')
+  local version = tonumber(redis.call('HGET', keys[1], '') or 0)
+  return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
+end
+redis.register_function{
+  function_name = 'korvet_users_read',
+  callback = users.read,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'all SCRAM credentials, or only their version if the caller knows that version',
+}
+
+-- users_alter: set and delete SCRAM credentials, each with its own outcome
+-- KEYS[1] users hash  as in users_read
+-- ARGV[1..] changes: mechanism:user and its credential in turn; '' deletes it; each mechanism:user once
+-- Returns {code, [code of the change, ...]} in the order of the changes; nothing changed unless the first code is 0
+-- Bound: 2000 changes; 10000 credentials, each of 1024 bytes with its field
+-- Codes: INVALID_REQUEST (a text is no credential), POLICY_VIOLATION (there would be too many); of a change:
+-- RESOURCE_NOT_FOUND (it deletes what is not there)
+-- Source: ScramControlManager.alterCredentials
+function users.alter(keys, args)
+  local changes = value.arguments(args, 'users_alter: changes+2<=2000').changes
+  local codes, more = {}, 0
+  for at = 1, #changes, 2 do
+    local field, text = changes[at], changes[at + 1]
+    local is_there = redis.call('HEXISTS', keys[1], field) == 1
+    codes[#codes + 1] = code.NONE
+    if text == '' then
+      if field == '' or not is_there then
+        codes[#codes] = code.RESOURCE_NOT_FOUND
+      else
+        more = more - 1
+      end
+    elseif not users.is_credential(field, text) then
+      return { code.INVALID_REQUEST, {} }
+    elseif not is_there then
+      more = more + 1
+    end
+  end
+  if more > 0 and redis.call('HLEN', keys[1]) + more > users.MOST + 1 then
+    return { code.POLICY_VIOLATION, {} }
+  end
+  local changed = false
+  for at = 1, #codes do
+    local field, text = changes[2 * at - 1], changes[2 * at]
+    if codes[at] == code.NONE then
+      changed = true
+      if text == '' then
+        redis.call('HDEL', keys[1], field) -- first write
+      else
+        redis.call('HSET', keys[1], field, text)
+      end
+    end
+  end
+  if changed then
+    local version = redis.call('HINCRBY', keys[1], '', 1)
+    redis.call('SPUBLISH', keys[1], value.integer(version))
+  end
+  return { code.NONE, codes }
+end
+redis.register_function{
+  function_name = 'korvet_users_alter',
+  callback = users.alter,
+  flags = { 'allow-oom' },
+  description = 'set and delete SCRAM credentials, each with its own outcome',
+}
+
+-- security_secret: the secret of a namespace, which the first caller makes
+-- KEYS[1] secret string
+-- ARGV[1] proposed   base64, for the case that there is none
+-- Returns {0, secret}
+function users.secret(keys, args)
+  local asked = value.arguments(args, 'security_secret: proposed')
+  redis.call('SETNX', keys[1], asked.proposed) -- first write
+  return { code.NONE, redis.call('GET', keys[1]) }
+end
+redis.register_function{
+  function_name = 'korvet_security_secret',
+  callback = users.secret,
+  flags = { 'allow-oom' },
+  description = 'the secret of a namespace, which the first caller makes',
+}

@@ -1,0 +1,51 @@
+"""Users' credentials, and logins at a listener without SASL."""
+
+from typing import Any, Final
+
+from tests.oracle.script import Script, Step
+
+_SHA_256, _UNKNOWN = 1, 9
+_STATE: Final = ("ILLEGAL_SASL_STATE",)
+
+
+def _upsertion(name: str, iterations: int = 4096, mechanism: int = _SHA_256) -> dict[str, Any]:
+    salted = {"salt": b"salt", "salted_password": bytes(32)}
+    return {"name": name, "mechanism": mechanism, "iterations": iterations, **salted}
+
+
+def _deletion(name: str, mechanism: int = _SHA_256) -> dict[str, Any]:
+    return {"name": name, "mechanism": mechanism}
+
+
+def _alter(deletions: list[dict[str, Any]], upsertions: list[dict[str, Any]]) -> Step:
+    body = {"deletions": deletions, "upsertions": upsertions}
+    return Step(api="alter_user_scram_credentials", body=body, errors=None)
+
+
+SCRIPTS: Final = (
+    Script(
+        name="sasl handshake without sasl",
+        api="sasl_handshake",
+        steps=(Step(api="sasl_handshake", body={"mechanism": "PLAIN"}, errors=_STATE),),
+    ),
+    Script(
+        name="sasl authenticate without sasl",
+        api="sasl_authenticate",
+        steps=(Step(api="sasl_authenticate", body={"auth_bytes": b"\0a\0b"}, errors=_STATE),),
+    ),
+    Script(
+        name="alter user scram credentials",
+        api="alter_user_scram_credentials",
+        steps=(
+            _alter([], []),
+            _alter([_deletion("$g")], []),
+            _alter([_deletion("")], [_upsertion("$g", 1)]),
+            _alter([_deletion("$g", _UNKNOWN)], []),
+            _alter([], [_upsertion("$g", 100_000)]),
+            _alter([_deletion("$g")], [_upsertion("$g")]),
+            _alter([], [_upsertion("$g")]),
+            Step(api="describe_user_scram_credentials", body={"users": [{"name": "$g"}]}, errors=None),
+            _alter([_deletion("$g")], []),
+        ),
+    ),
+)

@@ -1,0 +1,170 @@
+"""SCRAM and PLAIN messages, and the states of a login, without I/O."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+
+import pytest
+
+from korvet.security.plain import PlainLogin, parse_plain
+from korvet.security.scram import Credentials, LoginRefused, ScramServer, make_credential
+from korvet.store.security.users import CredentialKey, parse_credential, text_of
+from tests.support.ported import kafka
+
+MECHANISM = "SCRAM-SHA-256"
+SECRET = b"secret of a namespace"
+
+
+def credentials(*users: str, secret: bytes = SECRET) -> Credentials:
+    return Credentials({CredentialKey(MECHANISM, user): make_credential(MECHANISM, "right") for user in users}, secret)
+
+
+def fields(message: bytes) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in message.decode().split(","))
+
+
+def final(first: str, answer: bytes, password: str = "right", nonce: str = "", binding: str = "biws") -> bytes:
+    """The client's final message to a server's first one."""
+    told = fields(answer)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(told["s"]), int(told["i"]))
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    bare = f"c={binding},r={nonce or told['r']}"
+    signed = f"{first.removeprefix('n,,')},{answer.decode()},{bare}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    return f"{bare},p={base64.b64encode(proof).decode()}".encode()
+
+
+@kafka("ScramSaslServerTest.noAuthorizationIdSpecified")
+def test_right_password_logs_in_and_proves_the_server() -> None:
+    server, first = ScramServer(MECHANISM, credentials("alice")), "n,,n=alice,r=abc"
+    assert server.step(final(first, server.step(first.encode()))).startswith(b"v=")
+    assert server.user == "alice"
+
+
+def test_authorization_id_of_the_user_is_taken() -> None:
+    assert ScramServer(MECHANISM, credentials("alice")).step(b"n,a=alice,n=alice,r=abc").startswith(b"r=abc")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "n,a=bob,n=alice,r=abc",
+        "y,,n=alice,r=abc",
+        "p=tls,,n=alice,r=abc",
+        "n,,n=,r=abc",
+        "n,,n=al=ice,r=a",
+        "n,,r=abc",
+        "n,,n=alice",
+        "n,,n=alice,r=",
+        "n,,n=a\0,r=abc",
+        "n,,n=alice,r=abc,tokenauth=true",
+        "",
+        "c=biws,r=abc,p=aaaa",
+    ],
+)
+def test_first_message_of_another_form_or_identity_is_refused(first: str) -> None:
+    with pytest.raises(LoginRefused):
+        ScramServer(MECHANISM, credentials("alice")).step(first.encode())
+
+
+@pytest.mark.parametrize("changed", [{"nonce": "abcd"}, {"binding": "eSws"}, {"password": "wrong"}])
+def test_final_message_with_another_nonce_binding_or_password_is_refused(changed: dict[str, str]) -> None:
+    server, first = ScramServer(MECHANISM, credentials("alice")), "n,,n=alice,r=abc"
+    answer = server.step(first.encode())
+    with pytest.raises(LoginRefused):
+        server.step(final(first, answer, **changed))
+    assert server.user is None
+
+
+def test_replayed_exchange_is_refused_by_a_new_nonce() -> None:
+    known, first = credentials("alice"), "n,,n=alice,r=abc"
+    server = ScramServer(MECHANISM, known)
+    message = final(first, server.step(first.encode()))
+    other = ScramServer(MECHANISM, known)
+    other.step(first.encode())
+    with pytest.raises(LoginRefused, match="nonce"):
+        other.step(message)
+
+
+def test_refused_exchange_does_not_begin_again() -> None:
+    server = ScramServer(MECHANISM, credentials("alice"))
+    server.step(b"n,,n=alice,r=abc")
+    for message in (b"nonsense", b"n,,n=alice,r=abc"):
+        with pytest.raises(LoginRefused):
+            server.step(message)
+
+
+def test_unknown_user_sees_the_same_salt_at_every_front_end_and_fails_at_the_last_step() -> None:
+    first = "n,,n=nobody,r=abc"
+    servers = [ScramServer(MECHANISM, credentials("alice")) for _ in range(2)]
+    answers = [server.step(first.encode()) for server in servers]
+    (one, other) = (fields(answer) for answer in answers)
+    assert (one["s"], one["i"]) == (other["s"], other["i"])
+    assert fields(ScramServer(MECHANISM, credentials("alice", secret=b"x")).step(first.encode()))["s"] != one["s"]
+    with pytest.raises(LoginRefused, match="invalid credentials"):
+        servers[0].step(final(first, answers[0]))
+
+
+def test_unknown_user_looks_like_most_known_ones() -> None:
+    many = {CredentialKey(MECHANISM, f"u{number}"): make_credential(MECHANISM, "p", 8192) for number in range(2)}
+    few = {CredentialKey(MECHANISM, "few"): make_credential(MECHANISM, "p", 4096)}
+    false, is_known = Credentials({**many, **few}, SECRET).find(MECHANISM, "nobody")
+    assert (is_known, false.iterations) == (False, 8192)
+    raw = {CredentialKey(MECHANISM, "raw"): few[CredentialKey(MECHANISM, "few")]._replace(salt=b"\x00" * 16)}
+    assert len(Credentials(raw, SECRET).find(MECHANISM, "nobody")[0].salt) == 16
+
+
+def test_escaped_names_are_the_names_that_they_stand_for() -> None:
+    name = "a,b=c"
+    server, first = ScramServer(MECHANISM, credentials(name)), "n,,n=a=2Cb=3Dc,r=abc"
+    server.step(final(first, server.step(first.encode())))
+    assert server.user == name
+
+
+def test_largest_message_is_judged_in_linear_time() -> None:
+    began = time.process_time()
+    for message in (
+        b"n,,n=" + b"a" * 500_000,
+        b"n,,n=" + b"=2C" * 160_000 + b"=",
+        b"n,,n=a,r=b" + b",x=1" * 100_000 + b"\0",
+    ):
+        with pytest.raises(LoginRefused):
+            ScramServer(MECHANISM, credentials()).step(message)
+    assert time.process_time() - began < 30
+
+
+def test_credential_is_the_same_after_redis_and_hides_itself() -> None:
+    credential = make_credential("SCRAM-SHA-512", "secret")
+    assert parse_credential(text_of(credential).encode()) == credential
+    assert "salt" not in repr(credential) and "hidden" in repr(credential)
+
+
+@kafka("PlainSaslServerTest.noAuthorizationIdSpecified", "PlainSaslServerTest.authorizationIdEqualsAuthenticationId")
+@pytest.mark.parametrize("authzid", [b"", b"alice"])
+def test_plain_message_names_user_and_password(authzid: bytes) -> None:
+    assert parse_plain(authzid + b"\0alice\0right") == PlainLogin("alice", "right")
+
+
+@kafka("PlainSaslServerTest.authorizationIdNotEqualsAuthenticationId", "PlainSaslServerTest.emptyTokens")
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"bob\0alice\0right",
+        b"",
+        b"\0",
+        b"\0\0",
+        b"\0\0p",
+        b"\0u\0",
+        b"\0u\0p\0",
+        b"u\0p",
+        b"\0\xff\0p",
+        b"\0u\0" + b"p" * 1025,
+    ],
+)
+def test_plain_message_of_another_form_or_identity_is_refused(message: bytes) -> None:
+    with pytest.raises(LoginRefused):
+        parse_plain(message)

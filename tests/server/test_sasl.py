@@ -1,0 +1,273 @@
+"""Logins at a broker with SASL: real clients, re-authentication, deleted users, and what the gate refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+import aiokafka
+import pytest
+from aiokafka.errors import KafkaError
+from confluent_kafka import Consumer, Producer
+
+from korvet.security.protocol import Security
+from korvet.server.settings import ListenerSettings
+from tests.oracle.messages import parse_answer, request_frame
+from tests.support.broker import KorvetServer, running_broker
+
+WITHIN_S = 60.0
+PASSWORD = "right"
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KorvetServer]:
+    """A broker with the user alice, whose sessions last 3 s."""
+    listener = ListenerSettings(port=0, security=Security.SASL_PLAINTEXT, sasl=MECHANISMS)
+    settings = {"connections.max.reauth.ms": "3000", "korvet.sasl.plain.without.tls": "true"}
+    with running_broker(listeners=[listener], broker=settings) as broker:
+        for mechanism in MECHANISMS[:2]:
+            add_user(broker, "alice", mechanism)
+        yield broker
+
+
+def users(broker: KorvetServer, *arguments: str, stdin: str = "") -> None:
+    command = [sys.executable, "-m", "korvet.cli", "users", *arguments, "--data-dir", str(broker.data_dir)]
+    subprocess.run(command, input=stdin, text=True, check=True, timeout=WITHIN_S, capture_output=True)
+
+
+def add_user(broker: KorvetServer, name: str, mechanism: str = "SCRAM-SHA-512") -> None:
+    users(broker, "add", name, "--mechanism", mechanism, stdin=PASSWORD)
+
+
+def login(broker: KorvetServer, mechanism: str, password: str = PASSWORD, user: str = "alice") -> dict[str, str]:
+    """librdkafka's settings."""
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+class Session:
+    """A raw connection."""
+
+    def __init__(self, broker: KorvetServer) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", broker.port), timeout=WITHIN_S)
+
+    def send(self, api: str, version: int, **values: Any) -> None:
+        self.socket.sendall(request_frame(api, version, values, 7))
+
+    def receive(self, api: str, version: int) -> Any:
+        (size,) = struct.unpack(">i", self._read(4))
+        return parse_answer(api, version, self._read(size), 7)
+
+    def ask(self, api: str, version: int, **values: Any) -> Any:
+        self.send(api, version, **values)
+        return self.receive(api, version)
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("closed")
+            data += piece
+        return data
+
+    def is_closed(self) -> bool:
+        """Wait for the end of the connection; False if bytes come instead."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def log_in(self, user: str = "alice", password: str = PASSWORD) -> Any:
+        assert self.ask("sasl_handshake", 1, mechanism="PLAIN")["error_code"] == "NONE"
+        return self.ask("sasl_authenticate", 2, auth_bytes=f"\0{user}\0{password}".encode())
+
+
+Connect = Callable[[], Session]
+
+
+@pytest.fixture
+def connect(broker: KorvetServer) -> Iterator[Connect]:
+    """A function that opens a raw connection, which the test's end closes."""
+    with ExitStack() as stack:
+
+        def connect() -> Session:
+            session = Session(broker)
+            stack.callback(session.socket.close)
+            return session
+
+        yield connect
+
+
+@pytest.fixture
+def session(connect: Connect) -> Session:
+    return connect()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_clients_log_in_and_go_on_over_the_ends_of_their_sessions(broker: KorvetServer, mechanism: str) -> None:
+    topic, lost = f"t-{uuid4().hex[:8]}", []
+    producer = Producer(login(broker, mechanism))
+    ends, sent = time.monotonic() + 7, 0
+    while time.monotonic() < ends:
+        producer.produce(topic, b"x", callback=lambda error, _: lost.append(error) if error else None)
+        sent += 1
+        producer.poll(0.02)
+    assert producer.flush(WITHIN_S) == 0 and not lost
+    consumer = Consumer({**login(broker, mechanism), "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    seen, ends = 0, time.monotonic() + WITHIN_S
+    while seen < sent and time.monotonic() < ends:
+        seen += sum(message.error() is None for message in consumer.consume(500, 1.0))
+    consumer.close()
+    assert seen == sent
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_wrong_passwords_and_unknown_users_are_refused_alike(broker: KorvetServer, mechanism: str) -> None:
+    async def refused(user: str, password: str) -> str:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=broker.bootstrap,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username=user,
+            sasl_plain_password=password,
+        )
+        try:
+            await producer.start()
+        except KafkaError as error:
+            return str(error)
+        finally:
+            await producer.stop()
+        return ""
+
+    texts = {asyncio.run(refused(user, "wrong")) for user in ("alice", "nobody")}
+    assert len(texts) == 1 and texts != {""}
+    assert asyncio.run(refused("alice", PASSWORD)) == ""
+
+
+_KAFKA_PYTHON = """
+import sys
+from kafka import KafkaProducer
+producer = KafkaProducer(
+    bootstrap_servers=sys.argv[1], security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-512",
+    sasl_plain_username="alice", sasl_plain_password=sys.argv[2],
+)
+print(producer.send(sys.argv[3], b"x").get(timeout=30).offset)
+"""
+
+
+def test_kafka_python_logs_in(broker: KorvetServer) -> None:
+    command = [sys.executable, "-c", _KAFKA_PYTHON, broker.bootstrap, PASSWORD, f"t-{uuid4().hex[:8]}"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
+    assert ended.stdout == "0\n", ended.stderr
+
+
+def test_session_of_a_deleted_user_ends(broker: KorvetServer, connect: Connect, session: Session) -> None:
+    name = f"u-{uuid4().hex[:8]}"
+    add_user(broker, name)
+    assert session.log_in(name)["error_code"] == "NONE"
+    users(broker, "remove", name)
+    assert session.is_closed()
+    again = connect()
+    assert again.log_in(name)["error_code"] == "SASL_AUTHENTICATION_FAILED" and again.is_closed()
+
+
+@pytest.mark.parametrize("steps", [["metadata"], ["api_versions", "metadata"], ["sasl_handshake", "metadata"]])
+def test_other_requests_before_the_login_close_the_connection(session: Session, steps: list[str]) -> None:
+    values: dict[str, Any] = {"sasl_handshake": {"mechanism": "PLAIN"}, "metadata": {"topics": None}}
+    for step in steps[:-1]:
+        session.ask(step, 1, **values.get(step, {}))
+    session.send(steps[-1], 1, **values[steps[-1]])
+    assert session.is_closed()
+
+
+def test_second_api_versions_handshake_or_step_out_of_turn_closes_the_connection(connect: Connect) -> None:
+    for api, values in (("api_versions", {}), ("sasl_handshake", {"mechanism": "PLAIN"})):
+        session = connect()
+        session.ask(api, 1, **values)
+        session.send(api, 1, **values)
+        assert session.is_closed()
+    session = connect()
+    session.send("sasl_authenticate", 2, auth_bytes=b"\0alice\0right")
+    assert session.is_closed()
+
+
+def test_large_frame_is_refused_before_the_login_and_taken_after_it(connect: Connect, session: Session) -> None:
+    other = connect()
+    other.socket.sendall(struct.pack(">i", 524_289))
+    assert other.is_closed()
+    assert session.log_in()["error_code"] == "NONE"
+    names = [{"name": f"{number:0200}"} for number in range(3000)]
+    answer = session.ask("metadata", 4, topics=names, allow_auto_topic_creation=False)
+    assert len(answer["topics"]) == 3000
+
+
+def test_requests_behind_a_login_wait_for_it(connect: Connect) -> None:
+    for password, is_let_in in ((PASSWORD, True), ("wrong", False)):
+        session = connect()
+        steps: list[tuple[str, int, dict[str, Any]]] = [
+            ("sasl_handshake", 1, {"mechanism": "PLAIN"}),
+            ("sasl_authenticate", 2, {"auth_bytes": f"\0alice\0{password}".encode()}),
+            ("metadata", 1, {"topics": []}),
+        ]
+        session.socket.sendall(b"".join(request_frame(api, version, values, 7) for api, version, values in steps))
+        session.receive("sasl_handshake", 1)
+        outcome = session.receive("sasl_authenticate", 2)
+        if is_let_in:
+            assert outcome["error_code"] == "NONE" and outcome["session_lifetime"] == 3000
+            assert session.receive("metadata", 1)["brokers"]
+        else:
+            assert outcome["error_code"] == "SASL_AUTHENTICATION_FAILED" and session.is_closed()
+
+
+def test_unknown_mechanism_is_answered_with_the_enabled_ones(session: Session) -> None:
+    answer = session.ask("sasl_handshake", 1, mechanism="GSSAPI")
+    assert (answer["error_code"], sorted(answer["mechanisms"])) == ("UNSUPPORTED_SASL_MECHANISM", sorted(MECHANISMS))
+    assert session.is_closed()
+
+
+def test_login_again_keeps_mechanism_and_user_and_comes_at_most_once_a_second(
+    broker: KorvetServer, connect: Connect
+) -> None:
+    add_user(broker, "bob")
+    session = connect()
+    session.log_in()
+    assert session.log_in()["error_code"] == "NONE"
+    assert session.ask("sasl_handshake", 1, mechanism="PLAIN")["error_code"] == "ILLEGAL_SASL_STATE"
+    assert session.ask("metadata", 1, topics=[])["brokers"]
+    other = connect()
+    other.log_in()
+    assert other.log_in("bob")["error_code"] == "SASL_AUTHENTICATION_FAILED" and other.is_closed()
+    third = connect()
+    third.log_in()
+    assert third.ask("sasl_handshake", 1, mechanism="SCRAM-SHA-512")["error_code"] == "SASL_AUTHENTICATION_FAILED"
+    assert third.is_closed()
+
+
+def test_expired_session_is_closed_at_its_next_request(session: Session) -> None:
+    session.log_in()
+    time.sleep(3.2)
+    session.send("metadata", 1, topics=[])
+    assert session.is_closed()
+
+
+def test_log_never_holds_a_password(broker: KorvetServer, session: Session) -> None:
+    password = f"p-{uuid4().hex}"
+    session.log_in("alice", password)
+    assert session.is_closed()
+    assert "login failed" in broker.log and password not in broker.log and "Traceback" not in broker.log
