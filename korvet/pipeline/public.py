@@ -8,6 +8,7 @@ from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopi
 from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.maintain import MaintainConfig, MaintainResult, TableMaintained
 from korvet.pipeline.lake.maintain import maintain as maintain_lake
+from korvet.pipeline.query_log import QueryLog
 from korvet.pipeline.replay import ReplayConfig, ReplayProgress, ReplayResult
 from korvet.pipeline.replay import replay as replay_topic
 from korvet.pipeline.report import Report, ReportConfig, html_page
@@ -27,6 +28,7 @@ __all__ = [
     "MaintainConfig",
     "MaintainResult",
     "PipelineError",
+    "QueryLog",
     "ReplayConfig",
     "ReplayProgress",
     "ReplayResult",

@@ -25,7 +25,7 @@ from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import Lake, Proven
 from korvet.pipeline.lake.table import RETYPING, write_failure
-from korvet.pipeline.typed import dead_letters, table_type, typed_rows, with_verdicts
+from korvet.pipeline.typed import dead_letters, judged, table_type, typed_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class RetypeConfig:
     """A topic of a lake.
 
     :param schema: the JSON Schema; None asks the broker for the topic's setting ``korvet.value.schema``.
+    :param schema_registry: URL of the registry with the Avro schemas of its values, if it has no JSON Schema.
     :param client: the Kafka client's settings, by the Java client's names.
     """
 
@@ -40,6 +41,7 @@ class RetypeConfig:
     lake: str
     topic: str
     schema: str | None = None
+    schema_registry: str | None = None
     client: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,27 +62,42 @@ def retype(spark: SparkSession, config: RetypeConfig) -> RetypeResult:
     tables = Tables(spark, Lake(config.lake), config.topic)
     if tables.raw.proven is None:
         raise PipelineError(f"topic {config.topic}: it has no raw table in {config.lake}; archive the topic first")
-    columns = table_type(schema := _schema(config), None)
+    schema = _schema(config)
     try:
+        _judged(tables, schema, config)
         _check_complete(tables)
         proven = _claimed(tables, tables.raw.proven)
-        assert tables.raw.rows is not None
-        judged = with_verdicts(tables.raw.rows, schema, columns)
+        judged = _judged(tables, schema, config)
         wrong = _replace_dead_letters(tables, dead_letters(judged), proven)
         return RetypeResult(typed=tables.typed.replace(typed_rows(judged), proven), dead_letters=wrong)
     except (Py4JJavaError, PySparkException) as error:
         raise write_failure(config.topic, error) from None
 
 
-def _schema(config: RetypeConfig) -> str:
+def _judged(tables: Tables, schema: str | None, config: RetypeConfig) -> DataFrame:
+    """The raw table's records with their verdicts.
+
+    :raises PipelineError: if there is no schema that gives columns.
+    """
+    assert tables.raw.rows is not None
+    found = judged(tables.raw.rows, schema, config.schema_registry, None)
+    if found is None:
+        raise PipelineError(
+            f"topic {config.topic}: no value has an Avro schema of the registry that gives columns, and it has no "
+            f"setting {VALUE_SCHEMA}; set one, or give --schema FILE"
+        )
+    return found[1]
+
+
+def _schema(config: RetypeConfig) -> str | None:
     schema = config.schema
     if schema is None:
         settings = {f"kafka.{name}": value for name, value in config.client.items()}
         with Broker(client_settings({**settings, "kafka.bootstrap.servers": config.bootstrap_servers})) as broker:
             schema = broker.topic_settings(config.topic).get(VALUE_SCHEMA)
-    if not schema:
+    if not schema and config.schema_registry is None:
         raise PipelineError(f"topic {config.topic}: it has no setting {VALUE_SCHEMA}; set one, or give --schema FILE")
-    return schema
+    return schema or None
 
 
 def _check_complete(tables: Tables) -> None:

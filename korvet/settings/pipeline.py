@@ -44,6 +44,8 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "max-offsets-per-trigger": _NUMBER,
         "isolation": {"enum": ["read_committed", "read_uncommitted"], "default": "read_committed"},
         "fail-on-data-loss": {**_BOOLEAN, "default": True},
+        "table": {"enum": ["latest"]},
+        "schema-registry": _TEXT,
         "checkpoints": _TEXT,
         "schemas": {"type": "object", "additionalProperties": {"type": "string", "description": "a file's path"}},
     },
@@ -72,7 +74,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
         "format": {"enum": ["delta", "parquet"], "default": "delta"},
         "html": _TEXT,
     },
-    "retype": {"topic": _TEXT, "schema": _TEXT},
+    "retype": {"topic": _TEXT, "schema": _TEXT, "schema-registry": _TEXT},
     "maintain": {
         "topics": _NAMES,
         "retention": {**_DURATION, "default": "168h"},

@@ -112,7 +112,7 @@ def test_batch_with_exactly_once_writes_a_transaction_for_each_task(spark: Spark
         ("value string, partition string", {"topic": "t"}, "partition must be a(n) int"),
         ("value string, timestamp long", {"topic": "t"}, "timestamp must be a(n) timestamp"),
         ("value string, headers string", {"topic": "t"}, f"headers must be a(n) {HEADERS}"),
-        ("value string", {"topic": "t", "exactlyOnce": "yes"}, "option exactlyOnce: expected true or false"),
+        ("value string", {"topic": "t", "exactlyOnce": "yes"}, "option exactlyOnce: expected true, partition or false"),
         ("value string", {"topic": "t", "confirmTimeout": "x"}, "option confirmTimeout: expected seconds"),
         ("value string", {"topic": "t", "kafka.transactional.id": "x"}, "kafka.transactional.id cannot be set"),
         ("value string", {"topic": "t", "kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers' must be specified"),

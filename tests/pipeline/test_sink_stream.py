@@ -88,17 +88,19 @@ def test_stream_writes_every_row_once_over_kills_of_the_driver(
     produce_numbers(broker, taken, 0)
     copies = {
         create_topic(broker.bootstrap, f"sink-kill-{source}-{name}", 3): {"source": f"{source}:{taken}"}
-        for source, name in (("kafka", "between"), ("kafka", "behind"), ("korvet", "between"))
+        for source, name in (("kafka", "between"), ("kafka", "behind"), ("korvet", "between"), ("korvet", "fenced"))
     }
-    kafka_between, kafka_behind, korvet_between = copies
+    kafka_between, kafka_behind, korvet_between, korvet_fenced = copies
+    copies[korvet_fenced]["exactlyOnce"] = "partition"
 
     def are_as_far_as_can_be() -> bool:
         stored = read_topic(broker.bootstrap, middle, committed_only=False)
-        copied = [sum(map(bool, numbers(broker.bootstrap, name, 3))) for name in (kafka_between, korvet_between)]
-        return bool(stored) and any(numbers(broker.bootstrap, between)) and copied == [2, 2]
+        held = (kafka_between, korvet_between, korvet_fenced)
+        copied = [sum(map(bool, numbers(broker.bootstrap, name, 3))) for name in held]
+        return bool(stored) and any(numbers(broker.bootstrap, between)) and copied == [2, 2, 2]
 
     points = [f"{middle}-0", f"{middle}-1", f"{between}-1", f"{behind}-commit", f"{control}-commit"]
-    points += [f"{kafka_between}-1", f"{kafka_behind}-commit", f"{korvet_between}-1"]
+    points += [f"{kafka_between}-1", f"{kafka_behind}-commit", f"{korvet_between}-1", f"{korvet_fenced}-1"]
     kill_where_held(tmp_path, broker, spark_jars, queries | copies, points, are_as_far_as_can_be)
     first, second = list(range(0, 100, 2)), list(range(1, 100, 2))
     assert numbers(broker.bootstrap, middle) == [[], []]

@@ -9,7 +9,7 @@ import click
 
 from korvet.cli.options import as_json, isolation_option
 from korvet.cli.output import say_error, show_json, show_table
-from korvet.cli.pipeline.options import Common, common, lake, pairs
+from korvet.cli.pipeline.options import Common, common, lake, pairs, schema_registry
 from korvet.cli.times import Duration
 from korvet.errors import KorvetError
 
@@ -70,12 +70,18 @@ _S_PER_HOUR = 3600
     hidden=True,
     deprecated="archives keep no checkpoints; older ones may be deleted",
 )
+@click.option(
+    "--table",
+    type=click.Choice(["latest"]),
+    help="A further table of each topic: latest has the newest record of each key.",
+)
 @pairs(
     "--schema",
     table="schemas",
     form="TOPIC=FILE",
     help_text="A topic's JSON Schema, instead of its setting korvet.value.schema. May be given again.",
 )
+@schema_registry
 @as_json
 @common
 def archive(

@@ -66,6 +66,15 @@ def lake(function: Function) -> Function:
     return click.option("--lake", required=True, metavar="DIR|URL", help="The directory of the Delta tables.")(function)
 
 
+def schema_registry(function: Function) -> Function:
+    """The flag ``--schema-registry``: the Avro schemas of topics without a JSON Schema."""
+    return click.option(
+        "--schema-registry",
+        metavar="URL",
+        help="The schema registry of Avro values in Confluent's frame, for topics without a JSON Schema.",
+    )(function)
+
+
 def common(function: Function) -> Function:
     """The flags of all verbs; hands over ``common``."""
 

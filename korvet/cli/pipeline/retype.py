@@ -10,7 +10,7 @@ import click
 from korvet.cli.options import as_json
 from korvet.cli.output import show_json, show_table
 from korvet.cli.pipeline.archive import schema_text
-from korvet.cli.pipeline.options import Common, common, lake
+from korvet.cli.pipeline.options import Common, common, lake, schema_registry
 
 
 @click.command()
@@ -22,9 +22,12 @@ from korvet.cli.pipeline.options import Common, common, lake
     metavar="FILE",
     help="The JSON Schema.  [default: the topic's setting korvet.value.schema]",
 )
+@schema_registry
 @as_json
 @common
-def retype(common: Common, lake: str, topic: str, schema: Path | None, as_json: bool) -> None:
+def retype(
+    common: Common, lake: str, topic: str, schema: Path | None, schema_registry: str | None, as_json: bool
+) -> None:
     """Build a topic's typed table and dead letters anew of its raw table.
 
     Each record is judged by the schema as it is now. End the topic's archive before. If this is cut off, run it again.
@@ -44,7 +47,12 @@ def retype(common: Common, lake: str, topic: str, schema: Path | None, as_json: 
         result = run(
             spark,
             RetypeConfig(
-                bootstrap_servers=common.bootstrap_server, lake=lake, topic=topic, schema=text, client=common.client
+                bootstrap_servers=common.bootstrap_server,
+                lake=lake,
+                topic=topic,
+                schema=text,
+                schema_registry=schema_registry,
+                client=common.client,
             ),
         )
     if as_json:

@@ -7,6 +7,8 @@ that was cut off anywhere, and the repeated batch may end elsewhere:
 - The raw table is the last: the other tables hold all that it holds.
 - Dead letters come before typed rows: the dead letters of every batch in the typed table are written.
 - If dead letters are ahead of the typed table, they stay; the archive judges the other records anew.
+
+The table of newest records follows the raw table, and gets all that it lacks of it (`LatestTable`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import structlog
@@ -29,11 +32,13 @@ from korvet.pipeline.archive.reading import Ends, limited, read
 from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Loss, Proven, read_proven
+from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.losses import joined
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.reported import report
-from korvet.pipeline.typed import TABLE_PROPERTIES, dead_letters, table_type, typed_rows, widened, with_verdicts
+from korvet.pipeline.typed import TABLE_PROPERTIES, dead_letters, typed_rows, widened
+from korvet.pipeline.typed import judged as judge
 
 log = structlog.get_logger()
 
@@ -44,15 +49,30 @@ _DAY_US: Final = 86_400_000_000
 
 
 class Tables:
-    """The topic's tables, as this archive writes them."""
+    """The topic's tables, as this archive writes them. Only an archive that keeps ``latest`` looks at it."""
 
     def __init__(self, spark: SparkSession, lake: Lake, topic: str) -> None:
         self.raw = Table(spark, lake.raw(topic), _RAW_PROPERTIES)
         self.typed = Table(spark, lake.typed(topic), {**TABLE_PROPERTIES, "delta.dataSkippingNumIndexedCols": "8"})
         self.dead_letters = Table(spark, lake.dead_letters(topic), _RAW_PROPERTIES)
+        self._spark, self._latest = spark, lake.latest(topic)
+
+    @cached_property
+    def latest(self) -> LatestTable:
+        """The table of newest records.
+
+        :raises PipelineError: if something else is there.
+        """
+        return LatestTable(self._spark, self._latest)
+
+    @property
+    def has_latest(self) -> bool:
+        """Whether an archive has written that table."""
+        return read_proven(self._spark, self._latest) is not None
 
     @property
     def all(self) -> tuple[Table, ...]:
+        """The tables that a batch is written to."""
         return self.raw, self.typed, self.dead_letters
 
 
@@ -90,8 +110,9 @@ class TopicWriter:
         self._firsts: dict[int, int] = {}
 
     def has(self, ends: Ends) -> bool:
-        """Whether the lake has just what is below these ends."""
-        return all(self._position(number) == end for number, end in ends.items())
+        """Whether the lake has just what is below these ends, in all tables."""
+        has_latest = self._config.table != "latest" or self._tables.latest.has(self.proven)
+        return has_latest and all(self._position(number) == end for number, end in ends.items())
 
     def write(self, wanted: Ends) -> ArchiveProgress | None:
         """Archive a batch of what is below ``wanted``; None if the lake has all of it.
@@ -106,7 +127,8 @@ class TopicWriter:
             return None
         records = read(self._spark, self._config, self._topic.name, batch.begins, batch.ends)
         records = records.withColumn("date", _date()).select(*RAW_COLUMNS.names)
-        if not self._config.fail_on_data_loss:
+        if not self._config.fail_on_data_loss or (schema is None and self._config.schema_registry is not None):
+            # It is read more than once.
             records.persist()
         try:
             batch = replace(batch, losses=self._losses(records, batch))
@@ -117,6 +139,14 @@ class TopicWriter:
             records.unpersist()
         self.report()
         return self._progress(batch, count, time.monotonic() - began, ends)
+
+    def write_latest(self) -> None:
+        """Merge what the raw table has into the table of newest records, if the archive keeps one.
+
+        :raises PipelineError: as well as all of Spark's errors. Another writer may go on.
+        """
+        if self._config.table == "latest":
+            self._tables.latest.follow(self._tables.raw, self._id)
 
     @property
     def proven(self) -> Proven | None:
@@ -235,12 +265,14 @@ class TopicWriter:
         """Write the records' typed rows and dead letters; within the block the same records need no further reading."""
         typed = self._tables.typed
         ends = batch.ends.items()
-        if schema is None or (typed.proven is not None and all(typed.next_offset(each) >= end for each, end in ends)):
+        has_all = typed.proven is not None and all(typed.next_offset(each) >= end for each, end in ends)
+        table = None if typed.rows is None else typed.rows.schema
+        found = None if has_all else judge(records, schema, self._config.schema_registry, table)
+        if found is None:
             yield records
             return
-        wanted = table_type(schema, None if typed.rows is None else typed.rows.schema)
-        self._widen(typed, wanted)
-        judged = with_verdicts(records, schema, wanted).persist()
+        self._widen(typed, found[0])
+        judged = found[1].persist()
         try:
             missing = self._missing(_beyond(judged, typed, batch))
             self._write_dead_letters(dead_letters(missing), batch)

@@ -45,7 +45,7 @@ class Schedule:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._spark.interruptTag(self._tag)
+            self._spark.sparkContext.cancelJobsWithTag(self._tag)
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, archive: TopicArchive) -> None:
@@ -83,10 +83,10 @@ class Schedule:
         return ArchiveResult(topics={name: lane.archive.result(lane.error) for name, lane in self._lanes.items()})
 
     def _begin_thread(self) -> None:
-        """Have the thread's jobs be this session's, with the tag by which they can be ended."""
+        """Have the thread's jobs be this session's, with the tag by which they can be ended in any session."""
         classes: Any = SparkSession._get_j_spark_session_class(self._spark._jvm)
         classes.setActiveSession(self._spark._jsparkSession)
-        self._spark.addTag(self._tag)
+        self._spark.sparkContext.addJobTag(self._tag)
 
     def _ask(self) -> None:
         """Have the broker tell the topics' ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -18,7 +18,7 @@ from korvet.pipeline.broker import Broker, Position, Topic
 from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import Passing, PipelineError
 from korvet.pipeline.lake import RAW_COLUMNS, Lake, LossKind, Proven
-from korvet.pipeline.lake.table import write_failure
+from korvet.pipeline.lake.table import Table, write_failure
 from korvet.pipeline.source.ranges import REMEDY
 
 log = structlog.get_logger()
@@ -64,11 +64,12 @@ class TopicArchive:
                 self._writer = self._open()
                 self._writer.report()
             done = self._writer.write(ends)
+            if done is not None:
+                self._tell(done)
+            self._writer.write_latest()
         except (Py4JJavaError, PySparkException, PipelineError) as error:
             self._writer = None
             raise self._sentence(error) from None
-        if done is not None:
-            self._tell(done)
         return done is not None
 
     def report(self) -> None:
@@ -101,7 +102,7 @@ class TopicArchive:
         topic = self._broker.topics([self.topic])[self.topic]
         self.is_kept = self._broker.topic_settings(self.topic).get(_RETENTION) == "archived"
         tables = Tables(self._spark, Lake(self._config.lake), self.topic)
-        _check_topic(topic, tables)
+        _check_topic(topic, (*tables.all, tables.latest) if self._config.table == "latest" else tables.all)
         self._check_losses(topic, tables)
         if tables.raw.proven is None and self._config.starting == "latest":
             self._begin_at_the_end(topic, tables)
@@ -134,8 +135,10 @@ class TopicArchive:
         if self._config.fail_on_data_loss:
             raise history.DataLost(f"{told}; {history.REMEDY}")
         log.warning("data loss: the archive goes on from what the broker has", reason=told)
+        # The table of newest records follows the raw one over trimmed records by itself, and may be behind it still.
+        following = (tables.latest,) if kind == "replaced" and tables.has_latest else ()
         # The raw table is the last, as in a batch: its proof tells of a loss.
-        for table in reversed(tables.all):
+        for table in (*following, *reversed(tables.all)):
             if table.proven is not None:
                 table.reset(history.moved(table.proven, offsets, kind, ends))
 
@@ -153,9 +156,9 @@ class TopicArchive:
         tables.raw.begin(RAW_COLUMNS, begin)
 
 
-def _check_topic(topic: Topic, tables: Tables) -> None:
+def _check_topic(topic: Topic, tables: Iterable[Table]) -> None:
     if not topic.partitions:
         raise PipelineError(f"topic {topic.name}: it has no partitions")
-    for table in tables.all:
+    for table in tables:
         if table.proven is not None and table.proven.topic_id != topic.id:
             raise other_topic(topic.name)

@@ -57,5 +57,9 @@ class Lake:
         """The table of the records that do not fit it, with the reason."""
         return self._place(topic, "dead_letters")
 
+    def latest(self, topic: str) -> str:
+        """The table of each key's newest record."""
+        return self._place(topic, "latest")
+
     def _place(self, topic: str, name: str) -> str:
         return f"{self.location.rstrip('/')}/{topic}/{name}"

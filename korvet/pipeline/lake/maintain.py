@@ -24,7 +24,7 @@ from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
 from korvet.pipeline.lake.log_store import keep_one_writer
-from korvet.pipeline.lake.proofs import latest_version
+from korvet.pipeline.lake.proofs import latest_version, read_proven
 from korvet.pipeline.lake.table import COMPRESSION
 
 log = structlog.get_logger()
@@ -128,6 +128,9 @@ def _tables(spark: SparkSession, config: MaintainConfig) -> list[str]:
     for topic in config.topics or files.directories(spark, config.lake):
         tables = (lake.raw(topic), lake.typed(topic), lake.dead_letters(topic))
         there = [table for table in tables if files.kind(spark, table) == "directory"]
+        if there and read_proven(spark, lake.latest(topic)) is not None:
+            # A table of that name in an older lake may be somebody else's.
+            there.append(lake.latest(topic))
         if not there and topic in config.topics:
             raise PipelineError(f"topic {topic}: it has no tables in {config.lake}")
         found += there
@@ -151,7 +154,7 @@ def _session(spark: SparkSession, config: MaintainConfig) -> SparkSession:
 def _maintained(session: SparkSession, table: str, config: MaintainConfig) -> TableMaintained:
     try:
         latest_version(session, table)
-        expired = _expire(session, table, config.expire_hours)
+        expired = 0 if _is_latest(table) else _expire(session, table, config.expire_hours)
         metrics = _repeated(lambda: _compact(session, table), table)
         DeltaTable.forPath(session, table).vacuum(config.retention_hours)
     except PipelineError as error:
@@ -164,6 +167,11 @@ def _maintained(session: SparkSession, table: str, config: MaintainConfig) -> Ta
         files_written=metrics["numFilesAdded"],
         rows_expired=expired,
     )
+
+
+def _is_latest(table: str) -> bool:
+    """Whether the table has the newest record of each key, whose age does not count."""
+    return Lake("").latest("").rpartition("/")[2] == table.rpartition("/")[2]
 
 
 def _expire(session: SparkSession, table: str, hours: float | None) -> int:

@@ -53,12 +53,19 @@ class Table:
     """One table, as one archive writes it. ``proven`` is its proof; None before the first write.
 
     :param properties: Delta's, for a new table.
+    :param partitioned_by: columns that partition a new table.
     """
 
-    def __init__(self, spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        properties: Mapping[str, str],
+        partitioned_by: tuple[str, ...] = (ARCHIVED,),
+    ) -> None:
         keep_one_writer(spark, path)
         self._spark, self.path = spark, path
-        self._properties = dict(properties)
+        self._properties, self._partitioned_by = dict(properties), partitioned_by
         self.proven = read_proven(spark, path)
         self._exists = self.proven is not None
         if not self._exists and latest_version(spark, path) is not None:
@@ -176,9 +183,9 @@ class Table:
         writer = rows.write.format("delta").option("compression", COMPRESSION)
         if not self._exists:
             # A table that another archive made meanwhile holds batches that this one does not know.
-            writer = writer.mode("error").partitionBy(ARCHIVED).options(**_PROPERTIES, **self._properties)
+            writer = writer.mode("error").partitionBy(*self._partitioned_by).options(**_PROPERTIES, **self._properties)
         elif replaces:
-            writer = writer.mode("overwrite").partitionBy(ARCHIVED).option("overwriteSchema", "true")
+            writer = writer.mode("overwrite").partitionBy(*self._partitioned_by).option("overwriteSchema", "true")
         else:
             # It stays partitioned as it was made.
             writer = writer.mode("append").option("mergeSchema", "true")

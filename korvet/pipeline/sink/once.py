@@ -90,12 +90,25 @@ class Note:
     begun: str
 
 
-class _Rows:
-    """Counts rows as they pass, and adds up their hashes: order does not matter, and equal rows do not cancel out."""
+class Rows:
+    """Counts rows as they pass."""
 
     def __init__(self) -> None:
         self.topic: str | None = None
         self.count = 0
+
+    def through(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            self.topic = self.topic or record[0]
+            self.count += 1
+            yield record
+
+
+class _HashedRows(Rows):
+    """Adds up the rows' hashes, too: order does not matter, and equal rows do not cancel out."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._sum = 0
 
     @property
@@ -106,9 +119,7 @@ class _Rows:
         return (self.count, self.checksum) == (note.rows, note.checksum)
 
     def through(self, records: Iterable[Record]) -> Iterator[Record]:
-        for record in records:
-            self.topic = self.topic or record[0]
-            self.count += 1
+        for record in super().through(records):
             # Version 2 of the format always gives equal records equal bytes.
             digest = hashlib.blake2b(marshal.dumps(record, 2), digest_size=16).digest()
             self._sum += int.from_bytes(digest, "big")
@@ -124,12 +135,12 @@ def write_once(
     :returns: the number of the task's rows.
     :raises PipelineError:
     """
-    with Broker(settings) as broker, _transactional(settings, task.group) as delivery:
-        return _Attempt(settings, task, delivery, broker, confirm_within_s).write(batches)
+    with Broker(settings) as broker, transactional(settings, task.group) as delivery:
+        return _Trial(settings, task, delivery, broker, confirm_within_s).write(batches)
 
 
 @contextlib.contextmanager
-def _transactional(settings: Mapping[str, str], name: str) -> Iterator[Delivery]:
+def transactional(settings: Mapping[str, str], name: str) -> Iterator[Delivery]:
     delivery = Delivery({**_DEFAULTS, **settings, "transactional.id": name})
     try:
         yield delivery
@@ -142,70 +153,20 @@ def _transactional(settings: Mapping[str, str], name: str) -> Iterator[Delivery]
         delivery.close()
 
 
-class _Attempt:
-    def __init__(
-        self, settings: Mapping[str, str], task: Task, delivery: Delivery, broker: Broker, confirm_within_s: float
-    ) -> None:
+class Attempt:
+    """A task's transaction, and the notes of its query."""
+
+    def __init__(self, settings: Mapping[str, str], task: Task, delivery: Delivery, broker: Broker) -> None:
         self._settings = settings
         self._task = task
         self._delivery = delivery
         self._broker = broker
-        self._confirm_within_s = confirm_within_s
 
-    def write(self, batches: Iterator[Iterator[Record]]) -> int:
-        self._call(self._delivery.producer.init_transactions)
-        own = self._note(self._task.group)
-        if own is not None and self._is_mine(own):
-            return self._compare(own, batches)
-        rows = self._send(batches)
-        if rows.count or self._is_of_this_batch(own):
-            self._settle(rows, own)
-        return rows.count
+    def _send(self, batches: Iterator[Iterator[Record]], rows: Rows) -> None:
+        """Send all rows in a transaction, which stays open; without rows there is no transaction.
 
-    def _settle(self, rows: _Rows, own: Note | None) -> None:
-        """Abort if the rows are in, else commit."""
-        # This comes as late as possible, since a task whose driver is dead may be under way, too.
-        begun = self._begun(own)
-        if begun != self._task.run and self._are_in(rows, own):
-            self._call(self._delivery.producer.abort_transaction)
-        elif rows.topic is not None:
-            note = Note(
-                topic=rows.topic, batch=self._task.batch, run=self._task.run, task=self._task.partition,
-                rows=rows.count, checksum=rows.checksum, begun=begun,
-            )  # fmt: skip
-            self._stage(self._delivery, self._free_group(own), note)
-            if begun == self._task.run:
-                # A later run that looks from now on waits for this note; this task sees one that looked before.
-                self._begun(None)
-            self._stage(self._delivery, self._task.query_group, note)
-            self._call(self._delivery.producer.commit_transaction)
-
-    def _compare(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
-        """Compare the rows of a task of this run that is in already, and comes again."""
-        rows = _Rows()
-        for batch in batches:
-            deque(rows.through(batch), maxlen=0)
-        if not rows.are(written):
-            raise self._others(written, rows)
-        return rows.count
-
-    def _begun(self, own: Note | None) -> str:
-        """The run that began the batch.
-
-        :raises PipelineError: if this run began it, and another goes on with it.
+        :param rows: counts them.
         """
-        # A task's own note suffices. The query's may wait for a task that has no core while this one runs.
-        notes = [own] if own is not None and self._is_of_this_batch(own) else self._notes_of(self._task.query_group)
-        for note in filter(self._is_of_this_batch, notes):
-            if note.begun != self._task.run:
-                return note.begun
-            if note.run != self._task.run:
-                raise PipelineError(f"{self._what()}: another run of the query goes on with it; this one ends")
-        return self._task.run
-
-    def _send(self, batches: Iterator[Iterator[Record]]) -> _Rows:
-        """Send all rows in a transaction, which stays open; without rows there is no transaction."""
-        rows = _Rows()
         for batch in batches:
             first = next(batch, None)
             if first is None:
@@ -215,60 +176,6 @@ class _Attempt:
             self._delivery.send(rows.through(chain([first], batch)))
         if rows.count:
             self._delivery.finish()
-        return rows
-
-    def _are_in(self, rows: _Rows, own: Note | None) -> bool:
-        """Whether there is a note of the rows that no other task of this run has; this task takes it then.
-
-        :raises PipelineError: if there is none, but a note of other rows that did not come again.
-        """
-        if self._has(self._notes(stable=False), rows):
-            return True
-        if own is not None and self._is_of_another_run(own) and rows.are(own) and self._take(self._task.group):
-            return True
-        deadline = time.monotonic() + self._confirm_within_s
-        seen: dict[str, Note] | None = None
-        while True:
-            notes = self._notes()
-            others = {group: note for group, note in notes.items() if self._is_of_another_run(note)}
-            if self._has(notes, rows) or any(self._take(group) for group, note in others.items() if rows.are(note)):
-                return True
-            # The task looks twice: a task of a dead driver may have committed before the last note was taken.
-            if not others and notes == seen:
-                return False
-            if others:
-                self._wait_for(others.values(), deadline)
-            seen = notes
-
-    def _has(self, notes: Mapping[str, Note], rows: _Rows) -> bool:
-        """Whether this very task took one of the notes."""
-        mine = next(filter(self._is_mine, notes.values()), None)
-        if mine is not None and not rows.are(mine):
-            raise self._others(mine, rows)
-        return mine is not None
-
-    def _take(self, group: str) -> bool:
-        """Take a note for this task: no other task of this run can then take it. Returns whether it was taken."""
-        try:
-            with _transactional({**self._settings, **_BRIEFLY}, f"{group}-taken") as delivery:
-                self._call(delivery.producer.init_transactions)
-                note = self._note(group)
-                if note is None or not self._is_of_another_run(note):
-                    return False
-                delivery.producer.begin_transaction()
-                taken = replace(note, run=self._task.run, task=self._task.partition)
-                for each in (group, self._task.query_group):
-                    self._stage(delivery, each, taken)
-                self._call(delivery.producer.commit_transaction)
-                return True
-        except Fenced:
-            # Another task with the same rows is about to take it, or fenced this one.
-            note = self._note(group)
-            return note is not None and self._is_mine(note)
-
-    def _free_group(self, own: Note | None) -> str:
-        """A group that holds no note of other rows of the batch."""
-        return f"{self._task.group}-{self._task.run}" if self._is_of_this_batch(own) else self._task.group
 
     def _stage(self, delivery: Delivery, group: str, note: Note) -> None:
         """Add the note to the open transaction."""
@@ -307,36 +214,10 @@ class _Attempt:
                 )
         return notes
 
-    def _notes(self, *, stable: bool = True) -> dict[str, Note]:
-        """The tasks' notes of the batch, by group."""
-        groups = self._broker.group_ids(f"{self._task.query_group}-")
-        return {
-            group: note
-            for group in groups
-            for note in filter(self._is_of_this_batch, self._notes_of(group, stable=stable))
-        }
-
-    def _wait_for(self, others: Iterable[Note], deadline: float) -> None:
-        if time.monotonic() > deadline:
-            tasks = ", ".join(str(task) for task in sorted(note.task for note in others))
-            raise PipelineError(
-                f"{self._what()} was begun by another run, and the rows that its partitions {tasks} have written did "
-                f"not come again within {self._confirm_within_s:g} s: start the query with as many partitions as "
-                f"before and at least as many cores, or {_ELSEWHERE}"
-            )
-        time.sleep(_POLL_S)
-
     def _is_of_this_batch(self, note: Note | None) -> bool:
         return note is not None and note.batch == self._task.batch
 
-    def _is_of_another_run(self, note: Note) -> bool:
-        return self._is_of_this_batch(note) and note.run != self._task.run
-
-    def _is_mine(self, note: Note) -> bool:
-        mine = (self._task.batch, self._task.run, self._task.partition)
-        return (note.batch, note.run, note.task) == mine
-
-    def _others(self, written: Note, rows: _Rows) -> PipelineError:
+    def _others(self, written: Note, rows: Rows) -> PipelineError:
         return PipelineError(
             f"{self._what()} was written with {written.rows} other rows than the {rows.count} that it has now: the "
             f"query gives other rows each time; make it give the same ones, or {_ELSEWHERE}"
@@ -359,3 +240,144 @@ class _Attempt:
                 error: KafkaError = failure.args[0]
                 if not error.retriable() or time.monotonic() > deadline:
                     raise refusal(self._what(), error, self._delivery.address) from None
+
+
+class _Trial(Attempt):
+    """An attempt that finds its rows also if another task wrote them."""
+
+    def __init__(
+        self, settings: Mapping[str, str], task: Task, delivery: Delivery, broker: Broker, confirm_within_s: float
+    ) -> None:
+        super().__init__(settings, task, delivery, broker)
+        self._confirm_within_s = confirm_within_s
+
+    def write(self, batches: Iterator[Iterator[Record]]) -> int:
+        self._call(self._delivery.producer.init_transactions)
+        own = self._note(self._task.group)
+        if own is not None and self._is_mine(own):
+            return self._compare(own, batches)
+        rows = _HashedRows()
+        self._send(batches, rows)
+        if rows.count or self._is_of_this_batch(own):
+            self._settle(rows, own)
+        return rows.count
+
+    def _settle(self, rows: _HashedRows, own: Note | None) -> None:
+        """Abort if the rows are in, else commit."""
+        # This comes as late as possible, since a task whose driver is dead may be under way, too.
+        begun = self._begun(own)
+        if begun != self._task.run and self._are_in(rows, own):
+            self._call(self._delivery.producer.abort_transaction)
+        elif rows.topic is not None:
+            note = Note(
+                topic=rows.topic, batch=self._task.batch, run=self._task.run, task=self._task.partition,
+                rows=rows.count, checksum=rows.checksum, begun=begun,
+            )  # fmt: skip
+            self._stage(self._delivery, self._free_group(own), note)
+            if begun == self._task.run:
+                # A later run that looks from now on waits for this note; this task sees one that looked before.
+                self._begun(None)
+            self._stage(self._delivery, self._task.query_group, note)
+            self._call(self._delivery.producer.commit_transaction)
+
+    def _compare(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
+        """Compare the rows of a task of this run that is in already, and comes again."""
+        rows = _HashedRows()
+        for batch in batches:
+            deque(rows.through(batch), maxlen=0)
+        if not rows.are(written):
+            raise self._others(written, rows)
+        return rows.count
+
+    def _begun(self, own: Note | None) -> str:
+        """The run that began the batch.
+
+        :raises PipelineError: if this run began it, and another goes on with it.
+        """
+        # A task's own note suffices. The query's may wait for a task that has no core while this one runs.
+        notes = [own] if own is not None and self._is_of_this_batch(own) else self._notes_of(self._task.query_group)
+        for note in filter(self._is_of_this_batch, notes):
+            if note.begun != self._task.run:
+                return note.begun
+            if note.run != self._task.run:
+                raise PipelineError(f"{self._what()}: another run of the query goes on with it; this one ends")
+        return self._task.run
+
+    def _are_in(self, rows: _HashedRows, own: Note | None) -> bool:
+        """Whether there is a note of the rows that no other task of this run has; this task takes it then.
+
+        :raises PipelineError: if there is none, but a note of other rows that did not come again.
+        """
+        if self._has(self._notes(stable=False), rows):
+            return True
+        if own is not None and self._is_of_another_run(own) and rows.are(own) and self._take(self._task.group):
+            return True
+        deadline = time.monotonic() + self._confirm_within_s
+        seen: dict[str, Note] | None = None
+        while True:
+            notes = self._notes()
+            others = {group: note for group, note in notes.items() if self._is_of_another_run(note)}
+            if self._has(notes, rows) or any(self._take(group) for group, note in others.items() if rows.are(note)):
+                return True
+            # The task looks twice: a task of a dead driver may have committed before the last note was taken.
+            if not others and notes == seen:
+                return False
+            if others:
+                self._wait_for(others.values(), deadline)
+            seen = notes
+
+    def _has(self, notes: Mapping[str, Note], rows: _HashedRows) -> bool:
+        """Whether this very task took one of the notes."""
+        mine = next(filter(self._is_mine, notes.values()), None)
+        if mine is not None and not rows.are(mine):
+            raise self._others(mine, rows)
+        return mine is not None
+
+    def _take(self, group: str) -> bool:
+        """Take a note for this task: no other task of this run can then take it. Returns whether it was taken."""
+        try:
+            with transactional({**self._settings, **_BRIEFLY}, f"{group}-taken") as delivery:
+                self._call(delivery.producer.init_transactions)
+                note = self._note(group)
+                if note is None or not self._is_of_another_run(note):
+                    return False
+                delivery.producer.begin_transaction()
+                taken = replace(note, run=self._task.run, task=self._task.partition)
+                for each in (group, self._task.query_group):
+                    self._stage(delivery, each, taken)
+                self._call(delivery.producer.commit_transaction)
+                return True
+        except Fenced:
+            # Another task with the same rows is about to take it, or fenced this one.
+            note = self._note(group)
+            return note is not None and self._is_mine(note)
+
+    def _free_group(self, own: Note | None) -> str:
+        """A group that holds no note of other rows of the batch."""
+        return f"{self._task.group}-{self._task.run}" if self._is_of_this_batch(own) else self._task.group
+
+    def _notes(self, *, stable: bool = True) -> dict[str, Note]:
+        """The tasks' notes of the batch, by group."""
+        groups = self._broker.group_ids(f"{self._task.query_group}-")
+        return {
+            group: note
+            for group in groups
+            for note in filter(self._is_of_this_batch, self._notes_of(group, stable=stable))
+        }
+
+    def _wait_for(self, others: Iterable[Note], deadline: float) -> None:
+        if time.monotonic() > deadline:
+            tasks = ", ".join(str(task) for task in sorted(note.task for note in others))
+            raise PipelineError(
+                f"{self._what()} was begun by another run, and the rows that its partitions {tasks} have written did "
+                f"not come again within {self._confirm_within_s:g} s: start the query with as many partitions as "
+                f"before and at least as many cores, or {_ELSEWHERE}"
+            )
+        time.sleep(_POLL_S)
+
+    def _is_of_another_run(self, note: Note) -> bool:
+        return self._is_of_this_batch(note) and note.run != self._task.run
+
+    def _is_mine(self, note: Note) -> bool:
+        mine = (self._task.batch, self._task.run, self._task.partition)
+        return (note.batch, note.run, note.task) == mine

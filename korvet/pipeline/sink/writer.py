@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -16,6 +16,7 @@ from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.sink.columns import Columns, columns
 from korvet.pipeline.sink.delivery import Delivery
+from korvet.pipeline.sink.fence import write_fenced
 from korvet.pipeline.sink.once import Task, write_once
 
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -39,7 +40,7 @@ class Plan:
 
     settings: dict[str, str]
     columns: Columns
-    exactly_once: bool
+    exactly_once: bool | Literal["partition"]
     confirm_within_s: float
     run: str
 
@@ -51,6 +52,8 @@ class Plan:
         records = (self.columns.records(one) for one in batches)
         if self.exactly_once:
             task = Task(query=query, batch=batch, partition=_context().partitionId(), run=self.run)
+            if self.exactly_once == "partition":
+                return Written(write_fenced(self.settings, task, records))
             return Written(write_once(self.settings, task, records, confirm_within_s=self.confirm_within_s))
         delivery = Delivery(self.settings)
         try:
@@ -115,13 +118,13 @@ def _plan(options: Mapping[str, str], schema: StructType, *, exactly_once: bool)
     return Plan(
         settings=settings,
         columns=columns(schema, given.get("topic")),
-        exactly_once=_flag("exactlyOnce", given.get("exactlyonce"), exactly_once),
+        exactly_once=_exactly_once(given.get("exactlyonce"), exactly_once),
         confirm_within_s=_seconds("confirmTimeout", given.get("confirmtimeout", _CONFIRM_WITHIN_S)),
         run=uuid.uuid4().hex,
     )
 
 
-def _flag(name: str, text: str | None, default: bool) -> bool:
+def _exactly_once(text: str | None, default: bool) -> bool | Literal["partition"]:
     match text and text.lower():
         case None:
             return default
@@ -129,7 +132,9 @@ def _flag(name: str, text: str | None, default: bool) -> bool:
             return True
         case "false":
             return False
-    raise PipelineError(f"option {name}: expected true or false, got {text!r}")
+        case "partition":
+            return "partition"
+    raise PipelineError(f"option exactlyOnce: expected true, partition or false, got {text!r}")
 
 
 def _seconds(name: str, text: str) -> float:

@@ -5,6 +5,7 @@ The judge runs in the executors. It makes Python objects of so many values at a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -28,30 +29,21 @@ _MOST_RUN_BYTES: Final = 8 << 20
 Row = tuple[Any, ...]
 
 
-class Judge:
-    """Judges by a schema and a table's columns whether a record is a row or a dead letter.
+class ValueJudge(ABC):
+    """Judges by a table's columns, and by schemas, whether a record is a row or a dead letter.
 
     :param own: the typed table's columns besides `ABOUT`.
     """
 
-    def __init__(self, schema_text: str, own: StructType) -> None:
-        self._schema = ValueSchema(schema_text)
-        self._convert = row_converter(own, named(columns(schema_text)))
+    def __init__(self, own: StructType) -> None:
         self._own = to_arrow_type(own, timezone="UTC")
 
+    @abstractmethod
     def row(self, value: bytes | None) -> Row | None:
         """The columns of a value; None for a tombstone.
 
         :raises ValueError: if it is a dead letter; the text says why.
         """
-        if value is None:
-            return None
-        PATIENCE.begin(most_keywords=MOST_KEYWORDS)
-        try:
-            row: Row = self._convert(self._schema.parsed(value))
-        except OutOfPatience:
-            raise ValueError(f"it takes more than {MOST_KEYWORDS} keywords to judge") from None
-        return row
 
     def verdicts(self, values: pa.Array) -> pa.StructArray:
         """A struct (`verdict`) for each value, in their order."""
@@ -73,6 +65,25 @@ class Judge:
             rows.append(row)
             reasons.append(reason)
         return rows, reasons
+
+
+class Judge(ValueJudge):
+    """Judges values by a JSON Schema."""
+
+    def __init__(self, schema_text: str, own: StructType) -> None:
+        super().__init__(own)
+        self._schema = ValueSchema(schema_text)
+        self._convert = row_converter(own, named(columns(schema_text)))
+
+    def row(self, value: bytes | None) -> Row | None:
+        if value is None:
+            return None
+        PATIENCE.begin(most_keywords=MOST_KEYWORDS)
+        try:
+            row: Row = self._convert(self._schema.parsed(value))
+        except OutOfPatience:
+            raise ValueError(f"it takes more than {MOST_KEYWORDS} keywords to judge") from None
+        return row
 
 
 def verdict(own: StructType) -> StructType:

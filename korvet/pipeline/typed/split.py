@@ -7,7 +7,8 @@ exactly one of them.
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DateType, StructField, StructType
 
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
+from korvet.pipeline.registry import Registered, registry
 from korvet.pipeline.typed.columns import columns
-from korvet.pipeline.typed.judge import Judge, verdict
+from korvet.pipeline.typed.judge import Judge, ValueJudge, verdict
 from korvet.pipeline.typed.table import ABOUT, grown, is_wider, named, without_about
 
 
@@ -35,6 +37,39 @@ def table_type(schema_text: str, table: StructType | None) -> StructType:
     return StructType([*ABOUT, *own, StructField(ARCHIVED, DateType())])
 
 
+def judged(
+    records: DataFrame, schema_text: str | None, registry_url: str | None, table: StructType | None
+) -> tuple[StructType, DataFrame] | None:
+    """The typed table's type, and the records with their verdicts; None if they have no schemas, and there is no table.
+
+    :param schema_text: a JSON Schema. Without one, and with a registry, the values are Avro of the registry's schemas.
+    :param table: the table's type up to now, if it exists.
+    :raises PipelineError: also `Passing`, if the registry does not answer.
+    """
+    if schema_text is not None:
+        wanted = table_type(schema_text, table)
+        return wanted, with_verdicts(records, schema_text, wanted)
+    if registry_url is None:
+        return None
+    schemas = registry(registry_url)
+    from korvet.pipeline.typed.avro import schema_ids
+
+    found = schemas.schemas(schema_ids(records))
+    of_avro = _avro_table_type(found, table)
+    return None if of_avro is None else (of_avro, _with_avro_verdicts(records, found, of_avro))
+
+
+def _avro_table_type(found: Mapping[int, Registered], table: StructType | None) -> StructType | None:
+    """The type of the typed table for Avro schemas, as `table_type`; None if neither they nor a table give columns."""
+    from korvet.pipeline.typed.avro import json_schemas
+
+    for text in json_schemas(found).values():
+        table = table_type(text, table)
+    if table is None:
+        return None
+    return StructType([*ABOUT, *grown(without_about(table), StructType()), StructField(ARCHIVED, DateType())])
+
+
 def widened(rows: DataFrame, wanted: StructType) -> DataFrame | None:
     """A typed table's rows in their new `table_type`; None if the table can grow into it without being written anew."""
     return rows.to(wanted) if is_wider(without_about(wanted), without_about(rows.schema)) else None
@@ -49,7 +84,14 @@ def with_verdicts(batch: DataFrame, schema_text: str, table: StructType) -> Data
     :param batch: has the columns `RAW_COLUMNS`, and `ARCHIVED` if it is of a raw table; rows and dead letters keep it.
     :param table: the typed table's type for this schema (`table_type`). Append typed rows with ``mergeSchema``.
     """
-    return batch.withColumn("verdict", _verdict(schema_text, without_about(table)))
+    own = without_about(table)
+    return batch.withColumn("verdict", _verdict(partial(_json_judge, schema_text, own.json()), own))
+
+
+def _with_avro_verdicts(batch: DataFrame, found: Mapping[int, Registered], table: StructType) -> DataFrame:
+    """The records of a batch with the ``verdict`` by the Avro schemas that wrote their values, as `with_verdicts`."""
+    own = without_about(table)
+    return batch.withColumn("verdict", _verdict(partial(_avro_judge, tuple(found.values()), own.json()), own))
 
 
 def typed_rows(judged: DataFrame) -> DataFrame:
@@ -74,12 +116,14 @@ def _about() -> list[Column]:
     return [columns[name].alias(name) for name in ABOUT.names]
 
 
-def _verdict(schema_text: str, own: StructType) -> Column:
-    """The verdict of a value."""
-    own_text = own.json()
+def _verdict(made: Callable[[], ValueJudge], own: StructType) -> Column:
+    """The verdict of a value.
+
+    :param made: makes the judge, once in each process.
+    """
 
     def judge(values: pa.Array) -> pa.Array:
-        return _made_judge(schema_text, own_text).verdicts(values)
+        return made().verdicts(values)
 
     # Its stub wants an argument for the type of the function, which at run time warns that the hints tell it.
     make: Any = arrow_udf
@@ -88,6 +132,14 @@ def _verdict(schema_text: str, own: StructType) -> Column:
 
 
 @lru_cache(maxsize=64)
-def _made_judge(schema_text: str, own: str) -> Judge:
-    """A judge, made once in each process; ``own`` is a type as JSON."""
+def _json_judge(schema_text: str, own: str) -> Judge:
+    """``own`` is a type as JSON."""
     return Judge(schema_text, StructType.fromJson(json.loads(own)))
+
+
+@lru_cache(maxsize=64)
+def _avro_judge(schemas: tuple[Registered, ...], own: str) -> ValueJudge:
+    # Workers for JSON do without fastavro.
+    from korvet.pipeline.typed.avro import AvroJudge
+
+    return AvroJudge({each.id: each for each in schemas}, StructType.fromJson(json.loads(own)))

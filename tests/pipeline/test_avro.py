@@ -1,0 +1,261 @@
+"""Avro values in Confluent's frame: the registry, the columns of schemas, values that do not fit, and the archive."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from korvet.pipeline.archive import ArchiveConfig, ArchiveResult, archive
+from korvet.pipeline.broker import Broker
+from korvet.pipeline.errors import Passing, PipelineError
+from korvet.pipeline.lake import Lake
+from korvet.pipeline.registry import Registered, Registry
+from korvet.pipeline.retype import RetypeConfig, RetypeResult, retype
+from korvet.pipeline.typed.avro import AvroJudge, json_schemas
+from korvet.pipeline.typed.columns import columns
+from korvet.pipeline.typed.table import named
+from tests.support.broker import KorvetServer
+from tests.support.ports import free_port
+from tests.support.schema_registry import SchemaRegistry, running_registry
+
+WITHIN_S = 60.0
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "city", "type": ["null", "string"], "default": None}],
+}
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[SchemaRegistry]:
+    with running_registry(tmp_path / "registry") as running:
+        yield running
+
+
+def framed(number: int, schema: Any, value: Any) -> bytes:
+    """A value as Confluent's serializers write it."""
+    body = BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(schema), value)
+    return b"\0" + number.to_bytes(4, "big") + body.getvalue()
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+def registered(schema: Any, number: int = 1, **others: Any) -> Registered:
+    return Registered(id=number, text=json.dumps(schema), **others)
+
+
+def judged(schema: Any, value: bytes) -> tuple[Any, ...] | None:
+    found = {1: registered(schema)}
+    own = named(columns(json_schemas(found)[1]))
+    return AvroJudge(found, own).row(value)
+
+
+NOON = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
+LINE = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "column", "held"),
+    [
+        ("int", 1, "bigint", 1),
+        ("double", 1.5, "double", 1.5),
+        ("boolean", True, "boolean", True),
+        ("bytes", b"\xff", "string", "/w=="),
+        (["null", "string"], None, "string", None),
+        (["int", "string"], "x", "string", '"x"'),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "A", "string", "A"),
+        ({"type": "array", "items": LINE}, [{"n": 1}], "array<struct<n:bigint>>", [(1,)]),
+        ({"type": "map", "values": "long"}, {"a": 1}, "string", '{"a":1}'),
+        ({"type": "long", "logicalType": "timestamp-micros"}, NOON, "timestamp", NOON),
+        ({"type": "int", "logicalType": "date"}, NOON.date(), "date", NOON.date()),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, Decimal("1.50"), "string", "1.50"),
+        ({"type": "string", "logicalType": "uuid"}, UUID(int=1), "string", str(UUID(int=1))),
+    ],
+)
+def test_avro_types_are_columns(kind: Any, value: Any, column: str, held: Any) -> None:
+    schema = record(f=kind)
+    assert columns(json_schemas({1: registered(schema)})[1])["f"].dataType.simpleString() == column
+    assert judged(schema, framed(1, schema, {"f": value})) == (held,)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "not Avro: it does not begin with a zero byte"),
+        (b'{"id": 1}', "not Avro: it does not begin with a zero byte"),
+        (b"\0\0\0\0\1", "not Avro of schema 1"),
+        (b"\0\0\0\0\1\2\2\x7fa", "not Avro of schema 1"),
+        (b"\0\0\0\0\1\2\2\xff\xff\xff\xff\xff\xff\xff\xff\x7fa", "not Avro of schema 1"),
+        (b"\0\0\0\0\1\2\x09", "not Avro of schema 1"),
+        (b"\0\0\0\0\2\2\0", "the schema registry has no schema 2"),
+    ],
+)
+def test_value_that_is_not_avro_of_its_schema_is_a_dead_letter(value: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        judged(ORDER, value)
+
+
+def test_decimal_of_a_megabyte_is_a_dead_letter() -> None:
+    schema = record(f={"type": "bytes", "logicalType": "decimal", "precision": 9})
+    with pytest.raises(ValueError, match="a decimal has more than 64 bytes"):
+        judged(schema, framed(1, record(f="bytes"), {"f": b"\x7f" * 1_000_000}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (registered(ORDER, kind="PROTOBUF"), "schema 1: it is of the type PROTOBUF"),
+        (registered(ORDER, has_references=True), "schema 1: it refers to other schemas"),
+        (Registered(id=1, text="{"), "schema 1: it is no Avro schema"),
+        (registered("string"), "schema 1: the JSON Schema gives no columns: no JSON object fits it"),
+        (registered(record(next=["null", "R"])), "schema 1: its record R is within itself"),
+        # A value of ten bytes could say that it has 2^60 items.
+        (registered(record(f={"type": "array", "items": "null"})), "schema 1: it has an array whose items take no"),
+        (registered(record(f={"type": "array", "items": {"type": "record", "name": "E", "fields": []}})), "take no"),
+    ],
+)
+def test_schema_that_gives_no_columns_makes_dead_letters(schema: Registered, reason: str) -> None:
+    assert json_schemas({1: schema}) == {}
+    with pytest.raises(ValueError, match=reason):
+        AvroJudge({1: schema}, columns("{}")).row(b"\0\0\0\0\1\2\0")
+
+
+def test_schema_whose_parts_multiply_is_refused_soon() -> None:
+    inner: Any = "int"
+    for level in range(40):
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": inner if inner == "int" else inner["name"]}]
+        inner = {"type": "record", "name": f"L{level}", "fields": fields}
+    assert json_schemas({1: registered(inner)}) == {}
+
+
+def test_registry_tells_schemas_once_and_leaves_out_unknown_ones(registry: SchemaRegistry) -> None:
+    registry.register(1, ORDER)
+    registry.register(2, {}, schemaType="JSON", references=[{"name": "a", "subject": "b", "version": 1}])
+    asked = Registry(registry.url)
+    for _ in range(2):
+        found = asked.schemas([1, 2, 3])
+        assert found[1] == registered(ORDER)
+        assert (found[2].kind, found[2].has_references, 3 in found) == ("JSON", True, False)
+    # An unknown one may come yet.
+    assert registry.asked == [f"/schemas/ids/{number}" for number in (1, 2, 3, 3)]
+    registry.register(3, ORDER)
+    assert asked.schemas([3])[3].text == json.dumps(ORDER)
+
+
+def test_registry_that_is_away_or_busy_may_come_back_and_one_that_refuses_does_not(registry: SchemaRegistry) -> None:
+    with pytest.raises(Passing, match="does not answer"):
+        Registry(f"http://user:secret@127.0.0.1:{free_port()}").schemas([1])
+    asked = Registry(registry.url.replace("//", "//user:secret@"))
+    for status, kind in ((503, Passing), (401, PipelineError)):
+        registry.status = status
+        with pytest.raises(PipelineError) as caught:
+            asked.schemas([1])
+        assert type(caught.value) is kind
+        assert f"HTTP {status}" in str(caught.value) and "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8081", "ftp://there", "http://", "http://there:port"])
+def test_address_that_is_no_url_is_one_sentence(url: str) -> None:
+    with pytest.raises(PipelineError, match="its address is no URL"):
+        Registry(url)
+
+
+class Scene:
+    """A topic of Avro values, and its archive."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
+        self.spark, self.bootstrap, self.topic = spark, bootstrap, topic
+        self.lake = Lake(str(directory / "lake"))
+        with Broker({"bootstrap.servers": bootstrap}) as broker:
+            assert broker.create_topic(topic, 1, {})
+
+    def produce(self, values: Sequence[bytes | None]) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for value in values:
+            producer.produce(self.topic, value, partition=0)
+        assert producer.flush(WITHIN_S) == 0
+
+    def archive(self, url: str) -> ArchiveResult:
+        config = ArchiveConfig(
+            bootstrap_servers=self.bootstrap, lake=self.lake.location, topics=(self.topic,), schema_registry=url
+        )
+        return archive(self.spark, config)
+
+    def typed(self, *names: str) -> list[tuple[Any, ...]]:
+        rows = self.spark.read.format("delta").load(self.lake.typed(self.topic)).orderBy("_offset")
+        return [tuple(row) for row in rows.select("_offset", *names).collect()]
+
+    def reasons(self) -> list[tuple[int, str]]:
+        rows = self.spark.read.format("delta").load(self.lake.dead_letters(self.topic)).orderBy("offset")
+        return [(row.offset, row.reason) for row in rows.collect()]
+
+
+@pytest.fixture
+def scene(spark: SparkSession, broker: KorvetServer, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
+    return Scene(spark, broker.bootstrap, f"avro.{request.node.name}", tmp_path)
+
+
+def test_archive_gives_avro_values_columns_over_a_change_of_schema(scene: Scene, registry: SchemaRegistry) -> None:
+    wider = {**ORDER, "fields": [*ORDER["fields"], {"name": "amount", "type": "double"}]}
+    registry.register(7, ORDER)
+    scene.produce([framed(7, ORDER, {"id": 1, "city": "Bonn"}), None, b"no"])
+    assert not scene.archive(registry.url).failed
+    registry.register(8, wider)
+    later = [framed(8, wider, {"id": 2, "city": None, "amount": 1.5}), framed(9, ORDER, {"id": 3, "city": "Oslo"})]
+    scene.produce(later)
+    assert not scene.archive(registry.url).failed
+    assert scene.typed("id", "city", "amount", "_is_tombstone") == [
+        (0, 1, "Bonn", None, False), (1, None, None, None, True), (3, 2, None, 1.5, False),
+    ]  # fmt: skip
+    assert [(offset, reason[:30]) for offset, reason in scene.reasons()] == [
+        (2, "not Avro: it does not begin wi"), (4, "the schema registry has no sch"),
+    ]  # fmt: skip
+    # The schema came late.
+    registry.register(9, ORDER)
+    config = RetypeConfig(
+        bootstrap_servers=scene.bootstrap, lake=scene.lake.location, topic=scene.topic, schema_registry=registry.url
+    )
+    assert retype(scene.spark, config) == RetypeResult(typed=4, dead_letters=1)
+    assert scene.typed("id", "city")[-1] == (4, 3, "Oslo")
+
+
+def test_archive_of_a_topic_without_avro_values_makes_the_raw_table_alone(
+    scene: Scene, registry: SchemaRegistry
+) -> None:
+    scene.produce([b"no", b"\0\0\0\0\5no"])
+    assert scene.archive(registry.url).topics[scene.topic].rows == 2
+    assert not Path(scene.lake.typed(scene.topic)).exists()
+
+
+def test_archive_waits_for_a_registry_that_is_away(scene: Scene, tmp_path: Path) -> None:
+    scene.produce([framed(1, ORDER, {"id": 1, "city": "Bonn"})])
+    port = free_port()
+    result: list[ArchiveResult] = []
+
+    import threading
+
+    thread = threading.Thread(target=lambda: result.append(scene.archive(f"http://127.0.0.1:{port}")))
+    thread.start()
+    try:
+        thread.join(3.0)
+        assert thread.is_alive() and not Path(scene.lake.raw(scene.topic)).exists()
+    finally:
+        with running_registry(tmp_path / "registry", port) as registry:
+            registry.register(1, ORDER)
+            thread.join(WITHIN_S)
+    assert not result[0].failed
+    assert scene.typed("id") == [(0, 1)]

@@ -1,0 +1,61 @@
+"""The log of streaming queries, with how far they are behind."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from structlog.testing import capture_logs
+
+from korvet.pipeline.query_log import QueryLog, behind
+from korvet.pipeline.source import KorvetDataSource
+from tests.pipeline.sourcing import create, produce
+from tests.support.broker import KorvetServer
+
+WITHIN_S = 120
+
+
+@pytest.mark.parametrize(
+    ("end", "latest", "told"),
+    [
+        ('{"t": {"0": 3, "1": 5}}', '{"t": {"0": 4, "1": 10, "2": 1}}', (1, 5, 3.0)),
+        ('{"t": {"0": 3}}', '{"t": {"0": 1}}', (0, 0, 0.0)),
+        ("7", "9", ()),
+        (None, "null", ()),
+        ("{", '{"t": 1}', ()),
+    ],
+)
+def test_offsets_behind_are_counted_where_a_source_tells_topics(
+    end: str | None, latest: str, told: tuple[float, ...]
+) -> None:
+    assert tuple(behind(end, latest).values()) == told
+
+
+def test_listener_logs_each_batch_with_the_offsets_behind_it(
+    spark: SparkSession, broker: KorvetServer, tmp_path: Path
+) -> None:
+    create(broker, "query-log")
+    produce(broker, "query-log", [b"1", b"2", b"3"])
+    spark.dataSource.register(KorvetDataSource)
+    reader = spark.readStream.format("korvet").option("kafka.bootstrap.servers", broker.bootstrap)
+    reader = reader.options(subscribe="query-log", startingOffsets="earliest", maxOffsetsPerTrigger="2")
+    listener = QueryLog()
+    with capture_logs() as logs:
+        spark.streams.addListener(listener)
+        try:
+            writer = reader.load().writeStream.format("noop").queryName("query-log")
+            query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+            assert query.awaitTermination(WITHIN_S)
+            deadline = time.monotonic() + WITHIN_S
+            while not any(line["event"] == "query ended" for line in logs):
+                assert time.monotonic() < deadline, logs
+                time.sleep(0.05)
+        finally:
+            spark.streams.removeListener(listener)
+    batches: list[Any] = [line for line in logs if line["event"] == "query's batch" and line["rows"]]
+    assert [(line["query"], line["rows"], line["avgOffsetsBehindLatest"]) for line in batches] == [
+        ("query-log", 2, 1.0), ("query-log", 1, 0.0),
+    ]  # fmt: skip
