@@ -8,7 +8,7 @@ Source: ScramControlManager.alterCredentials; KIP-554.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -58,6 +58,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
         outcomes |= {key.user: many for key in changes}
     elif changes:
         outcomes |= _problems(changes, *await ctx.frontend.users.alter(changes))
+        _note(ctx, {key: one for key, one in changes.items() if key.user not in outcomes})
     return {"results": [_result(name, outcomes.get(name)) for name in judged]}
 
 
@@ -81,6 +82,14 @@ def _judged(asked: Any, known: Container[CredentialKey]) -> _Change | _Problem:
     if len(asked.name.encode()) > _LONGEST_NAME_BYTES or len(asked.salt) > _LONGEST_SALT_BYTES:
         return _Problem(ErrorCode.unacceptable_credential, "The user's name or the salt is too long")
     return key, derive_credential(mechanism, asked.salted_password, asked.salt, asked.iterations)
+
+
+def _note(ctx: Context, changes: Mapping[CredentialKey, Credential | None]) -> None:
+    """Tell the audit log whose passwords were set and deleted."""
+    if ctx.rights is not None:
+        for key, credential in changes.items():
+            did = "delete" if credential is None else "set"
+            ctx.rights.note_change(user=key.user, mechanism=key.mechanism, did=did)
 
 
 def _problems(changes: Iterable[CredentialKey], code: int, codes: Iterable[int]) -> dict[str, _Problem]:

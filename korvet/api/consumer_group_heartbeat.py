@@ -69,7 +69,10 @@ def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None
         kind = needs.TOPIC
         # A member's rights do not reach those who resolve its expression later, so it must see all topics.
         everything = (WILDCARD,) if getattr(request, "subscribed_topic_regex", None) else ()
-        if not needs.denied_names(rights, needs.DESCRIBE, kind, (*(request.subscribed_topic_names or ()), *everything)):
+        is_denied = needs.denied_names(
+            rights, needs.DESCRIBE, kind, (*(request.subscribed_topic_names or ()), *everything)
+        )
+        if not is_denied and not (everything and rights.is_denied_some(needs.DESCRIBE, kind)):
             return None
     return needs.refusal(_refused(needs.CODES[kind], needs.MESSAGES[kind]))
 

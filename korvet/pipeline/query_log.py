@@ -44,7 +44,7 @@ class QueryLog(StreamingQueryListener):
         if event.exception is None:
             log.info("query ended", query=str(event.id))
         else:
-            log.error("query failed", query=str(event.id), reason=event.exception.splitlines()[0])
+            log.error("query failed", query=str(event.id), reason=event.exception.partition("\n")[0])
 
 
 def behind(end: str | None, latest: str | None) -> dict[str, float]:

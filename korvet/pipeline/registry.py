@@ -6,12 +6,15 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from korvet.pipeline.errors import Passing, PipelineError
 
 _TIMEOUT_S: Final = 10.0
+_WITHIN_S: Final = 60.0
+"""For all schemas of a batch."""
 _MOST_KEPT: Final = 1000
 _UNKNOWN_SCHEMA: Final = 40403
 _TOO_MANY_REQUESTS: Final = 429
@@ -53,22 +56,30 @@ class Registry:
         :raises Passing: if the registry does not answer, or has no time.
         :raises PipelineError: if it refuses.
         """
-        found = {number: self._schema(number) for number in ids}
+        deadline = monotonic() + _WITHIN_S
+        found = {}
+        for number in ids:
+            if monotonic() > deadline:
+                raise Passing(f"schema registry {self._address}: it answers too slowly")
+            found[number] = self._schema(number)
         return {number: schema for number, schema in found.items() if schema is not None}
 
     def _schema(self, number: int) -> Registered | None:
         with self._lock:
-            if number not in self._kept:
-                told = self._ask(number)
-                if told is None:
-                    # It may come yet.
-                    return None
-                if len(self._kept) >= _MOST_KEPT:
-                    self._kept.clear()
-                # The client would keep all of them.
-                self._client.clear_caches()
-                self._kept[number] = told
-            return self._kept[number]
+            if number in self._kept:
+                return self._kept[number]
+        # Other topics do not wait for the answer.
+        told = self._ask(number)
+        if told is None:
+            # It may come yet.
+            return None
+        with self._lock:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            # The client would keep all of them.
+            self._client.clear_caches()
+            self._kept[number] = told
+        return told
 
     def _ask(self, number: int) -> Registered | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError

@@ -220,6 +220,16 @@ class Rules:
         for names in self._types.values():
             names.sort()
 
+    def denies_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether a rule denies an action on any resource of a type."""
+        return any(
+            acl.permission is Permission.DENY
+            and acl.resource_type is resource_type
+            and acl.operation in (operation, Operation.ALL)
+            and _concerns(acl, principal, host)
+            for acl in self.acls
+        )
+
     def judge(
         self,
         principal: str,

@@ -54,18 +54,19 @@ class Audit:
         self._clock = clock
         self._budgets = {"denied": _Budget(), "changed": _Budget()}
 
-    def refused(self, **values: Any) -> None:
-        """Note an action that was not allowed."""
+    def refused(self, values: Callable[[], dict[str, Any]]) -> None:
+        """Note an action that was not allowed; ``values`` are made only for a line that is written."""
         self._write("denied", values)
 
     def changed(self, **values: Any) -> None:
         """Note an administrative change."""
-        self._write("changed", values)
+        self._write("changed", lambda: values)
 
-    def _write(self, event: str, values: dict[str, Any]) -> None:
+    def _write(self, event: str, make: Callable[[], dict[str, Any]]) -> None:
         budget = self._budgets[event]
         if not budget.take(int(self._clock())):
             return
+        values = make()
         if budget.left_out:
             values["lines_left_out"], budget.left_out = budget.left_out, 0
         self._log.info(

@@ -144,11 +144,13 @@ class Authorizer:
 
         :raises StoreUnavailable, StoreError:
         """
-        version, texts = await self._stored.read(self._version)
+        known = self._version
+        version, texts = await self._stored.read(known)
         if texts is None:
             return
         self._rules = Rules(map(decoded, texts))
-        self._version = version
+        # If history changed meanwhile, the answer may be of the former one: ask for everything again.
+        self._version = version if self._version == known else _UNKNOWN_VERSION
         self._forget()
 
     def _distrust(self) -> None:
@@ -222,6 +224,12 @@ class Authorizer:
             return True
         return self._rules.judge_any(principal, host, operation, resource_type)
 
+    def denies_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether a rule denies an operation on any resource of a type; no I/O."""
+        if principal in self._super_users:
+            return False
+        return self._rules is None or self._rules.denies_some(principal, host, operation, resource_type)
+
 
 class Rights:
     """What a connection's principal may do, as the rules are at the time of each question."""
@@ -257,6 +265,10 @@ class Rights:
         """Whether an operation is allowed on some resource of a type."""
         return self._authorizer.judge_any(self._principal, self._host, operation, resource_type)
 
+    def is_denied_some(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether a rule denies an operation on any resource of a type."""
+        return self._authorizer.denies_some(self._principal, self._host, operation, resource_type)
+
     def allows_on_cluster(self, *operations: Operation) -> bool:
         """Whether one of the operations is allowed on the cluster; a refusal names the last one."""
         return any(self.sees(one, ResourceType.CLUSTER, CLUSTER_NAME) for one in operations[:-1]) or self.allows(
@@ -287,10 +299,12 @@ class Rights:
 
     def _note(self, operation: Operation, resource_type: ResourceType, name: str, rule: Acl | None) -> None:
         self._authorizer.audit.refused(
-            principal=self._principal,
-            operation=operation.name,
-            host=self._shown_host,
-            resource=f"{resource_type.name}:LITERAL:{name}",
-            request=self._api,
-            rule="DefaultDeny" if rule is None else encoded(rule),
+            lambda: {
+                "principal": self._principal,
+                "operation": operation.name,
+                "host": self._shown_host,
+                "resource": f"{resource_type.name}:LITERAL:{name}",
+                "request": self._api,
+                "rule": "DefaultDeny" if rule is None else encoded(rule),
+            }
         )

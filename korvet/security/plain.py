@@ -55,9 +55,7 @@ async def is_right(login: PlainLogin, credentials: Credentials, threads: Capacit
     """
     mechanism, credential, is_known = _best(login.user, credentials)
     salt, iterations = credential.salt, credential.iterations
-    salted = await to_thread.run_sync(
-        salted_password, mechanism, login.password, salt, iterations, limiter=threads, abandon_on_cancel=True
-    )
+    salted = await to_thread.run_sync(salted_password, mechanism, login.password, salt, iterations, limiter=threads)
     derived = derive_credential(mechanism, salted, salt, iterations)
     return hmac.compare_digest(derived.stored_key, credential.stored_key) and is_known
 

@@ -48,6 +48,20 @@ class Outcome(NamedTuple):
     lifetime_ms: int = 0
 
 
+class Views:
+    """The credentials of each namespace as they were last read."""
+
+    def __init__(self) -> None:
+        self._views: dict[Users, Credentials] = {}
+
+    def of(self, users: Users) -> Credentials:
+        """The credentials to judge logins by now."""
+        view = self._views.get(users)
+        if view is None or view.known is not users.credentials:
+            view = self._views[users] = Credentials(users.credentials, users.secret)
+        return view
+
+
 class Login:
     """The login of one connection.
 
@@ -55,6 +69,7 @@ class Login:
     :param max_reauth_ms: connections.max.reauth.ms; 0 for sessions without an end.
     :param failed_s: the time from a step to the answer that it failed, the same for every reason.
     :param threads: the bound on threads for passwords.
+    :param views: shared by the logins of a process.
     :param clock: seconds, never going back.
     """
 
@@ -66,6 +81,7 @@ class Login:
         max_reauth_ms: int,
         failed_s: float,
         threads: CapacityLimiter,
+        views: Views,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.mechanisms = mechanisms
@@ -78,6 +94,7 @@ class Login:
         self._users = users
         self._max_reauth_ms = max_reauth_ms
         self._threads = threads
+        self._views = views
         self._clock = clock
         self._knows_versions = False
         self._scram: ScramServer | None = None
@@ -159,7 +176,7 @@ class Login:
         return self._scram.user, answer
 
     def _credentials(self) -> Credentials:
-        return Credentials(self._users.credentials, self._users.secret)
+        return self._views.of(self._users)
 
     def _failed(self, reason: str, code: ErrorCode) -> Outcome:
         self.state, self.reason = State.FAILED, reason

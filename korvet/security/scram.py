@@ -74,18 +74,19 @@ class _Shape(NamedTuple):
 class Credentials:
     """Credentials to judge logins by, with false ones for unknown users.
 
-    A false credential has the shape that most credentials of its mechanism have.
+    A false credential has the shape that most credentials of its mechanism have. Logins share one such view, because
+    it takes a walk over all credentials to know the shapes.
     """
 
     def __init__(self, known: Mapping[CredentialKey, Credential], secret: bytes) -> None:
-        self._known = known
+        self.known = known
         self._secret = secret
         self._shapes: dict[str, _Shape] = {}
 
     def find(self, mechanism: str, user: str) -> tuple[Credential, bool]:
         """The credential of a user, or a false one; and whether it is true."""
         false = self._false(mechanism, user)
-        found = self._known.get(CredentialKey(mechanism, user))
+        found = self.known.get(CredentialKey(mechanism, user))
         return (false, False) if found is None else (found, True)
 
     def _false(self, mechanism: str, user: str) -> Credential:
@@ -100,7 +101,7 @@ class Credentials:
         return Credential(salt, key, key, shape.iterations)
 
     def _common_shape(self, mechanism: str) -> _Shape:
-        shapes = Counter(_shape(one) for key, one in self._known.items() if key.mechanism == mechanism)
+        shapes = Counter(_shape(one) for key, one in self.known.items() if key.mechanism == mechanism)
         return max(shapes, key=lambda shape: (shapes[shape], shape), default=_Shape(MIN_ITERATIONS, 0))
 
 

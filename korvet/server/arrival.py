@@ -17,7 +17,7 @@ import anyio
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
-from korvet.security.identity import of_balancer, of_certificate
+from korvet.security.identity import checked_certificate, of_balancer, of_certificate
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.tls import reason_of
 from korvet.server.connection import NO_HEADER, Connection, Identify
@@ -40,7 +40,7 @@ async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accep
         await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
     except OSError:
         accepted.close()
-        crowd.refused("")
+        crowd.left()
 
 
 async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> None:
@@ -177,6 +177,7 @@ class Arrival:
         assert session is not None
         if self._door.listener.sasl:
             # There a certificate only lets its client in, and the login tells who it is.
+            checked_certificate(session)
             return ANONYMOUS
         return of_certificate(session, self._door.rules)
 

@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from korvet.api import registry
 from korvet.errors import KorvetError
+from korvet.security.sasl import Views
 from korvet.server import machine
 from korvet.server.accepting import Accepting
 from korvet.server.handshakes import Handshakes
@@ -70,6 +71,7 @@ class Crowd:
         self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
         self.accepted = 0
         self.password_threads = anyio.CapacityLimiter(_PASSWORD_THREADS)
+        self.credentials = Views()
         """The bound on threads that derive keys from passwords."""
         self._of_client: Counter[str] = Counter()
         self._accepting: list[Accepting] = []

@@ -40,6 +40,7 @@ class Handshakes:
             self._waiting -= 1
         own = object()
         self._running[own] = (self._loop.time(), cut_off)
+        self._watch()
         try:
             yield
         finally:

@@ -40,6 +40,7 @@ class SaslConnection(Connection):
             max_reauth_ms=limits.max_reauth_ms,
             failed_s=limits.failed_login_delay_ms / 1000,
             threads=crowd.password_threads,
+            views=crowd.credentials,
         )
         self._is_gated = True
         """Whether frames go through one at a time."""

@@ -18,6 +18,8 @@ end
 -- Whether a text is a rule.
 function acls.is_rule(text)
   local is_json, rule = pcall(cjson.decode, text)
+  -- One spelling only, or nobody could remove the rule by what it says.
+  is_json = is_json and string.find(text, '^%[%d,%d,".*",%d+,%d%]$')
   if not is_json or type(rule) ~= 'table' or #rule ~= 7 then
     return false
   end

@@ -42,7 +42,7 @@ function users.alter(keys, args)
   local codes, more = {}, 0
   for at = 1, #changes, 2 do
     local field, text = changes[at], changes[at + 1]
-    local is_there = redis.call('HEXISTS', keys[1], field) == 1
+    local is_there = redis.call('HGET', keys[1], field) ~= false
     codes[#codes + 1] = code.NONE
     if text == '' then
       if field == '' or not is_there then
@@ -90,7 +90,7 @@ redis.register_function{
 -- Returns {0, secret}
 function users.secret(keys, args)
   local asked = value.arguments(args, 'security_secret: proposed')
-  redis.call('SETNX', keys[1], asked.proposed) -- first write
+  redis.call('SET', keys[1], asked.proposed, 'NX') -- first write
   return { code.NONE, redis.call('GET', keys[1]) }
 end
 redis.register_function{

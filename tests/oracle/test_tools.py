@@ -227,10 +227,12 @@ def test_config_tool_prints_brokers_as_for_kafka(tools: Tools, topic: str) -> No
     # Kafka's brokers have more configs: files, threads, controllers, security. korvet's are as Kafka's, except these.
     assert {line.split("=")[0].strip() for line in set(korvet[1].splitlines()) - set(kafka[1].splitlines())} == {
         "advertised.listeners",
+        "allow.everyone.if.no.acl.found",
         "group.consumer.max.size",
         "group.max.size",
         "max.incremental.fetch.session.cache.slots",
         "offsets.topic.replication.factor",
+        "super.users",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         "transaction.state.log.num.partitions",

@@ -115,6 +115,10 @@ def test_decimal_of_a_megabyte_is_a_dead_letter() -> None:
         judged(schema, framed(1, record(f="bytes"), {"f": b"\x7f" * 1_000_000}))
 
 
+WIDE = [{"name": "n", "type": "int"}, *({"name": f"f{number}", "type": "null"} for number in range(200))]
+"""Fields of a record of a byte."""
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
@@ -124,8 +128,27 @@ def test_decimal_of_a_megabyte_is_a_dead_letter() -> None:
         (registered("string"), "schema 1: the JSON Schema gives no columns: no JSON object fits it"),
         (registered(record(next=["null", "R"])), "schema 1: its record R is within itself"),
         # A value of ten bytes could say that it has 2^60 items.
-        (registered(record(f={"type": "array", "items": "null"})), "schema 1: it has an array whose items take no"),
-        (registered(record(f={"type": "array", "items": {"type": "record", "name": "E", "fields": []}})), "take no"),
+        (
+            registered(record(f={"type": "array", "items": "null"})),
+            "schema 1: it has an array or a map whose",
+        ),
+        (
+            registered(record(f={"type": "array", "items": {"type": "record", "name": "E", "fields": []}})),
+            "too few bytes",
+        ),
+        (
+            registered(record(f={"type": "array", "items": {"type": "error", "name": "E", "fields": []}})),
+            "too few bytes",
+        ),
+        (
+            registered(record(f={"type": "map", "values": {"type": "record", "name": "E", "fields": WIDE}})),
+            "too few bytes",
+        ),
+        (registered(record(f={"type": "long", "logicalType": {}})), "schema 1: it is no"),
+        (
+            Registered(id=1, text='{"__fastavro_parsed": true, "__named_schemas": {}, "type": "record"}'),
+            "schema 1: it is no",
+        ),
     ],
 )
 def test_schema_that_gives_no_columns_makes_dead_letters(schema: Registered, reason: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from structlog.testing import capture_logs
 
 from korvet.security.audit import MOST_CHARACTERS, MOST_LINES_A_SECOND, Audit, escaped
@@ -17,10 +19,10 @@ def test_refusals_beyond_the_bound_are_counted_and_take_no_lines_from_changes() 
     with capture_logs() as lines:
         audit = Audit("default", clock=lambda: now)
         for number in range(MOST_LINES_A_SECOND + 5):
-            audit.refused(resource=f"t{number}")
+            audit.refused(partial(dict, resource=f"t{number}"))
         audit.changed(rule="r")
         now = 101.0
-        audit.refused(resource="next")
+        audit.refused(lambda: {"resource": "next"})
     assert [line["event"] for line in lines].count("denied") == MOST_LINES_A_SECOND + 1
     assert lines[-2]["event"] == "changed" and "lines_left_out" not in lines[-2]
     assert lines[-1]["lines_left_out"] == 5

@@ -166,9 +166,7 @@ def _is_newer(ranges: Mapping[int, tuple[int, int]]) -> Column:
 
     A row at or above the begin of its partition's range is of a history that the broker has lost: it is older.
     """
-    lost = " or ".join(
-        f"(old.partition = {number} and old.offset >= {begin})" for number, (begin, _) in ranges.items() if begin
-    )
+    lost = " or ".join(f"(old.partition = {number} and old.offset >= {begin})" for number, (begin, _) in ranges.items())
     return F.expr(
         "CASE WHEN old.partition = new.partition "
         f"THEN new.offset > old.offset OR {lost or 'false'} "

@@ -61,6 +61,12 @@ _LOGICAL: Final[dict[tuple[str, str], dict[str, Any]]] = {
 _UNREADABLE: Final = (ArithmeticError, EOFError, LookupError, TypeError, ValueError)
 
 
+_MARKS: Final = ("__fastavro_parsed", "__named_schemas")
+_LEAST_BYTES: Final = {"null": 0, "float": 4, "double": 8}
+_PARTS_A_BYTE: Final = 100
+"""The most parts of an item for each byte that it takes: a short value could be an array of millions of them."""
+
+
 def schema_ids(records: DataFrame) -> list[int]:
     """The ids in the frames of the records' values, of `MOST_IDS` at most: the most frequent ones."""
     is_framed = "octet_length(value) > 4 and substring(value, 1, 1) = X'00'"
@@ -91,9 +97,6 @@ class AvroJudge(ValueJudge):
 
     def __init__(self, found: Mapping[int, Registered], own: StructType) -> None:
         super().__init__(own)
-        # They replace fastavro's own, which take as long as a producer likes.
-        for name in ("bytes-decimal", "fixed-decimal"):
-            fastavro.read.LOGICAL_READERS[name] = partial(_decimal, fastavro.read.LOGICAL_READERS[name])
         self._readers: dict[int, tuple[Any, Convert] | str] = {
             number: _reader(registered, own) for number, registered in found.items()
         }
@@ -132,16 +135,31 @@ def _parsed(registered: Registered) -> Any:
     if registered.has_references:
         raise ValueError("it refers to other schemas of the registry")
     try:
-        return fastavro.parse_schema(json.loads(registered.text))
+        return fastavro.parse_schema(_unmarked(json.loads(registered.text)))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, *_UNREADABLE) as error:
         raise ValueError(f"it is no Avro schema: {error!r}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
+def _unmarked(schema: Any) -> Any:
+    """A schema without the marks by which fastavro knows what it has checked: anybody may write them."""
+    if isinstance(schema, list):
+        return [_unmarked(each) for each in schema]
+    if isinstance(schema, dict):
+        return {name: value for name, value in schema.items() if name not in _MARKS}
+    return schema
+
+
 def _json_schema(registered: Registered) -> str:
     """:raises ValueError: if the schema can give no columns."""
-    return json.dumps(_Translation().of(_parsed(registered)))
+    parsed = _parsed(registered)
+    try:
+        return json.dumps(_Translation().of(parsed))
+    except ValueError:
+        raise
+    except (*_UNREADABLE, RecursionError) as error:
+        raise ValueError(f"it is no schema for columns: {error!r}") from None
 
 
 class _Translation:
@@ -171,18 +189,23 @@ class _Translation:
             case "record" | "error":
                 return self._record(schema, level)
             case "array":
-                items = self.of(schema["items"], level + 1)
-                if _takes_no_bytes(schema["items"], self._named):
-                    raise ValueError("it has an array whose items take no bytes")
-                return {"type": "array", "items": items}
+                return {"type": "array", "items": self._repeated(schema["items"], level)}
             case "map":
-                self.of(schema["values"], level + 1)
+                self._repeated(schema["values"], level)
                 return {"type": "object"}
             case "enum" | "fixed":
                 return _STRING
         if (kind, logical) in (("bytes", "decimal"), ("string", "uuid")):
             return _STRING
         return _LOGICAL.get((kind, logical)) or self.of(kind, level + 1)
+
+    def _repeated(self, schema: Any, level: int) -> dict[str, Any]:
+        """Of a schema whose values may be as many as a few bytes allow."""
+        before = self._steps
+        found = self.of(schema, level + 1)
+        if self._steps - before > _PARTS_A_BYTE * _least_bytes(schema, self._named):
+            raise ValueError("it has an array or a map whose items take too few bytes for their parts")
+        return found
 
     def _record(self, schema: Any, level: int) -> dict[str, Any]:
         name = schema["name"]
@@ -199,23 +222,31 @@ class _Translation:
         return self.of(self._named[name], level + 1)
 
 
-def _takes_no_bytes(schema: Any, known: Mapping[str, Any]) -> bool:
-    """Whether values may have no bytes: an array could have any number of them, in a value of a few bytes."""
+def _least_bytes(schema: Any, known: Mapping[str, Any]) -> int:
+    """The bytes that each value has at least."""
     if isinstance(schema, list):
-        return False
+        return 1
     if isinstance(schema, str):
-        return schema == "null" or (schema in known and _takes_no_bytes(known[schema], known))
-    if schema["type"] == "record":
-        return all(_takes_no_bytes(each["type"], known) for each in schema["fields"])
-    if schema["type"] == "fixed":
-        return bool(schema["size"] == 0)
-    return schema["type"] not in ("array", "map", "enum") and _takes_no_bytes(schema["type"], known)
+        return _least_bytes(known[schema], known) if schema in known else _LEAST_BYTES.get(schema, 1)
+    match schema["type"]:
+        case "record" | "error":
+            return sum(_least_bytes(each["type"], known) for each in schema["fields"])
+        case "fixed":
+            return int(schema["size"])
+        case "array" | "map" | "enum":
+            return 1
+    return _least_bytes(schema["type"], known)
 
 
 def _decimal(read: Any, data: bytes, *schemas: Any) -> Any:
     if len(data) > _MOST_DECIMAL_BYTES:
         raise ValueError(f"a decimal has more than {_MOST_DECIMAL_BYTES} bytes")
     return read(data, *schemas)
+
+
+# These replace fastavro's own, which take as long as a producer likes.
+for _name in ("bytes-decimal", "fixed-decimal"):
+    fastavro.read.LOGICAL_READERS[_name] = partial(_decimal, fastavro.read.LOGICAL_READERS[_name])
 
 
 def _plain(value: Any) -> Any:

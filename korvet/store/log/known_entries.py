@@ -25,7 +25,9 @@ TRUSTED_S = 1.0
 _LEAST = 2
 """A Fetch that takes the last entry asks Redis, for there may be more behind it."""
 _MOST = 1000
-"""Positions of readers; each has a few entries, so all are some megabytes."""
+"""Positions of readers."""
+_MOST_ENTRIES = 32
+"""Of one position; so all positions are some ten megabytes at most."""
 
 
 class Known(NamedTuple):
@@ -47,6 +49,7 @@ class KnownEntries:
         self._wakeups = wakeups
         self._now = asyncio.get_running_loop().time
         self._known: OrderedDict[tuple[Partition, int], Known] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
 
     def may_last(self, partition: Partition, entries: Sequence[Entry]) -> bool:
         """Whether entries that Redis told may be kept: all are placed, and the channel tells when they become void."""
@@ -58,10 +61,14 @@ class KnownEntries:
         """Keep the entries behind the ``taken`` first ones, for the reader's next Fetch."""
         entries = known.entries
         if known.may_last and len(entries) - taken >= _LEAST:
-            rest = Known(entries[taken:], known.meta, known.since, known.asked_at, True)
-            self._known[partition, entries[taken - 1].next_offset] = rest
+            rest = Known(entries[taken : taken + _MOST_ENTRIES], known.meta, known.since, known.asked_at, True)
+            key = partition, entries[taken - 1].next_offset
+            self._known[key] = rest
+            self._known.move_to_end(key)
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(TRUSTED_S, self._expire)
 
     def get(self, want: Want, limit: int) -> Known | None:
         """The entries from a reader's position on, with the newest ends; None if Redis must be asked.
@@ -97,6 +104,16 @@ class KnownEntries:
     def clear(self) -> None:
         """Forget everything."""
         self._known.clear()
+
+    def _expire(self) -> None:
+        """Forget what is trusted no longer."""
+        oldest, self._timer = self._now() - TRUSTED_S, None
+        while self._known:
+            key, known = next(iter(self._known.items()))
+            if known.asked_at > oldest:
+                self._timer = asyncio.get_running_loop().call_later(TRUSTED_S, self._expire)
+                return
+            del self._known[key]
 
 
 def _fill(entries: Sequence[Entry], limit: int) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from korvet.codes import (
@@ -83,6 +84,8 @@ async def read(
             turn = _turn(log, questions, room)
             reads += await _read_turn(log, turn, room)
             del questions[: len(turn)]
+        if room.asks_ahead:
+            await _let_leave()
         is_read = True
     finally:
         room.settle(is_read=is_read)
@@ -178,11 +181,9 @@ async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: Room)
     """As `_take`, with a failure as this partition's code."""
     try:
         if isinstance(asked, Known):
-            found = _judge(want, asked.meta) or await _collect(log, want, asked, room)
-            if isinstance(found, PartitionRead):
+            if (found := await _taken_of_known(log, want, room)) is not None:
                 return found
-            log.known.drop(want)
-            asked = _ask(log, _question(log, want, room), room, "+")
+            (asked,) = await _asked(log, [_question(log, want, room)], room)
         return await _take(log, want, asked, room)
     except StoreError as error:
         damaged = await log.damage.told(want.partition, error)
@@ -190,6 +191,23 @@ async def _taken(log: Partitions, want: Want, asked: _Asked | Known, room: Room)
     except KorvetError as error:
         code = KAFKA_STORAGE_ERROR if isinstance(error, StoreFull) else NOT_LEADER_OR_FOLLOWER
     return PartitionRead(want.partition.index, code)
+
+
+async def _taken_of_known(log: Partitions, want: Want, room: Room) -> PartitionRead | None:
+    """The answer by entries in memory, or None if these are no longer good, or a batch is gone.
+
+    Other partitions of the Fetch may have waited since the entries were looked up.
+    """
+    known = log.known.get(want, room.limit(want.max_bytes))
+    if known is None:
+        return None
+    found = None
+    with suppress(CorruptEntry):
+        found = _judge(want, known.meta) or await _collect(log, want, known, room)
+    if isinstance(found, PartitionRead):
+        return found
+    log.known.drop(want)
+    return None
 
 
 async def _take(log: Partitions, want: Want, asked: _Asked, room: Room) -> PartitionRead:
@@ -284,8 +302,7 @@ async def _collect(log: Partitions, want: Want, known: Known, room: Room) -> Par
         _remember(log, partition, fetched.entries, fetched.batches)
     elif fetched.entries[-1].next_offset == chosen[-1].next_offset:
         log.known.add(partition, known, len(chosen))
-        if _read_ahead(log, want, entries[len(chosen) :]):
-            await _let_leave()
+        room.asks_ahead = _read_ahead(log, want, entries[len(chosen) :]) or room.asks_ahead
     return found
 
 

@@ -68,7 +68,7 @@ def expected(partition: Partition, offset: int, limit: int, end: int) -> Expecte
 class Room:
     """Bytes that an answer may still take. The first batch of all is returned however large it is (KIP-74)."""
 
-    __slots__ = ("_granted_bytes", "is_cut", "is_empty", "left_bytes", "share", "taken_bytes")
+    __slots__ = ("_granted_bytes", "asks_ahead", "is_cut", "is_empty", "left_bytes", "share", "taken_bytes")
 
     def __init__(self, left_bytes: int, share: Share, *, is_empty: bool = True) -> None:
         self.left_bytes = left_bytes
@@ -76,6 +76,8 @@ class Room:
         self.is_empty = is_empty
         self.is_cut = False
         """Whether less was granted than wanted."""
+        self.asks_ahead = False
+        """Whether batches were asked for that the reader's next Fetch will take."""
         self.taken_bytes = 0
         """The bytes of the batches in the answer."""
         self._granted_bytes = 0

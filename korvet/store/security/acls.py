@@ -35,7 +35,9 @@ class StoredAcls:
         _, version, rules = await self._store.call_function(
             Purpose.COORDINATE, "korvet_acls_read", self._keys, known_version=known_version
         )
-        return StoredRules(version, None if version == known_version else [rule.decode() for rule in rules])
+        return StoredRules(
+            version, None if version == known_version else [rule.decode(errors="replace") for rule in rules]
+        )
 
     async def add(self, rules: Sequence[str]) -> int:
         """Add at most `MOST_AT_ONCE` rules, all or none; Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION."""

@@ -85,12 +85,14 @@ class Users:
 
     async def refresh(self) -> None:
         """Read the credentials; nothing is transferred if the version is the known one."""
+        known = self._version
         _, version, flat = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_users_read", [self._keys.users], known_version=self._version
+            Purpose.COORDINATE, "korvet_users_read", [self._keys.users], known_version=known
         )
-        if version != self._version:
+        if version != known:
             self.credentials = MappingProxyType(_parsed(flat))
-            self._version = version
+            # If history changed meanwhile, the answer may be of the former one: ask for everything again.
+            self._version = version if self._version == known else _UNKNOWN_VERSION
             for watcher in list(self._watchers):
                 watcher()
 

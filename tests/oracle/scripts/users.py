@@ -44,7 +44,6 @@ SCRIPTS: Final = (
             _alter([], [_upsertion("$g", 100_000)]),
             _alter([_deletion("$g")], [_upsertion("$g")]),
             _alter([], [_upsertion("$g")]),
-            Step(api="describe_user_scram_credentials", body={"users": [{"name": "$g"}]}, errors=None),
             _alter([_deletion("$g")], []),
         ),
     ),
