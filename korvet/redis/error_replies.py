@@ -20,7 +20,8 @@ A_REPLICA = "the server is a replica and takes no writes: name its primary, or t
 _FORGOTTEN = "Redis forgets a user of ACL SETUSER when it starts anew, unless ACL SAVE or CONFIG REWRITE came after it"
 _ROOM_BYTES = 64 << 20
 _NON_LOCAL = "attempted to access a non local key"
-"""The error of a function that derives a key in a slot which is on its way to another server."""
+"""The error of a function that derives a key in a slot which is on its way to another server; Valkey begins with a
+capital."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 _FINAL_TLS = ("CERTIFICATE_VERIFY_FAILED", *_NO_TLS)
 TLS_THERE = "the server speaks TLS at this port: name it rediss:// and not redis://"
@@ -67,7 +68,7 @@ def is_redirection(text: str) -> bool:
 
 def is_open_slot(text: str) -> bool:
     """Whether an error reply says that the keys of a slot are on their way."""
-    return text.startswith(("ASK ", "TRYAGAIN")) or _NON_LOCAL in text
+    return text.startswith(("ASK ", "TRYAGAIN")) or _NON_LOCAL in text.lower()
 
 
 def redirection(text: str, asked: Address | None) -> tuple[int, Address] | None:

@@ -11,7 +11,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from korvet.errors import StoreError, StoreFull, StoreUnavailable
+from korvet.errors import SlotMoving, StoreError, StoreFull, StoreUnavailable
 from korvet.redis import connecting
 from korvet.redis.client import Purpose, Store
 from korvet.redis.error_replies import as_exception
@@ -114,6 +114,8 @@ async def test_full_server_is_store_full(own_server: Server) -> None:
         ("READONLY You can't write against a read only replica.", StoreUnavailable),
         ("CLUSTERDOWN The cluster is down", StoreUnavailable),
         ("ERR something else", StoreError),
+        ("ERR Script attempted to access a non local key in a cluster node script: on @user_function:1.", SlotMoving),
+        ("ERR Attempted to access a non local key in a cluster node script: on @user_function:1.", SlotMoving),
         ("NOPERM User korvet has no permissions", StoreError),
     ],
 )
