@@ -11,6 +11,7 @@ from typing import Any, cast
 import anyio
 
 from korvet.api import Answer, Api, Begun
+from korvet.api.shared import needs
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.api.shared.turns import Turns
@@ -82,7 +83,13 @@ class Script:
             self.ended.append(name)
 
     def apis(self) -> dict[int, Api]:
-        common: dict[str, Any] = {"lowest": 0, "highest": 1, "advertised_lowest": 0, "handle": self.handle}
+        common: dict[str, Any] = {
+            "lowest": 0,
+            "highest": 1,
+            "advertised_lowest": 0,
+            "needs": needs.nothing,
+            "handle": self.handle,
+        }
         return {
             STARTED: Api(key=STARTED, name="started", start=self.start, **common),
             BEGUN: Api(key=BEGUN, name="begun", begin=self.begin, **common),
@@ -122,6 +129,7 @@ async def serving(
         turns=Turns(),
         wakeups=NoWakeups(),
         activity=Activity(),
+        authorizer=None,
         store=SimpleNamespace(doubt=Doubt()),
     )
     server = Server(Limits(**limits))
