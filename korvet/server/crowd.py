@@ -60,6 +60,8 @@ class Crowd:
         self.apis = registry()
         self.lines = LimitedLog()
         self.charged_bytes = 0
+        self.produced_bytes = 0
+        """The part of Produces in ``charged_bytes``."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """The receive buffer of all connections: no other has a turn between `get_buffer` and `buffer_updated`."""
         self.connections: set[Member] = set()

@@ -87,7 +87,7 @@ class Receiver(asyncio.BufferedProtocol):
             self._note_large_frame()
         if self._frames.is_held:
             self._hold()
-        elif self._queue.charged_bytes > self._crowd.limits.connection_bytes or self._crowd.is_overloaded:
+        elif self._has_enough or self._crowd.is_overloaded:
             self._pause()
 
     def _arrived(self, frame: bytes | memoryview) -> None:
@@ -99,6 +99,14 @@ class Receiver(asyncio.BufferedProtocol):
             self._frames.is_held = True
 
     # ------------------------------------------------------------------ when it reads
+
+    @property
+    def _has_enough(self) -> bool:
+        """Whether as much of it is in flight as may be, or more than its share of the batches on their way to Redis."""
+        limits, queue = self._crowd.limits, self._queue
+        if queue.charged_bytes > limits.connection_bytes:
+            return True
+        return queue.produced_bytes > limits.produce_share_bytes and self._crowd.produced_bytes > limits.produce_bytes
 
     def _hold(self) -> None:
         """Take in no more requests before other connections have had their turn."""
@@ -135,7 +143,7 @@ class Receiver(asyncio.BufferedProtocol):
 
         The connection calls this after each of its answers, and the crowd when the process is below its bound again.
         """
-        if self._draining or self._frames.is_held or self._queue.charged_bytes > self._crowd.limits.connection_bytes:
+        if self._draining or self._frames.is_held or self._has_enough:
             return
         if self._crowd.large_frames.holds(self):
             return

@@ -33,6 +33,8 @@ class RequestQueue:
         self._held_back = 0
         self.charged_bytes = 0
         """The memory of the requests in flight."""
+        self.produced_bytes = 0
+        """The part of Produces, which Redis takes one after the other, those of all connections."""
 
     @property
     def first(self) -> Request:
@@ -42,8 +44,11 @@ class RequestQueue:
     def add(self, request: Request) -> None:
         """Take a request that has arrived, and start it if it may start."""
         api = request.api
-        if api is not None and api.start is not None and (self._held_back or not _start(request)):
-            self._held_back += 1
+        if api is not None and api.start is not None:
+            self.produced_bytes += request.charge
+            self._crowd.produced_bytes += request.charge
+            if self._held_back or not _start(request):
+                self._held_back += 1
         elif api is not None and api.begin is not None and not (self.requests or request.is_undecoded):
             _begin(request)
         self.requests.append(request)
@@ -53,9 +58,15 @@ class RequestQueue:
     def settle(self) -> Request:
         """Remove the first request, which has its answer, and give its charge back."""
         answered = self.requests.popleft()
-        self.charged_bytes -= answered.charge
-        self._crowd.charged_bytes -= answered.charge
+        self._uncharge(answered)
         return answered
+
+    def _uncharge(self, request: Request) -> None:
+        self.charged_bytes -= request.charge
+        self._crowd.charged_bytes -= request.charge
+        if request.api is not None and request.api.start is not None:
+            self.produced_bytes -= request.charge
+            self._crowd.produced_bytes -= request.charge
 
     def start_behind(self, answered: Request) -> None:
         """Start the requests that an answered one held back."""
@@ -87,7 +98,7 @@ class RequestQueue:
                 request.started.close()
             if request.begun is not None:
                 request.begun.reply.cancel()
-            self._crowd.charged_bytes -= request.charge
+            self._uncharge(request)
         self.requests.clear()
         self._crowd.let_read()
 

@@ -178,6 +178,9 @@ class Limits:
     frames have a bound of their own, and so have unread answers. While others wait for memory, a connection that makes
     no progress for ``stall_s`` is cut off, at the latest after twice that time.
 
+    Redis takes the batches of all connections one after the other. So while Produces have more than ``produce_bytes`` in
+    flight, a connection with more than ``produce_share_bytes`` of them is not read.
+
     At most ``handshakes`` TLS handshakes run at a time. If others wait, each has ``handshake_patience_s``, else
     ``handshake_s``.
     """
@@ -185,6 +188,8 @@ class Limits:
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     max_idle_ms: int = _IDLE_MS
     connection_bytes: int = 64 << 20
+    produce_bytes: int = 8 << 20
+    produce_share_bytes: int = 256 << 10
     process_bytes: int = _QUEUED_BYTES
     large_frames_bytes: int = _UNFINISHED_BYTES
     max_connections: int = _MOST

@@ -71,6 +71,28 @@ async def test_reading_pauses_while_too_much_of_a_connection_is_in_flight() -> N
         assert all(connection.is_reading for connection in running.server.connections)
 
 
+async def test_producer_that_pipelines_all_it_can_leaves_room_for_a_small_one() -> None:
+    script = Script()
+    script.gate("a")
+    async with (
+        serving(script, produce_bytes=200_000, produce_share_bytes=50_000) as running,
+        raw_client(running.port) as greedy,
+        raw_client(running.port) as small,
+    ):
+        greedy.send(padded("a") * 100)
+        await until(lambda: any(not connection.is_reading for connection in running.server.connections))
+        assert len(script.started) < 100
+        for _ in range(20):
+            small.send(padded("b"))
+            await small.answer()
+        (paused,) = [connection for connection in running.server.connections if not connection.is_reading]
+        script.open("a")
+        for _ in range(100):
+            await greedy.answer()
+        assert paused.is_reading
+        assert running.server.charged_bytes == running.server.produced_bytes == 0
+
+
 async def test_connections_pause_while_the_process_has_too_much_in_flight() -> None:
     script = Script()
     script.gate("a")
