@@ -178,8 +178,8 @@ class Limits:
     frames have a bound of their own, and so have unread answers. While others wait for memory, a connection that makes
     no progress for ``stall_s`` is cut off, at the latest after twice that time.
 
-    Redis takes the batches of all connections one after the other. So while Produces have more than ``produce_bytes`` in
-    flight, a connection with more than ``produce_share_bytes`` of them is not read.
+    Redis takes the batches of all connections one after the other. So while Produces have more than ``produce_bytes``
+    in flight, a connection with more than ``produce_share_bytes`` of them is not read.
 
     At most ``handshakes`` TLS handshakes run at a time. If others wait, each has ``handshake_patience_s``, else
     ``handshake_s``.
