@@ -27,6 +27,9 @@ the processor time of the load generator and of the brokers' processes.
 --growth does something else: one table for each kind of growth (partitions, connections, workers, shards, batches,
 sizes, codecs), which shows what a request costs as the work grows. --write writes the tables as Markdown.
 
+--way does something else: it sends single records to a waiting consumer, and tells how long each step of their way
+takes.
+
 --day does something else: a producer at 20,000 records/s and `korvet pipeline archive --every 10s` run for some minutes
 on a topic with korvet.retention=archived; then every record must be in the lake once.
 """
@@ -45,7 +48,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from scripts.benchmark import targets
+from scripts.benchmark import targets, way
 from scripts.benchmark.growth import TABLES
 from scripts.benchmark.measures import (
     DEFAULT_GROUPS,
@@ -127,6 +130,7 @@ def _some_of_or_none(
     "--day", "day_minutes", is_flag=False, flag_value=10.0, type=click.FloatRange(0, min_open=True),
     metavar="[MINUTES]", help="Run a day of an archived topic instead, in so many minutes (by default 10).",
 )  # fmt: skip
+@click.option("--way", "is_way", is_flag=True, help="Measure the steps of single records' ways instead.")
 @click.option(
     "--growth", is_flag=False, flag_value=",".join(TABLES), callback=_some_of_or_none(tuple(TABLES)),
     metavar="[TABLES]", help="Measure costs as work grows instead.",
@@ -154,13 +158,17 @@ def _some_of_or_none(
 def main(
     against: tuple[str, ...], rounds: int, agree_percent: float | None, seconds: float, only: list[str],
     steps: list[str], records: int,
-    day_minutes: float | None, growth: list[str] | None, markdown: Path | None, json_path: Path | None,
+    day_minutes: float | None, is_way: bool, growth: list[str] | None, markdown: Path | None, json_path: Path | None,
     profile_directory: Path | None, prototype: Path | None,
     before: Path | None, subject: str,
 ) -> None:  # fmt: skip
     console = Console(width=None if sys.stdout.isatty() else 160)
     if day_minutes is not None:
         _live_a_day(day_minutes, json_path)
+        return
+    if is_way:
+        for step in way.run():
+            console.print(step.line(), highlight=False)
         return
     if growth is not None:
         _grow(growth, markdown, console)

@@ -108,18 +108,20 @@ def admin_topics(address: str) -> tuple[CreateTopic, Callable[[str], None]]:
 
 @contextmanager
 def korvet(
-    directory: Path, name: str = "korvet", checkout: Path = ROOT, *, workers: int = 1, redis_url: str | None = None
-) -> Iterator[Target]:
+    directory: Path, name: str = "korvet", checkout: Path = ROOT, *, workers: int = 1, redis_url: str | None = None,
+    program: Sequence[str] = ("-m", "korvet.cli"),
+) -> Iterator[Target]:  # fmt: skip
     """`korvet serve`; cold start is from the process's start to its ready line.
 
     :param checkout: of korvet; it runs with this one's packages.
     :param redis_url: without one, it has its embedded server.
+    :param program: what Python runs.
     """
     port = free_port()
     data = tempfile.mkdtemp(prefix="korvet-", dir=directory)
     storage = ["--data-dir", data] if redis_url is None else ["--redis", redis_url]
     serve = ["serve", "--listen", f"127.0.0.1:{port}", "--workers", str(workers), *storage]
-    command = [sys.executable, "-m", "korvet.cli", *serve]
+    command = [sys.executable, *program, *serve]
     started = time.monotonic()
     with _started(command, directory, {"PYTHONPATH": str(checkout)}) as (pid, output):
         _wait(lambda: b" ready on " in output.read_bytes(), name, output)

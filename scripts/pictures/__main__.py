@@ -131,11 +131,33 @@ TRANSACTION: Final = Picture(
     ),
 )
 
+RECORD: Final = Picture(
+    title="One record's way, in microseconds at the median",
+    actors=(
+        Actor(name="Producer", detail="sends one record"),
+        Actor(name="Front-end", detail="keeps no state"),
+        Actor(name="Redis", detail="the partition's keys", keeps_state=True),
+        Actor(name="Consumer", detail="its Fetch waits"),
+    ),
+    steps=(
+        Message(0, 1, "Produce: 56"),
+        Note(1, ("86: header, CRC, call,", "the loop's next round")),
+        Message(1, 2, "FCALL korvet_log_append"),
+        Note(2, ("114 with both ways,", "47 of it the append")),
+        Message(2, 1, "code, base offset", True),
+        Note(1, ("45 until the acknowledgement leaves",)),
+        Message(1, 0, "base offset: 77", True),
+        Note(1, ("158 from the reply until", "the waiting Fetch is answered")),
+        Message(1, 3, "the record, out of memory: 56", True),
+    ),
+)
+
 PICTURES: Final = {
     "produce.svg": PRODUCE,
     "fetch.svg": FETCH,
     "rebalance.svg": REBALANCE,
     "transaction.svg": TRANSACTION,
+    "record.svg": RECORD,
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.benchmark import growth
+from scripts.benchmark import growth, way
 from scripts.benchmark.measures import measures
 from scripts.benchmark.rounds import Results, differs
 from tests.api.raw import created
@@ -134,3 +134,9 @@ def test_error_names_a_tool_that_profiles_need(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "--profile needs perf, which is not installed; install it: apt-get install linux-perf" in done.stderr
+
+
+def test_way_of_a_record_has_all_steps_in_their_order() -> None:
+    steps = {step.name: step.p50_us for step in way.run(records=20)}
+    assert len(steps) == 10
+    assert all(microseconds > 0 for microseconds in steps.values())
