@@ -12,6 +12,13 @@ function users.is_credential(field, text)
     and string.find(text, '^%d+ [%w+/=]* [%w+/=]+ [%w+/=]+$')
 end
 
+-- Tell front-ends of a change. A first version is the time, so a key that was deleted by hand repeats none.
+function users.publish(key)
+  local now = redis.call('TIME')
+  redis.call('HSETNX', key, '', value.integer(now[1] * 1e6 + now[2]))
+  redis.call('SPUBLISH', key, value.integer(redis.call('HINCRBY', key, '', 1)))
+end
+
 -- users_read: all SCRAM credentials, or only their version if the caller knows that version
 -- KEYS[1] users hash  mechanism:user -> credential, '' -> version
 -- ARGV[1] known_version   a version, or -1
@@ -72,8 +79,7 @@ function users.alter(keys, args)
     end
   end
   if changed then
-    local version = redis.call('HINCRBY', keys[1], '', 1)
-    redis.call('SPUBLISH', keys[1], value.integer(version))
+    users.publish(keys[1])
   end
   return { code.NONE, codes }
 end
