@@ -108,7 +108,7 @@ class Arrival:
         except KorvetError as error:
             self._tell("connection refused", str(error))
             return False
-        await self._connect(header, lambda _session: principal, None)
+        await self._connect(self._make(header, lambda _session: principal), None)
         return True
 
     # ------------------------------------------------------------------ a load balancer's header
@@ -154,23 +154,28 @@ class Arrival:
     async def _encrypt(self, header: ProxyHeader, context: ssl.SSLContext) -> bool:
         if self._crowd.has_no_room_for(self.client):
             return False
-        first = b""
-        with anyio.move_on_after(self._crowd.limits.handshake_s):
-            first = await self._peek()
-        if not first:
-            return False
-        if first[0] != _TLS_HANDSHAKE:
-            self._tell("TLS handshake failed", "the client does not speak TLS, which this listener expects")
-            return False
-        async with self._crowd.handshakes.place(self.abort):
-            try:
-                await self._connect(header, self._shown_principal, context)
-            except ssl.SSLError as error:
-                self._tell("TLS handshake failed", reason_of(error))
+        with self._crowd.expecting(self.client) as expect:
+            first = b""
+            with anyio.move_on_after(self._crowd.limits.handshake_s):
+                first = await self._peek()
+            if not first:
                 return False
-            except ConnectionAbortedError:
-                self._tell("TLS handshake failed", "it took too long")
+            if first[0] != _TLS_HANDSHAKE:
+                self._tell("TLS handshake failed", "the client does not speak TLS, which this listener expects")
                 return False
+            async with self._crowd.handshakes.place(self.abort):
+                expect(connection := self._make(header, self._shown_principal))
+                return await self._shake_hands(connection, context)
+
+    async def _shake_hands(self, connection: Connection, context: ssl.SSLContext) -> bool:
+        try:
+            await self._connect(connection, context)
+        except ssl.SSLError as error:
+            self._tell("TLS handshake failed", reason_of(error))
+            return False
+        except ConnectionAbortedError:
+            self._tell("TLS handshake failed", "it took too long")
+            return False
         return True
 
     def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
@@ -183,14 +188,18 @@ class Arrival:
 
     # ------------------------------------------------------------------ the end
 
-    async def _connect(self, header: ProxyHeader, identify: Identify, context: ssl.SSLContext | None) -> None:
+    def _make(self, header: ProxyHeader, identify: Identify) -> Connection:
+        listener = self._door.listener
+        connection = _kind_of(listener)(self._crowd, listener, self._door.frontend, header, identify)
+        connection.client = self.client
+        return connection
+
+    async def _connect(self, connection: Connection, context: ssl.SSLContext | None) -> None:
         times = {} if context is None else {
             "ssl_handshake_timeout": self._crowd.limits.handshake_s,
             "ssl_shutdown_timeout": self._crowd.limits.tls_shutdown_s,
         }  # fmt: skip
-        listener = self._door.listener
-        make = partial(_kind_of(listener), self._crowd, listener, self._door.frontend, header, identify)
-        await asyncio.get_running_loop().connect_accepted_socket(make, self._socket, ssl=context, **times)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, self._socket, ssl=context, **times)
 
     def _tell(self, event: str, reason: str) -> None:
         self._crowd.lines.write("warning", event, client=self.client, reason=reason)

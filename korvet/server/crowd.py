@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import anyio
@@ -73,9 +75,11 @@ class Crowd:
         self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
         self.accepted = 0
         self.password_threads = anyio.CapacityLimiter(_PASSWORD_THREADS)
-        self.credentials = Views()
         """The bound on threads that derive keys from passwords."""
+        self.credentials = Views()
         self._of_client: Counter[str] = Counter()
+        self._expected: set[Member] = set()
+        """Connections that are counted before they are open."""
         self._accepting: list[Accepting] = []
         self._most_connections = min(limits.max_connections, machine.most_connections())
         self._full_told_at = -_FULL_TOLD_S
@@ -120,6 +124,31 @@ class Crowd:
         """Whether one more connection of an address would be too many, so that no handshake is worth its cost."""
         return self._is_too_many(client, self._of_client[client] + 1)
 
+    @contextmanager
+    def expecting(self, client: str) -> Iterator[Callable[[Member], None]]:
+        """Count one more connection of an address in the block in which it may open.
+
+        The block names the connection to the function that it gets; then this counts no second time when it opens.
+        """
+        self._of_client[client] += 1
+        named: list[Member] = []
+
+        def name(connection: Member) -> None:
+            named.append(connection)
+            self._expected.add(connection)
+
+        try:
+            yield name
+        finally:
+            if not named or named[0] in self._expected:
+                self._expected.difference_update(named)
+                self._uncount(client)
+
+    def _uncount(self, client: str) -> None:
+        self._of_client[client] -= 1
+        if not self._of_client[client]:
+            del self._of_client[client]
+
     # ------------------------------------------------------------------ called by connections
 
     @property
@@ -139,17 +168,20 @@ class Crowd:
 
     def opened(self, connection: Member) -> None:
         assert self._tasks is not None
-        self._of_client[connection.client] += 1
+        if connection in self._expected:
+            self._expected.remove(connection)
+        else:
+            self._of_client[connection.client] += 1
         if self._is_too_many(connection.client, self._of_client[connection.client]):
             connection.abort()
         else:
             self.connections.add(connection)
             self._tasks.start_soon(connection.serve)
+            if self._draining:
+                connection.drain()
 
     def closed(self, connection: Member) -> None:
-        self._of_client[connection.client] -= 1
-        if not self._of_client[connection.client]:
-            del self._of_client[connection.client]
+        self._uncount(connection.client)
         self.left()
         self.connections.discard(connection)
         self.paused.discard(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import socket
@@ -10,13 +11,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from korvet.api.shared.context import Listener
 from korvet.errors import ConfigError
+from korvet.security.tls import Certificates, TlsFiles
 from korvet.server import accepting, machine
+from korvet.server.connection import Connection
 from korvet.server.machine import FreedMemory
 from korvet.server.settings import limits_of
 from tests.api.data import (
@@ -33,6 +38,7 @@ from tests.api.raw import _receive, created
 from tests.oracle.messages import request_frame
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.broker import KorvetServer, running_broker
+from tests.support.certificates import Authority
 from tests.support.wire import raw_client
 
 MIB = 1 << 20
@@ -70,6 +76,49 @@ async def test_connections_of_one_address_beyond_its_limit_are_closed() -> None:
                 third.send(named(PLAIN, "a"))
                 assert (await third.answer())[0] == ord("a")
     assert [(line["client"], line["most"]) for line in lines] == [("127.0.0.1", 1)]
+
+
+@pytest.mark.anyio
+async def test_handshakes_of_one_address_count_for_its_limit(tmp_path: Path) -> None:
+    pair = Authority.make(tmp_path).server()
+    door = {"tls": Certificates(TlsFiles(str(pair.cert), str(pair.key)), "default")}
+    with capture_logs() as lines:
+        async with serving(Script(), door=door, max_connections_per_ip=2) as running:
+            async with raw_client(running.port) as silent, raw_client(running.port) as slow:
+                slow.send(bytes([22, 3, 1]))
+                await until(lambda: running.server.accepted == 2)
+                async with raw_client(running.port) as third:
+                    assert await third.is_closed_by_server()
+                silent.send(b"GET / HTTP/1.1")
+                assert await silent.is_closed_by_server()
+                async with raw_client(running.port) as fourth:
+                    fourth.send(bytes([22, 3, 1]))
+                    await until(lambda: running.server.accepted == 2)
+            await until(lambda: running.server.accepted == 0)
+    refused = [line for line in lines if line["event"].startswith("connection refused")]
+    assert [line["most"] for line in refused] == [2]
+
+
+@pytest.mark.anyio
+async def test_connection_that_opens_during_a_drain_is_drained() -> None:
+    """An accept or a handshake may end after the drain began."""
+    script = Script()
+    script.gate("a")
+    async with serving(script, drain_s=60) as running, raw_client(running.port) as first:
+        first.send(named(PLAIN, "a"))
+        await until(lambda: script.handled == ["a"])
+        running.stop.set()
+        await until(running.frontend.draining.is_set)
+        ours, theirs = socket.socketpair()
+        with ours:
+            listener = cast(Listener, None)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: Connection(running.server, listener, running.frontend), theirs
+            )
+            ours.settimeout(30)
+            assert await asyncio.to_thread(ours.recv, 1) == b""
+        script.open("a")
+        assert (await first.answer())[0] == ord("a")
 
 
 @pytest.mark.anyio
