@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from korvet.security.scram import HASHES, Credentials, LoginRefused, derive_credential, salted_password
-from korvet.store.security.users import Credential
+from korvet.security.scram import Credentials, LoginRefused, derive_credential, salted_password
 
 MECHANISM: Final = "PLAIN"
 MOST_PASSWORD_BYTES: Final = 1024
@@ -53,16 +52,8 @@ async def is_right(login: PlainLogin, credentials: Credentials, threads: Capacit
 
     :param threads: the bound on threads that derive keys at the same time.
     """
-    mechanism, credential, is_known = _best(login.user, credentials)
+    mechanism, credential, is_known = credentials.best(login.user)
     salt, iterations = credential.salt, credential.iterations
     salted = await to_thread.run_sync(salted_password, mechanism, login.password, salt, iterations, limiter=threads)
     derived = derive_credential(mechanism, salted, salt, iterations)
     return hmac.compare_digest(derived.stored_key, credential.stored_key) and is_known
-
-
-def _best(user: str, credentials: Credentials) -> tuple[str, Credential, bool]:
-    for mechanism in sorted(HASHES, reverse=True):
-        credential, is_known = credentials.find(mechanism, user)
-        if is_known:
-            break
-    return mechanism, credential, is_known

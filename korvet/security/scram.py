@@ -22,6 +22,7 @@ from korvet.store.security.users import Credential, CredentialKey
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism."""
+_STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """The mechanisms by their numbers in Kafka's protocol (org.apache.kafka.clients.admin.ScramMechanism)."""
 MIN_ITERATIONS: Final = 4096
@@ -82,12 +83,33 @@ class Credentials:
         self.known = known
         self._secret = secret
         self._shapes: dict[str, _Shape] = {}
+        self._common_best = ""
 
     def find(self, mechanism: str, user: str) -> tuple[Credential, bool]:
         """The credential of a user, or a false one; and whether it is true."""
         false = self._false(mechanism, user)
         found = self.known.get(CredentialKey(mechanism, user))
         return (false, False) if found is None else (found, True)
+
+    def best(self, user: str) -> tuple[str, Credential, bool]:
+        """The strongest mechanism for which a user has a credential, the credential, and whether it is true.
+
+        An unknown user has a false one of the mechanism that most users have.
+        """
+        for mechanism in _STRONGEST_FIRST:
+            if CredentialKey(mechanism, user) in self.known:
+                return mechanism, *self.find(mechanism, user)
+        if not self._common_best:
+            self._common_best = self._count_best()
+        return self._common_best, *self.find(self._common_best, user)
+
+    def _count_best(self) -> str:
+        users = {name: {key.user for key in self.known if key.mechanism == name} for name in _STRONGEST_FIRST}
+        counts, seen = dict.fromkeys(_STRONGEST_FIRST, 0), set[str]()
+        for name in _STRONGEST_FIRST:
+            counts[name] = len(users[name] - seen)
+            seen |= users[name]
+        return max(_STRONGEST_FIRST, key=lambda name: counts[name])
 
     def _false(self, mechanism: str, user: str) -> Credential:
         shape = self._shapes.get(mechanism)

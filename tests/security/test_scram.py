@@ -118,6 +118,17 @@ def test_unknown_user_looks_like_most_known_ones() -> None:
     assert len(Credentials(raw, SECRET).find(MECHANISM, "nobody")[0].salt) == 16
 
 
+def test_plain_spends_on_an_unknown_user_what_it_spends_on_most_users() -> None:
+    strong, weak = (make_credential(name, "p") for name in ("SCRAM-SHA-512", "SCRAM-SHA-256"))
+    both = {CredentialKey("SCRAM-SHA-512", "a"): strong, CredentialKey("SCRAM-SHA-256", "a"): weak}
+    others = {CredentialKey("SCRAM-SHA-256", name): weak for name in "bc"}
+    for known, mechanism in (({}, "SCRAM-SHA-512"), (both, "SCRAM-SHA-512"), ({**both, **others}, "SCRAM-SHA-256")):
+        found, _, is_known = Credentials(known, SECRET).best("nobody")
+        assert (found, is_known) == (mechanism, False)
+    assert Credentials(both, SECRET).best("a") == ("SCRAM-SHA-512", strong, True)
+    assert Credentials(others, SECRET).best("b") == ("SCRAM-SHA-256", weak, True)
+
+
 def test_escaped_names_are_the_names_that_they_stand_for() -> None:
     name = "a,b=c"
     server, first = ScramServer(MECHANISM, credentials(name)), "n,,n=a=2Cb=3Dc,r=abc"
