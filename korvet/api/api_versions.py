@@ -36,6 +36,8 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 @api(API_VERSIONS_KEY, 0, HIGHEST, needs=needs.nothing)
 async def handle(ctx: Context, request: Any) -> Answer:
     if ctx.version >= 3 and not _names_its_software(request):
+        if ctx.login is not None:
+            ctx.login.asks_versions_again()
         return {"error_code": ErrorCode.invalid_request, "api_keys": (), "throttle_time": 0}
     return [_packed(ctx.version)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from korvet.configs.oauth import OAUTH_CONFIGS
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import (
     LONG_MAX,
@@ -295,6 +296,7 @@ BROKER_CONFIGS: Final = table(
             at_least(-1),
             "The most bytes of requests in flight; -1 is 512 MiB, or a quarter of the machine's memory.",
         ),
+        *OAUTH_CONFIGS,
         _at_start("socket.request.max.bytes", _INT, 104_857_600, at_least(1), "The largest request in bytes."),
         Config(
             name="super.users",

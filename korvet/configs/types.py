@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import ip_address
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 LONG_MAX = 2**63 - 1
 
@@ -206,6 +207,19 @@ def is_principals(value: Value) -> str | None:
     if all(kind and name for kind, _, name in parts):
         return None
     return f"{value!r} is not a list of TYPE:NAME with semicolons between, as in User:alice;User:bob"
+
+
+def is_key_url(value: Value) -> str | None:
+    """A place of keys: ``https://HOST…`` or ``file:///PATH``."""
+    url = str(value)
+    try:
+        parts = urlsplit(url)
+        is_printable = url.isascii() and url.isprintable() and " " not in url
+        is_web = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0 and parts.username is None
+        is_file = parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/")
+    except ValueError:
+        is_printable = is_web = is_file = False
+    return None if is_printable and (is_web or is_file) else "want https://HOST/PATH, or file:///PATH with a whole path"
 
 
 def gzip_level(value: Value) -> str | None:

@@ -10,23 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from time import monotonic
+from time import monotonic, time
 from typing import Final, NamedTuple
 
 from anyio import CapacityLimiter
 from kio.schema.errors import ErrorCode
 
-from korvet.security import plain
+from korvet.security import oauthbearer, plain
+from korvet.security.oauthbearer import BearerServer
 from korvet.security.principal import Principal
 from korvet.security.scram import HASHES, Credentials, LoginRefused, ScramServer
+from korvet.security.tokens import Tokens
 from korvet.store.security.users import CredentialKey, Users
 
-MECHANISMS: Final = (*sorted(HASHES), plain.MECHANISM)
+MECHANISMS: Final = (*sorted(HASHES), plain.MECHANISM, oauthbearer.MECHANISM)
 """The mechanisms that a listener may have."""
 API_VERSIONS_KEY: Final = 18
 HANDSHAKE_KEY: Final = 17
 AUTHENTICATE_KEY: Final = 36
 _LEAST_REAUTH_S: Final = 1.0
+_MOST_BYTES: Final = 65_536
+"""A message of any mechanism; what is longer is not looked at."""
+_LONGEST_SESSION_MS: Final = 365 * 86_400_000
+"""Clients calculate with a session's time; a token may be valid for ever."""
 _FAILED: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
 
 
@@ -70,6 +76,7 @@ class Login:
     :param failed_s: the time from a step to the answer that it failed, the same for every reason.
     :param threads: the bound on threads for passwords.
     :param views: shared by the logins of a process.
+    :param tokens: the judge of tokens, if the listener has OAUTHBEARER.
     :param clock: seconds, never going back.
     """
 
@@ -82,6 +89,7 @@ class Login:
         failed_s: float,
         threads: CapacityLimiter,
         views: Views,
+        tokens: Tokens | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.mechanisms = mechanisms
@@ -95,9 +103,11 @@ class Login:
         self._max_reauth_ms = max_reauth_ms
         self._threads = threads
         self._views = views
+        self._tokens = tokens
         self._clock = clock
         self._knows_versions = False
         self._scram: ScramServer | None = None
+        self._bearer: BearerServer | None = None
         self._ends_at = float("inf")
         self._began_at = -_LEAST_REAUTH_S
 
@@ -116,13 +126,13 @@ class Login:
         return None if self.state is State.START and api_key == HANDSHAKE_KEY else "it has not logged in"
 
     def asks_versions_again(self) -> None:
-        """Allow ApiVersions once more, because the version that was asked for is not served."""
+        """Allow ApiVersions once more, because the last one was answered with an error."""
         self._knows_versions = False
 
     @property
     def is_gone(self) -> bool:
-        """Whether the credential of the user who logged in is deleted."""
-        if self.principal is None:
+        """Whether the credential of the user who logged in is deleted. Users with tokens have none."""
+        if self.principal is None or self.mechanism == oauthbearer.MECHANISM:
             return False
         names = HASHES if self.mechanism == plain.MECHANISM else (self.mechanism,)
         return not any(CredentialKey(name, self.principal.name) in self._users.credentials for name in names)
@@ -142,7 +152,7 @@ class Login:
             return self._failed("it asked for a mechanism that is not enabled", ErrorCode.unsupported_sasl_mechanism)
         self.mechanism = mechanism
         self.state = State.HANDSHAKEN
-        self._scram = None
+        self._scram = self._bearer = None
         return Outcome()
 
     async def authenticate(self, token: bytes) -> Outcome:
@@ -150,18 +160,29 @@ class Login:
         if self.state is not State.HANDSHAKEN:
             return Outcome(ErrorCode.illegal_sasl_state, "SaslAuthenticate came without a SaslHandshake")
         try:
+            if len(token) > _MOST_BYTES:
+                raise LoginRefused(f"a message of {len(token)} bytes; the most are {_MOST_BYTES}")
             user, answer = await self._step(token)
             if user is None:
                 return Outcome(token=answer)
             if self.principal is not None and user != self.principal.name:
                 raise LoginRefused("it logged in again as another user")
         except LoginRefused as refused:
-            return self._failed(str(refused), ErrorCode.sasl_authentication_failed)
+            return self._failed(str(refused), ErrorCode.sasl_authentication_failed, refused.told)
         self.principal = self.principal or Principal("User", user)
-        self.state, self._scram = State.READY, None
-        if self._max_reauth_ms:
-            self._ends_at = self._clock() + self._max_reauth_ms / 1000
-        return Outcome(token=answer, lifetime_ms=self._max_reauth_ms)
+        lifetime_ms = self._lifetime_ms()
+        self.state, self._scram, self._bearer = State.READY, None, None
+        if lifetime_ms:
+            self._ends_at = self._clock() + lifetime_ms / 1000
+        return Outcome(token=answer, lifetime_ms=lifetime_ms)
+
+    def _lifetime_ms(self) -> int:
+        """The time until the client has to log in again; 0 for never."""
+        if self._bearer is None or self._bearer.token is None:
+            return self._max_reauth_ms
+        # A token that expired within the clocks' difference is good for one request.
+        left_ms = max(1, int(min(_LONGEST_SESSION_MS, 1000 * (self._bearer.token.expires_at - time()))))
+        return min(left_ms, self._max_reauth_ms or left_ms)
 
     async def _step(self, token: bytes) -> tuple[str | None, bytes]:
         """The user if the login is complete, and the answer's token."""
@@ -170,6 +191,11 @@ class Login:
             if not await plain.is_right(login, self._credentials(), self._threads):
                 raise LoginRefused("invalid credentials")
             return login.user, b""
+        if self.mechanism == oauthbearer.MECHANISM:
+            assert self._tokens is not None
+            self._bearer = self._bearer or BearerServer(self._tokens)
+            answer = await self._bearer.step(token)
+            return None if self._bearer.token is None else self._bearer.token.user, answer
         if self._scram is None:
             self._scram = ScramServer(self.mechanism, self._credentials())
         answer = self._scram.step(token)
@@ -178,6 +204,6 @@ class Login:
     def _credentials(self) -> Credentials:
         return self._views.of(self._users)
 
-    def _failed(self, reason: str, code: ErrorCode) -> Outcome:
+    def _failed(self, reason: str, code: ErrorCode, told: str | None = None) -> Outcome:
         self.state, self.reason = State.FAILED, reason
-        return Outcome(code, _FAILED.format(self.mechanism))
+        return Outcome(code, told or _FAILED.format(self.mechanism))

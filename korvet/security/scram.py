@@ -43,7 +43,14 @@ _CLIENT_FINAL = re.compile(
 
 
 class LoginRefused(Exception):
-    """The login failed. Its text is for the log; clients learn nothing but that."""
+    """The login failed. Its text is for the log.
+
+    :param told: the text for the client; without one it learns nothing but that.
+    """
+
+    def __init__(self, reason: str, told: str | None = None) -> None:
+        super().__init__(reason)
+        self.told = told
 
 
 def make_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIONS) -> Credential:

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 from korvet.api import registry
 from korvet.errors import KorvetError
 from korvet.security.sasl import Views
+from korvet.security.tokens import Tokens
 from korvet.server import machine
 from korvet.server.accepting import Accepting
 from korvet.server.handshakes import Handshakes
@@ -56,7 +57,7 @@ class Stranger(Protocol):
 class Crowd:
     """The connections and their bounds; `korvet.server.server.Server` accepts and drains them."""
 
-    def __init__(self, limits: Limits, answers: AnswerBudget | None = None) -> None:
+    def __init__(self, limits: Limits, answers: AnswerBudget | None = None, tokens: Tokens | None = None) -> None:
         self.limits = limits
         self.answers = answers or AnswerBudget(limits.answer_bytes)
         self.apis = registry()
@@ -77,6 +78,8 @@ class Crowd:
         self.password_threads = anyio.CapacityLimiter(_PASSWORD_THREADS)
         """The bound on threads that derive keys from passwords."""
         self.credentials = Views()
+        self.tokens = tokens
+        """The judge of tokens, if a listener has OAUTHBEARER."""
         self._of_client: Counter[str] = Counter()
         self._expected: set[Member] = set()
         """Connections that are counted before they are open."""

@@ -24,12 +24,14 @@ from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer, parse_super_users
 from korvet.security.mapping import PrincipalRules
 from korvet.security.tls import Certificates
+from korvet.security.tokens import Tokens
 from korvet.server.door import Door
 from korvet.server.live import Live
 from korvet.server.machine import give_back_freed, raise_descriptor_limit
 from korvet.server.server import Server
 from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
+from korvet.server.token_settings import token_settings
 from korvet.store import library, rights
 from korvet.store.activity import Activity
 from korvet.store.background import transaction_sweep
@@ -210,7 +212,10 @@ async def serve_listeners(
     raise_descriptor_limit()
     async with open_frontends(settings, redis_url) as opened, anyio.create_task_group() as tasks:
         answers = next(iter(opened.frontends.values())).log.answers
-        server = Server(limits_of(settings.broker), answers)
+        tokens = _tokens(settings)
+        if tokens is not None:
+            opened.tasks.start_soon(tokens.keys.follow)
+        server = Server(limits_of(settings.broker), answers, tokens)
         registries: dict[str, Registry] = {}
         for name, frontend in opened.frontends.items():
             registries[name] = _registry(settings, bound, frontend)
@@ -233,11 +238,20 @@ async def serve_listeners(
                     frontend.authorizer.configure(*_openness(new))
             for one in certificates:
                 await one.reload()
+            if tokens is not None:
+                tokens.keys.refresh()
 
         live.on_change(take)
         tasks.start_soon(give_back_freed, partial(_memory_in_use, server, opened.frontends), stop)
         await tasks.start(server.serve, doors, stop)
         ready(opened.store)
+
+
+def _tokens(settings: ServeSettings) -> Tokens | None:
+    """The judge of tokens, if a listener has OAUTHBEARER."""
+    found = token_settings(settings.broker)
+    has_tokens = any("OAUTHBEARER" in listener.sasl for listener in settings.listeners)
+    return found.open() if found is not None and has_tokens else None
 
 
 def _start_sweeps(tasks: TaskGroup, frontend: Frontend, turn: Turn) -> None:

@@ -11,6 +11,7 @@ import structlog
 from korvet.errors import KorvetError
 from korvet.server.logs import configure_logging
 from korvet.server.settings import ServeSettings, limits_of
+from korvet.server.token_settings import token_settings
 
 log = structlog.get_logger()
 
@@ -74,13 +75,18 @@ def _merged(old: ServeSettings, new: ServeSettings) -> tuple[ServeSettings, list
     return merged, taken, left
 
 
+def _at_start(broker: Mapping[str, str]) -> tuple[object, ...]:
+    """What is made of settings at the start only."""
+    return limits_of(broker), token_settings(broker)
+
+
 def _merged_broker(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
     merged, taken, left = dict(old), [], []
     for name in sorted({*old, *new}):
         if old.get(name) == new.get(name):
             continue
         changed = {key: value for key, value in {**merged, name: new.get(name)}.items() if value is not None}
-        if limits_of(changed) != limits_of(merged):
+        if _at_start(changed) != _at_start(merged):
             left.append(name)
         else:
             merged = changed

@@ -18,14 +18,16 @@ import korvet
 from korvet.errors import KorvetError
 from korvet.redis.address import parse_redis_url
 from korvet.redis.client import Store
+from korvet.security.key_source import check_source
 from korvet.server.embedded import embedded_server
 from korvet.server.frontend import certificates_of, open_frontends, serve_listeners, server_name
 from korvet.server.live import Live, Read
 from korvet.server.logs import configure_logging
-from korvet.server.settings import ServeSettings, limits_of, shown_address
+from korvet.server.settings import ServeSettings, check_sasl, limits_of, shown_address
 from korvet.server.sockets import bind, ports_of, reserve
 from korvet.server.stopping import first_korvet_error, stop_on_signals
 from korvet.server.supervisor import supervise
+from korvet.server.token_settings import token_settings
 
 log = structlog.get_logger()
 
@@ -38,6 +40,8 @@ def run(settings: ServeSettings, read_again: Read | None = None) -> int:
     configure_logging(settings.log_level, settings.log_format)
     try:
         limits_of(settings.broker)
+        check_sasl(settings.listeners, settings.broker)
+        _check_tokens(settings)
         for listener in settings.listeners:
             certificates_of(listener)
         anyio.run(_serve, Live(settings, read_again), backend_options={"use_uvloop": True})
@@ -52,6 +56,16 @@ def run(settings: ServeSettings, read_again: Read | None = None) -> int:
         return 130
     log.info("stopped")
     return 0
+
+
+def _check_tokens(settings: ServeSettings) -> None:
+    """Refuse a place of tokens' keys that is none.
+
+    :raises ConfigError: if it is none.
+    """
+    found = token_settings(settings.broker)
+    if found is not None:
+        check_source(found.source)
 
 
 def _refuse(settings: ServeSettings, error: KorvetError) -> int:

@@ -41,6 +41,7 @@ class SaslConnection(Connection):
             failed_s=limits.failed_login_delay_ms / 1000,
             threads=crowd.password_threads,
             views=crowd.credentials,
+            tokens=crowd.tokens,
         )
         self._is_gated = True
         """Whether frames go through one at a time."""

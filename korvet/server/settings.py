@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from korvet.configs.oauth import OAUTH_URL
 from korvet.configs.types import is_per_ip_overrides, parse_per_ip_overrides
 from korvet.errors import ConfigError
 from korvet.security.mapping import DEFAULT_RULES, PrincipalRules
@@ -25,6 +26,7 @@ _IDLE_MS = 600_000
 _QUEUED_BYTES = 512 << 20
 _UNFINISHED_BYTES = 256 << 20
 _MOST = 2**31 - 1
+_NEED_TLS = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +159,15 @@ def check_sasl(listeners: Sequence[ListenerSettings], broker: Mapping[str, str])
             raise ConfigError(f"listener {where}: security {security.value!r} needs the mechanisms, in 'sasl'")
         if listener.sasl and not security.has_sasl:
             raise ConfigError(f"listener {where}: 'sasl' needs security 'sasl_tls' or 'sasl_plaintext'")
-        is_open = "PLAIN" in listener.sasl and not security.has_tls
-        if is_open and broker.get("korvet.sasl.plain.without.tls", "false") != "true":
-            raise ConfigError(
-                f"listener {where}: PLAIN without TLS shows passwords to the network; use SCRAM-SHA-512, or set "
-                "korvet.sasl.plain.without.tls"
-            )
+        if "OAUTHBEARER" in listener.sasl and not broker.get(OAUTH_URL):
+            raise ConfigError(f"listener {where}: OAUTHBEARER needs {OAUTH_URL}, the keys that sign tokens")
+        for mechanism, secrets in () if security.has_tls else _NEED_TLS.items():
+            setting = f"korvet.sasl.{mechanism.lower()}.without.tls"
+            if mechanism in listener.sasl and broker.get(setting, "false").lower() != "true":
+                raise ConfigError(
+                    f"listener {where}: {mechanism} without TLS shows {secrets} to the network; use SCRAM-SHA-512, or "
+                    f"set {setting}"
+                )
 
 
 def shown_address(host: str, port: int) -> str:

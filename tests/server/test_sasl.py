@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 import subprocess
 import sys
@@ -20,11 +19,11 @@ from confluent_kafka import Consumer, Producer
 
 from korvet.security.protocol import Security
 from korvet.server.settings import ListenerSettings
-from tests.oracle.messages import parse_answer, request_frame
+from tests.oracle.messages import request_frame
+from tests.server.sasl_session import PASSWORD, Session
 from tests.support.broker import KorvetServer, running_broker
 
 WITHIN_S = 60.0
-PASSWORD = "right"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 
 
@@ -59,44 +58,6 @@ def login(broker: KorvetServer, mechanism: str, password: str = PASSWORD, user: 
     }
 
 
-class Session:
-    """A raw connection."""
-
-    def __init__(self, broker: KorvetServer) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", broker.port), timeout=WITHIN_S)
-
-    def send(self, api: str, version: int, **values: Any) -> None:
-        self.socket.sendall(request_frame(api, version, values, 7))
-
-    def receive(self, api: str, version: int) -> Any:
-        (size,) = struct.unpack(">i", self._read(4))
-        return parse_answer(api, version, self._read(size), 7)
-
-    def ask(self, api: str, version: int, **values: Any) -> Any:
-        self.send(api, version, **values)
-        return self.receive(api, version)
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self.socket.recv(size - len(data))
-            if not piece:
-                raise ConnectionError("closed")
-            data += piece
-        return data
-
-    def is_closed(self) -> bool:
-        """Wait for the end of the connection; False if bytes come instead."""
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
-
-    def log_in(self, user: str = "alice", password: str = PASSWORD) -> Any:
-        assert self.ask("sasl_handshake", 1, mechanism="PLAIN")["error_code"] == "NONE"
-        return self.ask("sasl_authenticate", 2, auth_bytes=f"\0{user}\0{password}".encode())
-
-
 Connect = Callable[[], Session]
 
 
@@ -106,7 +67,7 @@ def connect(broker: KorvetServer) -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def connect() -> Session:
-            session = Session(broker)
+            session = Session(broker.port)
             stack.callback(session.socket.close)
             return session
 

@@ -1,0 +1,113 @@
+"""The public keys that sign tokens (RFC 7517), and the key for a token. Without I/O.
+
+The name of a key (``kid``) chooses it. Each algorithm takes keys of its own kind only, so a public key is never taken
+for the secret of an HMAC. Keys of unknown kinds, for encryption, or too short, are left out.
+
+Source: VerificationJwkSelector of jose4j; RFC 7518, RFC 8037, RFC 8725
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+MOST_KEYS: Final = 100
+_LEAST_RSA_BITS: Final = 2048
+
+PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | ed448.Ed448PublicKey
+
+
+def _is_rsa(key: PublicKey) -> bool:
+    return isinstance(key, rsa.RSAPublicKey)
+
+
+def _is_on(curve: type[ec.EllipticCurve]) -> Callable[[PublicKey], bool]:
+    return lambda key: isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, curve)
+
+
+def _is_edwards(key: PublicKey) -> bool:
+    return isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey)
+
+
+_FITS: Final[Mapping[str, Callable[[PublicKey], bool]]] = {
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), _is_rsa),
+    "ES256": _is_on(ec.SECP256R1),
+    "ES384": _is_on(ec.SECP384R1),
+    "ES512": _is_on(ec.SECP521R1),
+    "EdDSA": _is_edwards,
+}
+_PUBLIC: Final[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
+    "RSA": (RSAAlgorithm, ("n", "e")),
+    "EC": (ECAlgorithm, ("crv", "x", "y")),
+    "OKP": (OKPAlgorithm, ("crv", "x")),
+}
+"""What reads the keys of each type, and the members that it may see: never those of a private key."""
+
+
+class KeysUnreadable(Exception):
+    """There is no set of keys here. Its text is for the log."""
+
+
+class Key(NamedTuple):
+    """A public key. ``name`` and ``algorithm`` are None if the set does not tell them."""
+
+    name: str | None
+    algorithm: str | None
+    public: PublicKey
+
+
+class KeySet(NamedTuple):
+    """The keys that were read at one time, in the order of the set."""
+
+    keys: Sequence[Key]
+
+    def find(self, name: str | None, algorithm: str) -> Key | None:
+        """The key of a token's ``kid`` and ``alg``. Without a name the key must be the only one that fits."""
+        fitting = [
+            key
+            for key in self.keys
+            if _FITS[algorithm](key.public)
+            and key.algorithm in (None, algorithm)
+            and (name is None or key.name == name)
+        ]
+        return fitting[0] if len(fitting) == 1 or (name is not None and fitting) else None
+
+
+def parse_jwks(text: bytes) -> KeySet:
+    """The keys of a JSON Web Key Set.
+
+    :raises KeysUnreadable: if it is none, has too many keys, or none that can verify a token.
+    """
+    try:
+        listed = json.loads(text)["keys"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise KeysUnreadable("it is no JSON Web Key Set") from None
+    if not isinstance(listed, list):
+        raise KeysUnreadable("it is no JSON Web Key Set")
+    if len(listed) > MOST_KEYS:
+        raise KeysUnreadable(f"it has {len(listed)} keys; the most are {MOST_KEYS}")
+    keys = [key for one in listed if (key := _parse_key(one)) is not None]
+    if not keys:
+        raise KeysUnreadable("it has no key that can verify a token")
+    return KeySet(keys)
+
+
+def _parse_key(told: Any) -> Key | None:
+    if not isinstance(told, dict) or told.get("use") not in (None, "sig"):
+        return None
+    name, algorithm, kind = told.get("kid"), told.get("alg"), told.get("kty")
+    if not isinstance(name, str | None) or not isinstance(algorithm, str | None) or kind not in ("RSA", "EC", "OKP"):
+        return None
+    reader, members = _PUBLIC[kind]
+    try:
+        public: Any = reader.from_jwk({"kty": kind, **{member: told[member] for member in members}})
+    except Exception:
+        # The library has errors of its own for keys that it does not take.
+        return None
+    if isinstance(public, rsa.RSAPublicKey) and public.key_size < _LEAST_RSA_BITS:
+        return None
+    return Key(name, algorithm, public)

@@ -1,0 +1,133 @@
+"""The tokens of OAUTHBEARER: JSON Web Tokens that one of the issuer's keys signed.
+
+Only the keys of the configured set count. What a token's header says of other keys (``jku``, ``x5u``, ``jwk``, ``x5c``)
+is never read, and extensions that must be understood (``crit``) are refused. The algorithm is one of a configured list,
+and all of these are asymmetric.
+
+Source: BrokerJwtValidator, ClaimValidationUtils; KIP-768, RFC 7519, RFC 8725. As in Kafka's newest sources, not in 4.1,
+issuer and audience have to be configured, and a scope's text holds words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import jwt
+
+from korvet.security.key_source import KeySource
+
+MOST_BYTES: Final = 65_536
+_MOST_NAME: Final = 1000
+_FORM: Final = re.compile(r"[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+")
+_SHOWN: Final = 64
+
+
+class InvalidToken(Exception):
+    """A token that lets nobody in. Its text is for the log."""
+
+
+class Token(NamedTuple):
+    """What a valid token tells: the user, and the time in Unix seconds at which it expires."""
+
+    user: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    """What tokens have to say. An empty issuer or audience is not looked at."""
+
+    algorithms: tuple[str, ...]
+    issuer: str = ""
+    audience: tuple[str, ...] = ()
+    clock_skew_s: int = 30
+    sub_claim: str = "sub"
+    scope_claim: str = "scope"
+
+
+class Tokens:
+    """The judge of tokens.
+
+    :param keys: the issuer's keys.
+    """
+
+    def __init__(self, rules: TokenRules, keys: KeySource) -> None:
+        self.keys = keys
+        self._rules = rules
+
+    async def verify(self, token: str) -> Token:
+        """What a token tells. It waits for the keys if they are being read.
+
+        :raises InvalidToken: if it lets nobody in.
+        """
+        if len(token) > MOST_BYTES:
+            raise InvalidToken(f"it has {len(token)} bytes; the most are {MOST_BYTES}")
+        if not _FORM.fullmatch(token):
+            raise InvalidToken("it is no signed JSON Web Token")
+        algorithm, name = self._header(token)
+        key = await self.keys.find(name, algorithm)
+        if key is None:
+            shown = "names no key, and several would fit or none" if name is None else f"has the key {name[:_SHOWN]!r}"
+            raise InvalidToken(f"it {shown}, and the issuer's keys have none such for {algorithm}")
+        return self._told(self._claims(token, key.public, algorithm))
+
+    def _header(self, token: str) -> tuple[str, str | None]:
+        """The algorithm and the key's name."""
+        try:
+            header: Any = jwt.get_unverified_header(token)
+        except Exception:
+            # The library's JSON parser has errors of its own, for deep nesting among others.
+            raise InvalidToken("its header cannot be read") from None
+        algorithm, name = header.get("alg"), header.get("kid")
+        if not isinstance(algorithm, str) or algorithm not in self._rules.algorithms:
+            raise InvalidToken("its algorithm is not enabled")
+        if "crit" in header:
+            raise InvalidToken("its header has extensions that are not known")
+        if not isinstance(name, str | None) or len(name or "") > _MOST_NAME:
+            raise InvalidToken(f"its key's name is no text, or longer than {_MOST_NAME} characters")
+        return algorithm, name
+
+    def _claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
+        rules = self._rules
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                issuer=rules.issuer or None,
+                audience=rules.audience or None,
+                leeway=rules.clock_skew_s,
+                options={
+                    "require": ["exp", "iat"],
+                    "verify_aud": bool(rules.audience),
+                    "verify_sub": False,
+                    "verify_jti": False,
+                },
+            )
+        except jwt.PyJWTError as error:
+            raise InvalidToken(str(error)) from None
+        except Exception:
+            # Times beyond any number, or deep nesting.
+            raise InvalidToken("its claims cannot be read") from None
+        return claims
+
+    def _told(self, claims: dict[str, Any]) -> Token:
+        rules = self._rules
+        user = claims.get(rules.sub_claim)
+        if not isinstance(user, str) or not user.strip():
+            raise InvalidToken(f"its claim {rules.sub_claim!r} is no text, or blank")
+        if not _are_scopes(claims.get(rules.scope_claim, [])):
+            raise InvalidToken(f"its claim {rules.scope_claim!r} is no list of different scopes")
+        if not isinstance(claims["exp"], int | float):
+            raise InvalidToken("its claim 'exp' is no number")
+        return Token(user.strip(), float(claims["exp"]))
+
+
+def _are_scopes(told: Any) -> bool:
+    """Whether this is a text of different words (RFC 6749, 3.3), or a list of different texts, none of them blank."""
+    scopes = told.split() if isinstance(told, str) else told
+    if not isinstance(scopes, list) or not all(isinstance(one, str) and one.strip() for one in scopes):
+        return False
+    return len({one.strip() for one in scopes}) == len(scopes)

@@ -1,0 +1,68 @@
+"""The settings of OAUTHBEARER: those of ``[broker]`` under Kafka's names, as the judge of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.oauth import OAUTH_URL
+from korvet.configs.types import problem, split
+from korvet.errors import ConfigError
+from korvet.security.key_source import KeySource, SourceSettings
+from korvet.security.tokens import TokenRules, Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSettings:
+    """What tokens have to say, and where the keys are that signed them."""
+
+    rules: TokenRules
+    source: SourceSettings
+
+    def open(self) -> Tokens:
+        """The judge of tokens."""
+        return Tokens(self.rules, KeySource(self.source))
+
+
+def token_settings(broker: Mapping[str, str]) -> TokenSettings | None:
+    """The settings; None if there is no ``sasl.oauthbearer.jwks.endpoint.url``.
+
+    :raises ConfigError: if a setting is not in its range, or one is missing.
+    """
+    if not broker.get(OAUTH_URL):
+        return None
+
+    def text(name: str) -> str:
+        config = BROKER_CONFIGS[name]
+        value = broker.get(name, config.default) or ""
+        if value and (why := problem(config, value)) is not None:
+            raise ConfigError(why)
+        return value.strip()
+
+    def seconds(name: str) -> float:
+        return int(text(f"sasl.oauthbearer.jwks.endpoint.{name}.ms")) / 1000
+
+    rules = TokenRules(
+        algorithms=split(text("korvet.sasl.oauthbearer.algorithms")),
+        issuer=text("sasl.oauthbearer.expected.issuer"),
+        audience=split(text("sasl.oauthbearer.expected.audience")),
+        clock_skew_s=int(text("sasl.oauthbearer.clock.skew.seconds")),
+        sub_claim=text("sasl.oauthbearer.sub.claim.name"),
+        scope_claim=text("sasl.oauthbearer.scope.claim.name"),
+    )
+    for name, is_told in (("issuer", rules.issuer), ("audience", rules.audience)):
+        if not is_told and text(f"sasl.oauthbearer.allow.unverified.{name}").lower() != "true":
+            raise ConfigError(
+                f"OAUTHBEARER needs sasl.oauthbearer.expected.{name}, so that tokens for others let nobody in; or set "
+                f"sasl.oauthbearer.allow.unverified.{name}"
+            )
+    if not rules.algorithms or not rules.sub_claim:
+        raise ConfigError("korvet.sasl.oauthbearer.algorithms and sasl.oauthbearer.sub.claim.name may not be empty")
+    source = SourceSettings(
+        url=text(OAUTH_URL),
+        refresh_s=seconds("refresh"),
+        backoff_s=seconds("retry.backoff"),
+        most_backoff_s=seconds("retry.backoff.max"),
+    )
+    return TokenSettings(rules=rules, source=source)

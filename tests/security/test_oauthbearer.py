@@ -1,0 +1,148 @@
+"""The messages of OAUTHBEARER, and its answers to tokens that let nobody in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from korvet.security.key_source import KeySource, SourceSettings
+from korvet.security.oauthbearer import BearerServer, Shown, parse_first
+from korvet.security.scram import LoginRefused
+from korvet.security.tokens import TokenRules, Tokens
+from tests.support.issuer import AUDIENCE, ISSUER, Issuer
+from tests.support.ported import kafka
+
+
+def message(token: str, authzid: str = "", **extensions: str) -> bytes:
+    pairs = {"auth": f"Bearer {token}", **extensions}
+    told = "".join(f"{key}={value}\x01" for key, value in pairs.items())
+    return f"n,{f'a={authzid}' if authzid else ''},\x01{told}\x01".encode()
+
+
+@kafka(
+    "OAuthBearerClientInitialResponseTest.testToken",
+    "OAuthBearerClientInitialResponseTest.testAuthorizationId",
+    "OAuthBearerClientInitialResponseTest.testBuildServerResponseToBytes",
+    "OAuthBearerClientInitialResponseTest.testRfc7688Example",
+)
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (b"n,,\x01auth=Bearer 123.345.567\x01\x01", Shown("123.345.567", "")),
+        (b"n,,\x01auth=Bearer 123.345.567\x01nineteen=42\x01\x01", Shown("123.345.567", "")),
+        (b"n,a=myuser,\x01auth=bearer  345\x01\x01", Shown("345", "myuser")),
+        (b"n,a=a=2Cb=3Dc,\x01auth=Bearer 345\x01\x01", Shown("345", "a,b=c")),
+        (
+            b"n,a=user@example.com,\x01host=server.example.com\x01port=143\x01"
+            b"auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01\x01",
+            Shown("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==", "user@example.com"),
+        ),
+    ],
+)
+def test_first_message_shows_a_token_and_an_identity(told: bytes, shown: Shown) -> None:
+    assert parse_first(told) == shown
+
+
+@kafka("OAuthBearerClientInitialResponseTest.testThrowsSaslExceptionOnInvalidExtensionKey")
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"",
+        b"\x01",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Bearer a.b.c\x01",
+        b"n,,\x01auth=Bearer a.b.c",
+        b"n,,auth=Bearer a.b.c\x01\x01",
+        b"y,,\x01auth=Bearer a.b.c\x01\x01",
+        b"n,a=,\x01auth=Bearer a.b.c\x01\x01",
+        b"n,a=x=y,\x01auth=Bearer a.b.c\x01\x01",
+        b"n,,\x01auth=Basic a.b.c\x01\x01",
+        b"n,,\x01auth=Bearer\x01\x01",
+        b"n,,\x01auth=Bearer a.b.c d\x01\x01",
+        b"n,,\x01auth=Bearer a\xff\x01\x01",
+        b"n,,\x01auth=Bearer a.b.c\x01auth=Bearer d.e.f\x01\x01",
+        b"n,,\x01auth=Bearer a.b.c\x0119=42\x01\x01",
+        b"n,,\x01auth=Bearer a.b.c\x01key=\x01\x01",
+        b"n,,\x01host=x\x01\x01",
+        b"\x01" * 65_536,
+    ],
+)
+def test_first_message_of_another_form_is_refused(told: bytes) -> None:
+    with pytest.raises(LoginRefused):
+        parse_first(told)
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
+
+
+def steps(issuer: Issuer, *messages: bytes) -> tuple[BearerServer, list[bytes | LoginRefused]]:
+    """A login with some messages, and its answers."""
+    answers: list[bytes | LoginRefused] = []
+
+    async def run() -> BearerServer:
+        source = KeySource(SourceSettings(url=issuer.url))
+        rules = TokenRules(algorithms=("ES256",), issuer=ISSUER, audience=(AUDIENCE,))
+        server = BearerServer(Tokens(rules, source))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(source.follow)
+            for told in messages:
+                try:
+                    answers.append(await server.step(told))
+                except LoginRefused as refused:
+                    answers.append(refused)
+            tasks.cancel_scope.cancel()
+        return server
+
+    return anyio.run(run), answers
+
+
+@kafka(
+    "OAuthBearerSaslServerTest.noAuthorizationIdSpecified",
+    "OAuthBearerSaslServerTest.authorizationIdEqualsAuthenticationId",
+    "OAuthBearerSaslServerTest.negotiatedProperty",
+    "OAuthBearerSaslServerTest.unrecognizedExtensionsAreNotSaved",
+    "OAuthBearerValidatorCallbackHandlerTest.testBasic",
+)
+@pytest.mark.parametrize("authzid", ["", "alice"])
+def test_valid_token_logs_its_subject_in(issuer: Issuer, authzid: str) -> None:
+    token = issuer.token("alice", exp=4_000_000_000)
+    server, answers = steps(issuer, message(token, authzid, firstKey="value1", secondKey="value2"))
+    assert answers == [b""]
+    assert server.token == ("alice", 4_000_000_000)
+
+
+@kafka("OAuthBearerSaslServerTest.authorizationIdNotEqualsAuthenticationId")
+def test_identity_of_another_user_is_refused(issuer: Issuer) -> None:
+    server, (refused,) = steps(issuer, message(issuer.token("user"), "user" + "x" * 18))
+    assert server.token is None
+    assert isinstance(refused, LoginRefused)
+    assert refused.told == (
+        "Authentication failed: Client requested an authorization id (userxxxxxxxxxxxxxxxx...) that is different from "
+        "the token's principal name (user)"
+    )
+
+
+@kafka("OAuthBearerSaslServerTest.illegalToken", "OAuthBearerValidatorCallbackHandlerTest.testInvalidAccessToken")
+@pytest.mark.parametrize("then", [b"\x01", b"", b"again"])
+def test_bad_token_gets_a_status_and_then_fails_with_it(issuer: Issuer, then: bytes) -> None:
+    if then == b"again":
+        then = message(issuer.token())
+    server, (status, refused) = steps(issuer, message(issuer.token() + "AB"), then)
+    assert isinstance(status, bytes)
+    assert json.loads(status) == {"status": "invalid_token"}
+    assert isinstance(refused, LoginRefused)
+    assert refused.told == status.decode()
+    assert "Signature verification failed" in str(refused)
+    assert server.token is None
+
+
+def test_no_token_is_valid_before_the_keys_were_read(tmp_path: Path, issuer: Issuer) -> None:
+    lost = Issuer(tmp_path / "keys.json")
+    lost.path.unlink()
+    _, (status,) = steps(lost, message(lost.token()))
+    assert status == b'{"status":"invalid_token"}'
