@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.shared import needs
-from korvet.api.shared.admin import change_failure, node_ids
+from korvet.api.shared.admin import TENANT_IS_FULL, change_failure, node_ids
 from korvet.api.shared.assignments import replicas_problem
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
@@ -76,7 +76,7 @@ async def _grow(ctx: Context, asked: Any, validate_only: bool) -> Outcome:
     if code is ErrorCode.invalid_partitions:
         # Another front-end has given it more since; the cache knows by now.
         return _problem(ctx, frontend.catalog.topic(asked.name) or topic, asked) or (code, None)
-    return code, None
+    return code, TENANT_IS_FULL if code is ErrorCode.policy_violation else None
 
 
 def _problem(ctx: Context, topic: Topic, asked: Any) -> Outcome | None:

@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.shared import needs
-from korvet.api.shared.admin import change_failure, node_ids
+from korvet.api.shared.admin import TENANT_IS_FULL, change_failure, node_ids
 from korvet.api.shared.assignments import count_problem, manual_problem
 from korvet.api.shared.config_entries import topic_entries
 from korvet.api.shared.context import Context
@@ -129,8 +129,10 @@ async def _create(ctx: Context, asked: Any, validate_only: bool) -> Fields:
     except KorvetError as error:
         return _refused(asked.name, change_failure(ctx, error))
     if topic is None:
-        existing = code == ErrorCode.topic_already_exists
-        return _refused(asked.name, _exists(asked.name) if existing else (code, "The topic was not created."))
+        if code is ErrorCode.topic_already_exists:
+            return _refused(asked.name, _exists(asked.name))
+        is_full = code is ErrorCode.policy_violation
+        return _refused(asked.name, (code, TENANT_IS_FULL if is_full else "The topic was not created."))
     return _created(ctx, topic)
 
 

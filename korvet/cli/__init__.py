@@ -22,6 +22,7 @@ from korvet.cli.options import HELP_NAMES
 from korvet.cli.output import say_error, say_note
 from korvet.cli.pipeline import pipeline
 from korvet.cli.serve import serve
+from korvet.cli.tenants import tenants
 from korvet.cli.topics import topics
 from korvet.cli.users import users
 from korvet.errors import ConfigError, KorvetError
@@ -35,13 +36,13 @@ def korvet() -> None:
     """A Kafka-protocol broker whose state lives in Redis.
 
     'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; 'users',
-    'functions' and 'doctor' talk to Redis. 'pipeline' moves topics to a lake and back.
+    'tenants', 'functions' and 'doctor' talk to Redis. 'pipeline' moves topics to a lake and back.
     """
     for sentence in unknown_variables(korvet):
         say_note(f"korvet: {sentence}")
 
 
-for command in (serve, topics, groups, users, functions, doctor, pipeline, config, completion):
+for command in (serve, topics, groups, users, tenants, functions, doctor, pipeline, config, completion):
     korvet.add_command(command)
 
 

@@ -15,7 +15,9 @@ from redis.retry import Retry
 from korvet.errors import KorvetError
 from korvet.redis.address import Address, RedisUrl, parse_redis_url
 from korvet.redis.lone_node import has_all_slots, wanted_url
+from korvet.redis.resp import Named
 from korvet.redis.topology import find_primary, read_slots
+from korvet.store.contract import FUNCTIONS, arguments
 
 TIMEOUT_S = 5.0
 
@@ -33,6 +35,44 @@ def ask(client: redis.Redis, *command: str | int | bytes) -> Any:
     :raises RedisError: an error reply, or a lost connection.
     """
     return client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+def call(url: str, command: str, function: str, *arguments: str) -> Any:
+    """The reply of a function at the primary that holds its key; ``arguments`` begin with the number of keys.
+
+    :raises KorvetError: if Redis refuses the call.
+    """
+    with open_nodes(url) as nodes:
+        refuse_lone_node(url, nodes)
+        return call_at(nodes, command, function, *arguments)
+
+
+def call_at(nodes: Sequence[Node], command: str, function: str, *arguments: str) -> Any:
+    """As `call`, by connections that are open.
+
+    :raises KorvetError: if Redis refuses the call.
+    """
+    for node in nodes:
+        try:
+            return ask(node.client, command, function, *arguments)
+        except RedisError as error:
+            if not _is_elsewhere(error, nodes):
+                advice = "; load the library: korvet functions load" if "not found" in str(error) else ""
+                raise KorvetError(f"Redis at {node.address} refused: {error}{advice}") from None
+    raise KorvetError("no primary of the cluster holds the key now; try again")
+
+
+def call_function(nodes: Sequence[Node], function: str, key: str, /, **named: Named) -> Any:
+    """The reply of a function of one key, with the arguments by the names of its header.
+
+    :raises KorvetError: if Redis refuses the call.
+    """
+    verb = "FCALL_RO" if FUNCTIONS[function].read_only else "FCALL"
+    return call_at(nodes, verb, function, "1", key, *map(str, arguments(function, named)))
+
+
+def _is_elsewhere(error: Exception, nodes: Sequence[Node]) -> bool:
+    return len(nodes) > 1 and "MOVED" in f"{type(error).__name__} {error}".upper()
 
 
 @contextmanager

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from korvet.cli.options import as_json, redis_target
 from korvet.cli.output import show_json, show_table
 from korvet.errors import KorvetError
-
-if TYPE_CHECKING:
-    from korvet.cli.redis import Node
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _FEWEST, _MOST = 4096, 16384
@@ -65,9 +61,10 @@ def list_users(url: str, namespace: str, as_json: bool) -> None:
     \b
     Example:  korvet users list --redis redis://127.0.0.1:6379
     """
+    from korvet.cli.redis import call
     from korvet.store.keys import Namespace
 
-    reply = _call(url, "FCALL_RO", "korvet_users_read", "1", Namespace(namespace).security.users, "-1")
+    reply = call(url, "FCALL_RO", "korvet_users_read", "1", Namespace(namespace).security.users, "-1")
     found = []
     for field, text in zip(reply[2][::2], reply[2][1::2], strict=True):
         mechanism, _, user = field.decode().partition(":")
@@ -120,32 +117,8 @@ def _password(file: Path | None) -> str:
 
 def _alter(url: str, namespace: str, *changes: str) -> tuple[int, list[int] | None]:
     """The code of a change and the codes of its parts; None if the change was refused."""
+    from korvet.cli.redis import call
     from korvet.store.keys import Namespace
 
-    code, codes = _call(url, "FCALL", "korvet_users_alter", "1", Namespace(namespace).security.users, *changes)
+    code, codes = call(url, "FCALL", "korvet_users_alter", "1", Namespace(namespace).security.users, *changes)
     return code, None if code else codes
-
-
-def _call(url: str, command: str, function: str, *arguments: str) -> Any:
-    """The reply of a function at the primary that holds its key; ``arguments`` begin with the number of keys.
-
-    :raises KorvetError: if Redis refuses the call.
-    """
-    from redis.exceptions import RedisError
-
-    from korvet.cli.redis import ask, open_nodes, refuse_lone_node
-
-    with open_nodes(url) as nodes:
-        refuse_lone_node(url, nodes)
-        for node in nodes:
-            try:
-                return ask(node.client, command, function, *arguments)
-            except RedisError as error:
-                if not _is_elsewhere(error, nodes):
-                    advice = "; load the library: korvet functions load" if "not found" in str(error) else ""
-                    raise KorvetError(f"Redis at {node.address} refused: {error}{advice}") from None
-    raise KorvetError("no primary of the cluster holds the users' key now; try again")
-
-
-def _is_elsewhere(error: Exception, nodes: list[Node]) -> bool:
-    return len(nodes) > 1 and "MOVED" in f"{type(error).__name__} {error}".upper()

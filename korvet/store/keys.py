@@ -96,6 +96,17 @@ class SecurityKeys(NamedTuple):
     secret: str
 
 
+class TenantsKeys(NamedTuple):
+    """Keys of the unit of tenants, which is beside all namespaces."""
+
+    tenants: str
+    secret: str
+    frontends: str
+
+
+TENANTS = TenantsKeys._make(f"korvet:{{@tenants}}:{name}" for name in TenantsKeys._fields)
+
+
 def _encoded(identifier: str) -> str:
     return quote(identifier, safe="")
 
@@ -105,6 +116,11 @@ class Namespace:
     """All keys of one tenant."""
 
     name: str = "default"
+
+    @cached_property
+    def prefix(self) -> str:
+        """The beginning of all its keys, and of no other namespace's."""
+        return f"korvet:{{{_encoded(self.name)}:"
 
     @property
     def former_catalog(self) -> str:

@@ -19,16 +19,40 @@ function topic.store(keys, name, stored)
   return text
 end
 
+-- An optional bound, which may be -1 for none.
+function topic.bound(number)
+  return number and number >= 0 and number or nil
+end
+
+-- Whether some more topics and partitions would be more than a tenant may have. Bounds are numbers, or nil for none.
+function topic.exceeds(topics_key, more_topics, more_partitions, most_topics, most_partitions)
+  -- One field is that of the empty name.
+  if most_topics and math.max(0, redis.call('HLEN', topics_key) - 1) + more_topics > most_topics then
+    return true
+  elseif not most_partitions then
+    return false
+  end
+  local partitions = more_partitions
+  for _, text in ipairs(redis.call('HVALS', topics_key)) do
+    -- Decoding each topic would hold Redis for long.
+    partitions = partitions + tonumber(string.match(text, '"partitions":(%d+)') or 0)
+  end
+  return partitions > most_partitions
+end
+
 -- topic_create: add a topic to the catalog
 -- KEYS[1] meta    hash  version, cluster_id, last_producer_id
 -- KEYS[2] topics  hash  name -> topic JSON
 -- KEYS[3] configs hash  name -> cluster-wide dynamic setting
 -- ARGV[1] name   ARGV[2] id hex   ARGV[3] partitions   ARGV[4] configs JSON {name: value}
--- Returns {code, topic JSON}; the existing topic's with TOPIC_ALREADY_EXISTS, '' with INVALID_PARTITIONS
--- Codes: TOPIC_ALREADY_EXISTS (also while it is being deleted), INVALID_PARTITIONS
+-- ARGV[5] most_topics   (optional) the topics that there may be; -1 for no bound
+-- ARGV[6] most_partitions   (optional) the partitions that all topics may have; -1 for no bound
+-- Returns {code, topic JSON}; the existing topic's with TOPIC_ALREADY_EXISTS, '' with another code
+-- Codes: TOPIC_ALREADY_EXISTS (also while it is being deleted), INVALID_PARTITIONS, POLICY_VIOLATION
 -- Source: ReplicationControlManager.createTopic
 function topic.create(keys, args)
-  local asked = value.arguments(args, 'topic_create: name id partitions:int configs')
+  local asked = value.arguments(args,
+    'topic_create: name id partitions:int configs most_topics:int? most_partitions:int?')
   local configs = cjson.decode(asked.configs)
   catalog.check_keys(keys)
   local existing = redis.call('HGET', keys[2], asked.name)
@@ -37,6 +61,10 @@ function topic.create(keys, args)
   end
   if asked.partitions < 1 then
     return { code.INVALID_PARTITIONS, '' }
+  end
+  local most_topics, most_partitions = topic.bound(asked.most_topics), topic.bound(asked.most_partitions)
+  if topic.exceeds(keys[2], 1, asked.partitions, most_topics, most_partitions) then
+    return { code.POLICY_VIOLATION, '' }
   end
   local created = {
     id = asked.id, partitions = asked.partitions, configs = configs, created_ms = value.now_ms(), deleting = false,
@@ -54,11 +82,12 @@ redis.register_function{
 -- KEYS[2] topics  hash  name -> topic JSON
 -- KEYS[3] configs hash  name -> cluster-wide dynamic setting
 -- ARGV[1] name   ARGV[2] id hex   ARGV[3] partitions, more than now
+-- ARGV[4] most_partitions   (optional) the partitions that all topics may have
 -- Returns {code, topic JSON}; '' if there is no such topic
--- Codes: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS
+-- Codes: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION
 -- Source: ReplicationControlManager.createPartitions
 function topic.grow(keys, args)
-  local asked = value.arguments(args, 'topic_grow: name id partitions:int')
+  local asked = value.arguments(args, 'topic_grow: name id partitions:int most_partitions:int?')
   catalog.check_keys(keys)
   local found = topic.live(keys[2], asked.name, asked.id)
   if not found then
@@ -66,6 +95,9 @@ function topic.grow(keys, args)
   end
   if asked.partitions <= found.partitions then
     return { code.INVALID_PARTITIONS, cjson.encode(found) }
+  end
+  if topic.exceeds(keys[2], 0, asked.partitions - found.partitions, nil, asked.most_partitions) then
+    return { code.POLICY_VIOLATION, cjson.encode(found) }
   end
   found.partitions = asked.partitions
   return { code.NONE, topic.store(keys, asked.name, found) }

@@ -237,14 +237,14 @@ def test_commit_unpacks_the_arguments_of_its_header() -> None:
         assert all(name in ("_", stated) for name, stated in zip(names.split(", "), fixed, strict=True))
 
 
+CREATION: Final = "name id partitions:int configs most_topics:int? most_partitions:int?"
+
+
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (["t", "id", 1], "korvet_topic_create takes the arguments name id partitions:int configs; the call has 3"),
-        (
-            ["t", "id", 1, "{}", ""],
-            "korvet_topic_create takes the arguments name id partitions:int configs; the call has 5",
-        ),
+        (["t", "id", 1], f"korvet_topic_create takes the arguments {CREATION}; the call has 3"),
+        (["t", "id", 1, "{}", "", "", ""], f"korvet_topic_create takes the arguments {CREATION}; the call has 7"),
         (["t", "id", "1.5", "{}"], "korvet_topic_create: partitions is not an integer: 1.5"),
     ],
 )
@@ -308,7 +308,9 @@ def test_only_callers_of_batches_and_beats_pass_arguments_by_position() -> None:
     callers = {
         path.relative_to(ROOT / "korvet") for path in (ROOT / "korvet").rglob("*.py") if ".fcall(" in path.read_text()
     }
-    assert callers == {Path("redis/client.py"), Path("store/calls.py"), Path("store/log/append_call.py")}
+    assert callers == {
+        Path("redis/client.py"), Path("redis/scoped.py"), Path("store/calls.py"), Path("store/log/append_call.py")
+    }  # fmt: skip
 
 
 def test_call_puts_named_arguments_in_the_order_of_the_header() -> None:

@@ -18,6 +18,7 @@ GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED: Final = -(2**31)
 
+TENANT_IS_FULL: Final = "There are as many topics or partitions as the limits of this tenant allow."
 MALFORMED_MESSAGE: Final = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."

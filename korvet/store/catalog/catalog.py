@@ -30,6 +30,7 @@ from korvet.store.catalog.topic import Topic, TopicEntry, parse_topic, topic_ent
 from korvet.store.contract import RETRY
 from korvet.store.every import every
 from korvet.store.keys import Namespace
+from korvet.store.tenants import Limit
 
 log = structlog.get_logger()
 
@@ -40,6 +41,7 @@ _FORMER_LAYOUT = (
     "version, or name another namespace in [[listener]] and copy the topics with MirrorMaker or the pipeline"
 )
 _UNKNOWN_VERSION = -1
+_NO_BOUND = -1
 _MOMENT_S: Final = 5.0
 
 
@@ -135,9 +137,16 @@ class Catalog(Settings):
 
         :raises StoreUnavailable, StoreError:
         """
-        if not await self._take(self._ask()):
+        if not await self.read():
             with suppress(StoreFull):
                 await self._init(self.cluster_id)
+
+    async def read(self) -> bool:
+        """As `refresh`, but write nothing; false if there is no catalog.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        return await self._take(self._ask())
 
     def _ask(self) -> _Reading:
         """Ask for the catalog if its version is not the known one; the first page is queued before this returns."""
@@ -236,18 +245,30 @@ class Catalog(Settings):
     async def create(
         self, name: str, id: UUID, partitions: int, configs: Mapping[str, str]
     ) -> tuple[ErrorCode, Topic | None]:
-        """Enter a topic; its partitions' keys come after it. TOPIC_ALREADY_EXISTS also while the former one is deleted.
+        """Enter a topic; its partitions' keys come after it. TOPIC_ALREADY_EXISTS also while the former one is deleted;
+        POLICY_VIOLATION beyond a tenant's limits.
 
         :returns: the code and, without an error, the topic; so does `grow`.
         :raises StoreUnavailable, StoreFull, StoreError: as do the other changes.
         """
-        text = json.dumps(dict(configs))
-        reply = await self._change("korvet_topic_create", name=name, id=id.hex, partitions=partitions, configs=text)
+        text, most = json.dumps(dict(configs)), {}
+        if self.limits:
+            most = {
+                "most_topics": self.limits.get(Limit.TOPICS, _NO_BOUND),
+                "most_partitions": self.limits.get(Limit.PARTITIONS, _NO_BOUND),
+            }
+        reply = await self._change(
+            "korvet_topic_create", name=name, id=id.hex, partitions=partitions, configs=text, **most
+        )
         return _topic_of(name, reply)
 
     async def grow(self, topic: Topic, partitions: int) -> tuple[ErrorCode, Topic | None]:
-        """Raise the number of partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS."""
-        reply = await self._change("korvet_topic_grow", name=topic.name, id=topic.id.hex, partitions=partitions)
+        """Raise the number of partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION."""
+        most = self.limits.get(Limit.PARTITIONS)
+        bound = {} if most is None else {"most_partitions": most}
+        reply = await self._change(
+            "korvet_topic_grow", name=topic.name, id=topic.id.hex, partitions=partitions, **bound
+        )
         return _topic_of(topic.name, reply)
 
     async def configure(self, topic: Topic, change: ConfigChange) -> ErrorCode:

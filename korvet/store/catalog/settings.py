@@ -58,6 +58,13 @@ class Settings:
         self._cluster_configs: Mapping[str, str] = NOTHING
         self._group_configs: Mapping[str, Mapping[str, str]] = _NOTHING_SET
         self._effective: dict[tuple[UUID | None, str], str] = {}
+        self.limits: Mapping[str, int] = {}
+        """The operator's limits of a tenant (`korvet.store.tenants.Limit`)."""
+
+    def at_most(self, name: str, limit: str) -> int:
+        """A bound's setting, or a tenant's limit if that is lower."""
+        bound = int(self.setting(None, name))
+        return min(bound, self.limits.get(limit, bound))
 
     def _take_static(self, static: Mapping[str, str]) -> None:
         self._static = static

@@ -17,6 +17,7 @@ from korvet.store.groups.redis_mirror_deletion import Deletion
 from korvet.store.groups.redis_mirror_readers import Readers
 from korvet.store.keys import Namespace
 from korvet.store.outages import Outages
+from korvet.store.tenants import Limit
 
 
 class Groups:
@@ -26,7 +27,7 @@ class Groups:
         self, namespace: Namespace, store: Store, catalog: Catalog, wakeups: Wakeups, outages: Outages
     ) -> None:
         def most() -> int:
-            return int(catalog.setting(None, "korvet.max.groups"))
+            return catalog.at_most("korvet.max.groups", Limit.GROUPS)
 
         calls = GroupCalls(namespace, store, outages, most)
         self.outages = outages

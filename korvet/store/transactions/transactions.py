@@ -31,6 +31,7 @@ from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
 from korvet.store.outcomes import settled
 from korvet.store.seldom import Seldom
+from korvet.store.tenants import Limit
 from korvet.store.transactions import types
 from korvet.store.transactions.check import Check
 from korvet.store.transactions.decisions import Decisions
@@ -98,7 +99,8 @@ class Transactions:
 
     @property
     def _most_ids_of_a_shard(self) -> int:
-        return -(-int(self._catalog.setting(None, "korvet.max.transactional.ids")) // TRANSACTION_SHARDS)
+        most = self._catalog.at_most("korvet.max.transactional.ids", Limit.TRANSACTIONAL_IDS)
+        return -(-most // TRANSACTION_SHARDS)
 
     @property
     def _expiration_ms(self) -> int:

@@ -1,0 +1,81 @@
+"""The deletion of a tenant: a sequence that anybody may repeat after a crash.
+
+It marks the tenant as being deleted, so that front-ends let go of the namespace. Then it removes all keys of the
+namespace, and last the tenant's entry. Until then the name cannot be used again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from korvet.cli.redis import Node, ask, call_function
+from korvet.errors import KorvetError
+from korvet.store.keys import TENANTS, Namespace
+
+GRACE_S: Final = 8.0
+"""Front-ends hear of a deletion at once, and have so long to let go of the namespace."""
+_AT_ONCE: Final = 1000
+_MOST_PASSES: Final = 10
+
+
+def count_keys(nodes: Sequence[Node], name: str) -> int:
+    """The number of a namespace's keys.
+
+    :raises KorvetError: Redis refuses to list them.
+    """
+    return sum(len(some) for node in nodes for some in _keys(node, name))
+
+
+def delete_tenant(nodes: Sequence[Node], name: str, grace_s: float = GRACE_S) -> int:
+    """Delete a tenant; the number of keys that were removed.
+
+    :raises KorvetError: there is no such tenant, Redis refuses something, or keys come again and again.
+    """
+    code, tenant_id = call_function(nodes, "korvet_tenant_switch", TENANTS.tenants, name=name, state="deleting")
+    if code:
+        raise KorvetError(f"there is no tenant {name!r}")
+    time.sleep(grace_s)
+    removed = 0
+    for _ in range(_MOST_PASSES):
+        more = sum(_remove(node, name) for node in nodes)
+        removed += more
+        if not more:
+            break
+    else:
+        raise KorvetError(
+            f"tenant {name}: something still writes keys of its namespace; stop that, and delete it again"
+        )
+    call_function(nodes, "korvet_tenant_forget", TENANTS.tenants, name=name, id=tenant_id.decode())
+    return removed
+
+
+def _remove(node: Node, name: str) -> int:
+    removed = 0
+    for some in _keys(node, name):
+        with node.client.pipeline(transaction=False) as pipeline:
+            for key in some:
+                # In a cluster one command's keys must lie in one slot.
+                pipeline.unlink(key)
+            try:
+                removed += sum(pipeline.execute())
+            except RedisError as error:
+                raise KorvetError(f"Redis at {node.address} refused: {error}") from None
+    return removed
+
+
+def _keys(node: Node, name: str) -> Iterator[list[bytes]]:
+    """A namespace's keys at a server; some may come twice. Names of tenants hold no characters of patterns."""
+    cursor = b"0"
+    while True:
+        try:
+            cursor, found = ask(node.client, "SCAN", cursor, "MATCH", f"{Namespace(name).prefix}*", "COUNT", _AT_ONCE)
+        except RedisError as error:
+            raise KorvetError(f"Redis at {node.address} refused: {error}") from None
+        if found:
+            yield found
+        if int(cursor) == 0:
+            return

@@ -1,0 +1,94 @@
+"""A store for the keys of one namespace. It refuses all others, so that a mistake is an error and never a leak."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from korvet.errors import StoreError
+from korvet.redis.client import Argument, Buffer, Purpose, Store
+from korvet.redis.link import Link
+
+_KEYLESS: Final = frozenset({"TIME", "INFO"})
+_OF_MANY_KEYS: Final = frozenset({"EXISTS", "DEL", "UNLINK", "MGET"})
+_WITH_SUBCOMMAND: Final = frozenset({"XINFO", "XGROUP"})
+
+
+class ScopedStore(Store):
+    """A view of a store. Both share connections, callbacks and all else; a view only judges keys.
+
+    A call that names another key fails with StoreError, and nothing of it is sent.
+
+    :param prefix: what the keys of the namespace begin with (`korvet.store.keys.Namespace.prefix`).
+    """
+
+    __slots__ = ("_own_callbacks", "_prefix")
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self.__dict__ = store.__dict__
+        self._prefix = prefix
+        self._own_callbacks: list[Callable[[], None]] = []
+
+    def close(self) -> None:
+        """Call nobody back any more who asked for it at this view."""
+        for callback in self._own_callbacks:
+            self._history_callbacks.remove(callback)
+        self._own_callbacks.clear()
+
+    def on_history_change(self, callback: Callable[[], None]) -> None:
+        self._own_callbacks.append(callback)
+        super().on_history_change(callback)
+
+    # ------------------------------------------------------------------ commands
+
+    def call(self, purpose: Purpose, key: str, *command: Argument) -> asyncio.Future[Any]:
+        if self._is_inside(key, command):
+            return super().call(purpose, key, *command)
+        return self._refused(str(command[0]), key)
+
+    def _is_inside(self, key: str, command: Sequence[Argument]) -> bool:
+        if not key.startswith(self._prefix):
+            return False
+        name = command[0]
+        if name in _KEYLESS:
+            return True
+        if name in _OF_MANY_KEYS:
+            return all(str(one).startswith(self._prefix) for one in command[1:])
+        return command[2 if name in _WITH_SUBCOMMAND else 1] == key
+
+    def fcall(self, purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any]:
+        prefix = self._prefix
+        for key in keys:
+            if not key.startswith(prefix):
+                return self._refused(function, key)
+        return super().fcall(purpose, function, keys, *args)
+
+    def fcall_placed(
+        self, function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Argument
+    ) -> asyncio.Future[Any]:
+        prefix = self._prefix
+        for key in keys:
+            if not key.startswith(prefix):
+                return self._refused(function, key)
+        return super().fcall_placed(function, keys, value, expiry_ms, *args)
+
+    def link(self, purpose: Purpose, key: str) -> Link | None:
+        self._check(key)
+        return super().link(purpose, key)
+
+    def confirmation(self, key: str) -> Link | None:
+        self._check(key)
+        return super().confirmation(key)
+
+    def _check(self, key: str) -> None:
+        if not key.startswith(self._prefix):
+            raise self._outside("a link", key)
+
+    def _refused(self, command: str, key: str) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        future.set_exception(self._outside(command, key))
+        return future
+
+    def _outside(self, command: str, key: str) -> StoreError:
+        return StoreError(f"{command} is for keys that begin with {self._prefix!r}, not for {key[:200]!r}")

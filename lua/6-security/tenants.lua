@@ -1,0 +1,191 @@
+-- Tenants: the namespaces that clients may choose by a server name or a login. They are a unit of their own, beside all
+-- namespaces. Front-ends keep all of them in memory. A version grows with each change, and the key's channel tells it.
+--
+-- A tenant is the text of a JSON object {"id", "state", "created_ms", "limits": {name: number}, "super_users"}. Its
+-- field is the namespace's name; the field of the empty name has the version. The id tells a tenant from a later one of
+-- the same name. States: active, suspended (nobody gets in), deleting (the namespace's keys are being removed).
+local tenants = { MOST = 10000, LONGEST = 40, MOST_BYTES = 4096 }
+
+-- Whether a name can be a label of a host name, with a node's label before it.
+function tenants.is_name(name)
+  return #name <= tenants.LONGEST and string.find(name, '^[a-z0-9][a-z0-9-]*$') and string.sub(name, -1) ~= '-'
+end
+
+-- Whether a value is a table {name: number} of limits.
+function tenants.are_limits(limits)
+  if type(limits) ~= 'table' then
+    return false
+  end
+  for name, number in pairs(limits) do
+    local is_number = type(number) == 'number' and number >= 0 and number < 2 ^ 53 and number % 1 == 0
+    if type(name) ~= 'string' or not is_number then
+      return false
+    end
+  end
+  return true
+end
+
+-- The text of a tenant. Limits are written by hand, because cjson writes large numbers with an exponent.
+function tenants.text_of(tenant)
+  local limits = {}
+  for name, number in pairs(tenant.limits) do
+    limits[#limits + 1] = cjson.encode(name) .. ':' .. value.integer(number)
+  end
+  table.sort(limits)
+  return '{"id":' .. cjson.encode(tenant.id) .. ',"state":' .. cjson.encode(tenant.state) .. ',"created_ms":'
+    .. value.integer(tenant.created_ms) .. ',"limits":{' .. table.concat(limits, ',') .. '},"super_users":'
+    .. cjson.encode(tenant.super_users) .. '}'
+end
+
+-- Write a tenant, or with nil forget it, and publish the next version: the writes of every change.
+function tenants.store(key, name, text)
+  if text then
+    redis.call('HSET', key, name, text) -- first write
+  else
+    redis.call('HDEL', key, name)
+  end
+  redis.call('SPUBLISH', key, value.integer(redis.call('HINCRBY', key, '', 1)))
+end
+
+function tenants.found(key, name)
+  local text = name ~= '' and redis.call('HGET', key, name)
+  return text and cjson.decode(text)
+end
+
+-- tenants_read: all tenants, or only their version if the caller knows that version
+-- KEYS[1] tenants hash  name -> tenant as JSON, '' -> version
+-- ARGV[1] known_version   a version, or -1
+-- Returns {0, version, [name, tenant, ...]}; no tenants when known_version is the version
+-- Bound: 10000 tenants
+function tenants.read(keys, args)
+  local asked = value.arguments(args, 'tenants_read: known_version:int')
+  local version = tonumber(redis.call('HGET', keys[1], '') or 0)
+  return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
+end
+redis.register_function{
+  function_name = 'korvet_tenants_read',
+  callback = tenants.read,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'all tenants, or only their version if the caller knows that version',
+}
+
+-- tenant_create: add a tenant, which is active then
+-- KEYS[1] tenants hash  as in tenants_read
+-- ARGV[1] name   of its namespace: at most 40 of a-z, 0-9 and '-', which neither begins nor ends it
+-- ARGV[2] id   told apart from a former tenant of the name by it
+-- ARGV[3] limits   JSON {name: number}   ARGV[4] super_users   Kafka's list, or ''
+-- Returns {code, tenant as JSON or ''}; the existing one with DUPLICATE_RESOURCE
+-- Codes: DUPLICATE_RESOURCE, INVALID_REQUEST (the name or the limits are none), POLICY_VIOLATION (there are 10000, or
+-- this one is longer than 4096 bytes)
+function tenants.create(keys, args)
+  local asked = value.arguments(args, 'tenant_create: name id limits super_users')
+  local is_json, limits = pcall(cjson.decode, asked.limits)
+  if not tenants.is_name(asked.name) or not is_json or not tenants.are_limits(limits) then
+    return { code.INVALID_REQUEST, '' }
+  end
+  local existing = redis.call('HGET', keys[1], asked.name)
+  if existing then
+    return { code.DUPLICATE_RESOURCE, existing }
+  end
+  local text = tenants.text_of{
+    id = asked.id, state = 'active', created_ms = value.now_ms(), limits = limits, super_users = asked.super_users,
+  }
+  if #text > tenants.MOST_BYTES or redis.call('HLEN', keys[1]) > tenants.MOST then
+    return { code.POLICY_VIOLATION, '' }
+  end
+  tenants.store(keys[1], asked.name, text)
+  return { code.NONE, text }
+end
+redis.register_function{
+  function_name = 'korvet_tenant_create',
+  callback = tenants.create,
+  description = 'add a tenant, which is active then',
+}
+
+-- tenant_configure: replace some limits of a tenant, and its super users
+-- KEYS[1] tenants hash  as in tenants_read
+-- ARGV[1] name   ARGV[2] limits   JSON {name: number}; -1 removes a limit
+-- ARGV[3] super_users   (optional) Kafka's list, or ''; without it they stay
+-- Returns {code, tenant as JSON or ''}
+-- Codes: RESOURCE_NOT_FOUND (there is none, or it is being deleted), INVALID_REQUEST (the limits are none),
+-- POLICY_VIOLATION (it would be longer than 4096 bytes)
+function tenants.configure(keys, args)
+  local asked = value.arguments(args, 'tenant_configure: name limits super_users?')
+  local is_json, change = pcall(cjson.decode, asked.limits)
+  local tenant = tenants.found(keys[1], asked.name)
+  if not tenant or tenant.state == 'deleting' then
+    return { code.RESOURCE_NOT_FOUND, '' }
+  elseif not is_json or type(change) ~= 'table' then
+    return { code.INVALID_REQUEST, '' }
+  end
+  for name, number in pairs(change) do
+    tenant.limits[name] = number
+    if number == -1 then
+      tenant.limits[name] = nil
+    end
+  end
+  tenant.super_users = asked.super_users or tenant.super_users
+  if not tenants.are_limits(tenant.limits) then
+    return { code.INVALID_REQUEST, '' }
+  end
+  local text = tenants.text_of(tenant)
+  if #text > tenants.MOST_BYTES then
+    return { code.POLICY_VIOLATION, '' }
+  end
+  tenants.store(keys[1], asked.name, text)
+  return { code.NONE, text }
+end
+redis.register_function{
+  function_name = 'korvet_tenant_configure',
+  callback = tenants.configure,
+  description = 'replace some limits of a tenant, and its super users',
+}
+
+-- tenant_switch: suspend a tenant, let it go on, or begin its deletion; repeatable
+-- KEYS[1] tenants hash  as in tenants_read
+-- ARGV[1] name   ARGV[2] state active|suspended|deleting   a tenant that is being deleted stays so
+-- Returns {code, id or ''}
+-- Codes: RESOURCE_NOT_FOUND, INVALID_REQUEST (it is being deleted)
+function tenants.switch(keys, args)
+  local asked = value.arguments(args, 'tenant_switch: name state:active|suspended|deleting')
+  local tenant = tenants.found(keys[1], asked.name)
+  if not tenant then
+    return { code.RESOURCE_NOT_FOUND, '' }
+  elseif tenant.state == asked.state then
+    return { code.NONE, tenant.id }
+  elseif tenant.state == 'deleting' then
+    return { code.INVALID_REQUEST, tenant.id }
+  end
+  tenant.state = asked.state
+  tenants.store(keys[1], asked.name, tenants.text_of(tenant))
+  return { code.NONE, tenant.id }
+end
+redis.register_function{
+  function_name = 'korvet_tenant_switch',
+  callback = tenants.switch,
+  flags = { 'allow-oom' },
+  description = 'suspend a tenant, let it go on, or begin its deletion; repeatable',
+}
+
+-- tenant_forget: end the deletion of a tenant whose keys are gone; repeatable
+-- KEYS[1] tenants hash  as in tenants_read
+-- ARGV[1] name   ARGV[2] id
+-- Returns {code}
+-- Codes: INVALID_REQUEST (its deletion has not begun)
+function tenants.forget(keys, args)
+  local asked = value.arguments(args, 'tenant_forget: name id')
+  local tenant = tenants.found(keys[1], asked.name)
+  if tenant and tenant.id == asked.id then
+    if tenant.state ~= 'deleting' then
+      return { code.INVALID_REQUEST }
+    end
+    tenants.store(keys[1], asked.name)
+  end
+  return { code.NONE }
+end
+redis.register_function{
+  function_name = 'korvet_tenant_forget',
+  callback = tenants.forget,
+  flags = { 'allow-oom' },
+  description = 'end the deletion of a tenant whose keys are gone; repeatable',
+}
