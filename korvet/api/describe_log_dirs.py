@@ -68,7 +68,7 @@ def _wanted(ctx: Context, topics: Any) -> set[Partition]:
         log.partition(topic, index)
         for topic, indexes in asked
         for index in indexes
-        if 0 <= index < topic.partitions and nodes.leads(topic.name, index, ctx.target_port)
+        if 0 <= index < topic.partitions and nodes.leads(topic.name, index, ctx.target)
     }
 
 

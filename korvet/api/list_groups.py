@@ -39,7 +39,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
             if (sees_all or _is_seen(ctx, group.group_id))
             and (not states or group.state.lower() in states)
             and (not types or group.type in types)
-            and ctx.listener.nodes.lists(group.group_id, ctx.target_port)
+            and ctx.listener.nodes.lists(group.group_id, ctx.target)
         ],
     }
 

@@ -49,7 +49,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         if (ctx.rights is None or ctx.rights.sees(needs.DESCRIBE, needs.TRANSACTIONAL_ID, one.transactional_id))
         and _is_wanted(request, one, now_ms)
         and (matches is None or matches.fullmatch(one.transactional_id))
-        and ctx.listener.nodes.lists(one.transactional_id, ctx.target_port)
+        and ctx.listener.nodes.lists(one.transactional_id, ctx.target)
     ]
     return answer
 

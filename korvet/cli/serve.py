@@ -146,9 +146,11 @@ def _check_redis(url: str, place: str) -> None:
 
 def _make_listener(table: Mapping[str, Any], shown: Mapping[str, str]) -> ListenerSettings:
     """A listener from values by the names of flags; ``shown`` has the flags' names in errors."""
-    from korvet.security.protocol import ClientAuth, Security
+    from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
     from korvet.server.settings import ListenerSettings
 
+    if "namespace" in table and "namespace-from" in table:
+        raise ConfigError(f"{shown['namespace']}: a listener has 'namespace' or 'namespace-from', not both")
     values: dict[str, Any] = {}
     for name, value in table.items():
         match name:
@@ -160,6 +162,8 @@ def _make_listener(table: Mapping[str, Any], shown: Mapping[str, str]) -> Listen
                 values["security"] = Security.parse(value)
             case "tls-client-auth":
                 values["tls_client_auth"] = ClientAuth(value)
+            case "namespace-from":
+                values["namespace_from"] = NamespaceFrom(value)
             case "sasl":
                 values["sasl"] = tuple(value)
             case "namespace" if not value:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from korvet.security.scram import Credentials, LoginRefused, derive_credential, salted_password
+from korvet.security.scram import Judge, LoginRefused, derive_credential, salted_password
 
 MECHANISM: Final = "PLAIN"
 MOST_PASSWORD_BYTES: Final = 1024
@@ -47,7 +47,7 @@ def parse_plain(message: bytes) -> PlainLogin:
     return PlainLogin(user, password)
 
 
-async def is_right(login: PlainLogin, credentials: Credentials, threads: CapacityLimiter) -> bool:
+async def is_right(login: PlainLogin, credentials: Judge, threads: CapacityLimiter) -> bool:
     """Whether a user has this password, by the best credential there is; by a false one for an unknown user.
 
     :param threads: the bound on threads that derive keys at the same time.

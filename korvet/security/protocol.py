@@ -40,3 +40,10 @@ class ClientAuth(StrEnum):
     NONE = "none"
     REQUESTED = "requested"
     REQUIRED = "required"
+
+
+class NamespaceFrom(StrEnum):
+    """What tells the namespace of a listener's clients."""
+
+    SNI = "sni"
+    PRINCIPAL = "principal"

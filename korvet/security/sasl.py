@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from time import monotonic, time
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from anyio import CapacityLimiter
 from kio.schema.errors import ErrorCode
@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from korvet.security import oauthbearer, plain
 from korvet.security.oauthbearer import BearerServer
 from korvet.security.principal import Principal
-from korvet.security.scram import HASHES, Credentials, LoginRefused, ScramServer
+from korvet.security.scram import HASHES, Credentials, Judge, LoginRefused, ScramServer, name_in
 from korvet.security.tokens import Tokens
 from korvet.store.security.users import CredentialKey, Users
 
@@ -54,6 +54,22 @@ class Outcome(NamedTuple):
     lifetime_ms: int = 0
 
 
+class Realm(Protocol):
+    """Where a login's users are."""
+
+    async def judge(self, name: str) -> Judge:
+        """The credentials to judge the login of a name by."""
+
+    async def admit(self, name: str) -> str:
+        """Let in a client that has proved its name; the name of its user.
+
+        :raises LoginRefused: if it may not come in.
+        """
+
+    def has(self, key: CredentialKey) -> bool:
+        """Whether the user of an admitted client still has a credential."""
+
+
 class Views:
     """The credentials of each namespace as they were last read."""
 
@@ -68,6 +84,23 @@ class Views:
         return view
 
 
+class OwnUsers:
+    """The realm of a listener with one namespace."""
+
+    def __init__(self, users: Users, views: Views) -> None:
+        self._users = users
+        self._views = views
+
+    async def judge(self, _name: str) -> Judge:
+        return self._views.of(self._users)
+
+    async def admit(self, name: str) -> str:
+        return name
+
+    def has(self, key: CredentialKey) -> bool:
+        return key in self._users.credentials
+
+
 class Login:
     """The login of one connection.
 
@@ -75,7 +108,6 @@ class Login:
     :param max_reauth_ms: connections.max.reauth.ms; 0 for sessions without an end.
     :param failed_s: the time from a step to the answer that it failed, the same for every reason.
     :param threads: the bound on threads for passwords.
-    :param views: shared by the logins of a process.
     :param tokens: the judge of tokens, if the listener has OAUTHBEARER.
     :param clock: seconds, never going back.
     """
@@ -83,12 +115,11 @@ class Login:
     def __init__(
         self,
         mechanisms: Sequence[str],
-        users: Users,
+        realm: Realm,
         *,
         max_reauth_ms: int,
         failed_s: float,
         threads: CapacityLimiter,
-        views: Views,
         tokens: Tokens | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -99,10 +130,9 @@ class Login:
         """Who logged in first; a later login keeps it."""
         self.mechanism = self.reason = ""
         """The mechanism, and for the log why the login failed."""
-        self._users = users
+        self._realm = realm
         self._max_reauth_ms = max_reauth_ms
         self._threads = threads
-        self._views = views
         self._tokens = tokens
         self._clock = clock
         self._knows_versions = False
@@ -135,7 +165,7 @@ class Login:
         if self.principal is None or self.mechanism == oauthbearer.MECHANISM:
             return False
         names = HASHES if self.mechanism == plain.MECHANISM else (self.mechanism,)
-        return not any(CredentialKey(name, self.principal.name) in self._users.credentials for name in names)
+        return not any(self._realm.has(CredentialKey(name, self.principal.name)) for name in names)
 
     # ------------------------------------------------------------------ steps
 
@@ -162,9 +192,10 @@ class Login:
         try:
             if len(token) > _MOST_BYTES:
                 raise LoginRefused(f"a message of {len(token)} bytes; the most are {_MOST_BYTES}")
-            user, answer = await self._step(token)
-            if user is None:
+            name, answer = await self._step(token)
+            if name is None:
                 return Outcome(token=answer)
+            user = await self._realm.admit(name)
             if self.principal is not None and user != self.principal.name:
                 raise LoginRefused("it logged in again as another user")
         except LoginRefused as refused:
@@ -185,10 +216,10 @@ class Login:
         return min(left_ms, self._max_reauth_ms or left_ms)
 
     async def _step(self, token: bytes) -> tuple[str | None, bytes]:
-        """The user if the login is complete, and the answer's token."""
+        """The name if the login is complete, and the answer's token."""
         if self.mechanism == plain.MECHANISM:
             login = plain.parse_plain(token)
-            if not await plain.is_right(login, self._credentials(), self._threads):
+            if not await plain.is_right(login, await self._realm.judge(login.user), self._threads):
                 raise LoginRefused("invalid credentials")
             return login.user, b""
         if self.mechanism == oauthbearer.MECHANISM:
@@ -197,12 +228,9 @@ class Login:
             answer = await self._bearer.step(token)
             return None if self._bearer.token is None else self._bearer.token.user, answer
         if self._scram is None:
-            self._scram = ScramServer(self.mechanism, self._credentials())
+            self._scram = ScramServer(self.mechanism, await self._realm.judge(name_in(token)))
         answer = self._scram.step(token)
         return self._scram.user, answer
-
-    def _credentials(self) -> Credentials:
-        return self._views.of(self._users)
 
     def _failed(self, reason: str, code: ErrorCode, told: str | None = None) -> Outcome:
         self.state, self.reason = State.FAILED, reason

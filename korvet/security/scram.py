@@ -16,7 +16,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from korvet.store.security.users import Credential, CredentialKey
 
@@ -70,6 +70,27 @@ def derive_credential(mechanism: str, salted: bytes, salt: bytes, iterations: in
     client_key = hmac.digest(salted, b"Client Key", name)
     stored_key = hashlib.new(name, client_key).digest()
     return Credential(salt, stored_key, hmac.digest(salted, b"Server Key", name), iterations)
+
+
+class Judge(Protocol):
+    """Credentials to judge one login by."""
+
+    def find(self, mechanism: str, user: str) -> tuple[Credential, bool]:
+        """The credential of a user, or a false one; and whether it is true."""
+
+    def best(self, user: str) -> tuple[str, Credential, bool]:
+        """The strongest mechanism of a user's credentials, that credential, and whether it is true."""
+
+
+def name_in(message: bytes) -> str:
+    """The name in a client's first message.
+
+    :raises LoginRefused: if it is no such message.
+    """
+    found = _CLIENT_FIRST.fullmatch(_text_of(message))
+    if found is None:
+        raise LoginRefused("this is no first message of SCRAM without channel binding")
+    return _unescaped(found["user"])
 
 
 class _Shape(NamedTuple):
@@ -142,7 +163,7 @@ def _shape(credential: Credential) -> _Shape:
 class ScramServer:
     """One login. `step` takes the client's two messages; afterwards ``user`` is who logged in."""
 
-    def __init__(self, mechanism: str, credentials: Credentials) -> None:
+    def __init__(self, mechanism: str, credentials: Judge) -> None:
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._credentials = credentials
@@ -156,10 +177,7 @@ class ScramServer:
 
         :raises LoginRefused: if the login has failed.
         """
-        try:
-            text = message.decode()
-        except UnicodeDecodeError:
-            raise LoginRefused("a SCRAM message is not UTF-8") from None
+        text = _text_of(message)
         if self._credential is None:
             return self._begin(text)
         credential, self._credential = self._credential, None
@@ -198,6 +216,13 @@ class ScramServer:
             raise LoginRefused("invalid credentials")
         self.user = self._name
         return b"v=" + base64.b64encode(hmac.digest(credential.server_key, signed, self._hash))
+
+
+def _text_of(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise LoginRefused("a SCRAM message is not UTF-8") from None
 
 
 def _decoded(text: str) -> bytes:

@@ -25,6 +25,8 @@ log = structlog.get_logger()
 
 _LOOK_S: Final = 2.0
 _MAX_FILE_BYTES: Final = 8 << 20
+_ASKED: Final = "korvet_asked_name"
+"""The attribute of a session that holds the server name."""
 _MODES: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
     ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
@@ -58,6 +60,7 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.sni_callback = _note_server_name
     for path in files.paths:
         _check_readable(path)
     try:
@@ -78,6 +81,16 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
         except (OSError, ValueError) as error:
             raise ConfigError(f"TLS client authorities {files.client_ca}: {reason_of(error)}") from None
     return context
+
+
+def _note_server_name(session: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+    setattr(session, _ASKED, name)
+
+
+def server_name_of(session: ssl.SSLObject) -> str | None:
+    """The server name that the client of a session asked for; None if it named none."""
+    name: str | None = getattr(session, _ASKED, None)
+    return name
 
 
 def _check_readable(path: str) -> None:

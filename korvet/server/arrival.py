@@ -190,7 +190,8 @@ class Arrival:
 
     def _make(self, header: ProxyHeader, identify: Identify) -> Connection:
         listener = self._door.listener
-        connection = _kind_of(listener)(self._crowd, listener, self._door.frontend, header, identify)
+        frontend, choice = self._door.frontend, self._door.choice
+        connection = _kind_of(listener)(self._crowd, listener, frontend, header, identify, choice)
         connection.client = self.client
         return connection
 

@@ -21,7 +21,9 @@ from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.server.answers import Answers, encoded, error_code
+from korvet.server.choice import Choice, Place, split_principal
 from korvet.server.crowd import Crowd
+from korvet.server.host_pattern import Told
 from korvet.server.receiver import Receiver
 from korvet.server.request_queue import TURN_S
 from korvet.server.requests import Headers, Request
@@ -47,6 +49,7 @@ class Connection(Receiver):
 
     :param header: a load balancer's words about the client; empty without a load balancer.
     :param identify: tells its principal, once it is there.
+    :param choice: tells its namespace, if its listener lets clients choose; the front-end is the lobby's until then.
     """
 
     def __init__(
@@ -56,9 +59,15 @@ class Connection(Receiver):
         frontend: Frontend,
         header: ProxyHeader = NO_HEADER,
         identify: Identify = anonymous,
+        choice: Choice | None = None,
     ) -> None:
         super().__init__(crowd)
         self._frontend = frontend
+        self._choice = choice
+        self._header = header
+        self._told: Told | None = None
+        self._place: Place | None = None
+        """The namespace to enter before the first request."""
         share = crowd.answers.share()
         self._answers = Answers(share)
         self._headers = Headers(crowd, listener, frontend, header.target_port, share)
@@ -82,11 +91,49 @@ class Connection(Receiver):
         self._answers.joins_small = session is not None
         self._crowd.opened(self)
         try:
-            self._headers.principal = str(self._identify(session))
+            principal = self._identify(session)
+            if self._choice is not None:
+                self._told = self._choice.told(session, self._header)
+                principal = self._choose(self._choice, principal)
+            self._headers.principal = str(principal)
         except KorvetError as error:
-            self._crowd.lines.write("warning", "connection refused", client=self.client, reason=str(error))
+            self._be_refused(error)
+
+    def _be_refused(self, error: KorvetError) -> None:
+        self._crowd.lines.write("warning", "connection refused", client=self.client, reason=str(error))
+        self.close()
+        self.abort()
+
+    # ------------------------------------------------------------------ the namespace that it chooses
+
+    def _choose(self, choice: Choice, principal: Principal) -> Principal:
+        """Choose the namespace that a client without a login names; its principal there. Nothing is read before."""
+        if self._header.is_local:
+            # A load balancer's health check has seen enough.
             self.close()
-            self.abort()
+            return principal
+        self._place, principal = split_principal(choice, principal, self._told)
+        self._frames.is_held = True
+        self._is_reading = False
+        if self._transport is not None:
+            self._transport.pause_reading()
+        return principal
+
+    async def _enter(self, choice: Choice, place: Place) -> None:
+        try:
+            frontend = await choice.enter(place, self)
+        except KorvetError as error:
+            self._be_refused(error)
+            return
+        self._join(choice, frontend)
+        self._go_on()
+
+    def _join(self, choice: Choice, frontend: Frontend) -> None:
+        """Have requests go to the namespace that was entered."""
+        node = None if self._told is None else self._told.node
+        self._frontend = frontend
+        target = self._header.target_port if node is None else node
+        self._headers.join(frontend, choice.listener(frontend.namespace.name), target)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._answers.transport = None
@@ -96,6 +143,8 @@ class Connection(Receiver):
             self._answers.release()
         if self._headers.is_of_client:
             self._frontend.activity.left()
+        if self._choice is not None:
+            self._choice.namespaces.leave(self._frontend, self)
         self._crowd.closed(self)
 
     def eof_received(self) -> bool:
@@ -147,6 +196,8 @@ class Connection(Receiver):
         """Answer requests until the connection is closed. Runs as one task of the server's group."""
         try:
             with self._scope:
+                if self._choice is not None and self._place is not None:
+                    await self._enter(self._choice, self._place)
                 turn_ends = 0.0
                 while True:
                     if not self._may_go_on():

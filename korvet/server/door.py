@@ -9,6 +9,7 @@ from korvet.api.shared.context import Frontend, Listener
 from korvet.security.mapping import PrincipalRules
 from korvet.security.protocol import ClientAuth
 from korvet.security.tls import Certificates
+from korvet.server.choice import Choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +17,14 @@ class Door:
     """A bound socket, which is closed when the server ends.
 
     ``tls`` has the certificates if TLS ends here. With ``is_terminated`` it ended at a load balancer, which tells of
-    the client's certificate. ``rules`` make a principal of that.
+    the client's certificate. ``rules`` make a principal of that. With a ``choice`` clients choose their namespaces, and
+    the front-end is the lobby's.
     """
 
     bound: socket.socket
     listener: Listener
     frontend: Frontend
+    choice: Choice | None = None
     tls: Certificates | None = None
     is_terminated: bool = False
     client_auth: ClientAuth = ClientAuth.NONE
@@ -29,5 +32,5 @@ class Door:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each connection begins with a request."""
-        return self.tls is None and not self.listener.proxy_protocol
+        """Whether each connection begins with a request, in the door's one namespace."""
+        return self.tls is None and not self.listener.proxy_protocol and self.choice is None

@@ -95,12 +95,10 @@ _NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), Non
 class Headers:
     """The headers of one connection's frames.
 
-    :param target_port: as `Context` has it.
+    :param target: as `Context` has it.
     """
 
-    def __init__(
-        self, crowd: Crowd, listener: Listener, frontend: Frontend, target_port: int | None, share: Share
-    ) -> None:
+    def __init__(self, crowd: Crowd, listener: Listener, frontend: Frontend, target: int | None, share: Share) -> None:
         self.client = ""
         """The client's address."""
         self.principal = str(ANONYMOUS)
@@ -113,7 +111,7 @@ class Headers:
         self._crowd = crowd
         self._listener = listener
         self._frontend = frontend
-        self._target_port = target_port
+        self._target = target
         self._share = share
         self._api_versions = b""
         self._contexts: dict[tuple[int, int, str | None], Context] = {}
@@ -124,6 +122,15 @@ class Headers:
             self.principal = principal
             self._contexts.clear()
             self._seen = _NOTHING_SEEN
+
+    def join(self, frontend: Frontend, listener: Listener, target: int | None) -> None:
+        """Have later requests go to another front-end."""
+        if self.is_of_client:
+            self._frontend.activity.left()
+            frontend.activity.came()
+        self._frontend, self._listener, self._target = frontend, listener, target
+        self._contexts.clear()
+        self._seen = _NOTHING_SEEN
 
     def request(self, frame: bytes | memoryview) -> Request | None:
         """The request of a frame; None if korvet does not serve it and Kafka has no answer for that.
@@ -189,7 +196,7 @@ class Headers:
                 principal=self.principal,
                 login=self.login,
                 client_host=self.client,
-                target_port=self._target_port,
+                target=self._target,
                 client_id=header.client_id,
                 api_key=header.api_key,
                 version=header.version,

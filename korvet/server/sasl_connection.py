@@ -12,7 +12,9 @@ import struct
 
 from korvet.api.shared.context import Frontend, Listener
 from korvet.errors import MalformedRequest
-from korvet.security.sasl import API_VERSIONS_KEY, HANDSHAKE_KEY, Login, State
+from korvet.security.principal import Principal
+from korvet.security.sasl import API_VERSIONS_KEY, HANDSHAKE_KEY, Login, OwnUsers, State
+from korvet.server.choice import Choice, ChosenRealm
 from korvet.server.connection import NO_HEADER, Connection, Identify, anonymous
 from korvet.server.crowd import Crowd
 from korvet.wire.proxy_header import ProxyHeader
@@ -31,16 +33,17 @@ class SaslConnection(Connection):
         frontend: Frontend,
         header: ProxyHeader = NO_HEADER,
         identify: Identify = anonymous,
+        choice: Choice | None = None,
     ) -> None:
-        super().__init__(crowd, listener, frontend, header, identify)
+        super().__init__(crowd, listener, frontend, header, identify, choice)
         limits = crowd.limits
+        self._chosen = None if choice is None else ChosenRealm(choice, self)
         self._login = self._headers.login = Login(
             listener.sasl,
-            frontend.users,
+            self._chosen or OwnUsers(frontend.users, crowd.credentials),
             max_reauth_ms=limits.max_reauth_ms,
             failed_s=limits.failed_login_delay_ms / 1000,
             threads=crowd.password_threads,
-            views=crowd.credentials,
             tokens=crowd.tokens,
         )
         self._is_gated = True
@@ -50,6 +53,17 @@ class SaslConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._frontend.users.watch(self._users_changed)
+
+    def _choose(self, _choice: Choice, principal: Principal) -> Principal:
+        # The login chooses, beside what the server name told.
+        if self._chosen is not None:
+            self._chosen.told = self._told
+        return principal
+
+    def _join(self, choice: Choice, frontend: Frontend) -> None:
+        self._frontend.users.unwatch(self._users_changed)
+        super()._join(choice, frontend)
+        frontend.users.watch(self._users_changed)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._frontend.users.unwatch(self._users_changed)
@@ -103,9 +117,15 @@ class SaslConnection(Connection):
         """Let requests through, for the user who logged in."""
         self._is_gated = False
         self._frames.bound(self._crowd.limits.max_frame_bytes)
+        if self._chosen is not None and self._choice is not None and self._chosen.frontend is not None:
+            self._enter_chosen(self._choice, self._chosen.frontend)
         self._headers.log_in(str(self._login.principal))
         if self._login.is_gone:
             self._users_changed()
+
+    def _enter_chosen(self, choice: Choice, frontend: Frontend) -> None:
+        if self._frontend is not frontend:
+            self._join(choice, frontend)
 
     def _tell(self, event: str, **values: str | int) -> None:
         self._crowd.lines.write("warning", event, client=self.client, **values)

@@ -10,7 +10,6 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from korvet.api.shared.context import Frontend
 from korvet.errors import ConfigError
 from korvet.server.accepting import Accepting
 from korvet.server.arrival import open_arrival, open_plain
@@ -53,14 +52,16 @@ class Server(Crowd):
                 for accepting in self._accepting:
                     accepting.close()
                 with anyio.CancelScope(shield=True):
-                    await self._drain([door.frontend for door in doors])
+                    await self._drain(doors)
                 tasks.cancel_scope.cancel()
 
-    async def _drain(self, frontends: Sequence[Frontend]) -> None:
+    async def _drain(self, doors: Sequence[Door]) -> None:
         self._draining = True
-        wakeups = {frontend.wakeups for frontend in frontends}
-        for frontend in frontends:
-            frontend.draining.set()
+        wakeups = {door.frontend.wakeups for door in doors}
+        for door in doors:
+            door.frontend.draining.set()
+            if door.choice is not None:
+                door.choice.namespaces.drain()
         for one in wakeups:
             one.wake_all()
         for stranger in list(self.strangers):

@@ -13,11 +13,12 @@ from korvet.configs.oauth import OAUTH_URL
 from korvet.configs.types import is_per_ip_overrides, parse_per_ip_overrides
 from korvet.errors import ConfigError
 from korvet.security.mapping import DEFAULT_RULES, PrincipalRules
-from korvet.security.protocol import ClientAuth, Security
+from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.security.tls import TlsFiles
+from korvet.server.host_pattern import HostPattern
 from korvet.server.machine import memory_bytes
 from korvet.store.log.budget import DEFAULT_BUDGET_BYTES
-from korvet.store.log.partitions import DEFAULT_CACHE_BYTES
+from korvet.store.log.shared import DEFAULT_CACHE_BYTES
 from korvet.store.registry import DEFAULT_LISTENER
 from korvet.wire.frames import DEFAULT_MAX_FRAME_BYTES
 
@@ -38,6 +39,8 @@ class ListenerSettings:
     ``port`` is 0 for a free one. Each port of a load balancer, from ``advertised_port`` to ``advertised_last_port``, is
     a node of its own. With ``proxy_protocol`` connections begin with a load balancer's header. With ``tls_terminated``
     that header tells of the client's TLS, which ended at the balancer.
+
+    With ``namespace_from`` clients choose the namespace, and ``namespace`` does not count.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +49,7 @@ class ListenerSettings:
     advertised_port: int | None = None
     advertised_last_port: int | None = None
     namespace: str = "default"
+    namespace_from: NamespaceFrom | None = None
     name: str = DEFAULT_LISTENER
     proxy_protocol: bool = False
     security: Security = Security.PLAINTEXT
@@ -58,11 +62,25 @@ class ListenerSettings:
     sasl: tuple[str, ...] = ()
 
     @property
+    def place(self) -> str:
+        """Its namespace in words, equal for listeners with the same."""
+        return "chosen namespaces" if self.namespace_from is not None else f"namespace {self.namespace!r}"
+
+    @property
     def tls_files(self) -> TlsFiles | None:
         """The files of its certificates, if TLS ends here."""
         if not self.security.has_tls or self.tls_terminated or self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_client_auth)
+
+    @property
+    def host_pattern(self) -> HostPattern | None:
+        """The pattern of the host names that clients are told, if these tell the namespace.
+
+        :raises ConfigError: it is none.
+        """
+        host = self.advertised_host
+        return None if host is None or "{" not in host else HostPattern(host)
 
     def advertised(self, port: int) -> tuple[str, int]:
         """The host and port that clients are told; ``port`` is the bound one.
@@ -98,7 +116,16 @@ class ServeSettings:
 
 def _listener(values: Mapping[str, Any]) -> ListenerSettings:
     security, auth = Security(values["security"]), ClientAuth(values["tls_client_auth"])
-    return ListenerSettings(**{**values, "security": security, "tls_client_auth": auth, "sasl": tuple(values["sasl"])})
+    chosen = values["namespace_from"]
+    return ListenerSettings(
+        **{
+            **values,
+            "namespace_from": None if chosen is None else NamespaceFrom(chosen),
+            "security": security,
+            "tls_client_auth": auth,
+            "sasl": tuple(values["sasl"]),
+        }
+    )
 
 
 def check_security(listener: ListenerSettings) -> None:
@@ -122,6 +149,22 @@ def check_security(listener: ListenerSettings) -> None:
     if problem is not None:
         raise ConfigError(f"{where}: {problem}")
     PrincipalRules(listener.principal_rules)
+    why = _choice_problem(listener)
+    if why is not None:
+        raise ConfigError(f"{where}: {why}")
+
+
+def _choice_problem(listener: ListenerSettings) -> str | None:
+    """Why clients of a listener cannot choose their namespace as it says; None if they can, or have no choice."""
+    pattern = listener.host_pattern
+    match listener.namespace_from:
+        case None:
+            return None if pattern is None else "its advertised host names a namespace; give it namespace-from, too"
+        case NamespaceFrom.SNI if pattern is None or not listener.security.has_tls:
+            return "namespace-from 'sni' needs TLS, and an advertised host such as b{node}-{namespace}.kafka.example"
+        case NamespaceFrom.PRINCIPAL if not (listener.sasl or listener.tls_client_auth is ClientAuth.REQUIRED):
+            return "namespace-from 'principal' needs sasl, or tls-client-auth 'required'"
+    return None
 
 
 def _terminated_problem(listener: ListenerSettings, has_files: bool) -> str | None:
@@ -141,9 +184,9 @@ def check_listeners(listeners: Sequence[ListenerSettings]) -> None:
             if listener.port and (listener.host, listener.port) == (other.host, other.port):
                 raise ConfigError(f"two listeners on {shown_address(listener.host, listener.port)}")
             is_leased = listener.advertised_host is other.advertised_host is None
-            if is_leased and (listener.namespace, listener.name) == (other.namespace, other.name):
+            if is_leased and (listener.place, listener.name) == (other.place, other.name):
                 raise ConfigError(
-                    f"two listeners of namespace {listener.namespace!r} with the name {listener.name!r} and without an "
+                    f"two listeners of {listener.place} with the name {listener.name!r} and without an "
                     "advertised address: clients of one would be sent to the other; give each a name"
                 )
 

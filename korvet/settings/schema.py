@@ -10,7 +10,7 @@ from typing import Any
 
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.types import Config, Kind
-from korvet.security.protocol import NAMES, ClientAuth, Security
+from korvet.security.protocol import NAMES, ClientAuth, NamespaceFrom, Security
 from korvet.security.sasl import MECHANISMS
 from korvet.settings.pipeline import PIPELINE
 from korvet.store.registry import DEFAULT_LISTENER
@@ -33,6 +33,7 @@ _LISTENER = {
     "listen": {**_ADDRESS, "default": "127.0.0.1:9092"},
     "advertised": _ADVERTISED,
     "namespace": {"type": "string", "description": "a name", "minLength": 1, "maxLength": 128, "default": "default"},
+    "namespace-from": {"enum": [one.value for one in NamespaceFrom]},
     "name": {
         "type": "string",
         "description": "a name of letters, digits, '_', '.' and '-'",

@@ -56,6 +56,15 @@ async def log_bytes(store: Store, partitions: Sequence[Partition]) -> list[int]:
     return found
 
 
+async def stored_bytes(catalog: Catalog, log: Partitions) -> tuple[int, int]:
+    """The bytes of all batches of a namespace, and the number of its partitions.
+
+    :raises StoreUnavailable, StoreError:
+    """
+    partitions = [log.partition(topic, index) for topic in catalog.topics() for index in range(topic.partitions)]
+    return sum(await log_bytes(log.store, partitions)), len(partitions)
+
+
 async def largest_topics(logs: Iterable[tuple[Catalog, Partitions]]) -> str:
     """The largest topics with the bytes of their batches, in words; looks at a part of very many partitions.
 

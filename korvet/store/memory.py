@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import anyio
 import structlog
@@ -63,6 +63,23 @@ def ask_memory(link: Link) -> asyncio.Future[bytes]:
     asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     link.send(asked, _MEMORY)
     return asked
+
+
+class ProducerRoom(Protocol):
+    """The room that producers have left; `Reserve` documents the methods."""
+
+    @property
+    def is_full(self) -> bool: ...
+
+    def note_full(self, is_full: bool) -> None: ...
+
+    async def shortage(self) -> None: ...
+
+    def is_used_up(self, key: str) -> bool: ...
+
+    def take(self, key: str, size_bytes: int) -> bool: ...
+
+    async def ask(self, key: str) -> None: ...
 
 
 async def _nothing() -> str:

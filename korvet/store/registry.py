@@ -35,7 +35,6 @@ from korvet.redis.address import Address
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.activity import Activity
-from korvet.store.keys import Namespace
 from korvet.store.outages import Outages
 
 log = structlog.get_logger()
@@ -98,19 +97,20 @@ async def taking(turn: Turn) -> AsyncIterator[None]:
 class Registry:
     """A namespace's registry as one front-end knows it, and the front-end's own lease in it.
 
+    :param key: the hash of the registry; a namespace has one, and so have the listeners whose clients choose theirs.
     :param addresses: the addresses of this front-end alone, by the names of its listeners. The first one is the
         address of its lease. Without any its renewals only tell that a front-end is there.
     """
 
     def __init__(
         self,
-        namespace: Namespace,
+        key: str,
         store: Store,
         wakeups: Wakeups,
         addresses: Mapping[str, Address],
         activity: Activity,
     ) -> None:
-        self._key = namespace.frontends
+        self._key = key
         self._store = store
         self._wakeups = wakeups
         self._addresses = dict(addresses)
@@ -125,13 +125,16 @@ class Registry:
         self.own_id = -1
         self._live: Mapping[str, Live] = _NOBODY
 
-    async def open(self, outages: Outages) -> None:
+    async def open(self, outages: Outages | None) -> None:
         """Renew for the first time, before any client is served, and tell ``outages`` when no front-end was there.
 
+        :param outages: None for a namespace that is opened for its first client: its rest was no outage.
         :raises StoreUnavailable: Redis cannot be asked.
         """
         try:
-            outages.began(await self._renew())
+            began = await self._renew()
+            if outages is not None:
+                outages.began(began)
         except StoreError as error:
             self._go_alone(error)
 

@@ -37,10 +37,12 @@ function tenants.text_of(tenant)
     .. cjson.encode(tenant.super_users) .. '}'
 end
 
--- Write a tenant, or with nil forget it, and publish the next version: the writes of every change.
+-- Write a tenant, or with nil forget it, and publish the next version: the writes of every change. A first version is
+-- the time, so a key that was deleted by hand repeats none.
 function tenants.store(key, name, text)
+  redis.call('HSETNX', key, '', value.integer(clock.now_us())) -- first write
   if text then
-    redis.call('HSET', key, name, text) -- first write
+    redis.call('HSET', key, name, text)
   else
     redis.call('HDEL', key, name)
   end

@@ -58,7 +58,7 @@ class Keep(Protocol):
 
 def opening(namespace: Namespace, front: Front, address: Address | None = None, *, clients: int = 1) -> Registry:
     """A registry of a front-end with ``clients`` clients."""
-    return Registry(namespace, front.store, front.wakeups, named(address), with_clients(clients))
+    return Registry(namespace.frontends, front.store, front.wakeups, named(address), with_clients(clients))
 
 
 def named(address: Address | None) -> dict[str, Address]:
@@ -85,7 +85,7 @@ async def keep(one: Front, namespace: Namespace) -> AsyncIterator[Keep]:
 
         async def start(address: Address | None, *, clients: int = 1) -> Kept:
             activity = with_clients(clients)
-            registry = Registry(namespace, one.store, one.wakeups, named(address), activity)
+            registry = Registry(namespace.frontends, one.store, one.wakeups, named(address), activity)
             kept = Kept(registry=registry, activity=activity, wakeups=one.wakeups)
             await kept.registry.open(Outages(one.store))
             tasks.start_soon(kept.registry.keep, kept.draining)
@@ -181,7 +181,9 @@ async def test_last_known_front_ends_are_kept_while_redis_is_away() -> None:
             await library.ensure(store)
             namespace, draining = Namespace("away"), anyio.Event()
             wakeups = Wakeups(store)
-            first, second = (Registry(namespace, store, wakeups, named(address), with_clients(1)) for address in (A, B))
+            first, second = (
+                Registry(namespace.frontends, store, wakeups, named(address), with_clients(1)) for address in (A, B)
+            )
             for registry in (first, second):
                 await registry.open(Outages(store))
                 tasks.start_soon(registry.keep, draining)
@@ -266,7 +268,7 @@ async def test_front_end_sweeps_while_the_registry_hangs_or_is_away() -> None:
             await library.ensure(store)
             namespace, draining = Namespace("away"), anyio.Event()
             wakeups = Wakeups(store)
-            first, second = (Registry(namespace, store, wakeups, {}, with_clients(1)) for _ in range(2))
+            first, second = (Registry(namespace.frontends, store, wakeups, {}, with_clients(1)) for _ in range(2))
             for registry in (first, second):
                 await registry.open(Outages(store))
                 tasks.start_soon(registry.keep, draining)
@@ -371,7 +373,7 @@ class ClientBehindQuestion(Activity):
 async def test_client_that_comes_during_a_renewal_without_clients_counts(one: Front, namespace: Namespace) -> None:
     async with anyio.create_task_group() as tasks:
         activity = ClientBehindQuestion()
-        registry = Registry(namespace, one.store, one.wakeups, named(A), activity)
+        registry = Registry(namespace.frontends, one.store, one.wakeups, named(A), activity)
         await registry.open(Outages(one.store))
         tasks.start_soon(registry.keep, anyio.Event())
         await is_resting(registry, activity)
@@ -388,7 +390,7 @@ async def test_namespace_is_active_if_its_client_came_while_redis_refused_writes
     with running_server("valkey") as server, server.client() as client:
         async with front(server.url) as one, anyio.create_task_group() as tasks:
             activity = with_clients(0)
-            registry = Registry(Namespace("refused"), one.store, one.wakeups, named(A), activity)
+            registry = Registry(Namespace("refused").frontends, one.store, one.wakeups, named(A), activity)
             await registry.open(Outages(one.store))
             tasks.start_soon(registry.keep, anyio.Event())
             await is_resting(registry, activity)
@@ -406,7 +408,7 @@ async def test_idle_front_end_whose_renewal_had_no_answer_renews_again_soon() ->
     with running_server("valkey") as server:
         async with front(server.url) as one, anyio.create_task_group() as tasks:
             activity = with_clients(0)
-            registry = Registry(Namespace("unanswered"), one.store, one.wakeups, named(A), activity)
+            registry = Registry(Namespace("unanswered").frontends, one.store, one.wakeups, named(A), activity)
             await registry.open(Outages(one.store))
             tasks.start_soon(registry.keep, anyio.Event())
             await is_resting(registry, activity)
@@ -424,7 +426,7 @@ async def test_idle_front_end_that_stops_while_redis_is_away_does_not_rest_first
         async with open_store(server.url) as store:
             await library.ensure(store)
             wakeups, activity, draining = Wakeups(store), with_clients(0), anyio.Event()
-            registry = Registry(Namespace("away"), store, wakeups, named(A), activity)
+            registry = Registry(Namespace("away").frontends, store, wakeups, named(A), activity)
             await registry.open(Outages(store))
             with anyio.fail_after(40):
                 async with anyio.create_task_group() as tasks:
@@ -464,7 +466,7 @@ async def test_turn_passed_on_in_an_idle_namespace_returns_soon_after_a_client_c
     with running_cluster() as cluster:
         async with front(cluster.url) as one, anyio.create_task_group() as tasks:
             activity = with_clients(0)
-            registry = Registry(Namespace("alone"), one.store, one.wakeups, {}, activity)
+            registry = Registry(Namespace("alone").frontends, one.store, one.wakeups, {}, activity)
             await registry.open(Outages(one.store))
             tasks.start_soon(registry.keep, anyio.Event())
             await until(lambda: activity.is_idle and registry.has_turn)
@@ -507,7 +509,7 @@ async def test_client_is_told_only_addresses_of_the_listener_that_it_came_throug
     """The front-end of an older korvet, which tells no names, has one listener called ``default``."""
     inside, outside = Address("10.0.0.1", 9092), Address("kafka.example", 9093)
     both, older = (
-        Registry(namespace, one.store, one.wakeups, addresses, with_clients(1))
+        Registry(namespace.frontends, one.store, one.wakeups, addresses, with_clients(1))
         for addresses in ({"default": inside, "outside": outside}, named(B))
     )
     for registry in (both, older, both):
@@ -520,7 +522,7 @@ async def test_client_is_told_only_addresses_of_the_listener_that_it_came_throug
 
 async def test_front_end_that_drops_a_listener_is_shown_without_it(one: Front, namespace: Namespace) -> None:
     before, after, other = (
-        Registry(namespace, one.store, one.wakeups, addresses, with_clients(1))
+        Registry(namespace.frontends, one.store, one.wakeups, addresses, with_clients(1))
         for addresses in ({"default": A, "outside": B}, named(A), {"default": C, "outside": Address("d", 4)})
     )
     for registry in (before, after, other):

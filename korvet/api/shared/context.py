@@ -85,9 +85,9 @@ class Context:
     ``login`` is that of a connection of a listener with SASL.
 
     A connection's requests of one API, version and client id share a context. ``fetched`` are the partitions for which
-    one of these requests attached Redis groups. ``target_port`` is the balancer's port that the client connected to,
-    None if it is not known. ``share`` is the connection's part of the bound on answers' bytes. ``rights`` are None if
-    every client may do everything.
+    one of these requests attached Redis groups. ``target`` is the node that the client connected to, by its id or the
+    balancer's port, None if it is not known. ``share`` is the connection's part of the bound on answers' bytes.
+    ``rights`` are None if every client may do everything.
     """
 
     frontend: Frontend
@@ -97,7 +97,7 @@ class Context:
     client_id: str | None
     api_key: int
     version: int
-    target_port: int | None = None
+    target: int | None = None
     fetched: set[Partition] = field(default_factory=set, compare=False)
     login: Login | None = field(default=None, compare=False)
     share: Share | None = field(default=None, compare=False)

@@ -9,12 +9,15 @@ for it. When a node comes or goes, only its own share moves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from korvet.store.registry import DEFAULT_LISTENER, Registry
 
+NAMED_NODES: Final = 6
+"""The nodes of a listener whose host names tell them apart, at one port."""
 _REMEMBERED: Final = 100_000
 
 _ONES: Final = 2**64 - 1
@@ -46,13 +49,15 @@ class Nodes(Protocol):
     def coordinator(self, group_id: str) -> Node:
         """The node to which a group's members send their requests."""
 
-    def lists(self, group_id: str, target_port: int | None) -> bool:
-        """Whether a group is in the list of the node that was asked, or of the balancer's port if that is known.
+    def lists(self, group_id: str, target: int | None) -> bool:
+        """Whether a group is in the list of the node that was asked.
+
+        :param target: the node, as the balancer's port or the server name told it; None if that is not known.
 
         Clients ask every node for its groups, and some show a group twice if two nodes list it.
         """
 
-    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
+    def leads(self, topic: str, partition: int, target: int | None) -> bool:
         """Whether a partition lies in the log directory of the node that was asked, by the rule of `lists`."""
 
 
@@ -83,12 +88,16 @@ def _hashed(text: str) -> int:
 
 
 class FixedNodes:
-    """Nodes that never change. Without coordinators of their own, the leaders coordinate too."""
+    """Nodes that never change. Without coordinators of their own, the leaders coordinate too.
 
-    def __init__(self, leaders: Sequence[Node], coordinators: Sequence[Node] = ()) -> None:
+    :param is_by_id: whether a client's target is the id of a node, and no port.
+    """
+
+    def __init__(self, leaders: Sequence[Node], coordinators: Sequence[Node] = (), *, is_by_id: bool = False) -> None:
         self.own_id = leaders[0].id
         self._all = (*leaders, *coordinators)
-        self._ports = {node.port for node in self._all}
+        self._target_of: Callable[[Node], int] = attrgetter("id" if is_by_id else "port")
+        self._targets = {self._target_of(node) for node in self._all}
         self._leaders = Spread(leaders)
         self._coordinators = Spread(coordinators or leaders)
 
@@ -101,11 +110,11 @@ class FixedNodes:
     def coordinator(self, group_id: str) -> Node:
         return self._coordinators.node(group_id)
 
-    def lists(self, group_id: str, target_port: int | None) -> bool:
-        return target_port not in self._ports or self.coordinator(group_id).port == target_port
+    def lists(self, group_id: str, target: int | None) -> bool:
+        return target not in self._targets or self._target_of(self.coordinator(group_id)) == target
 
-    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
-        return target_port not in self._ports or self.leader(topic, partition).port == target_port
+    def leads(self, topic: str, partition: int, target: int | None) -> bool:
+        return target not in self._targets or self._target_of(self.leader(topic, partition)) == target
 
 
 class LeasedNodes:
@@ -132,10 +141,10 @@ class LeasedNodes:
     def coordinator(self, group_id: str) -> Node:
         return self._follow().node(group_id)
 
-    def lists(self, group_id: str, target_port: int | None) -> bool:
+    def lists(self, group_id: str, target: int | None) -> bool:
         return self.coordinator(group_id).id == self.own_id
 
-    def leads(self, topic: str, partition: int, target_port: int | None) -> bool:
+    def leads(self, topic: str, partition: int, target: int | None) -> bool:
         return self.leader(topic, partition).id == self.own_id
 
     def _follow(self) -> Spread:
@@ -160,6 +169,16 @@ def virtual_nodes(host: str, ports: Sequence[int]) -> FixedNodes:
     changes. Then it never finds the leaders (confluentinc/librdkafka#4212; kcat with 2.0.2 reads nothing, 2.16 is
     right).
     """
-    nodes = [Node(node_id, host, port) for node_id, port in enumerate(ports, 1)]
+    return _halves([Node(node_id, host, port) for node_id, port in enumerate(ports, 1)])
+
+
+def named_nodes(host_of: Callable[[int], str], ports: Sequence[int], *, is_by_id: bool) -> FixedNodes:
+    """As `virtual_nodes`, with host names by the nodes' ids. With ``is_by_id`` names differ, so one port is enough."""
+    if is_by_id and len(ports) == 1:
+        ports = [ports[0]] * NAMED_NODES
+    return _halves([Node(node_id, host_of(node_id), port) for node_id, port in enumerate(ports, 1)], is_by_id=is_by_id)
+
+
+def _halves(nodes: Sequence[Node], *, is_by_id: bool = False) -> FixedNodes:
     leaders = (len(nodes) + 1) // 2
-    return FixedNodes(nodes[:leaders], nodes[leaders:])
+    return FixedNodes(nodes[:leaders], nodes[leaders:], is_by_id=is_by_id)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-import anyio
 from ulid import ULID
 
 from korvet.errors import KorvetError, StoreError
@@ -16,33 +15,22 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.contract import GONE
 from korvet.store.keys import Namespace
-from korvet.store.log.budget import AnswerBudget
-from korvet.store.log.damage import Damage
-from korvet.store.log.known_entries import KnownEntries
 from korvet.store.log.limits import Limits, keeps_unarchived, limits_of
 from korvet.store.log.partition import Partition
-from korvet.store.log.placed import PlacedBatches
-from korvet.store.log.recent import RecentBatches
-from korvet.store.log.replicas import Replicas
 from korvet.store.log.rules import rules_of
-from korvet.store.log.turns import LinkTurns, ReadTurns
-from korvet.store.memory import Reserve
+from korvet.store.log.shared import Shared
+from korvet.store.log.turns import LinkTurns
+from korvet.store.memory import ProducerRoom
 from korvet.store.outcomes import settled
 
-DEFAULT_CACHE_BYTES = 192 << 20
-"""The batches that are kept for readers: a third for `RecentBatches`, the others for `PlacedBatches`."""
 _PIPELINED = 500
 """Calls that are under way at once if a topic has thousands of partitions."""
-_DECODERS = 2
-"""Batches that are opened at once; each may take `korvet.wire.records.MOST_BYTES`, and twice that for a moment."""
 
 
 class Partitions:
     """The partitions; `korvet.store.log.log.Log` appends to them and reads them.
 
-    :param beside: another namespace's partitions in this process, which share the bounds of memory.
-    :param answers: the bound for the bytes of answers.
-    :param cache_bytes: the bound for the batches that are kept for readers.
+    :param shared: what they share with the partitions of other namespaces; by default nothing.
     """
 
     def __init__(
@@ -51,22 +39,15 @@ class Partitions:
         store: Store,
         catalog: Catalog,
         wakeups: Wakeups,
-        *,
-        beside: Partitions | None = None,
-        answers: AnswerBudget | None = None,
-        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        shared: Shared | None = None,
     ) -> None:
         self.store = store
         self.wakeups = wakeups
-        self.recent: RecentBatches = beside.recent if beside else RecentBatches(cache_bytes // 3)
-        self.placed: PlacedBatches = beside.placed if beside else PlacedBatches(cache_bytes - cache_bytes // 3)
-        self.answers: AnswerBudget = beside.answers if beside else answers or AnswerBudget()
-        self.known: KnownEntries = beside.known if beside else KnownEntries(wakeups)
-        self.turns: ReadTurns = beside.turns if beside else ReadTurns()
-        self.decoders: anyio.CapacityLimiter = beside.decoders if beside else anyio.CapacityLimiter(_DECODERS)
-        self.replicas: Replicas = beside.replicas if beside else Replicas(store)
-        self.reserve: Reserve = beside.reserve if beside else Reserve(store)
-        self.damage: Damage = beside.damage if beside else Damage(store)
+        shared = shared or Shared(store, wakeups)
+        self.recent, self.placed, self.known = shared.recent, shared.placed, shared.known
+        self.answers, self.turns, self.decoders = shared.answers, shared.turns, shared.decoders
+        self.replicas, self.damage = shared.replicas, shared.damage
+        self.reserve: ProducerRoom = shared.reserve
         self.now = asyncio.get_running_loop().time
         self._namespace = namespace
         self._catalog = catalog

@@ -90,7 +90,7 @@ class Users:
             Purpose.COORDINATE, "korvet_users_read", [self._keys.users], known_version=known
         )
         if version != known:
-            self.credentials = MappingProxyType(_parsed(flat))
+            self.credentials = MappingProxyType(parse_credentials(flat))
             # If history changed meanwhile, the answer may be of the former one: ask for everything again.
             self._version = version if self._version == known else _UNKNOWN_VERSION
             for watcher in list(self._watchers):
@@ -143,7 +143,7 @@ def parse_credential(text: bytes) -> Credential:
     return Credential(salt, stored_key, server_key, int(iterations))
 
 
-def _parsed(flat: Sequence[bytes]) -> dict[CredentialKey, Credential]:
+def parse_credentials(flat: Sequence[bytes]) -> dict[CredentialKey, Credential]:
     """The credentials by their keys; a field that korvet did not write lets nobody in."""
     found: dict[CredentialKey, Credential] = {}
     for field, text in zip(flat[::2], flat[1::2], strict=True):

@@ -1,0 +1,150 @@
+"""The choice of a namespace by a listener's clients: by the server name of their TLS connection, or by their login.
+
+Both may tell; then they must agree. A client of a listener with logins is in no namespace before its login succeeded,
+so an unknown tenant looks as a wrong password does. Client ids never count.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from korvet.api.shared.context import Frontend, Listener
+from korvet.api.shared.nodes import Nodes, named_nodes
+from korvet.errors import KorvetError
+from korvet.security.principal import Principal
+from korvet.security.protocol import NamespaceFrom
+from korvet.security.scram import Credentials, Judge, LoginRefused
+from korvet.security.tls import server_name_of
+from korvet.server.host_pattern import Told
+from korvet.server.namespaces import Guest, Namespaces, NoEntry
+from korvet.server.settings import ListenerSettings
+from korvet.store.security.users import Credential, CredentialKey
+from korvet.wire.proxy_header import ProxyHeader, client_tls
+
+_MOST_LISTENERS: Final = 2000
+
+
+class Place(NamedTuple):
+    """A namespace that a connection's login or certificate names, and the user there; None for no such name."""
+
+    namespace: str | None
+    user: str
+
+
+class Choice:
+    """How clients of one listener choose."""
+
+    def __init__(self, settings: ListenerSettings, listener: Listener, namespaces: Namespaces) -> None:
+        self.namespaces = namespaces
+        self.by_login = settings.namespace_from is NamespaceFrom.PRINCIPAL
+        self._pattern = settings.host_pattern
+        self._ports = range(listener.advertised_port, (settings.advertised_last_port or listener.advertised_port) + 1)
+        self._listener = listener
+        self._listeners: dict[str, Listener] = {}
+
+    @property
+    def lobby(self) -> Frontend:
+        """The front-end of connections that are in no namespace yet."""
+        return self.namespaces.lobby
+
+    def told(self, session: ssl.SSLObject | None, header: ProxyHeader) -> Told | None:
+        """What the server name tells that a client asked for: of this process, or of a balancer where TLS ended."""
+        if self._pattern is None:
+            return None
+        return self._pattern.read(client_tls(header).authority if session is None else server_name_of(session))
+
+    def place(self, name: str, told: Told | None) -> Place:
+        """The place that a proven name means, beside what the server name told."""
+        if not self.by_login:
+            return Place(None if told is None else told.namespace, name)
+        user, _, namespace = name.rpartition("@")
+        if not user or (told is not None and told.namespace != namespace):
+            return Place(None, name)
+        return Place(namespace, user)
+
+    def listener(self, namespace: str) -> Listener:
+        """The listener as clients of a namespace see it: with host names of their own."""
+        if self._pattern is None:
+            return self._listener
+        found = self._listeners.get(namespace)
+        if found is None:
+            if len(self._listeners) >= _MOST_LISTENERS:
+                self._listeners.clear()
+            pattern = self._pattern
+            nodes: Nodes = named_nodes(partial(pattern.host, namespace), self._ports, is_by_id=pattern.has_node)
+            host = pattern.host(namespace, nodes.own_id)
+            found = self._listeners[namespace] = replace(self._listener, nodes=nodes, advertised_host=host)
+        return found
+
+    async def enter(self, place: Place, guest: Guest) -> Frontend:
+        """The front-end of a place.
+
+        :raises NoEntry: there is none, or it takes nobody.
+        """
+        if place.namespace is None:
+            raise NoEntry("the client names no tenant")
+        return await self.namespaces.enter(place.namespace, guest)
+
+
+class ChosenRealm:
+    """The realm of one connection's logins, whose users belong to the namespace that the client chooses."""
+
+    def __init__(self, choice: Choice, guest: Guest) -> None:
+        self._choice = choice
+        self._guest = guest
+        self.told: Told | None = None
+        """What the server name told."""
+        self.frontend: Frontend | None = None
+        """That of the namespace in which the client is."""
+
+    async def judge(self, name: str) -> Judge:
+        place = self._choice.place(name, self.told)
+        return _Placed(await self._choice.namespaces.credentials(place.namespace), name, place.user)
+
+    async def admit(self, name: str) -> str:
+        place = self._choice.place(name, self.told)
+        if self.frontend is not None:
+            if self.frontend.namespace.name != place.namespace:
+                raise LoginRefused("it logged in again in another namespace")
+            return place.user
+        try:
+            self.frontend = await self._choice.enter(place, self._guest)
+        except NoEntry as refused:
+            raise LoginRefused(str(refused)) from None
+        with suppress(KorvetError):
+            # The view of the namespace may be older than the credentials that this login was judged by.
+            await self.frontend.users.refresh()
+        return place.user
+
+    def has(self, key: CredentialKey) -> bool:
+        return self.frontend is not None and key in self.frontend.users.credentials
+
+
+class _Placed:
+    """Credentials of one login, whose name holds more than the user's."""
+
+    def __init__(self, credentials: Credentials, name: str, user: str) -> None:
+        self._credentials = credentials
+        self._name = name
+        self._user = user
+
+    def find(self, mechanism: str, user: str) -> tuple[Credential, bool]:
+        """As `Credentials.find`, by the name of the login."""
+        return self._credentials.find(mechanism, self._user_of(user))
+
+    def best(self, user: str) -> tuple[str, Credential, bool]:
+        """As `Credentials.best`, by the name of the login."""
+        return self._credentials.best(self._user_of(user))
+
+    def _user_of(self, name: str) -> str:
+        return self._user if name == self._name else name
+
+
+def split_principal(choice: Choice, principal: Principal, told: Told | None) -> tuple[Place, Principal]:
+    """The place that a certificate's principal means, and the principal there."""
+    place = choice.place(principal.name, told)
+    return place, Principal(principal.type, place.user)

@@ -1,0 +1,335 @@
+"""The namespaces of tenants that a process has open: each from its first client on, until it has had none for a while.
+
+Whoever comes first opens a namespace, and others wait for the same opening. A tenant that is suspended or deleted loses
+its clients and its front-end as soon as this process hears of it. Between openings one front-end of all now and then
+does a tenant's background work (`visit`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import random
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from korvet.api.shared.context import Frontend
+from korvet.errors import KorvetError
+from korvet.redis.client import Purpose
+from korvet.redis.scoped import ScopedStore
+from korvet.security.scram import Credentials
+from korvet.server.process import Process, open_catalog, start_following, start_sweeps
+from korvet.server.visits import visit
+from korvet.store.allowance import Allowance
+from korvet.store.capacity import stored_bytes
+from korvet.store.keys import Namespace
+from korvet.store.registry import Registry, Turn
+from korvet.store.security.users import Credential, CredentialKey, parse_credentials
+from korvet.store.tenants import Limit, Tenant, Tenants
+
+log = structlog.get_logger()
+
+MOST_OPEN: Final = 1000
+"""Namespaces that a process has open at a time."""
+REST_S: Final = 60.0
+"""An open namespace without clients is closed after so long."""
+VISIT_S: Final = 900.0
+"""Each tenant is visited so often."""
+_LOOK_S: Final = 5.0
+_DRAIN_S: Final = 5.0
+_MOST_VIEWS: Final = 2000
+_NOBODY: Final = "-"
+"""A name that no tenant has."""
+_LONGEST_NAME: Final = 40
+
+
+class NoEntry(KorvetError):
+    """A client that may not come into a namespace."""
+
+
+class Guest(Protocol):
+    """A connection that is in a namespace."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class _Held:
+    """A namespace that is open, or on its way."""
+
+    def __init__(self, tenant: Tenant, now: float) -> None:
+        self.tenant = tenant
+        self.frontend: Frontend | None = None
+        self.allowance: Allowance | None = None
+        self.guests: set[Guest] = set()
+        self.emptied = anyio.Event()
+        """Set when the last guest left."""
+        self.settled = anyio.Event()
+        """Set once the opening has succeeded or failed."""
+        self.failure: KorvetError | None = None
+        self.left_at = now
+
+    def come(self, guest: Guest) -> None:
+        if not self.guests:
+            self.emptied = anyio.Event()
+        self.guests.add(guest)
+
+    def leave(self, guest: Guest, now: float) -> None:
+        self.guests.discard(guest)
+        self.left_at = now
+        if not self.guests:
+            self.emptied.set()
+
+
+class Namespaces:
+    """The open namespaces of a process's tenants. `run` owns their tasks."""
+
+    def __init__(self, process: Process) -> None:
+        self.tenants = Tenants(process.store, process.wakeups)
+        self.draining = anyio.Event()
+        """As `Frontend.draining`, of all that are open."""
+        self.lobby = process.build("")
+        """A front-end of no namespace, for connections whose namespace is not known yet. It never reads anything."""
+        self._process = process
+        self._has_users = any(one.sasl and one.namespace_from is not None for one in process.settings.listeners)
+        self._open: dict[str, _Held] = {}
+        self._views: OrderedDict[str, tuple[int, Credentials]] = OrderedDict()
+        self._told: set[str] = set()
+        self._tasks: TaskGroup | None = None
+        self.tenants.watch(self._tenants_changed)
+        process.store.on_history_change(self._views.clear)
+
+    def frontends(self) -> Iterator[Frontend]:
+        """The front-ends that are open."""
+        return (held.frontend for held in list(self._open.values()) if held.frontend is not None)
+
+    def configure(self) -> None:
+        """Have the process's new settings count."""
+        for held in self._open.values():
+            if held.frontend is not None:
+                self._process.configure(held.frontend, held.tenant.super_users)
+
+    def drain(self) -> None:
+        """Let nobody in any more, and have all front-ends drain. The caller then wakes all that wait for `Wakeups`."""
+        self.draining.set()
+        for frontend in self.frontends():
+            frontend.draining.set()
+
+    # ------------------------------------------------------------------ logins
+
+    async def credentials(self, name: str | None) -> Credentials:
+        """The credentials of a namespace's users; of an unknown tenant only false ones, after the same question.
+
+        Redis is asked at each login, whether or not the namespace is there or open, so its time tells nothing.
+        """
+        is_known = name is not None and self.tenants.active(name) is not None
+        asked = name if name is not None and len(name) <= _LONGEST_NAME else _NOBODY
+        key = Namespace(asked).security.users
+        known = self._views.get(asked)
+        try:
+            _, version, flat = await self._process.store.call_function(
+                Purpose.COORDINATE, "korvet_users_read", [key], known_version=-1 if known is None else known[0]
+            )
+        except KorvetError:
+            # As in a fixed namespace, the users last known may log in while Redis is away.
+            return known[1] if known is not None and is_known else self._false(asked)
+        if known is None or version != known[0]:
+            found: Mapping[CredentialKey, Credential] = parse_credentials(flat)
+            known = self._views[asked] = version, Credentials(found, self._secret_of(asked))
+        self._views.move_to_end(asked)
+        if len(self._views) > _MOST_VIEWS:
+            self._views.popitem(last=False)
+        return known[1] if is_known else self._false(asked)
+
+    def _false(self, name: str) -> Credentials:
+        return Credentials({}, self._secret_of(name))
+
+    def _secret_of(self, name: str) -> bytes:
+        return hmac.digest(self.tenants.secret, name.encode(), "sha256")
+
+    # ------------------------------------------------------------------ guests
+
+    async def enter(self, name: str, guest: Guest) -> Frontend:
+        """The front-end of a tenant's namespace, which is opened if it is not open. The guest `leave`s later.
+
+        :raises NoEntry: the tenant is unknown or suspended, has its connections already, or cannot be opened now.
+        """
+        tenant = self.tenants.active(name)
+        if tenant is None or self.draining.is_set() or self._tasks is None:
+            raise NoEntry(f"there is no active tenant {name!r}")
+        held = self._open.get(name)
+        if held is None:
+            held = self._begin(tenant)
+        most = tenant.limits.get(Limit.CONNECTIONS)
+        if most is not None and len(held.guests) >= most:
+            raise NoEntry(f"tenant {name} has {most} connections here, as many as its limit allows")
+        held.come(guest)
+        try:
+            await held.settled.wait()
+            if held.failure is not None:
+                raise NoEntry(f"the namespace of tenant {name} cannot be opened: {held.failure}")
+            if held.frontend is None or self._open.get(name) is not held:
+                raise NoEntry(f"tenant {name} was closed meanwhile")
+        except BaseException:
+            held.leave(guest, anyio.current_time())
+            raise
+        return held.frontend
+
+    def leave(self, frontend: Frontend, guest: Guest) -> None:
+        """Note that a guest's connection has ended."""
+        held = self._open.get(frontend.namespace.name)
+        if held is not None and held.frontend is frontend:
+            held.leave(guest, anyio.current_time())
+
+    def _begin(self, tenant: Tenant) -> _Held:
+        if len(self._open) >= MOST_OPEN:
+            self._close_oldest()
+        held = self._open[tenant.name] = _Held(tenant, anyio.current_time())
+        assert self._tasks is not None
+        self._tasks.start_soon(self._keep, held)
+        return held
+
+    def _close_oldest(self) -> None:
+        """Make room for another namespace.
+
+        :raises NoEntry: each open one has clients.
+        """
+        empty = [held for held in self._open.values() if not held.guests and held.settled.is_set()]
+        if not empty:
+            raise NoEntry(f"{MOST_OPEN} namespaces are open, and each has clients")
+        self._close(min(empty, key=lambda held: held.left_at))
+
+    def _close(self, held: _Held) -> None:
+        """Begin to close a namespace; the next client opens it anew."""
+        if self._open.get(held.tenant.name) is held:
+            del self._open[held.tenant.name]
+        for guest in list(held.guests):
+            guest.abort()
+        if held.frontend is not None:
+            held.frontend.draining.set()
+            held.frontend.activity.on_client()
+
+    def _tenants_changed(self) -> None:
+        for held in list(self._open.values()):
+            tenant = self.tenants.active(held.tenant.name)
+            if tenant is None or tenant.id != held.tenant.id:
+                self._close(held)
+                continue
+            held.tenant = tenant
+            if held.frontend is not None:
+                self._apply(held, held.frontend)
+
+    def _apply(self, held: _Held, frontend: Frontend) -> None:
+        """Have a tenant's limits and super users count."""
+        tenant = held.tenant
+        frontend.catalog.limits = tenant.limits
+        if held.allowance is not None:
+            held.allowance.limit(tenant.limits.get(Limit.BYTES))
+        if frontend.authorizer is not None:
+            frontend.authorizer.configure(*self._process.openness(tenant.super_users))
+
+    # ------------------------------------------------------------------ tasks
+
+    async def run(self, turn: Turn) -> None:
+        """Keep namespaces open until `draining` is set and all have closed.
+
+        :param turn: the turn to visit.
+        """
+        async with anyio.create_task_group() as tasks, anyio.create_task_group() as looks:
+            self._tasks = tasks
+            looks.start_soon(self._close_idle)
+            looks.start_soon(self._visit_all, turn)
+            await self.draining.wait()
+            looks.cancel_scope.cancel()
+
+    async def _close_idle(self) -> None:
+        while True:
+            await anyio.sleep(_LOOK_S)
+            overdue = anyio.current_time() - REST_S
+            for held in list(self._open.values()):
+                if not held.guests and held.settled.is_set() and held.left_at < overdue:
+                    self._close(held)
+
+    async def _keep(self, held: _Held) -> None:
+        """Open a namespace, and keep it until its front-end drains."""
+        name = held.tenant.name
+        frontend = self._process.build(name, held.tenant.super_users)
+        try:
+            await self._serve(held, frontend)
+        except* KorvetError as errors:
+            held.failure = _first(errors)
+            self._tell(name, held.failure)
+        except* Exception as errors:
+            held.failure = KorvetError("an unexpected error")
+            log.error("a tenant's namespace failed unexpectedly; closing it", tenant=name, exc_info=errors)
+        finally:
+            held.settled.set()
+            self._close(held)
+            assert isinstance(frontend.store, ScopedStore)
+            frontend.store.close()
+
+    async def _serve(self, held: _Held, frontend: Frontend) -> None:
+        await open_catalog(frontend, has_users=self._has_users)
+        registry = Registry(frontend.namespace.frontends, frontend.store, frontend.wakeups, {}, frontend.activity)
+        await registry.open(None)
+        stored = partial(stored_bytes, frontend.catalog, frontend.log)
+        held.allowance = Allowance(held.tenant.name, frontend.log.reserve, stored)
+        frontend.log.reserve = held.allowance
+        self._apply(held, frontend)
+        async with anyio.create_task_group() as tasks:
+            start_following(tasks, frontend, has_users=self._has_users)
+            start_sweeps(tasks, frontend, registry)
+            tasks.start_soon(held.allowance.watch)
+            held.frontend = frontend
+            if self._open.get(held.tenant.name) is not held or self.draining.is_set():
+                frontend.draining.set()
+            held.settled.set()
+            self._told.discard(held.tenant.name)
+            await registry.keep(frontend.draining)
+            if held.guests:
+                with anyio.move_on_after(_DRAIN_S):
+                    await held.emptied.wait()
+            await frontend.groups.mirror.drain()
+            tasks.cancel_scope.cancel()
+
+    def _tell(self, name: str, failure: KorvetError) -> None:
+        """Tell once that a namespace cannot be opened, until it could be."""
+        if name not in self._told:
+            self._told.add(name)
+            log.error("the namespace of a tenant cannot be opened", tenant=name, reason=str(failure))
+
+    async def _visit_all(self, turn: Turn) -> None:
+        """Visit each tenant's namespace that is not open here, one after the other, while it is this one's turn."""
+        while True:
+            await turn.turn()
+            names: Sequence[str] = random.sample(self.tenants.names(), len(self.tenants.names()))
+            for name in names:
+                await anyio.sleep(VISIT_S / len(names))
+                if name not in self._open and self.tenants.active(name) is not None:
+                    await self._visit(name)
+            if not names:
+                await anyio.sleep(_LOOK_S)
+
+    async def _visit(self, name: str) -> None:
+        frontend = self._process.build(name)
+        try:
+            await visit(frontend)
+        except KorvetError as failure:
+            if not self._process.store.has_told(failure):
+                self._tell(name, failure)
+        finally:
+            assert isinstance(frontend.store, ScopedStore)
+            frontend.store.close()
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> KorvetError:
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, KorvetError)
+    return found

@@ -1,0 +1,139 @@
+"""What the namespaces of one process share, and the making of a namespace's front-end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anyio.abc import TaskGroup
+
+from korvet.api.shared.context import Frontend
+from korvet.api.shared.turns import Turns
+from korvet.redis.client import Store
+from korvet.redis.scoped import ScopedStore
+from korvet.redis.wakeup import Wakeups
+from korvet.security.audit import Audit
+from korvet.security.authorizer import Authorizer, parse_super_users
+from korvet.server.settings import ServeSettings, limits_of
+from korvet.store.activity import Activity
+from korvet.store.background import transaction_sweep
+from korvet.store.background.archive_follower import ArchiveFollower
+from korvet.store.background.group_sweep import keep_swept
+from korvet.store.background.maintenance import maintain
+from korvet.store.background.record_inlets import RecordInlets
+from korvet.store.catalog.catalog import Catalog
+from korvet.store.groups.archived import ARCHIVE_GROUP
+from korvet.store.groups.groups import Groups
+from korvet.store.keys import Namespace
+from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.log import Log
+from korvet.store.log.shared import Shared
+from korvet.store.outages import Outages
+from korvet.store.registry import Turn
+from korvet.store.security.acls import StoredAcls
+from korvet.store.security.users import Users
+from korvet.store.transactions.transactions import Transactions
+
+
+class Process:
+    """The settings in force, the store, and what all namespaces share of it."""
+
+    def __init__(self, settings: ServeSettings, store: Store) -> None:
+        limits = limits_of(settings.broker)
+        fixed = next((one.namespace for one in settings.listeners if one.namespace_from is None), None)
+        self.settings = settings
+        self.store = store
+        self.outages = Outages(store, Namespace() if fixed is None else Namespace(fixed))
+        self.wakeups = Wakeups(store)
+        self.turns = Turns()
+        self.shared = Shared(
+            store, self.wakeups, answers=AnswerBudget(limits.answer_bytes), cache_bytes=limits.cache_bytes
+        )
+
+    def build(self, name: str, super_users: str | None = None) -> Frontend:
+        """A namespace's front-end, which has read nothing yet.
+
+        :param super_users: those of a tenant; without any the config file's.
+        """
+        namespace, activity = Namespace(name), Activity()
+        store = ScopedStore(self.store, namespace.prefix)
+        catalog = Catalog(namespace, store, self.wakeups, broker_settings(self.settings), activity)
+        partitions = Log(namespace, store, catalog, self.wakeups, self.shared)
+        groups = Groups(namespace, store, catalog, self.wakeups, self.outages)
+        return Frontend(
+            namespace=namespace,
+            store=store,
+            outages=self.outages,
+            catalog=catalog,
+            log=partitions,
+            groups=groups,
+            transactions=Transactions(namespace, store, catalog, partitions, groups),
+            users=Users(namespace, store, self.wakeups),
+            wakeups=self.wakeups,
+            activity=activity,
+            authorizer=self._authorizer(namespace, store, super_users),
+            turns=self.turns,
+        )
+
+    def _authorizer(self, namespace: Namespace, store: Store, super_users: str | None) -> Authorizer | None:
+        """The judge of a namespace's requests; None if every client may do everything."""
+        if not self.settings.broker.get("authorizer.class.name"):
+            return None
+        stored, audit = StoredAcls(namespace, store), Audit(namespace.name)
+        return Authorizer(stored, store, self.wakeups, audit, *self.openness(super_users))
+
+    def openness(self, super_users: str | None = None) -> tuple[frozenset[str], bool]:
+        """The super users, and whether resources without rules are open."""
+        broker = self.settings.broker
+        is_open = broker.get("allow.everyone.if.no.acl.found", "false").lower() == "true"
+        return parse_super_users(broker.get("super.users", "") if super_users is None else super_users), is_open
+
+    def configure(self, frontend: Frontend, super_users: str | None = None) -> None:
+        """Have the settings in force count in a namespace."""
+        frontend.catalog.take_static(broker_settings(self.settings))
+        if frontend.authorizer is not None:
+            frontend.authorizer.configure(*self.openness(super_users))
+
+
+def broker_settings(settings: ServeSettings) -> Mapping[str, str]:
+    """The config file's settings. With the embedded server, a new group waits for no further members by default."""
+    defaults = {"group.initial.rebalance.delay.ms": "0"} if settings.redis_url is None else {}
+    return {**defaults, **settings.broker}
+
+
+async def open_catalog(frontend: Frontend, *, has_users: bool) -> None:
+    """Read what a namespace's front-end needs before it serves clients.
+
+    :raises KorvetError: Redis cannot be asked, or what it holds cannot be served.
+    """
+    await frontend.catalog.open()
+    if frontend.authorizer is not None:
+        await frontend.authorizer.refresh()
+    if has_users:
+        await frontend.users.open()
+
+
+def start_following(tasks: TaskGroup, frontend: Frontend, *, has_users: bool) -> None:
+    """Keep a namespace's views current, and do the work that follows its clients' requests."""
+    if has_users:
+        tasks.start_soon(frontend.users.follow)
+    tasks.start_soon(frontend.catalog.follow)
+    if frontend.authorizer is not None:
+        tasks.start_soon(frontend.authorizer.follow)
+    tasks.start_soon(RecordInlets(frontend.namespace, frontend.catalog, frontend.log).tend)
+    tasks.start_soon(frontend.groups.mirror.run)
+    tasks.start_soon(_archive_follower(frontend).follow)
+
+
+def _archive_follower(frontend: Frontend) -> ArchiveFollower:
+    follower = ArchiveFollower(frontend.namespace, frontend.catalog, frontend.log)
+    frontend.groups.offsets.on_commit(ARCHIVE_GROUP, follower.committed)
+    return follower
+
+
+def start_sweeps(tasks: TaskGroup, frontend: Frontend, turn: Turn) -> None:
+    """Do a namespace's background work when it is this front-end's turn."""
+    activity = frontend.activity
+    tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log, turn, activity)
+    tasks.start_soon(keep_swept, frontend.groups, turn)
+    tasks.start_soon(transaction_sweep.keep_swept, frontend.transactions, turn, activity)
+    tasks.start_soon(transaction_sweep.keep_closed, frontend.transactions, turn, activity)

@@ -1,0 +1,50 @@
+"""What the logs of all namespaces of a process share: the bounds of memory, and what is known of Redis's servers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+
+from korvet.redis.client import Store
+from korvet.redis.wakeup import Wakeups
+from korvet.store.log.budget import AnswerBudget
+from korvet.store.log.damage import Damage
+from korvet.store.log.known_entries import KnownEntries
+from korvet.store.log.placed import PlacedBatches
+from korvet.store.log.recent import RecentBatches
+from korvet.store.log.replicas import Replicas
+from korvet.store.log.turns import ReadTurns
+from korvet.store.memory import Reserve
+
+DEFAULT_CACHE_BYTES: Final = 192 << 20
+"""The batches that are kept for readers: a third for `RecentBatches`, the others for `PlacedBatches`."""
+_DECODERS: Final = 2
+"""Batches that are opened at once; each may take `korvet.wire.records.MOST_BYTES`, and twice that for a moment."""
+
+
+class Shared:
+    """One for each store of a process.
+
+    :param store: the whole store, for the keys of all namespaces.
+    :param answers: the bound for the bytes of answers.
+    :param cache_bytes: the bound for the batches that are kept for readers.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        wakeups: Wakeups,
+        *,
+        answers: AnswerBudget | None = None,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+    ) -> None:
+        self.recent = RecentBatches(cache_bytes // 3)
+        self.placed = PlacedBatches(cache_bytes - cache_bytes // 3)
+        self.answers = answers or AnswerBudget()
+        self.known = KnownEntries(wakeups)
+        self.turns = ReadTurns()
+        self.decoders = anyio.CapacityLimiter(_DECODERS)
+        self.replicas = Replicas(store)
+        self.reserve = Reserve(store)
+        self.damage = Damage(store)

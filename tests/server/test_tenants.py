@@ -1,0 +1,306 @@
+"""Namespaces that clients choose: by their login, by a server name, and what an unknown or a suspended tenant gets."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from subprocess import CalledProcessError
+from typing import Any
+
+import pytest
+
+from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
+from korvet.server.settings import ListenerSettings
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.certificates import Authority
+from tests.support.tenants import (
+    PASSWORD,
+    WITHIN_S,
+    Closed,
+    connected,
+    create_tenant,
+    korvet,
+    make_topic,
+    topics_of,
+)
+
+LOGIN, BOTH, SNI, CERTIFICATE, FIXED = range(5)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
+HOST = "b{node}-{namespace}.kafka.example"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority) -> Iterator[KorvetServer]:
+    """A broker with the tenants acme and globex, both with the user alice, and with a fixed namespace."""
+    pair = authority.server(["*.kafka.example"])
+    tls: dict[str, Any] = {"tls_cert": str(pair.cert), "tls_key": str(pair.key), "tls_client_ca": str(authority.cert)}
+    by_login, by_name = NamespaceFrom.PRINCIPAL, NamespaceFrom.SNI
+    named: dict[str, Any] = {"advertised_host": HOST, "advertised_port": 9093, **tls}
+    required = {"tls_client_auth": ClientAuth.REQUIRED, "principal_rules": r"RULE:^CN=([^,]+),O=([^,]+)$/$1@$2/"}
+    listeners = [
+        ListenerSettings(port=0, name="login", namespace_from=by_login, security=Security.SASL_PLAINTEXT,
+                         sasl=MECHANISMS),
+        ListenerSettings(port=0, name="both", namespace_from=by_login, security=Security.SASL_TLS, sasl=MECHANISMS,
+                         **named),
+        ListenerSettings(port=0, name="sni", namespace_from=by_name, security=Security.SASL_TLS, sasl=MECHANISMS,
+                         **named),
+        ListenerSettings(port=0, name="certificate", namespace_from=by_login, security=Security.TLS, **tls,
+                         **required),  # type: ignore[arg-type]
+        ListenerSettings(port=0, name="fixed", namespace="fixed"),
+    ]  # fmt: skip
+    with running_broker(listeners=listeners, broker={"korvet.sasl.plain.without.tls": "true"}) as running:
+        for name in ("acme", "globex"):
+            create_tenant(running, name)
+        yield running
+        assert "Traceback" not in running.log
+
+
+@pytest.fixture
+def context(authority: Authority) -> ssl.SSLContext:
+    made = ssl.create_default_context(cafile=str(authority.cert))
+    made.check_hostname = False
+    return made
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def failure(broker: KorvetServer, name: str, password: str = PASSWORD, at: int = LOGIN) -> Any:
+    """The answer to a login that fails; afterwards the connection is closed."""
+    with connected(broker.ports[at]) as client:
+        answer = client.log_in(name, password)
+        assert client.is_closed()
+        return answer
+
+
+def test_login_names_the_namespace_and_its_user(broker: KorvetServer) -> None:
+    with connected(broker.port, login="alice@acme") as acme, connected(broker.port, login="alice@globex") as globex:
+        assert make_topic(acme, "orders") == "NONE"
+        assert topics_of(acme) == {"orders"}
+        assert topics_of(globex) == set()
+        clusters = {client.ask("describe_cluster", 1)["cluster_id"] for client in (acme, globex)}
+        assert len(clusters) == 2
+    with connected(broker.port, login="alice@acme") as again:
+        assert topics_of(again) == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [
+        ("alice@nobodys", PASSWORD), ("alice@acme", "wrong"), ("bob@acme", PASSWORD), ("alice", PASSWORD),
+        ("alice@", PASSWORD), ("@acme", PASSWORD), ("alice@ACME", PASSWORD), ("alice@fixed", PASSWORD),
+        ("alice@a:b", PASSWORD), ("alice@a}", PASSWORD), ("alice@%61cme", PASSWORD), ("alice@*", PASSWORD),
+        ("alice@" + "a" * 60_000, PASSWORD), ("alice@@tenants", PASSWORD),
+    ],
+)  # fmt: skip
+def test_unknown_tenant_looks_as_a_wrong_password_does(broker: KorvetServer, name: str, password: str) -> None:
+    assert failure(broker, name, password) == failure(broker, "alice@acme", "wrong")
+
+
+def test_scram_of_an_unknown_tenant_goes_to_its_last_step(broker: KorvetServer) -> None:
+    first: dict[str, bytes] = {}
+    for name in ("alice@acme", "bob@acme", "alice@nobodys", "alice@nobodys "):
+        with connected(broker.port) as client:
+            client.ask("sasl_handshake", 1, mechanism="SCRAM-SHA-256")
+            told = client.ask("sasl_authenticate", 2, auth_bytes=f"n,,n={name},r=nonce".encode())
+            assert (told["error_code"], told["error_message"]) == ("NONE", None)
+            first[name] = told["auth_bytes"].partition(b",s=")[2]
+            proof = b"c=biws,r=" + told["auth_bytes"].partition(b"r=")[2].partition(b",")[0] + b",p=AAAA"
+            assert client.ask("sasl_authenticate", 2, auth_bytes=proof)["error_code"] == "SASL_AUTHENTICATION_FAILED"
+    forms = {re.sub(rb"[0-9a-zA-Z+/=]{20,}", b"salt", text) for text in first.values()}
+    assert forms == {b"salt,i=4096"}
+
+
+def test_unknown_tenant_leaves_nothing_in_redis(broker: KorvetServer) -> None:
+    for name in ("alice@nobodys", "alice@a:b"):
+        failure(broker, name)
+    with broker.redis() as client:
+        assert not [key for key in client.scan_iter() if b"nobodys" in key or b"{a%3Ab" in key or b"{:" in key]
+
+
+@pytest.mark.parametrize(
+    ("server_name", "name", "error"),
+    [
+        ("b1-acme.kafka.example", "alice@acme", "NONE"),
+        (None, "alice@acme", "NONE"),
+        ("b1-globex.kafka.example", "alice@acme", "SASL_AUTHENTICATION_FAILED"),
+        ("b1-nobodys.kafka.example", "alice@acme", "SASL_AUTHENTICATION_FAILED"),
+    ],
+)
+def test_server_name_and_login_must_agree(
+    broker: KorvetServer, context: ssl.SSLContext, server_name: str | None, name: str, error: str
+) -> None:
+    with connected(broker.ports[BOTH], server_name, context) as client:
+        assert client.log_in(name)["error_code"] == error
+
+
+def test_server_name_tells_the_namespace_and_its_clients_are_told_its_host_names(
+    broker: KorvetServer, context: ssl.SSLContext
+) -> None:
+    for namespace, topic in (("acme", "of-acme"), ("globex", "of-globex")):
+        with connected(broker.ports[SNI], f"b0-{namespace}.kafka.example", context, login="alice") as client:
+            assert make_topic(client, topic) == "NONE"
+            answer = client.ask("metadata", 12, topics=None)
+            assert {"of-acme", "of-globex"} & {one["name"] for one in answer["topics"]} == {topic}
+            hosts = {one["node_id"]: (one["host"], one["port"]) for one in answer["brokers"]}
+            assert hosts == {node: (f"b{node}-{namespace}.kafka.example", 9093) for node in range(1, 7)}
+
+
+def test_group_is_listed_by_the_node_whose_name_was_asked_for(broker: KorvetServer, context: ssl.SSLContext) -> None:
+    port, found = broker.ports[SNI], []
+    with connected(port, "b0-acme.kafka.example", context, login="alice") as client:
+        topics = [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 0}]}]
+        make_topic(client, "orders")
+        client.ask("offset_commit", 8, group_id="listed", generation_id_or_member_epoch=-1, member_id="", topics=topics)
+    for node in range(7):
+        with connected(port, f"b{node}-acme.kafka.example", context, login="alice") as client:
+            groups = client.ask("list_groups", 4)["groups"]
+            found += [node] if "listed" in {group["group_id"] for group in groups} else []
+    assert found[0] == 0 and len(found) == 2
+
+
+@pytest.mark.parametrize(
+    "server_name", ["b1-nobodys.kafka.example", "acme.kafka.example", "b1-fixed.kafka.example", None]
+)
+def test_unknown_server_name_looks_as_a_wrong_password_does(
+    broker: KorvetServer, context: ssl.SSLContext, server_name: str | None
+) -> None:
+    with connected(broker.ports[SNI], server_name, context) as client:
+        refused = client.log_in("alice")
+        assert client.is_closed()
+    with connected(broker.ports[SNI], "b1-acme.kafka.example", context) as client:
+        assert client.log_in("alice", "wrong") == refused
+
+
+def test_certificate_names_the_namespace_and_its_user(
+    broker: KorvetServer, authority: Authority, context: ssl.SSLContext
+) -> None:
+    for organization, is_served in (("acme", True), ("nobodys", False)):
+        own = authority.client(subject("carol", organization))
+        context.load_cert_chain(own.cert, own.key)
+        with connected(broker.ports[CERTIFICATE], "x.kafka.example", context) as client:
+            client.send("metadata", 12, topics=None)
+            if is_served:
+                assert client.frame()
+            else:
+                assert client.is_closed()
+
+
+def subject(name: str, organization: str) -> Any:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+
+
+def test_second_login_may_not_be_in_another_namespace(broker: KorvetServer) -> None:
+    with connected(broker.port, login="alice@acme") as client:
+        time.sleep(1.1)
+        assert client.log_in("alice@globex")["error_code"] == "SASL_AUTHENTICATION_FAILED"
+        assert client.is_closed()
+    with connected(broker.port, login="alice@acme") as client:
+        time.sleep(1.1)
+        assert client.log_in("alice@acme")["error_code"] == "NONE"
+        assert topics_of(client) is not None
+
+
+def test_suspended_tenant_loses_its_connections_and_gets_them_back(broker: KorvetServer) -> None:
+    create_tenant(broker, "soon")
+    with connected(broker.port, login="alice@soon") as client, connected(broker.port, login="alice@acme") as other:
+        assert make_topic(client, "kept") == "NONE"
+        korvet(broker, "tenants", "suspend", "soon")
+        assert client.is_closed()
+        assert failure(broker, "alice@soon") == failure(broker, "alice@acme", "wrong")
+        assert topics_of(other) is not None
+    korvet(broker, "tenants", "resume", "soon")
+
+    def is_in() -> bool:
+        with connected(broker.port) as client:
+            return bool(client.log_in("alice@soon")["error_code"] == "NONE" and topics_of(client) == {"kept"})
+
+    eventually(is_in)
+
+
+def test_new_user_may_log_in_at_once_and_a_deleted_one_is_cut_off(broker: KorvetServer) -> None:
+    korvet(broker, "users", "add", "dave", "--namespace", "acme", stdin=PASSWORD)
+    with connected(broker.port, login="dave@acme") as client, connected(broker.port, login="alice@acme") as other:
+        assert topics_of(client) is not None
+        korvet(broker, "users", "remove", "dave", "--namespace", "acme")
+        assert client.is_closed()
+        assert topics_of(other) is not None
+
+
+def test_deleted_tenant_leaves_no_key_and_its_name_can_be_used_again(broker: KorvetServer) -> None:
+    create_tenant(broker, "gone")
+    with connected(broker.port, login="alice@gone") as client:
+        make_topic(client, "t", 3)
+        assert "give --execute" in korvet(broker, "tenants", "delete", "gone")
+        with pytest.raises(CalledProcessError, match="exit status 1"):
+            korvet(broker, "tenants", "create", "gone")
+        korvet(broker, "tenants", "delete", "gone", "--execute")
+        assert client.is_closed()
+    with broker.redis() as redis:
+        assert list(redis.scan_iter(match="korvet:{gone:*")) == []
+    assert "gone" not in korvet(broker, "tenants", "list")
+    create_tenant(broker, "gone")
+
+    def is_empty() -> bool:
+        with connected(broker.port) as client:
+            return bool(client.log_in("alice@gone")["error_code"] == "NONE" and topics_of(client) == set())
+
+    eventually(is_empty)
+
+
+def test_limits_of_topics_partitions_groups_and_connections_hold(broker: KorvetServer) -> None:
+    create_tenant(broker, "small", "topics=2", "partitions=4", "connections=2", "groups=1", "transactional-ids=16")
+    with connected(broker.port, login="alice@small") as client:
+        made = [make_topic(client, name, count) for name, count in (("a", 3), ("b", 2), ("b", 1), ("c", 1))]
+        assert made == ["NONE", "POLICY_VIOLATION", "NONE", "POLICY_VIOLATION"]
+        asked = [{"name": "a", "count": 4, "assignments": None}]
+        (grown,) = client.ask("create_partitions", 3, topics=asked, timeout=10_000)["results"]
+        assert (grown["error_code"], grown["error_message"]) == (
+            "POLICY_VIOLATION", "There are as many topics or partitions as the limits of this tenant allow.",
+        )  # fmt: skip
+        topics = [{"name": "a", "partitions": [{"partition_index": 0, "committed_offset": 0}]}]
+        codes = []
+        for group in ("first", "second"):
+            values = {"generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+            answer = client.ask("offset_commit", 8, group_id=group, **values)
+            codes.append(answer["topics"][0]["partitions"][0]["error_code"])
+        assert codes == ["NONE", "POLICY_VIOLATION"]
+        with connected(broker.port, login="alice@small"):
+            assert failure(broker, "alice@small")["error_code"] == "SASL_AUTHENTICATION_FAILED"
+        with connected(broker.port, login="alice@acme") as other:
+            assert make_topic(other, "not-limited", 9) == "NONE"
+        korvet(broker, "tenants", "limit", "small", "topics=none", "partitions=none")
+        eventually(lambda: make_topic(client, "c", 9) in ("NONE", "TOPIC_ALREADY_EXISTS"))
+
+
+def test_fixed_namespace_needs_no_registration(broker: KorvetServer) -> None:
+    with connected(broker.ports[FIXED]) as client:
+        assert make_topic(client, "own") == "NONE"
+        assert topics_of(client) == {"own"}
+
+
+def test_client_of_a_chosen_namespace_gets_nothing_before_its_login(broker: KorvetServer) -> None:
+    for port in (broker.ports[LOGIN],):
+        with connected(port) as client:
+            client.send("metadata", 12, topics=None)
+            with pytest.raises(Closed):
+                client.frame()
