@@ -13,7 +13,8 @@ A module defines ``handle`` and may define ``start`` or ``begin``:
   None if something must be waited for first; then ``handle`` gets the request.
 
 Each module declares what its clients need: ``needs`` is a check that runs before all three, if there is an authorizer
-(`korvet.api.shared.needs`). A request of which a part is forbidden goes to ``handle``, without that part.
+(`korvet.api.shared.needs`). A request of which a part is forbidden goes to ``handle``, without that part. So does a
+request of many names, whose check takes turns.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from korvet.api.shared.context import Context
 from korvet.api.shared.needs import Needs
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.wire.codec import Buffers, Fields
 
 Answer = Fields | Buffers | None
@@ -108,12 +109,13 @@ def _guarded(needs: Needs, handle: Handle) -> Handle:
 
 
 async def _checked(needs: Needs, handle: Handle, ctx: Context, rights: Rights, request: Any) -> Answer:
-    narrowed = needs(ctx, rights, request)
-    if narrowed is None or narrowed.request is not None:
-        rights.note_administration(ctx.api_key, request)
-    if narrowed is None:
-        return await handle(ctx, request)
-    return narrowed.complete(None if narrowed.request is None else await handle(ctx, narrowed.request))
+    found = needs(ctx, rights, request)
+    narrowed = await ctx.frontend.turns.result(found) if isinstance(found, Generator) else found
+    left = request if narrowed is None else narrowed.request
+    if left is not None:
+        rights.note_administration(ctx.api_key, left)
+    answer = None if left is None else await handle(ctx, left)
+    return answer if narrowed is None else narrowed.complete(answer)
 
 
 def _guarded_start(needs: Needs, start: Start) -> Start:

@@ -16,7 +16,7 @@ from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.transaction_failures import told
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 
 _ABORTABLE_SINCE: Final = 4
 _FENCED_SINCE: Final = 2

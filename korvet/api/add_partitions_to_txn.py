@@ -32,7 +32,7 @@ from korvet.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups.types import TopicPartition
 
@@ -43,7 +43,7 @@ _FENCED_SINCE: Final = 2
 Codes = Mapping[TopicPartition, int]
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
     if ctx.version >= _BATCHED_SINCE:
         if rights.allows_on_cluster(needs.CLUSTER_ACTION):
             return None
@@ -52,7 +52,7 @@ def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
     partitions = [(topic.name, index) for topic in asked for index in topic.partitions]
     if not rights.allows(needs.WRITE, needs.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         return _refusal(dict.fromkeys(partitions, TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    denied = needs.denied_names(rights, needs.WRITE, needs.TOPIC, (topic.name for topic in asked))
+    denied = yield from needs.denied_names(ctx, rights, needs.WRITE, needs.TOPIC, (topic.name for topic in asked))
     if not denied:
         return None
     known = ctx.frontend.catalog.topic

@@ -57,8 +57,8 @@ async def handle(ctx: Context, request: Any) -> Fields:
         many = _Problem(ErrorCode.policy_violation, f"A request may alter at most {MOST_AT_ONCE} users")
         outcomes |= {key.user: many for key in changes}
     elif changes:
+        _note(ctx, changes)
         outcomes |= _problems(changes, *await ctx.frontend.users.alter(changes))
-        _note(ctx, {key: one for key, one in changes.items() if key.user not in outcomes})
     return {"results": [_result(name, outcomes.get(name)) for name in judged]}
 
 
@@ -85,11 +85,10 @@ def _judged(asked: Any, known: Container[CredentialKey]) -> _Change | _Problem:
 
 
 def _note(ctx: Context, changes: Mapping[CredentialKey, Credential | None]) -> None:
-    """Tell the audit log whose passwords were set and deleted."""
+    """Tell the audit log whose passwords are set and deleted."""
     if ctx.rights is not None:
-        for key, credential in changes.items():
-            did = "delete" if credential is None else "set"
-            ctx.rights.note_change(user=key.user, mechanism=key.mechanism, did=did)
+        did = (f"{'delete' if one is None else 'set'} {key.mechanism} of {key.user}" for key, one in changes.items())
+        ctx.rights.note_change(did, len(changes))
 
 
 def _problems(changes: Iterable[CredentialKey], code: int, codes: Iterable[int]) -> dict[str, _Problem]:

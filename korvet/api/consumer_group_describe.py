@@ -21,7 +21,6 @@ from korvet.api.shared.group_failures import failure_code
 from korvet.api.shared.turns import with_few_repeats
 from korvet.assignors import Assignment
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.groups.consumer_types import ConsumerMember
 from korvet.store.groups.types import GroupDescription
@@ -36,9 +35,7 @@ from korvet.store.groups.types import GroupDescription
         needs.DESCRIBE,
         field="group_ids",
         answered="groups",
-        refused=lambda group_id: _without_group(
-            group_id, ErrorCode.group_authorization_failed, needs.MESSAGES[needs.GROUP]
-        ),
+        refused=lambda group_id: _without_group(group_id, ErrorCode.group_authorization_failed, None),
     ),
 )
 async def handle(ctx: Context, request: Any) -> Answer:
@@ -69,22 +66,21 @@ async def _described(ctx: Context, group_id: str) -> dict[str, Any]:
         why = "not found" if group is None else "is not a consumer group"
         return _without_group(group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")
     fields = _fields(ctx, group)
-    if ctx.rights is not None and not _sees_all(ctx.rights, fields["members"]):
+    if ctx.rights is not None and await needs.unseen(ctx, needs.TOPIC, _topic_names(fields["members"])):
         # A group is shown whole or not at all, as in Kafka.
         why = "The group has described topic(s) that the client is not authorized to describe."
         return _without_group(group_id, ErrorCode.topic_authorization_failed, why)
     return {"group_id": group_id, **fields}
 
 
-def _sees_all(rights: Rights, members: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a client may describe all topics that members own, or are to own."""
-    names = {
+def _topic_names(members: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The topics that members own, or are to own."""
+    return {
         topic["topic_name"]
         for member in members
         for assignment in (member["assignment"], member["target_assignment"])
         for topic in assignment["topic_partitions"]
     }
-    return all(rights.sees(needs.DESCRIBE, needs.TOPIC, name) for name in sorted(names))
 
 
 def _without_group(group_id: str, code: int, message: str | None) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.assignors import Assignment
 from korvet.errors import KorvetError
-from korvet.security.acl import WILDCARD
-from korvet.security.authorizer import Rights
+from korvet.security.acl import WILDCARD, ResourceType
+from korvet.security.rights import Rights
 from korvet.store.groups.consumer_types import HeartbeatRequest
 from korvet.store.groups.subscriptions import regex_problem
 from korvet.wire import group_responses
@@ -63,18 +63,27 @@ def _beaten(ctx: Context, request: Any) -> Answer:
     return [group_responses.consumer_heartbeat(request.member_id, request.member_epoch, interval_ms)]
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
-    kind = needs.GROUP
-    if rights.allows(needs.READ, kind, request.group_id):
-        kind = needs.TOPIC
-        # A member's rights do not reach those who resolve its expression later, so it must see all topics.
-        everything = (WILDCARD,) if getattr(request, "subscribed_topic_regex", None) else ()
-        is_denied = needs.denied_names(
-            rights, needs.DESCRIBE, kind, (*(request.subscribed_topic_names or ()), *everything)
-        )
-        if not is_denied and not (everything and rights.is_denied_some(needs.DESCRIBE, kind)):
-            return None
-    return needs.refusal(_refused(needs.CODES[kind], needs.MESSAGES[kind]))
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | needs.Steps | None:
+    if not rights.allows(needs.READ, needs.GROUP, request.group_id):
+        return _forbidden(needs.GROUP)
+    has_topics = request.subscribed_topic_names or getattr(request, "subscribed_topic_regex", None)
+    return _check_topics(ctx, rights, request) if has_topics else None
+
+
+def _check_topics(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
+    names = request.subscribed_topic_names or ()
+    if (yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, names)):
+        return _forbidden(needs.TOPIC)
+    # A member's rights do not reach those who resolve its expression later, so it must see all topics.
+    if getattr(request, "subscribed_topic_regex", None) and (
+        not rights.allows(needs.DESCRIBE, needs.TOPIC, WILDCARD) or rights.is_denied_some(needs.DESCRIBE, needs.TOPIC)
+    ):
+        return _forbidden(needs.TOPIC)
+    return None
+
+
+def _forbidden(kind: ResourceType) -> needs.Narrowed:
+    return needs.refusal(_refused(needs.CODES[kind], None))
 
 
 @api(68, 0, 1, begin=begin, needs=_check)

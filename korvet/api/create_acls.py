@@ -2,7 +2,7 @@
 
 - 1: prefixed names   - 2: flexible   - 3: users as resources
 
-Each rule of a request is judged alone; the valid ones are added, a thousand at a time as one.
+Each rule of a request is judged alone. The valid ones are added as one: all of them, or none.
 
 Source: AclApis.handleCreateAcls, AclControlManager.createAcls, validateNewAcl; KIP-140, KIP-290.
 """
@@ -21,10 +21,14 @@ from korvet.api.shared.context import Context
 from korvet.errors import Disconnect, KorvetError
 from korvet.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from korvet.security.authorizer import Authorizer
+from korvet.store.security.acls import MOST_CALL_BYTES, MOST_RULES
 from korvet.wire.codec import Fields
 
 _DONE: Final[tuple[ErrorCode, str | None]] = ErrorCode.none, None
-_TOO_MUCH: Final = "A rule is longer than 2048 bytes, or there would be more than 10000 rules."
+_TOO_MUCH: Final = (
+    f"A rule is longer than 2048 bytes, or there would be more than {MOST_RULES} rules, or the request has more than "
+    f"{MOST_CALL_BYTES >> 20} MiB of them. None was added."
+)
 
 
 def _failed(request: Any, failure: Failure) -> Fields:
@@ -37,28 +41,32 @@ def _result(code: ErrorCode, message: str | None) -> Fields:
 
 @api(30, 1, 3, needs=needs_cluster(needs.ALTER, _failed))
 async def handle(ctx: Context, request: Any) -> Fields:
-    if any(_is_unknown(asked) for asked in request.creations):
-        raise Disconnect("access rules to be created contain unknown elements")
+    problems, acls = [], dict[Acl, None]()
+    async for asked in ctx.paced(request.creations):
+        if _is_unknown(asked):
+            raise Disconnect("access rules to be created contain unknown elements")
+        problems.append(_problem(asked))
+        if problems[-1] is None:
+            acls[_acl(asked)] = None
     authorizer = ctx.frontend.authorizer
     if authorizer is None:
         return _failed(request, DISABLED)
-    problems = [_problem(asked) async for asked in ctx.paced(request.creations)]
-    acls = [_acl(asked) for asked, problem in zip(request.creations, problems, strict=True) if problem is None]
-    outcome = await _add(ctx, authorizer, list(dict.fromkeys(acls)))
+    outcome = await _add(ctx, authorizer, list(acls))
     return {"results": [_result(*(outcome if problem is None else problem)) for problem in problems]}
 
 
 async def _add(ctx: Context, authorizer: Authorizer, acls: list[Acl]) -> tuple[ErrorCode, str | None]:
+    if not acls:
+        return _DONE
+    if ctx.rights is not None:
+        ctx.rights.note_change(map(shown, acls), len(acls))
     try:
         code = ErrorCode(await authorizer.add(acls))
     except KorvetError as error:
         return change_failure(ctx, error)
-    if code is ErrorCode.policy_violation:
-        return code, _TOO_MUCH
-    if ctx.rights is not None and code is ErrorCode.none:
-        for acl in acls:
-            ctx.rights.note_change(rule=shown(acl))
-    return (code, None) if code is ErrorCode.none else (code, "The rule is not valid.")
+    if code is ErrorCode.none:
+        return _DONE
+    return code, _TOO_MUCH if code is ErrorCode.policy_violation else "The rule is not valid."
 
 
 def _is_unknown(asked: Any) -> bool:

@@ -19,7 +19,7 @@ from korvet.api.shared.admin import TENANT_IS_FULL, change_failure, node_ids
 from korvet.api.shared.assignments import replicas_problem
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import MAX_PARTITIONS_PER_REQUEST, grow_topic
 from korvet.wire.codec import Fields
@@ -29,11 +29,11 @@ _DONE: Outcome = (ErrorCode.none, None)
 _UNKNOWN: Outcome = (ErrorCode.unknown_topic_or_partition, None)
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
     times = Counter(topic.name for topic in request.topics)
     # Kafka judges names that are given twice before the rights.
     once = [name for name, count in times.items() if count == 1]
-    denied = needs.denied_names(rights, needs.ALTER, needs.TOPIC, once)
+    denied = yield from needs.denied_names(ctx, rights, needs.ALTER, needs.TOPIC, once)
     if not denied:
         return None
     refused = [_result(name, (ErrorCode.topic_authorization_failed, None)) for name in once if name in denied]

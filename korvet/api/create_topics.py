@@ -28,7 +28,7 @@ from korvet.api.shared.context import Context
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import topic_problem
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import (
@@ -45,13 +45,13 @@ AT_ONCE = 20
 Problem = tuple[ErrorCode, str]
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
     if rights.quiet.allows_on_cluster(needs.CREATE):
         return None
     times = Counter(topic.name for topic in request.topics)
     # Kafka judges names that are given twice before the rights.
     once = [name for name, count in times.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
-    denied = needs.denied_names(rights, needs.CREATE, needs.TOPIC, once)
+    denied = yield from needs.denied_names(ctx, rights, needs.CREATE, needs.TOPIC, once)
     if not denied:
         return None
     problem = ErrorCode.topic_authorization_failed, "Authorization failed."

@@ -2,15 +2,16 @@
 
 - 1: prefixed names   - 2: flexible   - 3: users as resources
 
-The front-end reads the rules, and removes those that match. A rule that another client removes meanwhile is among the
-matches, too. A rule that is added meanwhile stays.
+The front-end reads the rules, and removes all that match by one call. A rule that another client removes meanwhile is
+among the matches, too. A rule that is added meanwhile stays. As in Kafka, filters may match so many rules in all.
 
 Source: AclApis.handleDeleteAcls, AclControlManager.deleteAcls; KIP-140, KIP-290.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -29,7 +30,14 @@ from korvet.api.shared.acl_entries import (
 from korvet.api.shared.admin import change_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
+from korvet.security.acl import Acl, AclFilter, PatternType
+from korvet.store.security.acls import MOST_CALL_BYTES, MOST_RULES
 from korvet.wire.codec import Fields
+
+_TOO_MANY: Final[Failure] = (
+    ErrorCode.policy_violation,
+    f"The filters match more than {MOST_RULES} rules, or {MOST_CALL_BYTES >> 20} MiB of them. None was removed.",
+)
 
 
 def _failed(request: Any, failure: Failure) -> Fields:
@@ -41,29 +49,42 @@ def _failed(request: Any, failure: Failure) -> Fields:
 
 @api(31, 1, 3, needs=needs_cluster(needs.ALTER, _failed))
 async def handle(ctx: Context, request: Any) -> Fields:
-    filters, authorizer = list(map(asked_filter, request.filters)), ctx.frontend.authorizer
+    filters = [asked_filter(one) async for one in ctx.paced(request.filters)]
+    authorizer = ctx.frontend.authorizer
     if authorizer is None:
         return _failed(request, DISABLED)
     try:
         await authorizer.refresh()
-        # Each filter walks all rules, so the number of filters decides.
-        matches = [matching(authorizer, one) async for one in ctx.frontend.turns.paced(filters, size=1)]
-        acls = sorted({acl for found in matches for acl in found})
-        await authorizer.remove(acls)
+        matches = await _matches(ctx, authorizer.acls, filters)
+        if matches is None:
+            return _failed(request, _TOO_MANY)
+        acls = list(dict.fromkeys(acl for found in matches for acl in found))
+        if acls and ctx.rights is not None:
+            ctx.rights.note_change(map(shown, acls), len(acls))
+        if acls and await authorizer.remove(acls) != 0:
+            return _failed(request, _TOO_MANY)
     except KorvetError as error:
         return _failed(request, change_failure(ctx, error))
-    if ctx.rights is not None:
-        for acl in acls:
-            ctx.rights.note_change(rule=shown(acl))
-    return {
-        "filter_results": [
-            {
-                "error_code": ErrorCode.none,
-                "error_message": None,
-                "matching_acls": [
-                    {"error_code": ErrorCode.none, "error_message": None, **pattern(acl), **entry(acl)} for acl in found
-                ],
-            }
-            for found in matches
-        ]
-    }
+    return {"filter_results": [await _result(ctx, found) async for found in ctx.paced(matches)]}
+
+
+async def _matches(ctx: Context, acls: Sequence[Acl], filters: Iterable[AclFilter]) -> list[list[Acl]] | None:
+    """The rules that each filter matches; None if they are more than `MOST_RULES` together."""
+    by_name: dict[str, list[Acl]] = {}
+    for acl in acls:
+        by_name.setdefault(acl.name, []).append(acl)
+    matches: list[list[Acl]] = []
+    left = MOST_RULES
+    async for asked in ctx.paced(filters):
+        is_of_name = asked.name is not None and asked.pattern_type != PatternType.MATCH
+        found = await matching(ctx, by_name.get(asked.name or "", ()) if is_of_name else acls, asked)
+        left -= len(found)
+        if left < 0:
+            return None
+        matches.append(found)
+    return matches
+
+
+async def _result(ctx: Context, found: Iterable[Acl]) -> Fields:
+    done = {"error_code": ErrorCode.none, "error_message": None}
+    return {**done, "matching_acls": [{**done, **pattern(acl), **entry(acl)} async for acl in ctx.paced(found)]}

@@ -38,6 +38,8 @@ async def handle(ctx: Context, request: Any) -> Fields:
         failure = change_failure(ctx, error)
         return {"responses": [_result(name, topic_id, *failure) for name, topic_id in asked]}
     refused, topics = await _resolve(ctx, asked)
+    if ctx.rights is not None and topics:
+        ctx.rights.note_change([topic.name for topic in topics], len(topics))
     return {"responses": refused + [await _delete(ctx, topic) for topic in topics]}
 
 

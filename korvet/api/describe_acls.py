@@ -7,7 +7,6 @@ Source: AclApis.handleDescribeAcls, StandardAuthorizerData.acls; KIP-140, KIP-29
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -18,7 +17,6 @@ from korvet.api.shared.acl_entries import DISABLED, Failure, asked_filter, entry
 from korvet.api.shared.admin import read_failure
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError
-from korvet.security.acl import Acl
 from korvet.wire.codec import Fields
 
 
@@ -36,12 +34,10 @@ async def handle(ctx: Context, request: Any) -> Fields:
         await authorizer.refresh()
     except KorvetError as error:
         return _failed(request, (read_failure(ctx, error, ErrorCode.request_timed_out), str(error)))
-    resources = [
-        {**pattern(acls[0]), "acls": [entry(acl) for acl in acls]}
-        for acls in (list(same) for _, same in groupby(matching(authorizer, asked), key=_resource))
-    ]
-    return {"error_code": ErrorCode.none, "error_message": None, "resources": resources}
-
-
-def _resource(acl: Acl) -> tuple[int, int, str]:
-    return acl.resource_type, acl.pattern_type, acl.name
+    resources: dict[tuple[int, int, str], Fields] = {}
+    async for acl in ctx.paced(await matching(ctx, authorizer.acls, asked)):
+        key = acl.resource_type, acl.pattern_type, acl.name
+        if key not in resources:
+            resources[key] = {**pattern(acl), "acls": []}
+        resources[key]["acls"].append(entry(acl))
+    return {"error_code": ErrorCode.none, "error_message": None, "resources": list(resources.values())}

@@ -51,6 +51,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 def _operations(ctx: Context, group: dict[str, Any]) -> int:
+    if group["error_code"] != 0:
+        return NOT_ASKED
     return needs.operations(ctx, needs.GROUP, group["group_id"], GROUP_OPERATIONS)
 
 

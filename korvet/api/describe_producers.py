@@ -18,6 +18,10 @@ from korvet.store.catalog.topic import Topic
 from korvet.wire.markers import COORDINATOR_EPOCH
 
 _NO_EPOCH: Final = -1
+_WHY: Final = {
+    TOPIC_AUTHORIZATION_FAILED: needs.MESSAGES[needs.TOPIC],
+    UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+}
 
 
 def _refused(topic: Any) -> dict[str, Any]:
@@ -74,4 +78,4 @@ async def _described(ctx: Context, topic: Topic | int | None, index: int) -> dic
 
 
 def _answer(index: int, code: int) -> dict[str, Any]:
-    return {"partition_index": index, "error_code": code, "error_message": None, "active_producers": ()}
+    return {"partition_index": index, "error_code": code, "error_message": _WHY.get(code), "active_producers": ()}

@@ -18,15 +18,15 @@ from korvet.api.shared.admin import TOPIC_OPERATIONS, read_failure
 from korvet.api.shared.context import Context
 from korvet.api.shared.partition_epochs import LeaderEpoch, leader_epochs
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, name_problem
 from korvet.wire.codec import Fields
 
 
-def _check(_ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
     asked = {topic.name for topic in request.topics}
-    denied = needs.denied_names(rights, needs.DESCRIBE, needs.TOPIC, sorted(asked))
+    denied = yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, sorted(asked))
     if not denied:
         return None
     refused = [_forbidden(name) for name in sorted(denied)]
@@ -54,9 +54,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
         await catalog.refresh()
     except KorvetError as error:
         return _failed(request, read_failure(ctx, error, ErrorCode.leader_not_available))
-    asked = {topic.name for topic in request.topics} or set(
-        needs.seen_topics(ctx, (topic.name for topic in catalog.topics()))
-    )
+    asked = {topic.name for topic in request.topics} or await _seen(ctx)
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and first_name not in asked)):
         return _failed(request, ErrorCode.invalid_request)
     names = sorted(name for name in asked if name >= first_name)
@@ -78,6 +76,12 @@ async def handle(ctx: Context, request: Any) -> Fields:
         ],
         "next_cursor": next_cursor,
     }
+
+
+async def _seen(ctx: Context) -> set[str]:
+    """The names of all topics that the client may know of."""
+    names = {topic.name for topic in ctx.frontend.catalog.topics()}
+    return names - await needs.unseen(ctx, needs.TOPIC, names)
 
 
 def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> Fields:

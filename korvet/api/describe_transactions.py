@@ -42,7 +42,7 @@ async def _described(ctx: Context, transactional_id: str) -> dict[str, Any]:
         found = await ctx.frontend.transactions.describe_all(transactional_id)
     except KorvetError as error:
         return _without(transactional_id, failure_code(error, "describe_transactions"))
-    return _without(transactional_id, TRANSACTIONAL_ID_NOT_FOUND) if found is None else _fields(ctx, found)
+    return _without(transactional_id, TRANSACTIONAL_ID_NOT_FOUND) if found is None else await _fields(ctx, found)
 
 
 def _without(transactional_id: str, code: int) -> dict[str, Any]:
@@ -58,13 +58,12 @@ def _without(transactional_id: str, code: int) -> dict[str, Any]:
     }
 
 
-def _fields(ctx: Context, found: TransactionDescription) -> dict[str, Any]:
+async def _fields(ctx: Context, found: TransactionDescription) -> dict[str, Any]:
     topics: dict[str, list[int]] = {}
-    seen = set(needs.seen_topics(ctx, {name for (name, _), _ in found.partitions}))
+    unseen = await needs.unseen(ctx, needs.TOPIC, (name for (name, _), _ in found.partitions))
     for (name, index), _ in found.partitions:
-        if name not in seen:
-            continue
-        topics.setdefault(name, []).append(index)
+        if name not in unseen:
+            topics.setdefault(name, []).append(index)
     return {
         "error_code": 0,
         "transactional_id": found.transactional_id,

@@ -29,8 +29,15 @@ _NUMBERS = {name: number for number, name in TYPES.items()}
         needs.DESCRIBE,
         refused=lambda *_: {
             "error_code": ErrorCode.cluster_authorization_failed,
-            "error_message": needs.MESSAGES[needs.CLUSTER],
-            "results": (),
+            "error_message": None,
+            "results": (
+                {
+                    "user": "",
+                    "error_code": ErrorCode.cluster_authorization_failed,
+                    "error_message": None,
+                    "credential_infos": (),
+                },
+            ),
         },
     ),
 )

@@ -18,8 +18,9 @@ Source: KafkaApis.handleFetchRequest, FetchManager.newContext, ReplicaManager.fe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import timedelta
+from itertools import starmap
 from typing import Any, Final
 from uuid import UUID
 
@@ -39,7 +40,6 @@ from korvet.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.log import Log
 from korvet.store.log.room import Want
@@ -67,7 +67,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
     """Read the records that are there, or wait for ``min_bytes`` until ``max_wait`` is over."""
     if ctx.version >= SESSIONS_SINCE and request.session_epoch not in _FULL_EPOCHS:
         return pack(ctx.version, [], FETCH_SESSION_ID_NOT_FOUND)
-    merged = _merged(ctx, request)
+    merged, generation = _merged(ctx, request), _generation(ctx)
     topics = await _resolve(ctx, request, merged)
     if topics is None:
         try:
@@ -80,7 +80,10 @@ async def handle(ctx: Context, request: Any) -> Answer:
     new = [want for want in wants if want.partition not in ctx.fetched]
     if new:
         ctx.fetched.update(await ctx.frontend.groups.readers.attach(ctx.client_id or "", ctx.client_host, new))
-    reads = iter(_still_allowed(ctx, request, wants, await _read(ctx, request, wants)))
+    found = await _read(ctx, request, wants)
+    if _generation(ctx) != generation:
+        found = await _still_allowed(ctx, request, wants, found)
+    reads = iter(found)
     if request.isolation_level == _READ_COMMITTED:
         answered = [(name, [_committed(_filled(slot, reads)) for slot in slots]) for name, slots in topics]
     else:
@@ -88,15 +91,16 @@ async def handle(ctx: Context, request: Any) -> Answer:
     return pack(ctx.version, answered)
 
 
-def _still_allowed(
+def _generation(ctx: Context) -> int:
+    """Counts the states of the access rules."""
+    return 0 if ctx.rights is None else ctx.rights.generation
+
+
+async def _still_allowed(
     ctx: Context, request: Any, wants: Sequence[Want], reads: Sequence[PartitionRead]
 ) -> Sequence[PartitionRead]:
     """The reads without those of topics whose right was taken away while the Fetch waited."""
-    rights = ctx.rights
-    if rights is None:
-        return reads
-    topics = {want.partition.topic.name: want.partition.topic for want in wants}
-    denied = {name for name, topic in topics.items() if _is_forbidden(rights, request, name, topic)}
+    denied = await _denied(ctx, request, {want.partition.topic.name for want in wants})
     return [
         _forbidden(read.partition) if want.partition.topic.name in denied else read
         for want, read in zip(wants, reads, strict=True)
@@ -131,11 +135,11 @@ async def _resolve(
 ) -> list[tuple[str | UUID, Slots]] | None:
     """Each topic's name or id with the partitions to read, or None if the catalog must be read first."""
     topics: list[tuple[str | UUID, Slots]] = []
-    turns, rights = ctx.frontend.turns, ctx.rights
+    turns, names = ctx.frontend.turns, [_topic(ctx, asked) for asked, _ in merged.values()]
+    denied = await _denied(ctx, request, starmap(_shown, names)) if ctx.rights is not None else frozenset()
     is_committed = request.isolation_level == _READ_COMMITTED
-    for asked, parts in merged.values():
-        name, topic = _topic(ctx, asked)
-        is_forbidden = rights is not None and _is_forbidden(rights, request, name, topic)
+    for (_, parts), (name, topic) in zip(merged.values(), names, strict=True):
+        is_forbidden = bool(denied) and _shown(name, topic) in denied
         slots: Slots = []
         for part in parts.values():
             if turns.is_due():
@@ -172,16 +176,24 @@ def _topic(ctx: Context, asked: Any) -> tuple[str | UUID, Topic | None]:
     return asked.topic_id, ctx.frontend.catalog.topic_by_id(asked.topic_id)
 
 
-def _is_forbidden(rights: Rights, request: Any, name: str | UUID, topic: Topic | None) -> bool:
-    """Whether the client may not read a topic that it named, or whose id it knows.
+def _shown(name: str | UUID, topic: Topic | None) -> str | None:
+    """The name of a topic that the client named, or whose id it knows; None if there is no such topic."""
+    return name if isinstance(name, str) else None if topic is None else topic.name
+
+
+async def _denied(ctx: Context, request: Any, names: Iterable[str | None]) -> Set[str | None]:
+    """The topics that the client may not read; None is for all that do not exist.
 
     A follower may read everything, with the right of brokers, and a client that says it is one may read nothing else.
     """
+    rights = ctx.rights
+    if rights is None:
+        return frozenset()
     state = getattr(request, "replica_state", None)
     if (request.replica_id if state is None else state.replica_id) >= 0:
-        return not rights.allows_on_cluster(needs.CLUSTER_ACTION)
-    shown = name if isinstance(name, str) else None if topic is None else topic.name
-    return shown is not None and not rights.allows(needs.READ, needs.TOPIC, shown)
+        return frozenset() if rights.allows_on_cluster(needs.CLUSTER_ACTION) else frozenset(names)
+    existing = (name for name in names if name is not None)
+    return await ctx.frontend.turns.result(needs.denied_names(ctx, rights, needs.READ, needs.TOPIC, existing))
 
 
 def _forbidden(index: int) -> PartitionRead:

@@ -22,6 +22,7 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _SHARE: Final = 2
 _BATCHED_SINCE: Final = 4
+_SHARE_SINCE: Final = 6
 _UNKNOWN_TYPE: Final = "unknown coordinator type"
 _KINDS: Final = {_GROUP: needs.GROUP, _TRANSACTION: needs.TRANSACTIONAL_ID}
 _NOWHERE: Final = {"node_id": -1, "host": "", "port": -1}
@@ -39,13 +40,15 @@ async def handle(ctx: Context, request: Any) -> Answer:
 
 
 def _find(ctx: Context, key_type: int, key: str) -> dict[str, Any]:
-    if key_type == _SHARE and ctx.rights is not None and not ctx.rights.allows_on_cluster(needs.CLUSTER_ACTION):
-        message = "" if ctx.version >= _BATCHED_SINCE else needs.MESSAGES[needs.CLUSTER]
-        return {"error_code": needs.CODES[needs.CLUSTER], "error_message": message, **_NOWHERE}
-    if key_type not in (_GROUP, _TRANSACTION):
-        message = "" if key_type == _SHARE else _UNKNOWN_TYPE
+    rights, is_share = ctx.rights, key_type == _SHARE and ctx.version >= _SHARE_SINCE
+    if is_share and rights is not None and not rights.allows_on_cluster(needs.CLUSTER_ACTION):
+        return {
+            "error_code": needs.CODES[needs.CLUSTER], "error_message": needs.MESSAGES[needs.CLUSTER], **_NOWHERE
+        }  # fmt: skip
+    if key_type not in _KINDS:
+        message = "" if key_type == _SHARE and ctx.version >= _BATCHED_SINCE else _UNKNOWN_TYPE
         return {"error_code": ErrorCode.invalid_request, "error_message": message, **_NOWHERE}
-    rights, kind = ctx.rights, _KINDS[key_type]
+    kind = _KINDS[key_type]
     if rights is not None and not rights.allows(needs.DESCRIBE, kind, key):
         message = "" if ctx.version >= _BATCHED_SINCE else needs.MESSAGES[kind]
         return {"error_code": needs.CODES[kind], "error_message": message, **_NOWHERE}

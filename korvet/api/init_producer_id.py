@@ -22,7 +22,7 @@ from korvet.api.shared.group_failures import failure_code, milliseconds
 from korvet.api.shared.transaction_failures import told
 from korvet.errors import KorvetError, StoreError
 from korvet.security.acl import Operation
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 
 _NONE: Final = -1
 _ABORTABLE_SINCE: Final = 0

@@ -7,6 +7,7 @@ Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from typing import Any
 
 from korvet.api import Answer, api
@@ -14,6 +15,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.errors import KorvetError
+from korvet.store.groups.types import ListedGroup
 
 
 @api(16, 0, 5, needs=needs.by_handler)
@@ -25,7 +27,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         groups = await ctx.frontend.groups.administration.list()
     except KorvetError as error:
         return {"error_code": failure_code(error, "list_groups"), "groups": ()}
-    sees_all = ctx.rights is None or ctx.rights.quiet.allows_on_cluster(needs.DESCRIBE)
+    unseen = await _unseen(ctx, groups)
     return {
         "error_code": 0,
         "groups": [
@@ -36,7 +38,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
                 "group_type": group.type,
             }
             for group in groups
-            if (sees_all or _is_seen(ctx, group.group_id))
+            if group.group_id not in unseen
             and (not states or group.state.lower() in states)
             and (not types or group.type in types)
             and ctx.listener.nodes.lists(group.group_id, ctx.target)
@@ -44,5 +46,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
     }
 
 
-def _is_seen(ctx: Context, group_id: str) -> bool:
-    return ctx.rights is None or ctx.rights.sees(needs.DESCRIBE, needs.GROUP, group_id)
+async def _unseen(ctx: Context, groups: Sequence[ListedGroup]) -> Set[str]:
+    """The groups that the client may not know of."""
+    if ctx.rights is None or ctx.rights.quiet.allows_on_cluster(needs.DESCRIBE):
+        return frozenset()
+    return await needs.unseen(ctx, needs.GROUP, (group.group_id for group in groups))

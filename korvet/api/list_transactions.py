@@ -43,10 +43,11 @@ async def handle(ctx: Context, request: Any) -> Answer:
         found, now_ms = await transactions.all(), await transactions.now_ms()
     except KorvetError as error:
         return {**answer, "error_code": failure_code(error, "list_transactions"), "unknown_state_filters": ()}
+    unseen = await needs.unseen(ctx, needs.TRANSACTIONAL_ID, (one.transactional_id for one in found))
     answer["transaction_states"] = [
         {"transactional_id": one.transactional_id, "producer_id": one.producer_id, "transaction_state": one.state}
         for one in found
-        if (ctx.rights is None or ctx.rights.sees(needs.DESCRIBE, needs.TRANSACTIONAL_ID, one.transactional_id))
+        if one.transactional_id not in unseen
         and _is_wanted(request, one, now_ms)
         and (matches is None or matches.fullmatch(one.transactional_id))
         and ctx.listener.nodes.lists(one.transactional_id, ctx.target)

@@ -17,7 +17,7 @@ Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -102,14 +102,14 @@ async def _refused(ctx: Context, request: Any) -> Answer:
     return [await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(request.topics)))]
 
 
-async def _find(ctx: Context, request: Any) -> list[Found]:
+async def _find(ctx: Context, request: Any) -> Sequence[Found]:
     catalog = ctx.frontend.catalog
     try:
         await catalog.refresh()
     except KorvetError as error:
-        return _unreadable(ctx, request, read_failure(ctx, error, ErrorCode.leader_not_available))
+        return await _unreadable(ctx, request, read_failure(ctx, error, ErrorCode.leader_not_available))
     if _wants_all(ctx, request):
-        return _seen(ctx)
+        return await _seen(ctx)
     found: dict[object, Found] = {}
     may_create = getattr(request, "allow_auto_topic_creation", True)
     by_id = any(getattr(asked, "topic_id", None) is not None for asked in request.topics)
@@ -148,10 +148,13 @@ def _may_describe(ctx: Context, name: str) -> bool:
     return ctx.rights is None or ctx.rights.allows(needs.DESCRIBE, needs.TOPIC, name)
 
 
-def _seen(ctx: Context) -> list[Found]:
+async def _seen(ctx: Context) -> Sequence[Found]:
     """All topics that the client may know of."""
-    rights, topics = ctx.rights, ctx.frontend.catalog.topics()
-    return [topic for topic in topics if rights is None or rights.sees(needs.DESCRIBE, needs.TOPIC, topic.name)]
+    topics = list(ctx.frontend.catalog.topics())
+    if ctx.rights is None:
+        return topics
+    unseen = await needs.unseen(ctx, needs.TOPIC, (topic.name for topic in topics))
+    return [topic for topic in topics if topic.name not in unseen]
 
 
 def _creates(ctx: Context) -> bool:
@@ -193,16 +196,16 @@ def _without(code: int, name: str | None, topic_id: UUID | None = None) -> Topic
     return TopicAnswer(int(code), name, topic_id or _NO_ID, False, NOT_ASKED, (), 0)
 
 
-def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> list[Found]:
+async def _unreadable(ctx: Context, request: Any, code: ErrorCode) -> Sequence[Found]:
     """The topics as they were last read; a topic not in the cache gets an error on which the client asks again.
 
     Topics keep their partitions: a group's leader would take a topic without any for deleted, and rebalance.
     """
     catalog = ctx.frontend.catalog
     if _wants_all(ctx, request):
-        return _seen(ctx)
+        return await _seen(ctx)
     unread: list[Found] = []
-    for asked in request.topics:
+    async for asked in ctx.paced(request.topics):
         topic_id = getattr(asked, "topic_id", None)
         if topic_id is not None:
             topic = catalog.topic_by_id(topic_id)

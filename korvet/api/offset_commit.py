@@ -17,7 +17,7 @@ from korvet.api import Answer, Begun, api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
-from korvet.api.shared.sorted_offsets import SortedOffsets, refused_offsets, sort_few_offsets, sort_offsets
+from korvet.api.shared.sorted_offsets import SortedOffsets, reads_all, refused_offsets, sort_few_offsets, sort_offsets
 from korvet.api.shared.topic_lookup import known_topics, topics_at_hand
 from korvet.codes import GROUP_AUTHORIZATION_FAILED
 from korvet.errors import KorvetError
@@ -27,9 +27,9 @@ from korvet.wire import group_responses
 
 
 def begin(ctx: Context, request: Any) -> Begun | None:
-    """Ask the group at once; None if a topic is not known, or if there are many partitions."""
+    """Ask the group at once; None if a topic is not known or forbidden, or if there are many partitions."""
     topics = topics_at_hand(ctx, request.topics)
-    if topics is None:
+    if topics is None or not reads_all(ctx, request):
         return None
     sorted_ = sort_few_offsets(ctx, request, topics)
     if not sorted_.asked:

@@ -65,9 +65,10 @@ async def _answer(ctx: Context, asked: Any, is_stable: bool) -> dict[str, Any]:
         return {"error_code": ErrorCode.group_authorization_failed, "topics": []}
     if asked.topics is None:
         answer = await _allowed(ctx, asked, is_stable)
-        seen = set(needs.seen_topics(ctx, [topic["name"] for topic in answer["topics"]]))
-        return {**answer, "topics": [topic for topic in answer["topics"] if topic["name"] in seen]}
-    denied = needs.denied_names(rights, needs.DESCRIBE, needs.TOPIC, (topic.name for topic in asked.topics))
+        unseen = await needs.unseen(ctx, needs.TOPIC, (topic["name"] for topic in answer["topics"]))
+        return {**answer, "topics": [topic for topic in answer["topics"] if topic["name"] not in unseen]}
+    names = (topic.name for topic in asked.topics)
+    denied = await ctx.frontend.turns.result(needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, names))
     if not denied:
         return await _allowed(ctx, asked, is_stable)
     left = replace(asked, topics=tuple(topic for topic in asked.topics if topic.name not in denied))

@@ -18,7 +18,7 @@ from korvet.api.shared.data_failures import read_failure_code
 from korvet.api.shared.topic_lookup import known_topics
 from korvet.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.log.epochs import check_leader_epoch, end_of_epoch, parse_epochs
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Meta, Partition
@@ -37,7 +37,7 @@ def _refused(topic: Any) -> Entry:
 _describes = needs.topics(needs.DESCRIBE, _refused, name="topic")
 
 
-def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | None:
+def _check(ctx: Context, rights: Rights, request: Any) -> needs.Narrowed | needs.Steps | None:
     return None if rights.quiet.allows_on_cluster(needs.CLUSTER_ACTION) else _describes(ctx, rights, request)
 
 

@@ -19,7 +19,7 @@ AddPartitionsToTxnManager
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -29,6 +29,7 @@ from korvet.api.shared.acks import ALL, ask_for_replicas, ask_for_room, lacks_re
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
 from korvet.api.shared.produced import JOINS_SINCE, NO_TIMESTAMP, Outcome, Pending, Produced, unknown_code
+from korvet.api.shared.turns import result_at_once
 from korvet.codes import (
     INVALID_REQUIRED_ACKS,
     KAFKA_STORAGE_ERROR,
@@ -37,7 +38,7 @@ from korvet.codes import (
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
 from korvet.store.log.judge import is_short, judge, judge_keys
 from korvet.store.log.limits import Limits
@@ -78,7 +79,7 @@ _Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], Refusal | None
 
 def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
     """Send all batches to Redis at once; None if something must be waited for first, or there are too many."""
-    plan = _plan(ctx, request, may_wait=True)
+    plan = result_at_once(_plan(ctx, request, may_wait=True))
     if plan is None:
         return None
     topics, jobs, why = plan
@@ -97,7 +98,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
         away = error
-    plan = _plan(ctx, request, may_wait=False)
+    plan = await ctx.frontend.turns.result(_plan(ctx, request, may_wait=False))
     assert plan is not None
     if away is not None:
         for job in plan[1]:
@@ -146,23 +147,28 @@ def _send_or_refuse(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -
         job.outcomes[job.at] = PartitionAnswer(job.partition.index, INVALID_REQUIRED_ACKS)
 
 
-def _plan(ctx: Context, request: Any, *, may_wait: bool) -> _Plan | None:
+def _plan(ctx: Context, request: Any, *, may_wait: bool) -> Generator[None, None, _Plan | None]:
     """Outcomes by topic, a job for each open outcome, and the reason if the whole request fails. Nothing is sent yet.
 
-    None if ``may_wait``, and something must be waited for first or there are too many partitions.
+    None if ``may_wait``, and something must be waited for first or there are too many topics or partitions. Otherwise
+    it yields where other requests are due.
     """
     jobs: list[_Job] = []
     topics: list[tuple[str | UUID, list[Outcome]]] = []
     why: Refusal | None = None
-    count, rights = 0, ctx.rights
+    count, rights, turns = 0, ctx.rights, ctx.frontend.turns
     for data in request.topic_data:
-        count += len(data.partition_data)
+        count += max(1, len(data.partition_data))
         if may_wait and count > AT_ONCE:
             return None
+        if not may_wait and turns.is_due(AT_ONCE if rights is None else max(1, AT_ONCE // rights.weight)):
+            yield
         name, topic = _topic(ctx, data)
         is_forbidden = rights is not None and _is_forbidden(rights, name, topic)
         outcomes: list[Outcome] = []
         for part in data.partition_data:
+            if not may_wait and turns.is_due():
+                yield
             batch = read_batch(part.records, ctx.version)
             why = why or _fails_request(ctx, request, batch)
             if is_forbidden:

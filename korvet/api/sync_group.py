@@ -18,7 +18,7 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.group_failures import failure_code
 from korvet.codes import GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.groups.types import Synced, SyncRequest
 from korvet.wire import group_responses
 from korvet.wire.assignment import assigned_partitions

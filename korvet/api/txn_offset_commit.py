@@ -30,7 +30,7 @@ from korvet.codes import (
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 from korvet.errors import KorvetError
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.groups.types import CommitRequest
 
 _ABORTABLE_SINCE: Final = 4

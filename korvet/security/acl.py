@@ -1,21 +1,13 @@
-"""Access rules and their judgement, without I/O.
+"""Access rules and filters of them.
 
 A rule allows or denies one operation to one principal, from one host or from all, on the resources of a name or of a
-prefix. The order of judgement is Kafka's:
+prefix. `korvet.security.rules` judges by them.
 
-1. A matching rule that denies decides.
-2. A matching rule that allows decides. READ, WRITE, DELETE and ALTER allow DESCRIBE too, ALTER_CONFIGS allows
-   DESCRIBE_CONFIGS, and ALL allows everything. Denials imply nothing but by ALL.
-3. A resource without any rule is open if ``allow.everyone.if.no.acl.found`` says so.
-
-Super users are the authorizer's matter (`korvet.security.authorizer`).
-
-Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData, StandardAcl; Authorizer.authorizeByResourceType
+Source: org.apache.kafka.metadata.authorizer.StandardAcl, org.apache.kafka.common.acl.AclBindingFilter
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -80,18 +72,11 @@ WILDCARD_PRINCIPAL: Final = "User:*"
 CLUSTER_NAME: Final = "kafka-cluster"
 
 OPERATIONS: Final = {
-    ResourceType.TOPIC: tuple(map(Operation, (3, 4, 5, 6, 7, 8, 10, 11))),
-    ResourceType.GROUP: tuple(map(Operation, (3, 6, 8, 10, 11))),
-    ResourceType.CLUSTER: tuple(map(Operation, (5, 7, 8, 9, 10, 11, 12))),
+    ResourceType.TOPIC: sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)),
+    ResourceType.GROUP: sum(1 << operation for operation in (3, 6, 8, 10, 11)),
+    ResourceType.CLUSTER: sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)),
 }
-"""The operations of a resource type that authorized_operations may tell (AclEntry.supportedOperations)."""
-
-_ALLOWED_BY: Final = {
-    Operation.DESCRIBE: frozenset(
-        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL}
-    ),
-    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}),
-}
+"""The operations of a resource type that authorized_operations may tell, as bits (AclEntry.supportedOperations)."""
 
 
 class Acl(NamedTuple):
@@ -156,145 +141,3 @@ def canonical_host(host: str) -> str:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(address)
-
-
-def allowed_by(operation: Operation) -> frozenset[Operation]:
-    """The operations of allowing rules that allow an operation."""
-    return _ALLOWED_BY.get(operation) or frozenset({operation, Operation.ALL})
-
-
-class Judgement(NamedTuple):
-    """Whether an action is allowed, and the rule that says so, if one does."""
-
-    is_allowed: bool
-    rule: Acl | None
-
-
-_DENIED: Final = Judgement(False, None)
-
-
-class _Names:
-    """The rules for one resource type: by literal name, and by prefix for each length of one."""
-
-    __slots__ = ("lengths", "literals", "prefixes")
-
-    def __init__(self) -> None:
-        self.literals: dict[str, list[Acl]] = {}
-        self.prefixes: dict[str, list[Acl]] = {}
-        self.lengths: list[int] = []
-
-    def add(self, acl: Acl) -> None:
-        names = self.literals if acl.pattern_type is PatternType.LITERAL else self.prefixes
-        names.setdefault(acl.name, []).append(acl)
-
-    def sort(self) -> None:
-        self.lengths = sorted({len(prefix) for prefix in self.prefixes})
-
-    def of(self, name: str) -> Iterator[list[Acl]]:
-        """The rules whose patterns match a name."""
-        if name in self.literals:
-            yield self.literals[name]
-        if name != WILDCARD and WILDCARD in self.literals:
-            yield self.literals[WILDCARD]
-        for length in self.lengths:
-            if length > len(name):
-                break
-            found = self.prefixes.get(name[:length])
-            if found is not None:
-                yield found
-
-    def all(self) -> Iterator[Acl]:
-        for names in (self.literals, self.prefixes):
-            for acls in names.values():
-                yield from acls
-
-
-class Rules:
-    """An unchanging set of rules with an index."""
-
-    def __init__(self, acls: Iterable[Acl] = ()) -> None:
-        self.acls = frozenset(acls)
-        self._types: dict[int, _Names] = {}
-        for acl in sorted(self.acls):
-            self._types.setdefault(acl.resource_type, _Names()).add(acl)
-        for names in self._types.values():
-            names.sort()
-
-    def denies_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether a rule denies an action on any resource of a type."""
-        return any(
-            acl.permission is Permission.DENY
-            and acl.resource_type is resource_type
-            and acl.operation in (operation, Operation.ALL)
-            and _concerns(acl, principal, host)
-            for acl in self.acls
-        )
-
-    def judge(
-        self,
-        principal: str,
-        host: str,
-        operation: Operation,
-        resource_type: ResourceType,
-        name: str,
-        *,
-        is_open: bool = False,
-    ) -> Judgement:
-        """Judge an action.
-
-        :param host: in `canonical_host`'s spelling.
-        :param is_open: whether a resource without any rule is open to everyone.
-        """
-        names = self._types.get(resource_type)
-        if names is None:
-            return Judgement(is_open, None)
-        allowing, allowed, has_rules = allowed_by(operation), None, False
-        for acls in names.of(name):
-            has_rules = True
-            for acl in acls:
-                if not _concerns(acl, principal, host):
-                    continue
-                if acl.permission is Permission.DENY:
-                    if acl.operation in (operation, Operation.ALL):
-                        return Judgement(False, acl)
-                elif allowed is None and acl.operation in allowing:
-                    allowed = acl
-        if allowed is not None:
-            return Judgement(True, allowed)
-        return Judgement(True, None) if is_open and not has_rules else _DENIED
-
-    def judge_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether an operation is allowed on some resource of a type (Authorizer.authorizeByResourceType).
-
-        As in Kafka, no operation implies another one here.
-        """
-        names = self._types.get(resource_type)
-        if names is None:
-            return False
-        concerned = [
-            acl
-            for acl in names.all()
-            if acl.operation in (operation, Operation.ALL) and _concerns(acl, principal, host)
-        ]
-        denied = [acl for acl in concerned if acl.permission is Permission.DENY]
-        literals = {acl.name for acl in denied if acl.pattern_type is PatternType.LITERAL}
-        prefixes = {acl.name for acl in denied if acl.pattern_type is PatternType.PREFIXED}
-        if WILDCARD in literals:
-            return False
-        return any(_is_undominated(acl, literals, prefixes) for acl in concerned if acl.permission is Permission.ALLOW)
-
-
-def _concerns(acl: Acl, principal: str, host: str) -> bool:
-    if acl.principal not in (principal, WILDCARD_PRINCIPAL):
-        return False
-    return acl.host == WILDCARD or canonical_host(acl.host) == host
-
-
-def _is_undominated(acl: Acl, literals: set[str], prefixes: set[str]) -> bool:
-    """Whether no denial covers all resources that a rule allows."""
-    if acl.pattern_type is PatternType.LITERAL:
-        if acl.name == WILDCARD:
-            return True
-        if acl.name in literals:
-            return False
-    return not any(acl.name[:length] in prefixes for length in range(1, len(acl.name) + 1))

@@ -24,6 +24,12 @@ def escaped(text: str) -> str:
     return cut.encode("unicode_escape").decode()
 
 
+def _harmless(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_harmless, value))
+    return escaped(value) if isinstance(value, str) else value
+
+
 class _Budget:
     """The lines of one kind in this second; refusals take none from changes."""
 
@@ -69,6 +75,4 @@ class Audit:
         values = make()
         if budget.left_out:
             values["lines_left_out"], budget.left_out = budget.left_out, 0
-        self._log.info(
-            event, **{name: escaped(value) if isinstance(value, str) else value for name, value in values.items()}
-        )
+        self._log.info(event, **{name: _harmless(value) for name, value in values.items()})

@@ -8,32 +8,24 @@ Source: org.apache.kafka.metadata.authorizer.StandardAuthorizer
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
+import anyio
+import anyio.lowlevel
 import structlog
 
-from korvet.errors import KorvetError, StoreError
+from korvet.codes import POLICY_VIOLATION
+from korvet.errors import KorvetError
 from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
-from korvet.security.acl import (
-    CLUSTER_NAME,
-    OPERATIONS,
-    Acl,
-    Judgement,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-    Rules,
-    canonical_host,
-)
+from korvet.security.acl import Acl, Operation, ResourceType
 from korvet.security.audit import Audit
 from korvet.security.principal import Principal
+from korvet.security.rules import EVERYTHING, Client, Operations, Rules
+from korvet.security.stored_rules import SLICE, encoded, rules_in_steps
 from korvet.store.every import every
-from korvet.store.security.acls import MOST_AT_ONCE, StoredAcls
+from korvet.store.security.acls import MOST_CALL_BYTES, MOST_RULES, StoredAcls
 
 log = structlog.get_logger()
 
@@ -43,39 +35,6 @@ _REFRESH_S: Final = 30.0
 _UNKNOWN_VERSION: Final = -1
 _MOST_CACHED: Final = 10_000
 _LONGEST_CACHED: Final = 256
-_MOST_NAMES: Final = 10
-_ADMINISTRATIVE: Final = {
-    19: "topics", 20: "topics", 21: "topics", 27: "markers", 33: "resources", 37: "topics", 42: "groups_names",
-    44: "resources", 47: "",
-}  # fmt: skip
-"""The APIs that change topics, groups and settings, each with the field of the things that it changes."""
-_SUPER: Final = Judgement(True, None)
-_UNREAD: Final = Judgement(False, None)
-
-
-def encoded(acl: Acl) -> str:
-    """A rule as it is stored; equal rules have equal texts."""
-    return json.dumps(acl, ensure_ascii=False, separators=(",", ":"))
-
-
-def decoded(text: str) -> Acl:
-    """The rule of a stored text.
-
-    :raises StoreError: if it is none.
-    """
-    try:
-        kind, pattern, name, principal, host, operation, permission = json.loads(text)
-        return Acl(
-            ResourceType(kind),
-            PatternType(pattern),
-            name,
-            principal,
-            host,
-            Operation(operation),
-            Permission(permission),
-        )
-    except (ValueError, TypeError) as error:
-        raise StoreError(f"an access rule cannot be read: {text[:200]!r}") from error
 
 
 def parse_super_users(text: str) -> frozenset[str]:
@@ -86,10 +45,16 @@ def parse_super_users(text: str) -> frozenset[str]:
     return frozenset(str(Principal.parse(part.strip())) for part in text.split(";") if part.strip())
 
 
-def _named(thing: Any) -> str:
-    """The name or id of a thing in a request."""
-    fields = ("name", "resource_name", "topic_id", "producer_id", "group_id")
-    return next((str(found) for field in fields if (found := getattr(thing, field, None)) is not None), "")
+async def _texts(acls: Sequence[Acl]) -> Sequence[str] | None:
+    """The stored texts of rules, or None if they are too many for a call. Other work goes on while they are made."""
+    texts: list[str] = []
+    left_bytes = MOST_CALL_BYTES
+    for at in range(0, len(acls) if len(acls) <= MOST_RULES else 0, SLICE):
+        some = list(map(encoded, acls[at : at + SLICE]))
+        left_bytes -= sum(len(text.encode()) for text in some)
+        texts += some
+        await anyio.lowlevel.checkpoint()
+    return texts if left_bytes >= 0 and len(texts) == len(acls) else None
 
 
 class Authorizer:
@@ -112,9 +77,11 @@ class Authorizer:
         self._wakeups = wakeups
         self._super_users = frozenset(super_users)
         self._is_open = is_open
+        self._reading = anyio.Lock()
         self._version = _UNKNOWN_VERSION
         self._rules: Rules | None = None
-        self._cache: dict[tuple[str, str, Operation, ResourceType, str], Judgement] = {}
+        self._cache: dict[tuple[str, str, ResourceType, str], Operations] = {}
+        self._some: dict[tuple[str, str, ResourceType, Operation, bool], bool] = {}
         store.on_history_change(self._distrust)
 
     def configure(self, super_users: Collection[str], is_open: bool) -> None:
@@ -123,9 +90,14 @@ class Authorizer:
         self._forget()
 
     @property
-    def acls(self) -> Collection[Acl]:
-        """All rules as last read; no I/O."""
+    def acls(self) -> Sequence[Acl]:
+        """All rules as last read, those for one resource together; no I/O."""
         return () if self._rules is None else self._rules.acls
+
+    @property
+    def nesting(self) -> int:
+        """The most rules' prefixes that one name may begin with: each adds to the cost of a judgement."""
+        return 0 if self._rules is None else self._rules.nesting
 
     async def follow(self) -> None:
         """Keep the rules current until cancelled."""
@@ -140,46 +112,59 @@ class Authorizer:
             await listening.wait(_REFRESH_S)
 
     async def refresh(self) -> None:
-        """Read the rules if their version is not the known one.
+        """Read the rules if their version is not the known one. Other work goes on while they are read.
 
         :raises StoreUnavailable, StoreError:
         """
-        known = self._version
-        version, texts = await self._stored.read(known)
-        if texts is None:
-            return
-        self._rules = Rules(map(decoded, texts))
-        # If history changed meanwhile, the answer may be of the former one: ask for everything again.
-        self._version = version if self._version == known else _UNKNOWN_VERSION
-        self._forget()
+        async with self._reading:
+            known = self._version
+            version, texts = await self._stored.read(known)
+            if texts is None:
+                return
+            steps = rules_in_steps(texts)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as stop:
+                    self._rules = stop.value
+                    break
+                await anyio.lowlevel.checkpoint()
+            # If history changed meanwhile, the answer may be of the former one: ask for everything again.
+            self._version = version if self._version == known else _UNKNOWN_VERSION
+            self._forget()
 
     def _distrust(self) -> None:
         self._version = _UNKNOWN_VERSION
 
     def _forget(self) -> None:
         self._cache.clear()
+        self._some.clear()
         self.generation += 1
 
     # ------------------------------------------------------------------ changes
 
     async def add(self, acls: Sequence[Acl]) -> int:
-        """Add rules; Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION. A thousand at a time are added as one.
+        """Add rules, all or none; Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION.
+
+        POLICY_VIOLATION also if there are more than `MOST_RULES`, or `MOST_CALL_BYTES` of them.
 
         :raises StoreUnavailable, StoreFull, StoreError: as does `remove`; either may be repeated.
         """
-        code = 0
-        for at in range(0, len(acls), MOST_AT_ONCE):
-            code = await self._stored.add(list(map(encoded, acls[at : at + MOST_AT_ONCE])))
-            if code != 0:
-                break
+        texts = await _texts(acls)
+        if texts is None:
+            return POLICY_VIOLATION
+        code = await self._stored.add(texts)
         await self._read_back()
         return code
 
-    async def remove(self, acls: Sequence[Acl]) -> None:
-        """Remove rules; those that are gone already are passed over."""
-        for at in range(0, len(acls), MOST_AT_ONCE):
-            await self._stored.remove(list(map(encoded, acls[at : at + MOST_AT_ONCE])))
+    async def remove(self, acls: Sequence[Acl]) -> int:
+        """Remove rules as one, and pass over those that are gone already; 0, or POLICY_VIOLATION as for `add`."""
+        texts = await _texts(acls)
+        if texts is None:
+            return POLICY_VIOLATION
+        await self._stored.remove(texts)
         await self._read_back()
+        return 0
 
     async def _read_back(self) -> None:
         try:
@@ -190,121 +175,49 @@ class Authorizer:
 
     # ------------------------------------------------------------------ judgements
 
-    def rights(self, principal: str, host: str, api: str) -> Rights:
-        """What a principal at a host may do by an API."""
-        return Rights(self, principal, host, api)
-
-    def judge(
-        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
-    ) -> Judgement:
-        """Judge an action; no I/O. ``host`` is in `canonical_host`'s spelling."""
-        if principal in self._super_users:
-            return _SUPER
+    def allowed(self, client: Client, kind: ResourceType, name: str) -> Operations:
+        """The operations that a client may do on a resource; no I/O."""
+        if client.principal in self._super_users:
+            return EVERYTHING
         if self._rules is None:
-            return _UNREAD
-        key = (principal, host, operation, resource_type, name)
+            return 0
+        if len(name) > _LONGEST_CACHED:
+            return self._rules.allowed(client, kind, name, is_open=self._is_open)
+        key = (client.principal, client.host, kind, name)
         known = self._cache.get(key)
         if known is None:
-            known = self._rules.judge(principal, host, operation, resource_type, name, is_open=self._is_open)
+            known = self._rules.allowed(client, kind, name, is_open=self._is_open)
             # Clients choose names, so neither their number nor their length may grow this.
-            if len(name) <= _LONGEST_CACHED:
-                if len(self._cache) >= _MOST_CACHED:
-                    self._cache.clear()
-                self._cache[key] = known
+            if len(self._cache) >= _MOST_CACHED:
+                self._cache.clear()
+            self._cache[key] = known
         return known
 
-    def judge_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+    def denying(self, client: Client, operation: Operation, kind: ResourceType, name: str) -> Acl | None:
+        """A rule that denies an operation on a resource to a client; no I/O."""
+        return None if self._rules is None else self._rules.denying(client, operation, kind, name)
+
+    def allows_some(self, client: Client, operation: Operation, kind: ResourceType) -> bool:
         """Whether an operation is allowed on some resource of a type; no I/O."""
-        if principal in self._super_users:
-            return True
-        if self._rules is None:
-            return False
         # Kafka asks for a name that no rule is likely to have; so a resource without rules may be open.
-        if self.judge(principal, host, operation, resource_type, "hardcode").is_allowed:
+        if self.allowed(client, kind, "hardcode") & 1 << operation:
             return True
-        return self._rules.judge_any(principal, host, operation, resource_type)
+        return self._rules is not None and self._of_some(client, operation, kind, is_denied=False)
 
-    def denies_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+    def denies_some(self, client: Client, operation: Operation, kind: ResourceType) -> bool:
         """Whether a rule denies an operation on any resource of a type; no I/O."""
-        if principal in self._super_users:
+        if client.principal in self._super_users:
             return False
-        return self._rules is None or self._rules.denies_some(principal, host, operation, resource_type)
+        return self._rules is None or self._of_some(client, operation, kind, is_denied=True)
 
-
-class Rights:
-    """What a connection's principal may do, as the rules are at the time of each question."""
-
-    __slots__ = ("_api", "_authorizer", "_host", "_is_quiet", "_principal", "_shown_host", "quiet")
-
-    def __init__(self, authorizer: Authorizer, principal: str, host: str, api: str, *, is_quiet: bool = False) -> None:
-        self._authorizer = authorizer
-        self._principal = principal
-        self._host = canonical_host(host)
-        self._shown_host = host
-        self._api = api
-        self._is_quiet = is_quiet
-        self.quiet: Rights = self if is_quiet else Rights(authorizer, principal, host, api, is_quiet=True)
-        """The same rights, whose refusals are not noted."""
-
-    @property
-    def authorizer(self) -> Authorizer:
-        return self._authorizer
-
-    def sees(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether an operation is allowed; a refusal is not noted."""
-        return self._authorizer.judge(self._principal, self._host, operation, resource_type, name).is_allowed
-
-    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether an operation is allowed; a refusal goes into the audit log."""
-        judged = self._authorizer.judge(self._principal, self._host, operation, resource_type, name)
-        if not judged.is_allowed and not self._is_quiet:
-            self._note(operation, resource_type, name, judged.rule)
-        return judged.is_allowed
-
-    def allows_some(self, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether an operation is allowed on some resource of a type."""
-        return self._authorizer.judge_any(self._principal, self._host, operation, resource_type)
-
-    def is_denied_some(self, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether a rule denies an operation on any resource of a type."""
-        return self._authorizer.denies_some(self._principal, self._host, operation, resource_type)
-
-    def allows_on_cluster(self, *operations: Operation) -> bool:
-        """Whether one of the operations is allowed on the cluster; a refusal names the last one."""
-        return any(self.sees(one, ResourceType.CLUSTER, CLUSTER_NAME) for one in operations[:-1]) or self.allows(
-            operations[-1], ResourceType.CLUSTER, CLUSTER_NAME
-        )
-
-    def operations(self, resource_type: ResourceType, name: str) -> int:
-        """The allowed operations, bit n for the operation with number n."""
-        return sum(1 << one for one in OPERATIONS[resource_type] if self.sees(one, resource_type, name))
-
-    def note_administration(self, api_key: int, request: Any) -> None:
-        """Note a request that may change topics, groups or settings, with the first names in it, before it is served.
-
-        CreateAcls and DeleteAcls tell each rule themselves, by `note_change`.
-        """
-        field = _ADMINISTRATIVE.get(api_key)
-        if field is None:
-            return
-        things = (
-            (getattr(request, field, None) if field else None) or getattr(request, "topic_names", None) or (request,)
-        )
-        names = (thing if isinstance(thing, str) else _named(thing) for thing in islice(things, _MOST_NAMES))
-        self.note_change(count=len(things), names=", ".join(names))
-
-    def note_change(self, **values: str | int) -> None:
-        """Note an administrative change by this principal."""
-        self._authorizer.audit.changed(principal=self._principal, host=self._shown_host, request=self._api, **values)
-
-    def _note(self, operation: Operation, resource_type: ResourceType, name: str, rule: Acl | None) -> None:
-        self._authorizer.audit.refused(
-            lambda: {
-                "principal": self._principal,
-                "operation": operation.name,
-                "host": self._shown_host,
-                "resource": f"{resource_type.name}:LITERAL:{name}",
-                "request": self._api,
-                "rule": "DefaultDeny" if rule is None else encoded(rule),
-            }
-        )
+    def _of_some(self, client: Client, operation: Operation, kind: ResourceType, *, is_denied: bool) -> bool:
+        """The answer of all rules that concern a client, which takes some milliseconds if there are thousands."""
+        assert self._rules is not None
+        key = (client.principal, client.host, kind, operation, is_denied)
+        known = self._some.get(key)
+        if known is None:
+            ask = self._rules.denies_some if is_denied else self._rules.allows_some
+            if len(self._some) >= _MOST_CACHED:
+                self._some.clear()
+            known = self._some[key] = ask(client, operation, kind)
+        return known

@@ -13,6 +13,7 @@ from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.turns import Turns
 from korvet.security.principal import ANONYMOUS
+from korvet.security.rights import Rights
 from korvet.security.sasl import Login
 from korvet.server import unserved
 from korvet.server.crowd import Crowd
@@ -201,7 +202,7 @@ class Headers:
                 api_key=header.api_key,
                 version=header.version,
                 share=self._share,
-                rights=None if authorizer is None else authorizer.rights(self.principal, self.client, name),
+                rights=None if authorizer is None else Rights(authorizer, self.principal, self.client, name),
             )
         return context
 

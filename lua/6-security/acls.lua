@@ -1,5 +1,4 @@
--- Access rules of a namespace. Front-ends keep all of them in memory, and judge requests by them. A version grows with
--- each change, and the key's channel tells it.
+-- Access rules of a namespace. Front-ends keep all of them in memory, and judge requests by them.
 --
 -- A rule is the text of a JSON array [resource type, pattern type, name, principal, host, operation, permission], with
 -- Kafka's numbers. Equal rules have equal texts, so a rule is there once. The field of the empty name has the version.
@@ -34,16 +33,11 @@ end
 
 -- For each rule whether it is there, as 1 or 0.
 function acls.present(key, rules)
-  local present = redis.call('HMGET', key, unpack(rules))
-  for at = 1, #rules do
-    present[at] = present[at] and 1 or 0
+  local present = {}
+  for at, rule in ipairs(rules) do
+    present[at] = redis.call('HEXISTS', key, rule)
   end
   return present
-end
-
-function acls.publish(key)
-  local version = redis.call('HINCRBY', key, '', 1)
-  redis.call('SPUBLISH', key, value.integer(version))
 end
 
 -- acls_read: all access rules, or only their version if the caller knows that version
@@ -53,7 +47,7 @@ end
 -- Bound: 10000 rules
 function acls.read(keys, args)
   local asked = value.arguments(args, 'acls_read: known_version:int')
-  local version = tonumber(redis.call('HGET', keys[1], '') or 0)
+  local version = security.version(keys[1])
   local rules = {}
   if version ~= asked.known_version then
     local flat = redis.call('HGETALL', keys[1])
@@ -76,11 +70,11 @@ redis.register_function{
 -- KEYS[1] acls  hash   as in acls_read
 -- ARGV[1..] rules: JSON arrays
 -- Returns {code, number of rules added}
--- Bound: 1000 rules a call; 10000 rules, each of 2048 bytes
+-- Bound: 10000 rules, each of 2048 bytes
 -- Codes: INVALID_REQUEST (a text is no rule), POLICY_VIOLATION (a rule is too long, or there would be too many)
 -- Source: AclControlManager.createAcls
 function acls.add(keys, args)
-  local asked = value.arguments(args, 'acls_add: rules+<=1000')
+  local asked = value.arguments(args, 'acls_add: rules+<=10000')
   local present = acls.present(keys[1], asked.rules)
   local new, seen = {}, {}
   for at, rule in ipairs(asked.rules) do
@@ -99,7 +93,7 @@ function acls.add(keys, args)
     redis.call('HSET', keys[1], rule, 1) -- first write
   end
   if #new > 0 then
-    acls.publish(keys[1])
+    security.publish(keys[1])
   end
   return { code.NONE, #new }
 end
@@ -109,14 +103,14 @@ redis.register_function{
   description = 'add access rules, all or none; rules that are there stay',
 }
 
--- acls_remove: remove access rules; those that are not there are passed over
+-- acls_remove: remove access rules and damaged ones, all as one; those that are not there are passed over
 -- KEYS[1] acls  hash   as in acls_read
 -- ARGV[1..] rules: JSON arrays
 -- Returns {0, [1 if the rule was there else 0, ...]} in the order of the rules
--- Bound: 1000 rules a call
+-- Bound: 10000 rules
 -- Source: AclControlManager.deleteAcls
 function acls.remove(keys, args)
-  local asked = value.arguments(args, 'acls_remove: rules+<=1000')
+  local asked = value.arguments(args, 'acls_remove: rules+<=10000')
   local present, removed = acls.present(keys[1], asked.rules), 0
   for at, rule in ipairs(asked.rules) do
     if present[at] == 1 and rule ~= '' then
@@ -124,7 +118,7 @@ function acls.remove(keys, args)
     end
   end
   if removed > 0 then
-    acls.publish(keys[1])
+    security.publish(keys[1])
   end
   return { code.NONE, present }
 end
@@ -132,5 +126,5 @@ redis.register_function{
   function_name = 'korvet_acls_remove',
   callback = acls.remove,
   flags = { 'allow-oom' },
-  description = 'remove access rules; those that are not there are passed over',
+  description = 'remove access rules and damaged ones, all as one; those that are not there are passed over',
 }

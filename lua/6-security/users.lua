@@ -1,5 +1,4 @@
 -- SCRAM credentials of a namespace's users. Front-ends keep all of them in memory, so that a login asks Redis nothing.
--- A version grows with each change, and the key's channel tells it.
 --
 -- A credential is the text `iterations salt stored_key server_key`, with the last three in base64. Its field is the
 -- mechanism, a colon and the user's name. The field of the empty name has the version.
@@ -12,13 +11,6 @@ function users.is_credential(field, text)
     and string.find(text, '^%d+ [%w+/=]* [%w+/=]+ [%w+/=]+$')
 end
 
--- Tell front-ends of a change. A first version is the time, so a key that was deleted by hand repeats none.
-function users.publish(key)
-  local now = redis.call('TIME')
-  redis.call('HSETNX', key, '', value.integer(now[1] * 1e6 + now[2]))
-  redis.call('SPUBLISH', key, value.integer(redis.call('HINCRBY', key, '', 1)))
-end
-
 -- users_read: all SCRAM credentials, or only their version if the caller knows that version
 -- KEYS[1] users hash  mechanism:user -> credential, '' -> version
 -- ARGV[1] known_version   a version, or -1
@@ -26,7 +18,7 @@ end
 -- Bound: 10000 credentials
 function users.read(keys, args)
   local asked = value.arguments(args, 'users_read: known_version:int')
-  local version = tonumber(redis.call('HGET', keys[1], '') or 0)
+  local version = security.version(keys[1])
   return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
 end
 redis.register_function{
@@ -79,7 +71,7 @@ function users.alter(keys, args)
     end
   end
   if changed then
-    users.publish(keys[1])
+    security.publish(keys[1])
   end
   return { code.NONE, codes }
 end

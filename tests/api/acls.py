@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import count
 
 from korvet.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
-from korvet.security.authorizer import STANDARD, encoded
+from korvet.security.authorizer import STANDARD
+from korvet.security.stored_rules import encoded
 from tests.api.raw import ask
 from tests.api.rdkafka import until
 from tests.support.broker import KorvetServer

@@ -25,6 +25,10 @@ VALID = {
     "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:alice", "host": "*",
     "operation": 3, "permission_type": 3,
 }  # fmt: skip
+TOO_MUCH = (
+    "A rule is longer than 2048 bytes, or there would be more than 10000 rules, or the request has more than 4 MiB of "
+    "them. None was added."
+)
 ANYTHING = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
 
 
@@ -116,13 +120,41 @@ def test_a_real_client_manages_rules(broker: KorvetServer) -> None:
     assert admin.describe_acls(mine).result(timeout=20) == []
 
 
-def test_rules_outlive_a_restart_and_every_change_is_in_the_audit_log() -> None:
+def test_rules_outlive_a_restart_and_every_request_is_in_the_audit_log() -> None:
     with running_broker(broker={**TURNED_ON, "super.users": "User:ANONYMOUS"}) as running:
         name = unique()
-        create(running, {**VALID, "resource_name": name})
-        assert f"ALLOW READ on TOPIC:LITERAL:{name} to User:alice from *" in running.log
+        create(running, *({**VALID, "resource_name": f"{name}-{number}"} for number in range(300)))
+        (line,) = changes(running)
+        assert f"ALLOW READ on TOPIC:LITERAL:{name}-9 to User:alice from *" in line
+        assert "count=300" in line and f"{name}-10" not in line
         running.restart()
-        assert names(running) == {name}
+        assert names(running) == {f"{name}-{number}" for number in range(300)}
+        ask(running.port, "delete_acls", 3, filters=[ANYTHING, ANYTHING])
+        assert names(running) == set()
+        ask(running.port, "delete_acls", 3, filters=[ANYTHING])
+        assert len(changes(running)) == 2 and "count=300" in changes(running)[1]
+
+
+def changes(broker: KorvetServer) -> list[str]:
+    """The lines of the audit log about administrative requests."""
+    return [line for line in broker.log.splitlines() if " changed " in line and "audit=True" in line]
+
+
+def test_a_request_of_too_many_rules_adds_none(broker: KorvetServer) -> None:
+    name = unique()
+    many = [{**VALID, "resource_name": f"{name}-{number}"} for number in range(10_001)]
+    assert set(create(broker, *many)) == {("POLICY_VIOLATION", TOO_MUCH)}
+    assert not any(one.startswith(name) for one in names(broker))
+    assert set(create(broker, *many[:9_000])) == {("NONE", None)}
+    (too_many,) = {
+        result["error_code"]
+        for result in ask(broker.port, "delete_acls", 3, filters=[ANYTHING, ANYTHING])["filter_results"]
+    }
+    assert too_many == "POLICY_VIOLATION" and f"{name}-8999" in names(broker)
+    exact = [{**ANYTHING, "resource_name_filter": f"{name}-{number}"} for number in range(9_000)]
+    results = ask(broker.port, "delete_acls", 3, filters=exact)["filter_results"]
+    assert {len(result["matching_acls"]) for result in results} == {1}
+    assert not any(one.startswith(name) for one in names(broker))
 
 
 def test_without_an_authorizer_clients_are_told_that_security_is_off() -> None:

@@ -357,6 +357,26 @@ def test_a_deleted_topic_and_a_forbidden_one_look_alike(broker: KorvetServer, se
     assert {(one["name"], one["error_code"]) for one in deleted} == {(None, T29), (SECRET, T29), (NOBODYS, T29)}
 
 
+def test_a_refused_request_is_no_change_in_the_audit_log(broker: KorvetServer, secret_id: UUID) -> None:
+    allowed = unique("mine")
+    set_rules(broker, rule(TOPIC, allowed, Operation.ALL))
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in (SECRET, allowed)]
+    before = len(broker.log)
+    for _ in range(2):
+        ask(broker.port, "create_topics", 7, topics=topics, timeout=1000)
+    ask(broker.port, "create_topics", 7, topics=topics, timeout=1000, validate_only=True)
+    ask(broker.port, "delete_topics", 6, topics=[{"name": SECRET}, {"name": NOBODYS}], timeout=1000)
+    ask(broker.port, "delete_topics", 6, topics=[{"name": SECRET}, {"name": allowed}], timeout=1000)
+    ask(broker.port, "create_acls", 3, creations=[ACL])
+    lines = [line for line in broker.log[before:].splitlines() if "audit=True" in line]
+    changed = [line for line in lines if " changed " in line]
+    assert [("create_topics" in line, "delete_topics" in line) for line in changed] == [(True, False)] * 2 + [
+        (False, True)
+    ]
+    assert all("count=1" in line and allowed in line and SECRET not in line for line in changed)
+    assert sum(" denied " in line for line in lines) == 3 + 2 + 1 + 1
+
+
 @kafka("AuthorizerTest.testSuperUserHasAccess")
 def test_super_users_may_do_everything_without_a_rule() -> None:
     with running_broker(broker={**TURNED_ON, "super.users": "User:admin;User:ANONYMOUS"}) as running:

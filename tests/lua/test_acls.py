@@ -32,15 +32,16 @@ def test_rules_are_there_once_however_often_they_are_added(server: redis.Redis) 
     assert read(server) == (0, set())
     assert add(server, rule("a"), rule("b"), rule("a")) == [0, 2]
     assert add(server, rule("b")) == [0, 0]
-    assert read(server) == (1, {rule("a"), rule("b")})
-    assert read(server, known=1) == (1, set())
+    version, rules = read(server)
+    assert rules == {rule("a"), rule("b")}
+    assert read(server, known=version) == (version, set())
 
 
 def test_removed_rules_are_gone_and_a_repeated_removal_changes_nothing(server: redis.Redis) -> None:
     add(server, rule("a"), rule("b"))
     assert server.fcall("korvet_acls_remove", 1, KEY, rule("a"), rule("c"), "") == [0, [1, 0, 1]]
     assert server.fcall("korvet_acls_remove", 1, KEY, rule("a")) == [0, [0]]
-    assert read(server) == (2, {rule("b")})
+    assert read(server)[1] == {rule("b")}
 
 
 @pytest.mark.parametrize(
@@ -57,16 +58,42 @@ def test_a_text_that_is_no_rule_is_refused_with_all_others_of_its_call(server: r
 
 def test_no_call_makes_more_rules_or_longer_ones_than_the_bound(server: redis.Redis) -> None:
     assert add(server, rule("x" * 2048)) == [POLICY_VIOLATION, 0]
-    for part in range(10):
-        add(server, *(rule(f"{part}-{number}") for number in range(1000)))
+    assert add(server, rule()) == [0, 1]
+    many = [rule(str(number)) for number in range(10_000)]
+    assert add(server, *many) == [POLICY_VIOLATION, 0]
+    assert read(server)[1] == {rule()}
+    assert add(server, *many[:-1]) == [0, 9_999]
     assert add(server, rule("one more")) == [POLICY_VIOLATION, 0]
-    assert add(server, rule("0-0")) == [0, 0]
-    assert len(read(server)[1]) == 10_000
+    assert add(server, many[0]) == [0, 0]
+    assert server.fcall("korvet_acls_remove", 1, KEY, *many) == [0, [1] * 9_999 + [0]]
+    assert read(server)[1] == {rule()}
+    with pytest.raises(redis.ResponseError, match="at most 10000"):
+        add(server, *many, rule("one more"))
+
+
+def test_a_version_never_comes_again_even_if_the_key_was_deleted(server: redis.Redis) -> None:
+    seen = []
+    for _ in range(3):
+        for name in ("a", "b"):
+            add(server, rule(name))
+            seen.append(read(server)[0])
+        server.delete(KEY)
+        assert read(server) == (0, set())
+    assert len(set(seen)) == len(seen) and seen == sorted(seen)
+
+
+def test_a_version_grows_if_the_clock_of_the_server_went_back(server: redis.Redis) -> None:
+    later = 9_000_000_000_000_000
+    server.hset(KEY, "", later)
+    add(server, rule())
+    assert read(server) == (later + 1, {rule()})
 
 
 def test_each_change_tells_its_version_on_the_channel(server: redis.Redis) -> None:
     with listening(server, KEY) as next_message:
         add(server, rule())
-        assert next_message() == b"1"
+        first = next_message()
+        assert first == str(read(server)[0]).encode()
         server.fcall("korvet_acls_remove", 1, KEY, rule())
-        assert next_message() == b"2"
+        second = next_message()
+    assert second == str(read(server)[0]).encode() != first

@@ -20,9 +20,10 @@ def test_refusals_beyond_the_bound_are_counted_and_take_no_lines_from_changes() 
         audit = Audit("default", clock=lambda: now)
         for number in range(MOST_LINES_A_SECOND + 5):
             audit.refused(partial(dict, resource=f"t{number}"))
-        audit.changed(rule="r")
+        audit.changed(names=["a\nb", "c" * 1000])
         now = 101.0
         audit.refused(lambda: {"resource": "next"})
     assert [line["event"] for line in lines].count("denied") == MOST_LINES_A_SECOND + 1
     assert lines[-2]["event"] == "changed" and "lines_left_out" not in lines[-2]
+    assert lines[-2]["names"] == ["a\\nb", escaped("c" * 1000)]
     assert lines[-1]["lines_left_out"] == 5

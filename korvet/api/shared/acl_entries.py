@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -11,7 +11,7 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.needs import Narrowed, Needs, refusal
 from korvet.errors import Disconnect
 from korvet.security.acl import Acl, AclFilter, Operation
-from korvet.security.authorizer import Authorizer, Rights
+from korvet.security.rights import Rights
 from korvet.wire.codec import Fields
 
 Failure = tuple[ErrorCode, str]
@@ -47,9 +47,9 @@ def asked_filter(asked: Any) -> AclFilter:
     return found
 
 
-def matching(authorizer: Authorizer, asked: AclFilter) -> list[Acl]:
-    """The rules that a filter matches, in order."""
-    return sorted(acl for acl in authorizer.acls if asked.matches(acl))
+async def matching(ctx: Context, acls: Iterable[Acl], asked: AclFilter) -> list[Acl]:
+    """Those of some rules that a filter matches, in their order."""
+    return [acl async for acl in ctx.paced(acls) if asked.matches(acl)]
 
 
 def entry(acl: Acl) -> Fields:

@@ -9,13 +9,14 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.context import Context
 from korvet.errors import KorvetError, StoreError, StoreFull, StoreRefusing, StoreUnavailable
+from korvet.security.acl import OPERATIONS, ResourceType
 
 log = structlog.get_logger()
 
-# Bit n is the operation with code n (org.apache.kafka.common.acl.AclOperation). Without ACLs a client may do them all.
-TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+# Without an authorizer a client may do all operations.
+TOPIC_OPERATIONS: Final = OPERATIONS[ResourceType.TOPIC]
+GROUP_OPERATIONS: Final = OPERATIONS[ResourceType.GROUP]
+CLUSTER_OPERATIONS: Final = OPERATIONS[ResourceType.CLUSTER]
 NOT_ASKED: Final = -(2**31)
 
 TENANT_IS_FULL: Final = "There are as many topics or partitions as the limits of this tenant allow."

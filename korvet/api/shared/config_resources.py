@@ -19,7 +19,8 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.admin import change_failure, node_ids
 from korvet.api.shared.context import Context
-from korvet.api.shared.needs import CODES, MESSAGES, Narrowed
+from korvet.api.shared.needs import CODES, MESSAGES, Narrowed, Needs, Steps
+from korvet.api.shared.turns import SLICE
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.topics import TOPIC_CONFIGS
@@ -27,7 +28,7 @@ from korvet.configs.types import Config, group_problem, problem, topic_problem
 from korvet.errors import KorvetError
 from korvet.security import acl as security
 from korvet.security.acl import Operation
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.settings import ConfigChange
 from korvet.store.topics import name_problem
@@ -67,24 +68,22 @@ KINDS: Final[Mapping[int, security.ResourceType]] = {
 """The kinds of resources with rights of their own; the rights to all others are the cluster's."""
 
 
-def config_needs(
-    operation: Operation, answered: str, refused: Callable[[Any, ErrorCode, str], Fields]
-) -> Callable[[Context, Rights, Any], Narrowed | None]:
+def config_needs(operation: Operation, answered: str, refused: Callable[[Any, ErrorCode, str], Fields]) -> Needs:
     """The check of each resource whose configs are asked for, or changed."""
 
-    def check(_ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
-        denied = {
-            id(one): kind for one in request.resources if (kind := _denied_kind(rights, operation, one)) is not None
-        }
-        if not denied:
+    def check(ctx: Context, rights: Rights, request: Any) -> Steps:
+        kept, others = [], []
+        for resource in request.resources:
+            if ctx.frontend.turns.is_due(max(1, SLICE // rights.weight)):
+                yield
+            kind = _denied_kind(rights, operation, resource)
+            if kind is None:
+                kept.append(resource)
+            else:
+                others.append(refused(resource, CODES[kind], MESSAGES[kind]))
+        if not others:
             return None
-        kept = tuple(one for one in request.resources if id(one) not in denied)
-        others = [
-            refused(one, CODES[denied[id(one)]], MESSAGES[denied[id(one)]])
-            for one in request.resources
-            if id(one) in denied
-        ]
-        left = replace(request, resources=kept) if kept else None
+        left = replace(request, resources=tuple(kept)) if kept else None
         return Narrowed(left, lambda answer: {answered: [*(answer[answered] if answer else ()), *others]})
 
     return check

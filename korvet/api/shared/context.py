@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from korvet.api.shared.nodes import Nodes
     from korvet.redis.client import Store
     from korvet.redis.wakeup import Wakeups
-    from korvet.security.authorizer import Authorizer, Rights
+    from korvet.security.authorizer import Authorizer
+    from korvet.security.rights import Rights
     from korvet.security.sasl import Login
     from korvet.store.activity import Activity
     from korvet.store.catalog.catalog import Catalog

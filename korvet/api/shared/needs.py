@@ -1,9 +1,9 @@
 """What each API needs: checks that run before a handler, and leave of a request what its client may do.
 
 A check gets the rights of the client and the request. It returns None if all is allowed. Otherwise it returns what is
-left of the request, and a function that puts refusals into the answer. Handlers whose answers are packed by hand, or
-that create and filter things, ask ``ctx.rights`` themselves; their check is the part that refuses the whole request, or
-`by_handler`.
+left of the request, and a function that puts refusals into the answer. A check of many names is a generator, which
+yields where other requests are due. Handlers whose answers are packed by hand, or that create and filter things, ask
+``ctx.rights`` themselves; their check is the part that refuses the whole request, or `by_handler`.
 
 An unknown thing and a forbidden one look alike: a check by name never looks whether the name exists.
 
@@ -12,15 +12,16 @@ Source: kafka.server.AuthHelper, KafkaApis, ControllerApis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.context import Context
+from korvet.api.shared.turns import SLICE
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
-from korvet.security.authorizer import Rights
+from korvet.security.rights import Rights
 from korvet.wire.codec import Buffers, Fields
 
 ALTER: Final = Operation.ALTER
@@ -62,7 +63,8 @@ class Narrowed(NamedTuple):
     complete: Callable[[Any], Served]
 
 
-Needs = Callable[[Context, Rights, Any], Narrowed | None]
+Steps = Generator[None, None, Narrowed | None]
+Needs = Callable[[Context, Rights, Any], Narrowed | Steps | None]
 
 
 def nothing(_ctx: Context, _rights: Rights, _request: Any) -> Narrowed | None:
@@ -120,14 +122,20 @@ def items(
     :param refused: the answer of a thing that is not allowed.
     """
 
-    def check(_ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
-        asked: Sequence[Any] = getattr(request, field) or ()
-        denied = denied_names(rights, operation, kind, map(name, asked))
+    def check(ctx: Context, rights: Rights, request: Any) -> Steps:
+        asked = getattr(request, field) or ()
+        denied = yield from denied_names(ctx, rights, operation, kind, map(name, asked))
         if not denied:
             return None
-        kept = tuple(one for one in asked if name(one) not in denied)
-        others = [refused(one) for one in asked if name(one) in denied]
-        left = replace(request, **{field: kept}) if kept else None
+        kept, others = [], []
+        for one in asked:
+            if ctx.frontend.turns.is_due():
+                yield
+            if name(one) in denied:
+                others.append(refused(one))
+            else:
+                kept.append(one)
+        left = replace(request, **{field: tuple(kept)}) if kept else None
         return Narrowed(left, lambda answer: _extended(answer, answered, others))
 
     return check
@@ -148,21 +156,37 @@ def topics(
 def every(*checks: Needs) -> Needs:
     """Checks one after the other; each but the last refuses the whole request or nothing."""
 
-    def check(ctx: Context, rights: Rights, request: Any) -> Narrowed | None:
-        return next((found for one in checks if (found := one(ctx, rights, request)) is not None), None)
+    def check(ctx: Context, rights: Rights, request: Any) -> Steps:
+        for one in checks:
+            found = one(ctx, rights, request)
+            if isinstance(found, Generator):
+                found = yield from found
+            if found is not None:
+                return found
+        return None
 
     return check
 
 
-def denied_names(rights: Rights, operation: Operation, kind: ResourceType, names: Iterable[str]) -> frozenset[str]:
-    """The names on which an operation is not allowed."""
-    return frozenset(name for name in dict.fromkeys(names) if not rights.allows(operation, kind, name))
+def denied_names(
+    ctx: Context, rights: Rights, operation: Operation, kind: ResourceType, names: Iterable[str]
+) -> Generator[None, None, frozenset[str]]:
+    """The names on which an operation is not allowed; it yields where other requests are due."""
+    is_due, size = ctx.frontend.turns.is_due, max(1, SLICE // rights.weight)
+    denied = []
+    for name in dict.fromkeys(names):
+        if is_due(size):
+            yield
+        if not rights.allows(operation, kind, name):
+            denied.append(name)
+    return frozenset(denied)
 
 
-def seen_topics(ctx: Context, names: Iterable[str], operation: Operation = DESCRIBE) -> Iterable[str]:
-    """The names of the topics that the client may know of."""
-    rights = ctx.rights
-    return names if rights is None else (name for name in names if rights.sees(operation, TOPIC, name))
+async def unseen(ctx: Context, kind: ResourceType, names: Iterable[str], operation: Operation = DESCRIBE) -> Set[str]:
+    """The names that the client may not know of, for lists that leave them out; no refusal is noted."""
+    if ctx.rights is None:
+        return frozenset()
+    return await ctx.frontend.turns.result(denied_names(ctx, ctx.rights.quiet, operation, kind, names))
 
 
 def operations(ctx: Context, kind: ResourceType, name: str, everything: int) -> int:

@@ -41,12 +41,12 @@ class SortedOffsets:
 
 
 def sort_few_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets:
-    """As `sort_offsets`, without a turn for other requests; for at most a few hundred partitions."""
-    longest, denied = _longest(ctx), _denied(ctx, request)
+    """As `sort_offsets`, without a turn for other requests; for a few hundred partitions that the client may read."""
+    longest = _longest(ctx)
     result = SortedOffsets()
     for wanted in request.topics:
         for part in wanted.partitions:
-            _sort(result, wanted.name, topics.get(wanted.name), part, longest, denied)
+            _sort(result, wanted.name, topics.get(wanted.name), part, longest, frozenset())
     return result
 
 
@@ -58,7 +58,7 @@ async def sort_offsets(ctx: Context, request: Any, topics: Any) -> SortedOffsets
 
     :param topics: the answer of `known_topics` for the request.
     """
-    longest, denied = _longest(ctx), _denied(ctx, request)
+    longest, denied = _longest(ctx), await _denied(ctx, request)
     result = SortedOffsets()
     named = [(wanted.name, part) for wanted in request.topics for part in wanted.partitions]
     async for some in ctx.sliced(named):
@@ -71,11 +71,17 @@ def _longest(ctx: Context) -> int:
     return int(ctx.frontend.catalog.setting(None, "offset.metadata.max.bytes"))
 
 
-def _denied(ctx: Context, request: Any) -> Set[str]:
+def reads_all(ctx: Context, request: Any) -> bool:
+    """Whether the client may read all topics of a short request; no refusal is noted."""
+    return ctx.rights is None or all(ctx.rights.sees(READ, TOPIC, wanted.name) for wanted in request.topics)
+
+
+async def _denied(ctx: Context, request: Any) -> Set[str]:
     """The topics that the client may not read."""
     if ctx.rights is None:
         return frozenset()
-    return denied_names(ctx.rights, READ, TOPIC, (wanted.name for wanted in request.topics))
+    names = (wanted.name for wanted in request.topics)
+    return await ctx.frontend.turns.result(denied_names(ctx, ctx.rights, READ, TOPIC, names))
 
 
 def refused_offsets(request: Any, code: int) -> Fields:

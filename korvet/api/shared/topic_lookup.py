@@ -22,7 +22,7 @@ def topics_at_hand(ctx: Context, asked: Sequence[Any]) -> Mapping[str, Topic] | 
 
     :param asked: the request's entries, with the topic's name and its partitions.
     """
-    if sum(len(wanted.partitions) for wanted in asked) > SLICE:
+    if len(asked) > SLICE or sum(len(wanted.partitions) for wanted in asked) > SLICE:
         return None
     known: dict[str, Topic] = {}
     for wanted in asked:

@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 from korvet.redis.client import Purpose, Store
 from korvet.store.keys import Namespace
 
-MOST_AT_ONCE: Final = 1000
-"""Rules that one call adds or removes."""
+MOST_RULES: Final = 10_000
+"""The rules of a namespace, and those that one call adds or removes."""
+MOST_CALL_BYTES: Final = 4 << 20
+"""The bytes of such a call."""
 
 
 class StoredRules(NamedTuple):
@@ -40,11 +42,11 @@ class StoredAcls:
         )
 
     async def add(self, rules: Sequence[str]) -> int:
-        """Add at most `MOST_AT_ONCE` rules, all or none; Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION."""
+        """Add at most `MOST_RULES` rules, all or none; Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION."""
         code, _ = await self._store.call_function(Purpose.COORDINATE, "korvet_acls_add", self._keys, rules=rules)
         return int(code)
 
     async def remove(self, rules: Sequence[str]) -> Sequence[bool]:
-        """Remove at most `MOST_AT_ONCE` rules; for each whether it was there."""
+        """Remove at most `MOST_RULES` rules as one; for each whether it was there."""
         _, present = await self._store.call_function(Purpose.COORDINATE, "korvet_acls_remove", self._keys, rules=rules)
         return [bool(one) for one in present]

@@ -1,0 +1,121 @@
+"""What a connection's client may do, as the access rules are at the time of each question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+from korvet.security.acl import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from korvet.security.authorizer import Authorizer
+from korvet.security.rules import Client
+from korvet.security.stored_rules import encoded
+
+_MOST_NAMES: Final = 10
+_ADMINISTRATIVE: Final = {
+    19: "topics", 21: "topics", 27: "markers", 33: "resources", 37: "topics", 42: "groups_names", 44: "resources",
+    47: "",
+}  # fmt: skip
+"""The APIs that change topics, groups and settings, each with the field of the things that it changes.
+
+DeleteTopics, CreateAcls, DeleteAcls and AlterUserScramCredentials tell their changes themselves.
+"""
+_CHEAP_NESTING: Final = 8
+
+
+class Rights:
+    """The rights of a client on a connection.
+
+    :ivar weight: how many times a judgement may cost more than usual, because prefixes of rules lie within each other.
+    """
+
+    __slots__ = ("_api", "_authorizer", "_client", "_is_quiet", "_shown_host", "quiet")
+
+    def __init__(self, authorizer: Authorizer, principal: str, host: str, api: str, *, is_quiet: bool = False) -> None:
+        self._authorizer = authorizer
+        self._client = Client.of(principal, host)
+        self._shown_host = host
+        self._api = api
+        self._is_quiet = is_quiet
+        self.quiet: Rights = self if is_quiet else Rights(authorizer, principal, host, api, is_quiet=True)
+        """The same rights, whose refusals are not noted."""
+
+    @property
+    def generation(self) -> int:
+        """Counts the states of the rules: an answer is good while this is the same."""
+        return self._authorizer.generation
+
+    @property
+    def weight(self) -> int:
+        return 1 + self._authorizer.nesting // _CHEAP_NESTING
+
+    def sees(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether an operation is allowed; a refusal is not noted."""
+        return bool(self._authorizer.allowed(self._client, kind, name) & 1 << operation)
+
+    def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether an operation is allowed; a refusal goes into the audit log."""
+        if self._authorizer.allowed(self._client, kind, name) & 1 << operation:
+            return True
+        if not self._is_quiet:
+            self._note(operation, kind, name)
+        return False
+
+    def allows_some(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether an operation is allowed on some resource of a type."""
+        return self._authorizer.allows_some(self._client, operation, kind)
+
+    def is_denied_some(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether a rule denies an operation on any resource of a type."""
+        return self._authorizer.denies_some(self._client, operation, kind)
+
+    def allows_on_cluster(self, *operations: Operation) -> bool:
+        """Whether one of the operations is allowed on the cluster; a refusal names the last one."""
+        return any(self.sees(one, ResourceType.CLUSTER, CLUSTER_NAME) for one in operations[:-1]) or self.allows(
+            operations[-1], ResourceType.CLUSTER, CLUSTER_NAME
+        )
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        """The allowed operations that authorized_operations may tell, bit n for the operation with number n."""
+        return self._authorizer.allowed(self._client, kind, name) & OPERATIONS[kind]
+
+    def note_administration(self, api_key: int, request: Any) -> None:
+        """Note a request that may change topics, groups or settings, before it is served.
+
+        :param request: what the client may do of it.
+        """
+        field = _ADMINISTRATIVE.get(api_key)
+        if field is None or getattr(request, "validate_only", False):
+            return
+        things = (getattr(request, field, None) if field else None) or (request,)
+        self.note_change(things, len(things))
+
+    def note_change(self, things: Iterable[Any], count: int) -> None:
+        """Note an administrative request by this client, with the number of things it changes and the first of them.
+
+        :param things: names, or things of a request that have some.
+        """
+        names = [thing if isinstance(thing, str) else _named(thing) for thing in islice(things, _MOST_NAMES)]
+        self._authorizer.audit.changed(
+            principal=self._client.principal, host=self._shown_host, request=self._api, count=count, names=names
+        )
+
+    def _note(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        def values() -> dict[str, Any]:
+            rule = self._authorizer.denying(self._client, operation, kind, name)
+            return {
+                "principal": self._client.principal,
+                "operation": operation.name,
+                "host": self._shown_host,
+                "resource": f"{kind.name}:LITERAL:{name}",
+                "request": self._api,
+                "rule": "DefaultDeny" if rule is None else encoded(rule),
+            }
+
+        self._authorizer.audit.refused(values)
+
+
+def _named(thing: Any) -> str:
+    """The name or id of a thing in a request."""
+    fields = ("name", "resource_name", "topic_id", "producer_id", "group_id")
+    return next((str(found) for field in fields if (found := getattr(thing, field, None)) is not None), "")

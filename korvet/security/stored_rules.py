@@ -1,0 +1,100 @@
+"""Access rules as they are stored: a JSON array with Kafka's numbers (``lua/6-security/acls.lua``).
+
+A rule that cannot be read may be one of a newer korvet, or damaged. It may have denied something, so what it may have
+denied is denied: with all seven parts, what they name; else everything to everyone. What it may have allowed is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import structlog
+
+from korvet.security.acl import WILDCARD, WILDCARD_PRINCIPAL, Acl, Operation, PatternType, Permission, ResourceType
+from korvet.security.rules import Rules
+
+log = structlog.get_logger()
+
+SLICE: Final = 500
+"""Rules that are read in one go, in 3 to 5 ms."""
+_LONGEST_SHOWN: Final = 200
+_KINDS: Final = tuple(kind for kind in ResourceType if kind > ResourceType.ANY)
+_PATTERNS: Final = (PatternType.LITERAL, PatternType.PREFIXED)
+_OPERATIONS: Final = tuple(operation for operation in Operation if operation > Operation.ANY)
+_PERMISSIONS: Final = (Permission.DENY, Permission.ALLOW)
+
+
+def encoded(acl: Acl) -> str:
+    """A rule as it is stored; equal rules have equal texts."""
+    return json.dumps(acl, ensure_ascii=False, separators=(",", ":"))
+
+
+def decoded(text: str) -> Acl | None:
+    """The rule of a stored text; None if it is none that this version knows."""
+    parts = _parts(text)
+    if parts is None:
+        return None
+    kind, pattern, name, principal, host, operation, permission = parts
+    is_known = kind in _KINDS and pattern in _PATTERNS and operation in _OPERATIONS and permission in _PERMISSIONS
+    return _acl(kind, pattern, name, principal, host, operation, permission) if is_known else None
+
+
+def rules_in_steps(texts: Iterable[str]) -> Generator[None, None, Rules]:
+    """The rules of stored texts, a few hundred a step."""
+    rules, has_told = Rules(), False
+    # In the order of the texts, rules for one resource lie together.
+    for number, text in enumerate(sorted(texts), 1):
+        acl = decoded(text)
+        if acl is not None:
+            rules.acls.append(acl)
+            rules.add(acl)
+        else:
+            for one in _feared(text):
+                rules.add(one)
+            if not has_told:
+                has_told = True
+                log.error("an access rule cannot be read; what it may deny is denied", rule=text[:_LONGEST_SHOWN])
+        if number % SLICE == 0:
+            yield
+    rules.finish()
+    return rules
+
+
+def _feared(text: str) -> Iterator[Acl]:
+    """The denials that an unreadable rule may have been."""
+    parts = _parts(text)
+    if parts is None:
+        for kind in _KINDS:
+            yield Acl(kind, PatternType.LITERAL, WILDCARD, WILDCARD_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)
+        return
+    kind, pattern, name, principal, host, operation, permission = parts
+    # No request of this version is about a resource type that it does not know.
+    if permission == Permission.ALLOW or kind > max(_KINDS):
+        return
+    if pattern not in _PATTERNS:
+        pattern, name = PatternType.LITERAL, WILDCARD
+    if operation not in _OPERATIONS:
+        operation = Operation.ALL
+    for one in _KINDS if kind not in _KINDS else (kind,):
+        yield _acl(one, pattern, name, principal, host, operation, Permission.DENY)
+
+
+def _parts(text: str) -> Sequence[Any] | None:
+    """The seven parts of a rule; None if they are not numbers and texts in their places."""
+    try:
+        parts = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(parts, list) or len(parts) != len(Acl._fields):
+        return None
+    texts, numbers = parts[2:5], parts[:2] + parts[5:]
+    is_whole = all(isinstance(one, str) and one for one in texts) and all(type(one) is int for one in numbers)
+    return parts if is_whole else None
+
+
+def _acl(kind: int, pattern: int, name: str, principal: str, host: str, operation: int, permission: int) -> Acl:
+    return Acl(
+        ResourceType(kind), PatternType(pattern), name, principal, host, Operation(operation), Permission(permission)
+    )
