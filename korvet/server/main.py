@@ -27,6 +27,7 @@ from korvet.server.settings import ServeSettings, check_sasl, limits_of, shown_a
 from korvet.server.sockets import bind, ports_of, reserve
 from korvet.server.stopping import first_korvet_error, stop_on_signals
 from korvet.server.supervisor import supervise
+from korvet.server.systemd import Notices
 from korvet.server.token_settings import token_settings
 
 log = structlog.get_logger()
@@ -92,36 +93,48 @@ class _Redis:
 async def _serve(live: Live) -> None:
     settings = live.settings
     stop, serving = anyio.Event(), anyio.Event()
+    notices = Notices.of(os.environ)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope, live.read_again)
+        tasks.start_soon(notices.follow, stop)
         open_socket = bind if settings.workers == 1 else reserve
         with ExitStack() as stack:
             bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
             async with _redis(settings) as redis:
                 serve = _serve_here if settings.workers == 1 else _serve_with_workers
-                await serve(live, redis, bound, stop, serving)
+                await serve(live, redis, bound, stop, serving, notices)
         tasks.cancel_scope.cancel()
 
 
 async def _serve_here(
-    live: Live, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event
+    live: Live,
+    redis: _Redis,
+    bound: Sequence[socket.socket],
+    stop: anyio.Event,
+    serving: anyio.Event,
+    notices: Notices,
 ) -> None:
     def ready(store: Store) -> None:
         serving.set()
-        _say_ready(live.settings, ports_of(bound), redis.described(store))
+        _say_ready(live.settings, ports_of(bound), redis.described(store), notices)
 
     await serve_listeners(live, redis.url, bound, stop, ready)
 
 
 async def _serve_with_workers(
-    live: Live, redis: _Redis, bound: Sequence[socket.socket], stop: anyio.Event, serving: anyio.Event
+    live: Live,
+    redis: _Redis,
+    bound: Sequence[socket.socket],
+    stop: anyio.Event,
+    serving: anyio.Event,
+    notices: Notices,
 ) -> None:
     # The supervisor checks the library first, so that workers need not all load it at once.
     async with open_frontends(live.settings, redis.url) as opened:
         where = redis.described(opened.store)
     serving.set()
     ports = ports_of(bound)
-    await supervise(live, redis.url, ports, stop, lambda: _say_ready(live.settings, ports, where))
+    await supervise(live, redis.url, ports, stop, lambda: _say_ready(live.settings, ports, where, notices))
 
 
 @asynccontextmanager
@@ -134,10 +147,11 @@ async def _redis(settings: ServeSettings) -> AsyncIterator[_Redis]:
         yield _Redis(url=server.url, data_dir=settings.data_dir)
 
 
-def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str) -> None:
+def _say_ready(settings: ServeSettings, ports: Sequence[int], redis: str, notices: Notices) -> None:
     doors = zip(settings.listeners, ports, strict=True)
     where = [shown_address(listener.host, port) for listener, port in doors]
     line = f"korvet {korvet.__version__} ready on {', '.join(where)} ({redis})"
+    notices.ready(line)
     if settings.log_format == "json":
         line = json.dumps({"event": "ready", "version": korvet.__version__, "listeners": where, "redis": redis})
     sys.stdout.write(f"{line}\n")
