@@ -1,0 +1,54 @@
+"""Build the release of this clone, and try it as a user would: ``scripts/release [--output DIR]``."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from scripts.releasing.build import ReleaseError, agreed_version, build, is_clean
+from scripts.releasing.trial import install, try_out
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> int:
+    """The exit code: 0 if the release is whole and works, else 1 with one line that says why."""
+    parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__)
+    parser.add_argument("--output", type=Path, default=ROOT / "dist", help="directory of the packages (default: dist)")
+    parser.add_argument("--uncommitted", action="store_true", help="build the work tree with its uncommitted changes")
+    options = parser.parse_args()
+    try:
+        for line in release(options.output.absolute(), uncommitted=options.uncommitted):
+            sys.stdout.write(f"{line}\n")
+    except ReleaseError as error:
+        sys.stderr.write(f"release: {error}\n")
+        return 1
+    except subprocess.CalledProcessError as error:
+        command = " ".join(map(str, error.cmd))
+        sys.stderr.write(f"{error.stdout or ''}{error.stderr or ''}release: {command} failed\n")
+        return 1
+    return 0
+
+
+def release(output: Path, *, uncommitted: bool) -> list[str]:
+    """Build into ``output`` and try the wheel; the packages' lines for a list of checksums.
+
+    :raises ReleaseError: the tree has changes, versions disagree, or the installed wheel does not work.
+    :raises CalledProcessError: a tool failed.
+    """
+    version = agreed_version(ROOT)
+    if not uncommitted and not is_clean(ROOT):
+        raise ReleaseError("the work tree has uncommitted changes; commit them, or give --uncommitted for a trial")
+    packages = build(ROOT, output)
+    with tempfile.TemporaryDirectory(prefix="korvet-release-") as name:
+        directory = Path(name)
+        try_out(install(packages.wheel, directory), directory, version)
+    return [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}" for path in (packages.sdist, packages.wheel)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

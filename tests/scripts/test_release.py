@@ -1,0 +1,65 @@
+"""The release script: its packages work in an empty environment, and it refuses what is not whole."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import korvet
+from scripts.releasing.build import VERSIONS, ReleaseError, agreed_version, is_clean
+from scripts.releasing.trial import try_out
+from tests.support.broker import ROOT
+
+
+def test_release_builds_packages_that_work_in_an_empty_environment(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scripts.releasing", "--uncommitted", "--output", str(tmp_path / "dist")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr
+    lines = (line.split("  ") for line in done.stdout.splitlines())
+    told = {path: digest for digest, path in lines}
+    names = [f"korvet-{korvet.__version__}{suffix}" for suffix in (".tar.gz", "-py3-none-any.whl")]
+    assert [Path(path).name for path in told] == names
+    for path, digest in told.items():
+        assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest
+    with tarfile.open(tmp_path / "dist" / names[0]) as packed:
+        files = {name.partition("/")[2] for name in packed.getnames()}
+    assert {"CHANGELOG.md", "SECURITY.md", "LICENSE", "README.md", "lua/0-core/0-library.lua"} <= files
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A directory with the files that name the version."""
+    for name in VERSIONS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_every_file_names_the_packages_version() -> None:
+    assert agreed_version(ROOT) == korvet.__version__
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_release_is_refused_if_a_file_names_another_version(copied: Path, name: str) -> None:
+    text = (copied / name).read_text()
+    (copied / name).write_text(text.replace(korvet.__version__, "98.7.6"))
+    with pytest.raises(ReleaseError, match=f"versions differ: .*{name} has 98.7.6"):
+        agreed_version(copied)
+
+
+def test_tree_with_uncommitted_changes_is_not_clean(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert is_clean(tmp_path)
+    (tmp_path / "forgotten.py").touch()
+    assert not is_clean(tmp_path)
+
+
+def test_wheel_with_another_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match=r"korvet --version: expected 'korvet 98.7.6\\n'"):
+        try_out(Path(sys.executable).parent / "korvet", tmp_path, "98.7.6")
