@@ -1,5 +1,7 @@
 """SaslHandshake (17), version 1: a client chooses the mechanism of its login.
 
+It is advertised from version 0, because librdkafka up to 2.0 looks for that before it logs in.
+
 - 0: tokens follow without headers; not served, because no current client uses it
 - 1: tokens follow in SaslAuthenticate
 
@@ -18,7 +20,7 @@ from korvet.api.shared.context import Context
 from korvet.wire.codec import Fields
 
 
-@api(17, 1, 1, needs=needs.nothing)
+@api(17, 1, 1, needs=needs.nothing, advertised_lowest=0)
 async def handle(ctx: Context, request: Any) -> Fields:
     login = ctx.login
     if login is None:

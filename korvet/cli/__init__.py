@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from korvet import __version__
+from korvet.cli.acls import acls
 from korvet.cli.completion import completion
 from korvet.cli.config import config
 from korvet.cli.doctor import doctor
@@ -35,14 +36,15 @@ OK, FAILED, MISUNDERSTOOD, INTERRUPTED = 0, 1, 2, 130
 def korvet() -> None:
     """A Kafka-protocol broker whose state lives in Redis.
 
-    'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; 'users',
-    'tenants', 'functions' and 'doctor' talk to Redis. 'pipeline' moves topics to a lake and back.
+    'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; so do 'users'
+    and 'acls', which also reach Redis. 'tenants', 'functions' and 'doctor' talk to Redis. 'pipeline' moves topics to a
+    lake and back.
     """
     for sentence in unknown_variables(korvet):
         say_note(f"korvet: {sentence}")
 
 
-for command in (serve, topics, groups, users, tenants, functions, doctor, pipeline, config, completion):
+for command in (serve, topics, groups, users, acls, tenants, functions, doctor, pipeline, config, completion):
     korvet.add_command(command)
 
 

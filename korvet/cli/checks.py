@@ -94,6 +94,7 @@ def examine(
     yield from _replicas(info, copies)
     yield _library(client)
     yield _rights(client, namespace, is_cluster=bool(info.get("cluster_enabled")))
+    yield from _secured(client, namespace)
 
 
 def _settings(client: redis.Redis) -> dict[str, str]:
@@ -263,3 +264,21 @@ def _rights(client: redis.Redis, namespace: Namespace, *, is_cluster: bool) -> F
     if not lacking:
         return Finding("rights", Verdict.OK, "every command and channel that korvet uses works")
     return Finding("rights", Verdict.MEND, told(lacking))
+
+
+def _secured(client: redis.Redis, namespace: Namespace) -> Iterator[Finding]:
+    """The numbers of passwords and access rules, if this server holds them."""
+    try:
+        # Each hash has one more field, of its version.
+        keys = (namespace.security.users, namespace.security.acls)
+        passwords, rules = (max(int(ask(client, "HLEN", key)) - 1, 0) for key in keys)
+    except RedisError:
+        return
+    told = f"{passwords or 'no'} password{_s(passwords)} of users, {rules or 'no'} access rule{_s(rules)}"
+    if not passwords:
+        told += "; a listener with SCRAM or PLAIN lets nobody in before: korvet users add"
+    yield Finding("security", Verdict.OK, told)
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from korvet.cli.options import as_json
-from korvet.cli.output import say_error, show_json, show_table
+from korvet.cli.output import say_error, say_note, show_json, show_table
 
 if TYPE_CHECKING:
     from korvet.settings.file import ConfigFile
@@ -27,6 +27,7 @@ def check(file: Path) -> None:
     \b
     Example:  korvet config check korvet.toml
     """
+    from korvet.cli.security_warnings import security_warnings
     from korvet.settings.file import as_config, load_config, problems
 
     content = load_config(file)
@@ -42,6 +43,8 @@ def check(file: Path) -> None:
         tables["[pipeline]"] = found.pipeline
     counts = ", in ".join(f"{table}: {len(settings)}" for table, settings in tables.items())
     click.echo(f"{file} is right: settings in {counts}{listeners}")
+    for sentence in security_warnings(found):
+        say_note(f"{file}: note: {sentence}")
 
 
 def _refused(found: ConfigFile) -> list[str]:

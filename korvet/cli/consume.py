@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from korvet.cli.options import bootstrap_server, isolation_option, partitions_option
+from korvet.cli.options import cluster_options, isolation_option, partitions_option
 from korvet.cli.output import say_note
 from korvet.cli.times import Time, milliseconds
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
+    from korvet.cli.cluster import Cluster
     from korvet.cli.formats import Write
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.consume import Cursor, Item, Reader
@@ -62,7 +63,7 @@ class Offset(click.ParamType[str | int]):
 )
 @click.option("--json", "is_json", is_flag=True, help="The same as --format json: an object on each line.")
 @isolation_option
-@bootstrap_server
+@cluster_options
 def consume(
     topic: str,
     partitions: tuple[int, ...],
@@ -75,7 +76,7 @@ def consume(
     form: str,
     is_json: bool,
     isolation: str,
-    bootstrap_server: str,
+    cluster: Cluster,
 ) -> None:
     """Show the records that a topic has now. Without --group it commits nothing.
 
@@ -90,7 +91,6 @@ def consume(
                korvet topics consume greetings --offset -10 --follow --format '%p@%o %k: %s\\n'
     """
     from korvet.cli.formats import JSON, make_format
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.consume import Reader
 
     if offset is not None and from_time is not None:
@@ -104,7 +104,7 @@ def consume(
         raise click.UsageError(
             "--group reads on at the group's offsets; it takes no other start than earliest or latest"
         )
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         if group is not None:
             records, failures = _show_to_member(
                 client, group, topic, offset, committed, write, form == JSON, max_records

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.options import as_json, bootstrap_server, confirmed
+from korvet.cli.options import as_json, cluster_options, confirmed
 from korvet.cli.output import printable, say_note, show_json, show_table
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
+    from korvet.cli.cluster import Cluster
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import Group, Member
     from korvet.cli.kafka.reset import Reset
@@ -33,17 +34,16 @@ def groups() -> None:
     help="Only groups of this protocol. May be given again.",
 )
 @as_json
-@bootstrap_server
-def list_(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
+@cluster_options
+def list_(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
     """List every group.
 
     \b
     Example:  korvet groups list --state Stable --type consumer
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import list_groups
 
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         found = list_groups(client, states, types)
     if as_json:
         show_json(
@@ -62,8 +62,8 @@ def list_(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootst
 @groups.command()
 @click.argument("names", nargs=-1, metavar="[GROUP…]")
 @as_json
-@bootstrap_server
-def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
+@cluster_options
+def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
     """Show state, members, offsets and lag of the named groups, or of all.
 
     While a group is not settled, lines 'not settled:' name the members that it waits for, and deadlines. A group of the
@@ -72,10 +72,9 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
     \b
     Example:  korvet groups describe readers
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import list_groups
 
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         chosen = list(dict.fromkeys(names)) or [item.group for item in list_groups(client)]
         described = [_description(client, group) for group in chosen]
     if as_json:
@@ -216,17 +215,16 @@ def _ranges(partitions: list[str]) -> str:
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…")
-@bootstrap_server
-def delete(names: tuple[str, ...], bootstrap_server: str) -> None:
+@cluster_options
+def delete(names: tuple[str, ...], cluster: Cluster) -> None:
     """Delete groups that have no members, and their offsets.
 
     \b
     Example:  korvet groups delete readers
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import delete_group
 
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         for name in names:
             delete_group(client, name)
             click.echo(f"deleted group {name}")
@@ -239,9 +237,9 @@ def delete(names: tuple[str, ...], bootstrap_server: str) -> None:
     "--instance", "instances", multiple=True, metavar="ID", help="A member by its instance id. May be given again."
 )
 @click.option("--all", "is_all", is_flag=True, help="Every member.")
-@bootstrap_server
+@cluster_options
 def remove_member(
-    group: str, members: tuple[str, ...], instances: tuple[str, ...], is_all: bool, bootstrap_server: str
+    group: str, members: tuple[str, ...], instances: tuple[str, ...], is_all: bool, cluster: Cluster
 ) -> None:
     """Take members out of a group, by the ids that 'groups describe' shows.
 
@@ -251,12 +249,11 @@ def remove_member(
     \b
     Example:  korvet groups remove-member readers reader-1-5f2c9a1e-0f3e-4d0c-9f61-1d1f0a6a2f11
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.members import chosen_members, remove_member
 
     if bool(members or instances) == is_all:
         raise click.UsageError("name the members to remove: MEMBER, --instance ID (each may be given again) or --all")
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         found = _existing(client, group)
         for member in found.members if is_all else chosen_members(found, members, instances):
             remove_member(client, group, member)
@@ -280,14 +277,14 @@ def remove_member(
 @click.option("--shift-by", type=int, metavar="N", help="By N records, back if N is negative.")
 @confirmed
 @as_json
-@bootstrap_server
+@cluster_options
 def reset_offsets(
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
     execute: bool,
     as_json: bool,
-    bootstrap_server: str,
+    cluster: Cluster,
     **goals: Any,
 ) -> None:
     """Set the offsets at which a group without running consumers reads on; without --execute only show them.
@@ -295,13 +292,12 @@ def reset_offsets(
     \b
     Example:  korvet groups reset-offsets readers --topic greetings --to-earliest --execute
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.reset import parse_goal, plan_reset
 
     if bool(topics) == all_topics:
         raise click.UsageError("name the topics to reset: --topic TOPIC (may be given again) or --all-topics")
     goal = parse_goal(goals)
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         resets = plan_reset(client, group, topics, goal)
         hindrance = None if execute else _members_in_the_way(client, group)
         if execute:

@@ -9,24 +9,33 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from korvet.cli.cluster import named_cluster
 from korvet.cli.environment import variable_of
+from korvet.cli.kafka.address import DEFAULT_BOOTSTRAP, parse_addresses
 from korvet.errors import ConfigError, KorvetError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+def cluster_options(function: Function) -> Function:
+    """The flags ``--bootstrap-server`` and ``--command-config``, as in Kafka's own tools; hands over ``cluster``."""
+
+    @bootstrap_server
+    @command_config
+    @wraps(function)
+    def with_cluster(*args: Any, bootstrap_server: str | None, command_config: Path | None, **others: Any) -> Any:
+        return function(*args, cluster=named_cluster(bootstrap_server, command_config), **others)
+
+    return cast("Function", with_cluster)
 
 
 def bootstrap_server(function: Function) -> Function:
-    """The flag ``--bootstrap-server``, as in Kafka's own tools."""
+    """The flag ``--bootstrap-server``."""
 
-    def check(context: click.Context, parameter: click.Parameter, text: str) -> str:
-        from korvet.cli.kafka.client import parse_address
-
+    def check(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
         try:
-            for address in text.split(","):
-                parse_address(address.strip())
+            parse_addresses(text or DEFAULT_BOOTSTRAP)
         except ConfigError as error:
             raise _of_variable(error, parameter, context) from None
         return text
@@ -36,10 +45,19 @@ def bootstrap_server(function: Function) -> Function:
         "--bootstrap-server",
         metavar="HOST:PORT[,…]",
         envvar="KORVET_BOOTSTRAP_SERVER",
-        default=DEFAULT_BOOTSTRAP,
         callback=check,
-        show_default=True,
-        help="A broker to start from.",
+        help=f"A broker to start from.  [default: that of --command-config, else {DEFAULT_BOOTSTRAP}]",
+    )(function)
+
+
+def command_config(function: Function) -> Function:
+    """The flag ``--command-config``."""
+    return click.option(
+        "--command-config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="KORVET_CLIENT_CONFIG",
+        metavar="FILE",
+        help="A properties file with settings of the client, for TLS and logins, as Kafka's tools take it.",
     )(function)
 
 
@@ -122,7 +140,7 @@ def redis_target(function: Function) -> Function:
     @wraps(function)
     def with_url(*args: Any, redis_url: str | None, data_dir: str, **others: Any) -> Any:
         try:
-            return function(*args, url=redis_url or _embedded_url(Path(data_dir)), **others)
+            return function(*args, url=redis_url or embedded_url(Path(data_dir)), **others)
         except ConfigError as error:
             context = click.get_current_context()
             redis = next(parameter for parameter in context.command.params if parameter.name == "redis_url")
@@ -131,7 +149,11 @@ def redis_target(function: Function) -> Function:
     return cast("Function", with_url)
 
 
-def _embedded_url(data_dir: Path) -> str:
+def embedded_url(data_dir: Path) -> str:
+    """The URL of the embedded server of a data directory.
+
+    :raises KorvetError: if none runs there.
+    """
     if data_dir.is_file():
         raise KorvetError(f"data directory {data_dir} is a file; name the directory of 'korvet serve' with --data-dir")
     socket = data_dir / "valkey.sock"

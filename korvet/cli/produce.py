@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
-from korvet.cli.options import as_json, bootstrap_server
+from korvet.cli.options import as_json, cluster_options
 from korvet.cli.output import say_note, show_json
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
+    from korvet.cli.cluster import Cluster
     from korvet.cli.kafka.produce import Producer
     from korvet.cli.lines import Parse
 
@@ -65,7 +66,7 @@ def _unescaped(context: click.Context, parameter: click.Parameter, text: str | N
     help="The form of the input; json takes the output of 'topics consume --json'.",
 )
 @as_json
-@bootstrap_server
+@cluster_options
 def produce(
     topic: str,
     file: BinaryIO,
@@ -78,7 +79,7 @@ def produce(
     compression: str,
     form: str,
     as_json: bool,
-    bootstrap_server: str,
+    cluster: Cluster,
 ) -> None:
     """Append a record for each line of a file or of stdin, and wait until it is stored (acks=all).
 
@@ -89,7 +90,6 @@ def produce(
     Examples:  echo hello | korvet topics produce greetings
                printf 'a:1\\nb:2\\n' | korvet topics produce greetings --key-separator : --header source=shell
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.produce import Producer
     from korvet.cli.kafka.records import CODECS
     from korvet.cli.kafka.topics import chosen_partitions
@@ -103,7 +103,7 @@ def produce(
     if form == "lines":
         own_key = None if key is None else os.fsencode(key)
         parse = line_parser(own_key, key_separator, _headers(headers), empty_is_null=empty_is_null)
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         places = chosen_partitions(client, topic, () if partition is None else (partition,))
         producer = Producer(client, places, CODECS[compression])
         _send(producer, file.fileno(), delimiter, parse, partition)

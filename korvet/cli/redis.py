@@ -37,18 +37,8 @@ def ask(client: redis.Redis, *command: str | int | bytes) -> Any:
     return client.execute_command(*command)  # type: ignore[no-untyped-call]
 
 
-def call(url: str, command: str, function: str, *arguments: str) -> Any:
-    """The reply of a function at the primary that holds its key; ``arguments`` begin with the number of keys.
-
-    :raises KorvetError: if Redis refuses the call.
-    """
-    with open_nodes(url) as nodes:
-        refuse_lone_node(url, nodes)
-        return call_at(nodes, command, function, *arguments)
-
-
 def call_at(nodes: Sequence[Node], command: str, function: str, *arguments: str) -> Any:
-    """As `call`, by connections that are open.
+    """The reply of a function at the primary that holds its key; ``arguments`` begin with the number of keys.
 
     :raises KorvetError: if Redis refuses the call.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from korvet.cli.consume import consume
-from korvet.cli.options import as_json, bootstrap_server, settings_option
+from korvet.cli.options import as_json, cluster_options, settings_option
 from korvet.cli.output import show_json, show_table
 from korvet.cli.produce import produce
 from korvet.cli.trim import trim
@@ -16,6 +16,7 @@ from korvet.cli.trim import trim
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from korvet.cli.cluster import Cluster
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.offsets import Committed, TopicPartition
     from korvet.cli.kafka.topics import Partition, Setting, Topic
@@ -39,14 +40,14 @@ for command in (produce, consume, trim):
 @click.option("--replication-factor", type=click.IntRange(1), help="Replicas of each partition, for other brokers.")
 @settings_option("--config", "configs", "A setting of the topic, e.g. retention.ms=3600000. May be given again.")
 @click.option("--if-not-exists", is_flag=True, help="Accept a topic that exists.")
-@bootstrap_server
+@cluster_options
 def create(
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
     configs: dict[str, str],
     if_not_exists: bool,
-    bootstrap_server: str,
+    cluster: Cluster,
 ) -> None:
     """Create topics.
 
@@ -55,10 +56,10 @@ def create(
     """
     from kio.schema.errors import ErrorCode
 
-    from korvet.cli.kafka.client import BrokerError, Client
+    from korvet.cli.kafka.errors import BrokerError
     from korvet.cli.kafka.topics import BROKER_DEFAULT, create_topic
 
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         for name in names:
             try:
                 made = create_topic(
@@ -78,17 +79,16 @@ def create(
 
 @topics.command("list")
 @as_json
-@bootstrap_server
-def list_(as_json: bool, bootstrap_server: str) -> None:
+@cluster_options
+def list_(as_json: bool, cluster: Cluster) -> None:
     """List every topic.
 
     \b
     Example:  korvet topics list --json
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.topics import list_topics
 
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         found = list_topics(client)
     if as_json:
         show_json(
@@ -104,8 +104,8 @@ def list_(as_json: bool, bootstrap_server: str) -> None:
 @topics.command()
 @click.argument("names", nargs=-1, metavar="[NAME…]")
 @as_json
-@bootstrap_server
-def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
+@cluster_options
+def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
     """Show partitions, offsets, sizes and settings of the named topics, or of all.
 
     BYTES are those of the record batches; OLDEST is the time of the first record that is kept. If a topic is archived,
@@ -115,11 +115,10 @@ def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str) -> No
     Example:  korvet topics describe orders --json
     """
     from korvet.cli.kafka.archived import archived_positions
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.topics import describe_topics, list_topics
 
     described: list[dict[str, Any]] = []
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         found = describe_topics(client, list(dict.fromkeys(names))) if names else list_topics(client)
         archived = archived_positions(client) if found else {}
         for at in range(0, len(found), TOPICS_AT_ONCE):
@@ -239,8 +238,8 @@ def _time(timestamp: int | None) -> str | None:
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 @click.option("--if-exists", is_flag=True, help="Accept a topic that does not exist.")
-@bootstrap_server
-def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str) -> None:
+@cluster_options
+def delete(names: tuple[str, ...], if_exists: bool, cluster: Cluster) -> None:
     """Delete topics and all their records.
 
     \b
@@ -248,10 +247,10 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str) -> No
     """
     from kio.schema.errors import ErrorCode
 
-    from korvet.cli.kafka.client import BrokerError, Client
+    from korvet.cli.kafka.errors import BrokerError
     from korvet.cli.kafka.topics import delete_topic
 
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         for name in names:
             try:
                 delete_topic(client, name)
@@ -269,24 +268,23 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str) -> No
 @click.option("--unset", multiple=True, metavar="NAME", help="A setting to reset to its default. May be given again.")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Raise the number of partitions to this.")
 @as_json
-@bootstrap_server
+@cluster_options
 def configure(
     name: str,
     values: dict[str, str],
     unset: tuple[str, ...],
     partitions: int | None,
     as_json: bool,
-    bootstrap_server: str,
+    cluster: Cluster,
 ) -> None:
     """Change a topic's settings or its number of partitions; without changes, show the settings in effect.
 
     \b
     Example:  korvet topics configure orders --set retention.bytes=100000000 --unset retention.ms --partitions 6
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.topics import configure_topic, describe_settings, grow_topic
 
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         if values or unset:
             configure_topic(client, name, values, unset)
         if partitions is not None:

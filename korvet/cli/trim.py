@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from korvet.cli.options import as_json, bootstrap_server, confirmed, partitions_option
+from korvet.cli.options import as_json, cluster_options, confirmed, partitions_option
 from korvet.cli.output import say_note, show_json, show_table
 from korvet.cli.times import Time, milliseconds
 
 if TYPE_CHECKING:
+    from korvet.cli.cluster import Cluster
     from korvet.cli.kafka.trim import Goal, Trim
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]i?)?B", re.IGNORECASE)
@@ -43,7 +44,7 @@ class Before(click.ParamType["datetime | int"]):
 @click.option("--all", "is_all", is_flag=True, help="Remove every record that there is now.")
 @confirmed
 @as_json
-@bootstrap_server
+@cluster_options
 def trim(
     topic: str,
     partitions: tuple[int, ...],
@@ -52,7 +53,7 @@ def trim(
     is_all: bool,
     execute: bool,
     as_json: bool,
-    bootstrap_server: str,
+    cluster: Cluster,
 ) -> None:
     """Remove a topic's oldest records for good; without --execute only show the effect.
 
@@ -63,12 +64,11 @@ def trim(
     Examples:  korvet topics trim clicks --before 7d --execute
                korvet topics trim clicks --partition 0 --keep 100MB
     """
-    from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.topics import chosen_partitions
     from korvet.cli.kafka.trim import execute_trim, plan_trim
 
     goal = _goal(before, keep, is_all)
-    with Client(bootstrap_server) as client:
+    with cluster.client() as client:
         trims = plan_trim(client, chosen_partitions(client, topic, partitions), goal)
         if execute:
             execute_trim(client, trims)

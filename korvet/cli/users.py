@@ -1,4 +1,4 @@
-"""``korvet users``: the users who may log in by SCRAM or PLAIN, straight in Redis, for the first one of them."""
+"""``korvet users``: the users who may log in by SCRAM or PLAIN, over Kafka's protocol or straight in Redis."""
 
 from __future__ import annotations
 
@@ -7,92 +7,75 @@ from pathlib import Path
 
 import click
 
-from korvet.cli.options import as_json, redis_target
+from korvet.cli.options import as_json
 from korvet.cli.output import show_json, show_table
+from korvet.cli.security_door import Door, security_door
 from korvet.errors import KorvetError
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _FEWEST, _MOST = 4096, 16384
 
-in_namespace = click.option(
-    "--namespace", default="default", show_default=True, metavar="NAME", help="The namespace of the users."
-)
-
 
 @click.group()
 def users() -> None:
-    """Add, list and remove users in Redis; 'kafka-configs.sh --entity-type users' does it over Kafka's protocol."""
+    """Add, list and remove users, over Kafka's protocol or straight in Redis."""
 
 
 @users.command()
 @click.argument("name")
-@redis_target
-@in_namespace
 @click.option("--mechanism", type=click.Choice(_MECHANISMS), default="SCRAM-SHA-512", show_default=True)
 @click.option("--iterations", type=click.IntRange(_FEWEST, _MOST), default=_FEWEST, show_default=True)
 @click.option(
     "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with the password; - is stdin."
 )
-def add(name: str, url: str, namespace: str, mechanism: str, iterations: int, password_file: Path | None) -> None:
+@security_door
+def add(name: str, mechanism: str, iterations: int, password_file: Path | None, door: Door) -> None:
     """Add a user, or give a user another password. Without a file it asks for the password, or reads it from stdin.
 
     \b
     Example:  korvet users add admin --redis redis://127.0.0.1:6379
     """
-    from korvet.security.scram import make_credential
-    from korvet.store.security.users import text_of
+    from korvet.store.security.users import CredentialKey
 
     if not name:
         raise KorvetError("a user's name may not be empty")
-    credential = make_credential(mechanism, _password(password_file), iterations)
-    _, codes = _alter(url, namespace, f"{mechanism}:{name}", text_of(credential))
-    if codes is None:
-        raise KorvetError(f"user {name!r} was not added: the name is too long, or there are 10000 credentials")
-    click.echo(f"user {name} may log in by {mechanism} in namespace {namespace}")
+    password = _password(password_file)
+    with door.opened() as secured:
+        secured.users.add(CredentialKey(mechanism, name), password, iterations)
+    click.echo(f"user {name} may log in by {mechanism}")
 
 
 @users.command("list")
-@redis_target
-@in_namespace
 @as_json
-def list_users(url: str, namespace: str, as_json: bool) -> None:
+@security_door
+def list_users(as_json: bool, door: Door) -> None:
     """List the users, their mechanisms and iterations.
 
     \b
-    Example:  korvet users list --redis redis://127.0.0.1:6379
+    Example:  korvet users list --command-config admin.properties
     """
-    from korvet.cli.redis import call
-    from korvet.store.keys import Namespace
-
-    reply = call(url, "FCALL_RO", "korvet_users_read", "1", Namespace(namespace).security.users, "-1")
-    found = []
-    for field, text in zip(reply[2][::2], reply[2][1::2], strict=True):
-        mechanism, _, user = field.decode().partition(":")
-        found.append((user, mechanism, int(text.split()[0])))
+    with door.opened() as secured:
+        found = secured.users.find()
     if as_json:
-        show_json(
-            [{"user": user, "mechanism": one, "iterations": iterations} for user, one, iterations in sorted(found)]
-        )
+        show_json([{"user": one.name, "mechanism": one.mechanism, "iterations": one.iterations} for one in found])
     else:
-        show_table(["USER", "MECHANISM", "ITERATIONS"], sorted(found))
+        show_table(["USER", "MECHANISM", "ITERATIONS"], found)
 
 
 @users.command()
 @click.argument("name")
-@redis_target
-@in_namespace
 @click.option("--mechanism", type=click.Choice(_MECHANISMS), help="Only this mechanism's password.  [default: all]")
-def remove(name: str, url: str, namespace: str, mechanism: str | None) -> None:
+@security_door
+def remove(name: str, mechanism: str | None, door: Door) -> None:
     """Remove a user; the user's sessions end within a second.
 
     \b
-    Example:  korvet users remove alice --redis redis://127.0.0.1:6379
+    Example:  korvet users remove alice --command-config admin.properties
     """
-    texts = [text for one in ([mechanism] if mechanism else _MECHANISMS) for text in (f"{one}:{name}", "")]
-    _, codes = _alter(url, namespace, *texts)
-    if codes is None or all(codes):
-        raise KorvetError(f"there is no user {name!r} in namespace {namespace}")
-    click.echo(f"user {name} is removed from namespace {namespace}")
+    with door.opened() as secured:
+        if not secured.users.remove(name, [mechanism] if mechanism else _MECHANISMS):
+            raise KorvetError(f"there is no user {name!r}; see all users with: korvet users list")
+    click.echo(f"user {name} is removed")
 
 
 def _password(file: Path | None) -> str:
@@ -113,12 +96,3 @@ def _password(file: Path | None) -> str:
     if not password:
         raise KorvetError("the password may not be empty")
     return password
-
-
-def _alter(url: str, namespace: str, *changes: str) -> tuple[int, list[int] | None]:
-    """The code of a change and the codes of its parts; None if the change was refused."""
-    from korvet.cli.redis import call
-    from korvet.store.keys import Namespace
-
-    code, codes = call(url, "FCALL", "korvet_users_alter", "1", Namespace(namespace).security.users, *changes)
-    return code, None if code else codes

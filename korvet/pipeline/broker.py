@@ -6,7 +6,8 @@ It works on korvet and on any Kafka since 3.1. Failures become `PipelineError` w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -35,6 +36,7 @@ _AWAY = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 
+_NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _LEADERLESS = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -43,6 +45,8 @@ _LEADERLESS = {
     KafkaError._NOENT,
 }
 _LEADERS: Final = 20
+_FIRST_LOOK_S: Final = 1.0
+_MOST_ERRORS: Final = 16
 _LEADER_AFTER_S: Final = 0.25
 _STABLE_AFTER_S: Final = 0.1
 
@@ -91,8 +95,9 @@ class Broker:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._address = settings.get("bootstrap.servers", "")
-        # The calls return errors of connections; librdkafka would also print each to stderr.
-        quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
+        # librdkafka would print the errors of connections. Calls only tell that no broker answered in time.
+        self._errors: deque[KafkaError] = deque(maxlen=_MOST_ERRORS)
+        quiet: dict[str, Any] = {"log_level": 0, "error_cb": self._errors.append}
         try:
             self._admin = AdminClient({**settings, **quiet})
         except KafkaException as error:
@@ -263,10 +268,18 @@ class Broker:
             return []
 
     def _cluster(self) -> ClusterMetadata:
-        try:
-            return self._admin.list_topics(timeout=TIMEOUT_S)
-        except KafkaException as error:
-            raise self._failed("topics", error) from None
+        failure = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        for look_s in _looks():
+            try:
+                found = self._admin.list_topics(timeout=look_s)
+            except KafkaException as error:
+                failure = error
+            else:
+                self._errors.clear()
+                return found
+            if failure.args[0].code() not in _AWAY or self._refusal() is not None:
+                break
+        raise self._failed("topics", failure) from None
 
     def _offsets(self, wanted: Mapping[Partition, OffsetSpec], *, committed_only: bool) -> dict[Partition, Position]:
         found = {}
@@ -301,15 +314,41 @@ class Broker:
         return Position(offset=told.offset, leader_epoch=epoch)
 
     def _result(self, future: Future[Any], what: str) -> Any:
-        try:
-            return future.result(TIMEOUT_S + 5)
-        except KafkaException as error:
-            raise self._failed(what, error) from None
-        except TimeoutError:
-            raise BrokerUnreachable(f"{what}: no broker answered at {self._address} in time") from None
+        failure = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        for look_s in _looks():
+            try:
+                found = future.result(look_s)
+            except KafkaException as error:
+                failure = error
+                break
+            except TimeoutError:
+                if self._refusal() is not None:
+                    break
+            else:
+                self._errors.clear()
+                return found
+        raise self._failed(what, failure) from None
 
     def _failed(self, what: str, failure: KafkaException) -> PipelineError:
-        return explained(what, failure.args[0], self._address)
+        error = failure.args[0]
+        if error.code() in _AWAY:
+            told = [one for one in self._errors if one.code() == KafkaError._TRANSPORT]
+            error = self._refusal() or (told[-1] if told else error)
+        return explained(what, error, self._address)
+
+    def _refusal(self) -> KafkaError | None:
+        """The reason why a broker does not let this client in, if one said so since the last failure."""
+        self._admin.poll(0)
+        return next((error for error in reversed(self._errors) if error.code() in _NOT_LET_IN), None)
+
+
+def _looks() -> Iterator[float]:
+    """Times of waiting, together a little more than `TIMEOUT_S`; between them a client sees whether it is let in."""
+    look_s, left_s = _FIRST_LOOK_S, TIMEOUT_S + 5
+    while left_s > 0:
+        yield min(look_s, left_s)
+        left_s -= look_s
+        look_s *= 2
 
 
 def _is_leaderless(future: Future[Any]) -> bool:
@@ -332,6 +371,11 @@ def explained(what: str, error: KafkaError, address: str) -> PipelineError:
             return UnknownTopic(f"{what}: it does not exist at {address}")
         case KafkaError.GROUP_ID_NOT_FOUND:
             return UnknownGroup(f"{what}: it does not exist at {address}")
+        case code if code in _NOT_LET_IN:
+            return BrokerUnreachable(
+                f"{what}: {address} does not let this client in ({error.str()}); see the client's settings for TLS and "
+                "its login"
+            )
         case code if code in _AWAY:
             return BrokerUnreachable(
                 f"{what}: no broker answers at {address} ({error.str()}); "

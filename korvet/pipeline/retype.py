@@ -42,7 +42,7 @@ class RetypeConfig:
     topic: str
     schema: str | None = None
     schema_registry: str | None = None
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

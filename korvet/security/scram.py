@@ -55,8 +55,13 @@ class LoginRefused(Exception):
 
 def make_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIONS) -> Credential:
     """A credential of a password with a new salt in the form of Kafka's tools."""
-    salt = _base36(secrets.randbits(_NONCE_BITS)).encode()
+    salt = new_salt()
     return derive_credential(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
+
+
+def new_salt() -> bytes:
+    """A salt in the form of Kafka's tools."""
+    return _base36(secrets.randbits(_NONCE_BITS)).encode()
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:

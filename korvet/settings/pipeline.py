@@ -85,7 +85,7 @@ _VERBS: Final[dict[str, dict[str, Any]]] = {
 }
 SETTINGS_TABLES: Final = ("spark", "kafka")
 """Tables whose names have dots, as Spark's and Kafka clients' settings do."""
-PATHS: Final = ("lake", "archive.checkpoints", "report.to", "report.html", "retype.schema")
+PATHS: Final = ("command-config", "lake", "archive.checkpoints", "report.to", "report.html", "retype.schema")
 """Settings that are paths or URLs: a relative path is taken from the config file's own directory."""
 
 PIPELINE: Final[dict[str, Any]] = {
@@ -93,6 +93,7 @@ PIPELINE: Final[dict[str, Any]] = {
     "additionalProperties": False,
     "properties": {
         "bootstrap-server": {"type": "string", "minLength": 1, "description": "HOST:PORT, for example 127.0.0.1:9092"},
+        "command-config": {**_TEXT, "description": "a properties file with a Kafka client's settings"},
         "lake": {**_TEXT, "description": "a directory or a URL"},
         "master": _TEXT,
         "log-format": {"enum": ["text", "json"]},

@@ -13,8 +13,9 @@ import pytest
 
 from korvet.cli.consume import _show
 from korvet.cli.kafka import membership
-from korvet.cli.kafka.client import Client, ConnectionLost
+from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Item, Reader
+from korvet.cli.kafka.errors import ConnectionLost
 from korvet.cli.kafka.membership import GroupReader
 from korvet.cli.kafka.offsets import TopicPartition, committed_offsets
 from korvet.cli.kafka.produce import Producer

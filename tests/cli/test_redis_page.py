@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 import redis
 
+from korvet.store.keys import Namespace
 from tests.api.raw import created
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.tools import find_tool
@@ -154,6 +155,13 @@ def test_redis_page_works_as_written(broker: KorvetServer, member: confluent_kaf
             client.xdel(names[0], "1-0")
         with pytest.raises(redis.exceptions.NoPermissionError):
             client.xlen("korvet:{default:greetings:0}:log")
+        security = Namespace().security
+        for key, function in ((security.users, "korvet_users_read"), (security.acls, "korvet_acls_read")):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.hget(key, "")
+            # Functions have the rights of their caller.
+            with pytest.raises(redis.exceptions.ResponseError, match=r"permission|NOPERM"):
+                client.fcall(function, 1, key, "-1")
     read = values_of(broker, 5)
     assert read[:2] == [
         (b"41", b'{"city": "Bonn", "tons": 7}', [("source", b"kafka")]),

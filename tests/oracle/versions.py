@@ -18,7 +18,8 @@ API_KEYS: Final = {
     "delete_acls": 31, "alter_user_scram_credentials": 51, "sasl_handshake": 17, "sasl_authenticate": 36,
 }  # fmt: skip
 
-# Produce is advertised from 0, because librdkafka looks for that. As in Kafka, 0 to 2 have no schema any more.
+# Produce and SaslHandshake are advertised from 0, because librdkafka looks for that. As in Kafka, 0 to 2 of Produce
+# have no schema any more. SaslHandshake 0 is refused.
 ADVERTISED: Final = {
     "produce": (0, 13), "fetch": (4, 18), "list_offsets": (1, 10), "metadata": (0, 13), "offset_commit": (2, 9),
     "offset_fetch": (1, 9), "find_coordinator": (0, 6), "join_group": (0, 9), "heartbeat": (0, 4),
@@ -35,11 +36,14 @@ ADVERTISED: Final = {
     "alter_partition_reassignments": (0, 1), "list_partition_reassignments": (0, 0),
     "describe_client_quotas": (0, 1), "describe_user_scram_credentials": (0, 0), "describe_quorum": (0, 2),
     "describe_acls": (1, 3), "create_acls": (1, 3), "delete_acls": (1, 3),
-    "alter_user_scram_credentials": (0, 0), "sasl_handshake": (1, 1), "sasl_authenticate": (0, 2),
+    "alter_user_scram_credentials": (0, 0), "sasl_handshake": (0, 1), "sasl_authenticate": (0, 2),
 }  # fmt: skip
 
 
+_SERVED_SINCE: Final = {"produce": 3, "sasl_handshake": 1}
+
+
 def supported(api: str) -> range:
-    """The versions of an API that have a schema, lowest first."""
+    """The versions of an API that work, lowest first."""
     low, high = ADVERTISED[api]
-    return range(3 if api == "produce" else low, high + 1)
+    return range(_SERVED_SINCE.get(api, low), high + 1)

@@ -15,7 +15,8 @@ from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartiti
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
-from korvet.cli.kafka.client import BrokerError, Client, check, retried
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.offsets import Committed, TopicPartition, committed_positions, leaders_of
 
 ARCHIVE_GROUP = "korvet.archive"

@@ -19,7 +19,8 @@ from kio.schema.fetch.v12.request import FetchPartition, FetchTopic
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, BrokerError, Client, check, may_pass
+from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, Client, may_pass
+from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, leaders_of, log_offsets
 from korvet.cli.kafka.records import Record, Stored, Undecodable, read_batches, read_records
 from korvet.wire.markers import is_commit

@@ -21,7 +21,8 @@ from kio.schema.list_groups import v5 as list_v5
 from kio.schema.types import GroupId
 from kio.static.primitive import i8
 
-from korvet.cli.kafka.client import Client, check, retried
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.offsets import TopicPartition
 
 CONSUMER = "consumer"

@@ -10,7 +10,8 @@ from kio.schema.describe_log_dirs.v2.request import DescribableLogDirTopic
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
-from korvet.cli.kafka.client import Client, check, retried
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.offsets import NO_OFFSET, TopicPartition, leaders_of, log_positions
 
 _ANY_TIME = 0

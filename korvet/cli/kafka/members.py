@@ -10,7 +10,8 @@ from kio.schema.leave_group.v5.request import MemberIdentity
 from kio.schema.types import GroupId
 from kio.static.primitive import i32
 
-from korvet.cli.kafka.client import Client, check, retried
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.groups import CONSUMER_TYPE, Group, Member
 from korvet.errors import KorvetError
 

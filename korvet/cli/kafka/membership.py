@@ -20,8 +20,9 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i32Timedelta
 
-from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, BrokerError, Client, check, may_pass
+from korvet.cli.kafka.client import RETRY_PAUSE_S, RETRY_WITHIN_S, Client, may_pass
 from korvet.cli.kafka.consume import WAIT_S, Cursor, Item, Reader
+from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets, try_to_commit
 from korvet.cli.kafka.records import Record
 from korvet.cli.kafka.topics import TIMEOUT, describe_topics

@@ -16,7 +16,8 @@ from kio.schema.offset_fetch.v8.request import OffsetFetchRequestGroup
 from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from korvet.cli.kafka.client import Client, check, retried
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import check
 
 LATEST, EARLIEST = -1, -2
 """Timestamps of ListOffsets that stand for the log's end and its start."""

@@ -14,7 +14,8 @@ from kio.schema.produce.v9.request import PartitionProduceData, TopicProduceData
 from kio.schema.types import TopicName
 from kio.static.primitive import Records, i16, i32
 
-from korvet.cli.kafka.client import BrokerError, Client, ConnectionLost, check, error_name, retried
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import BrokerError, ConnectionLost, check, error_name
 from korvet.cli.kafka.offsets import TopicPartition, leaders_of
 from korvet.cli.kafka.records import Unsent, partition_of, write_batch
 from korvet.cli.kafka.topics import TIMEOUT

@@ -23,7 +23,8 @@ from kio.schema.metadata.v12.response import MetadataResponseTopic
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 
-from korvet.cli.kafka.client import BrokerError, Client, check, retried
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.offsets import TopicPartition
 from korvet.errors import KorvetError
 

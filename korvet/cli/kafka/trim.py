@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
-from korvet.cli.kafka.client import BrokerError, Client, check, retried
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import BrokerError, check
 from korvet.cli.kafka.log_dirs import log_bytes
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, leaders_of, log_offsets, offsets_at
 from korvet.cli.kafka.topics import TIMEOUT

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, cast
 
 import click
 
-from korvet.cli.options import Function, bootstrap_server
+from korvet.cli.cluster import Cluster
+from korvet.cli.options import Function, cluster_options
 
 _FILE: Final = "korvet.pipeline"
 """The name under which a context keeps the file's ``[pipeline]``."""
@@ -21,12 +22,13 @@ _FILE: Final = "korvet.pipeline"
 class Common:
     """The flags of every verb.
 
-    ``spark`` has Spark's settings, ``client`` a Kafka client's settings by their Java names.
+    ``spark`` has Spark's settings, ``client`` a Kafka client's settings by their Java names: those of -X and of the
+    config file over those of --command-config.
     """
 
     bootstrap_server: str
     spark: Mapping[str, str]
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)
     master: str | None
     log_format: str
     debug: bool
@@ -78,7 +80,7 @@ def schema_registry(function: Function) -> Function:
 def common(function: Function) -> Function:
     """The flags of all verbs; hands over ``common``."""
 
-    @bootstrap_server
+    @cluster_options
     @pairs(
         "-X",
         table="kafka",
@@ -110,7 +112,7 @@ def common(function: Function) -> Function:
     @wraps(function)
     def with_common(
         *args: Any,
-        bootstrap_server: str,
+        cluster: Cluster,
         kafka: dict[str, str],
         spark: dict[str, str],
         master: str | None,
@@ -119,9 +121,9 @@ def common(function: Function) -> Function:
         **others: Any,
     ) -> Any:
         told = Common(
-            bootstrap_server=bootstrap_server,
+            bootstrap_server=cluster.bootstrap,
             spark=spark,
-            client=kafka,
+            client={**cluster.settings, **kafka},
             master=master,
             log_format=log_format or ("text" if sys.stderr.isatty() else "json"),
             debug=debug,

@@ -42,7 +42,7 @@ class ArchiveConfig:
     table: Literal["latest"] | None = None
     schema_registry: str | None = None
     schemas: Mapping[str, str] = field(default_factory=dict)
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def kafka_options(self) -> dict[str, str]:

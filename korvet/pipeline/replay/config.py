@@ -51,7 +51,7 @@ class ReplayConfig:
     version: int | None = None
     create: bool = False
     into_archived: bool = False
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.rate is not None and not self.rate > 0:

@@ -29,7 +29,7 @@ class ReportConfig:
     since: datetime
     until: datetime
     interval_s: float | None = None
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import atexit
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -79,7 +79,7 @@ class FetchOptions:
     :param poll_timeout_s: the time to wait for the next record before the task gives up.
     """
 
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)
     read_committed: bool
     fail_on_data_loss: bool
     poll_timeout_s: float

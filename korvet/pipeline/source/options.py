@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from korvet.pipeline.broker import Partition
@@ -74,7 +74,7 @@ class ReadOptions:
     choice: Choice
     starting: Limit
     ending: Limit
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)
     read_committed: bool
     include_headers: bool
     fail_on_data_loss: bool

@@ -1,0 +1,87 @@
+"""The cluster that a command talks to: the addresses of its brokers, and the client's settings by a properties file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from korvet.cli.kafka.address import DEFAULT_BOOTSTRAP, parse_addresses
+from korvet.errors import ConfigError
+
+if TYPE_CHECKING:
+    from korvet.cli.kafka.client import Client
+
+_BOOTSTRAP: Final = "bootstrap.servers"
+_MAX_FILE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Addresses of brokers, and a client's settings by the names of Java's client or of librdkafka.
+
+    ``file`` is the file of the settings, None without one.
+    """
+
+    bootstrap: str = DEFAULT_BOOTSTRAP
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    file: Path | None = None
+
+    def client(self) -> Client:
+        """A client of these brokers, which connects at its first request.
+
+        :raises ConfigError: if the client cannot follow a setting.
+        """
+        from korvet.cli.kafka.client import Client
+        from korvet.cli.kafka.security import client_security
+        from korvet.cli.output import say_note
+
+        if self.file is None:
+            return Client(self.bootstrap)
+        try:
+            security = client_security(self.settings)
+        except ConfigError as error:
+            raise ConfigError(f"{self.file}: {error}") from None
+        if security.unused:
+            say_note(f"korvet: {self.file}: this command does not use {', '.join(security.unused)}")
+        return Client(self.bootstrap, security)
+
+
+def named_cluster(bootstrap: str | None, file: Path | None) -> Cluster:
+    """The cluster of the flags; without ``bootstrap`` the file's ``bootstrap.servers`` tells where it is.
+
+    :raises ConfigError: if the file cannot be read, or an address is none.
+    """
+    settings = {} if file is None else read_properties(file)
+    named = settings.pop(_BOOTSTRAP, "").strip()
+    if bootstrap is None and named:
+        try:
+            parse_addresses(named)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {_BOOTSTRAP}: {error}") from None
+    return Cluster(bootstrap=bootstrap or named or DEFAULT_BOOTSTRAP, settings=settings, file=file)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The settings of a file in Java's properties syntax and UTF-8, by lower-case names; the last of a name counts.
+
+    Source: java.util.Properties.load
+    """
+    from javaproperties import InvalidUEscapeError, loads
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read client settings {path}: {error.strerror}") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise ConfigError(f"client settings {path}: the file is larger than {_MAX_FILE_BYTES} bytes")
+    try:
+        found = loads(content.decode())
+    except UnicodeDecodeError:
+        raise ConfigError(rf"client settings {path}: not UTF-8; other characters are written as \uXXXX") from None
+    except InvalidUEscapeError:
+        raise ConfigError(rf"client settings {path}: a \u without four hexadecimal digits") from None
+    # As Kafka does, keep the spaces of passwords alone.
+    return {name.lower(): value if "password" in name.lower() else value.strip() for name, value in found.items()}

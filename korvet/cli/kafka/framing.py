@@ -1,0 +1,89 @@
+"""Requests and answers as frames on a blocking socket."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, TypeVar
+
+from kio.serial import entity_reader, entity_writer
+from kio.static.protocol import RequestPayload, ResponsePayload
+
+MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
+_PIECE_BYTES: Final = 1 << 20
+
+R = TypeVar("R", bound=ResponsePayload)
+
+
+class NoFrame(Exception):
+    """The peer sent something else than a frame of Kafka's protocol; ``start`` has its first bytes, if it sent any."""
+
+    def __init__(self, start: bytes) -> None:
+        super().__init__(start)
+        self.start = start
+
+
+def encode(request: RequestPayload, correlation_id: int, client_id: str) -> bytes:
+    """The frame of a request."""
+    buffer = io.BytesIO()
+    # kio's header types of versions 1 and 2 take the same fields, but mypy sees only their common base.
+    header_schema: Any = request.__header_schema__
+    header = header_schema(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    _writer(header_schema)(buffer, header)
+    _writer(type(request))(buffer, request)
+    body = buffer.getvalue()
+    return len(body).to_bytes(4) + body
+
+
+def decode(answer: type[R], frame: bytes) -> R:
+    """The answer in a frame without its size.
+
+    :raises DecodeError: if it is none.
+    """
+    header_schema: Any = answer.__header_schema__
+    schema: Any = answer
+    _, at = _reader(header_schema)(frame, 0)
+    response: R = _reader(schema)(frame, at)[0]
+    return response
+
+
+def receive_frame(peer: socket.socket) -> bytes:
+    """The next frame without its size.
+
+    :raises NoFrame: if the connection ends, or no frame has the size.
+    :raises OSError: if the connection breaks.
+    """
+    start = _receive(peer, 4)
+    size = int.from_bytes(start)
+    if not 4 <= size <= MAX_FRAME_BYTES:
+        raise NoFrame(start)
+    return _receive(peer, size)
+
+
+def _receive(peer: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = peer.recv(min(size - len(parts), _PIECE_BYTES))
+        if not part:
+            raise NoFrame(b"")
+        parts += part
+    return bytes(parts)
+
+
+@cache
+def _writer(schema: Any) -> Callable[[io.BytesIO, Any], None]:
+    writer: Callable[[io.BytesIO, Any], None] = entity_writer(schema)
+    return writer
+
+
+@cache
+def _reader(schema: Any) -> Callable[[bytes, int], tuple[Any, int]]:
+    reader: Callable[[bytes, int], tuple[Any, int]] = entity_reader(schema)
+    return reader

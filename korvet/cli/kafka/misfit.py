@@ -1,0 +1,175 @@
+"""The reason why a client and a listener do not come together, in one sentence that says what to set.
+
+A listener that gets something else than it wants closes the connection, and tells nothing. So the client asks it on
+connections of their own: whether it speaks TLS, whether it speaks without, and whether it wants a login.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import suppress
+from typing import Final
+
+from kio.schema.api_versions.v0 import ApiVersionsRequest, ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
+from kio.serial.errors import DecodeError
+from kio.static.protocol import RequestPayload
+
+from korvet.cli.kafka.address import Address
+from korvet.cli.kafka.errors import UnfitSettings
+from korvet.cli.kafka.framing import NoFrame, R, decode, encode, receive_frame
+from korvet.cli.kafka.login import Login
+from korvet.cli.kafka.security import ClientSecurity
+
+_TIMEOUT_S: Final = 3.0
+_ALERT_S: Final = 1.0
+_NO_MECHANISM: Final = "?"
+_UNTRUSTED: Final = {2, 18, 19, 20, 21}
+"""OpenSSL's codes for a chain of certificates that ends at no trusted authority (x509_vfy.h)."""
+_OTHER_NAME: Final = {62, 64}
+_ALERT: Final = b"\x15\x03"
+"""The first bytes of an alert of TLS 1.0 to 1.3."""
+_TRUST: Final = "name the file of its authority as ssl.truststore.location, with ssl.truststore.type=PEM, in"
+_FILE: Final = "the file of --command-config"
+_SHOW: Final = f"name one as ssl.keystore.location, with ssl.keystore.type=PEM, in {_FILE}"
+
+
+def tls_refusal(address: Address, error: ssl.SSLError) -> UnfitSettings | None:
+    """The reason of a broken handshake, or of an alert behind it; None if OpenSSL does not tell one."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return UnfitSettings(_unverified(address, error))
+    reason = (error.reason or "").upper()
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        what = "wants a certificate" if "REQUIRED" in reason else "does not take the certificate"
+        return UnfitSettings(f"{address} {what} of this client ({_words(reason)}); {_SHOW}")
+    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
+        return UnfitSettings(_plain(address))
+    if reason:
+        return UnfitSettings(f"no TLS with {address}: {_words(reason)}")
+    return None
+
+
+def _unverified(address: Address, error: ssl.SSLCertVerificationError) -> str:
+    told = f"the certificate of {address}"
+    if error.verify_code in _UNTRUSTED:
+        return f"{told} is not signed by an authority that is trusted here; {_TRUST} {_FILE}"
+    if error.verify_code in _OTHER_NAME:
+        return f"{told} is for other names; connect by a name that it has, or have one made with this name"
+    return f"{told} is refused: {error.verify_message}; have the broker's operator renew it"
+
+
+def _words(reason: str) -> str:
+    return reason.lower().replace("_", " ")
+
+
+def _plain(address: Address) -> str:
+    return (
+        f"{address} does not speak TLS; set security.protocol to PLAINTEXT, or SASL_PLAINTEXT with a login, in {_FILE}"
+        ", or name the address of a listener with TLS"
+    )
+
+
+def _tls_wanted(address: Address) -> str:
+    return f"{address} speaks TLS; set security.protocol to SSL, or SASL_SSL with a login, in {_FILE}"
+
+
+def closed_handshake(address: Address) -> UnfitSettings | None:
+    """The reason why a TLS handshake got no answer, if the listener tells it; None if it does not."""
+    asked = ApiVersionsRequest()
+    return UnfitSettings(_plain(address)) if _asked(address, None, asked, ApiVersionsResponse) is not None else None
+
+
+def closed_request(address: Address, security: ClientSecurity, start: bytes) -> UnfitSettings | None:
+    """The reason why the first request got no answer, if the listener tells it; None if it does not.
+
+    :param start: the bytes that came instead of a frame.
+    """
+    if security.tls is None and (start.startswith(_ALERT) or _speaks_tls(address)):
+        return UnfitSettings(_tls_wanted(address))
+    if security.tls is not None and (alerted := _alert(address, security.tls)) is not None:
+        return alerted
+    if security.login is not None:
+        return None
+    asked = SaslHandshakeRequest(mechanism=_NO_MECHANISM)
+    answer = _asked(address, security.tls, asked, SaslHandshakeResponse)
+    if answer is None or not answer.mechanisms:
+        return None
+    protocol = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
+    return UnfitSettings(
+        f"{address} wants a login by {' or '.join(answer.mechanisms)}; set security.protocol={protocol}, "
+        f"sasl.mechanism, and a name and password in {_FILE}"
+    )
+
+
+def refused_handshake(address: Address, login: Login, answer: SaslHandshakeResponse, *, is_tls: bool) -> UnfitSettings:
+    """The reason of an error of SaslHandshake."""
+    if answer.error_code is ErrorCode.unsupported_sasl_mechanism:
+        offered = " or ".join(answer.mechanisms)
+        text = f"{address} takes no login by {login.mechanism}; set sasl.mechanism to {offered} in {_FILE}"
+    elif answer.error_code is ErrorCode.illegal_sasl_state:
+        text = f"{address} takes no logins; set security.protocol={'SSL' if is_tls else 'PLAINTEXT'} in {_FILE}"
+    else:
+        text = f"{address} refused the login: {answer.error_code.name.upper()}"
+    return UnfitSettings(text, answer.error_code)
+
+
+def refused_login(address: Address, login: Login, code: ErrorCode, message: str | None) -> UnfitSettings:
+    """The reason of an error of SaslAuthenticate."""
+    if code is not ErrorCode.sasl_authentication_failed:
+        return UnfitSettings(f"{address} refused the login: {code.name.upper()}: {message}", code)
+    told = f"{address} refused the login of {login.who} by {login.mechanism}"
+    if login.mechanism == "OAUTHBEARER":
+        return UnfitSettings(f"{told}: {message}", code)
+    return UnfitSettings(
+        f"{told}; check the name and the password, and whether this user has one for {login.mechanism}", code
+    )
+
+
+def _speaks_tls(address: Address) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection(address, _TIMEOUT_S) as plain, context.wrap_socket(plain):
+            return True
+    except ssl.SSLError as error:
+        # A listener that wants a certificate of its client speaks TLS, too.
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+
+
+def _alert(address: Address, tls: ssl.SSLContext) -> UnfitSettings | None:
+    """The reason of a listener that ends a connection right behind the handshake, as TLS 1.3 does for certificates.
+
+    A listener that has unread data of its client resets the connection, and its alert is lost. So send nothing. Some
+    listeners send no alert (korvet's among them), but none ends a silent connection so soon for another reason.
+    """
+    try:
+        with (
+            socket.create_connection(address, _ALERT_S) as plain,
+            tls.wrap_socket(plain, server_hostname=address.host) as peer,
+        ):
+            is_closed = not peer.recv(1)
+    except ssl.SSLError as error:
+        return tls_refusal(address, error)
+    except OSError as error:
+        is_closed = isinstance(error, ConnectionResetError)
+    if not is_closed:
+        return None
+    return UnfitSettings(
+        f"{address} closed the connection behind the TLS handshake: it wants a certificate of this client, or another "
+        f"one; {_SHOW}"
+    )
+
+
+def _asked(address: Address, tls: ssl.SSLContext | None, request: RequestPayload, answer: type[R]) -> R | None:
+    """The answer to a request on a connection of its own, None without one."""
+    with suppress(OSError, NoFrame, DecodeError), socket.create_connection(address, _TIMEOUT_S) as plain:
+        peer = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
+        with peer:
+            peer.sendall(encode(request, 1, "korvet-cli"))
+            return decode(answer, receive_frame(peer))
+    return None

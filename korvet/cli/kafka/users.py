@@ -1,0 +1,78 @@
+"""Users over the wire: AlterUserScramCredentials and DescribeUserScramCredentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kio.schema.alter_user_scram_credentials.v0 import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+from kio.schema.alter_user_scram_credentials.v0.request import ScramCredentialDeletion, ScramCredentialUpsertion
+from kio.schema.describe_user_scram_credentials.v0 import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8, i32
+
+from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.errors import check
+from korvet.cli.user_facts import User
+from korvet.security.scram import TYPES, new_salt, salted_password
+from korvet.store.security.users import CredentialKey
+
+_NUMBERS: Final = {name: number for number, name in TYPES.items()}
+
+
+class KafkaUsers:
+    """The users of the namespace that a listener serves.
+
+    :raises BrokerError: every method, if the broker refuses.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def add(self, key: CredentialKey, password: str, iterations: int) -> None:
+        """Give a user a password. It travels salted and hashed, which is as good as the password at this cluster."""
+        salt = new_salt()
+        upsertion = ScramCredentialUpsertion(
+            name=key.user,
+            mechanism=i8(_NUMBERS[key.mechanism]),
+            iterations=i32(iterations),
+            salt=salt,
+            salted_password=salted_password(key.mechanism, password, salt, iterations),
+        )
+        self._alter(AlterUserScramCredentialsRequest(deletions=(), upsertions=(upsertion,)))
+
+    def find(self) -> list[User]:
+        """All users, one for each mechanism, in order."""
+        request = DescribeUserScramCredentialsRequest(users=None)
+        answer = self._client.ask(request, DescribeUserScramCredentialsResponse)
+        check(answer.error_code, "users", answer.error_message)
+        return sorted(
+            User(result.user, TYPES[info.mechanism], int(info.iterations))
+            for result in answer.results
+            for info in result.credential_infos
+            if info.mechanism in TYPES
+        )
+
+    def remove(self, user: str, mechanisms: Sequence[str]) -> bool:
+        """Remove a user's passwords for these mechanisms; False if there is none."""
+        gone = False
+        for mechanism in mechanisms:
+            deletion = ScramCredentialDeletion(name=user, mechanism=i8(_NUMBERS[mechanism]))
+            # One request for each, because a request that names a user twice is refused.
+            request = AlterUserScramCredentialsRequest(deletions=(deletion,), upsertions=())
+            gone = self._alter(request, ErrorCode.resource_not_found) or gone
+        return gone
+
+    def _alter(self, request: AlterUserScramCredentialsRequest, passed: ErrorCode = ErrorCode.none) -> bool:
+        """Whether every change was made; changes with the code ``passed`` were not, and are no error."""
+        answer = self._client.ask_controller(request, AlterUserScramCredentialsResponse)
+        for result in answer.results:
+            if result.error_code is not passed:
+                check(result.error_code, f"user {result.user!r}", result.error_message)
+        return all(result.error_code is ErrorCode.none for result in answer.results)

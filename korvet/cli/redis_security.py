@@ -1,0 +1,95 @@
+"""Users and access rules straight in Redis, for the first of them. Front-ends learn of each change at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from korvet.cli.output import say_note
+from korvet.cli.redis import call_function
+from korvet.cli.user_facts import User
+from korvet.errors import KorvetError
+from korvet.security.acl import Acl, AclFilter
+from korvet.security.scram import make_credential
+from korvet.security.stored_rules import decoded, encoded
+from korvet.store.keys import Namespace
+from korvet.store.security.acls import MOST_RULES
+from korvet.store.security.users import CredentialKey, field_of, text_of
+
+if TYPE_CHECKING:
+    from korvet.cli.redis import Node
+
+_TOO_MUCH: Final = f"no rule was added: one is longer than 2048 bytes, or there would be more than {MOST_RULES}"
+_ALL: Final = -1
+"""No known version: everything is wanted."""
+
+
+class RedisUsers:
+    """The users of a namespace.
+
+    :raises KorvetError: every method, if Redis refuses.
+    """
+
+    def __init__(self, nodes: Sequence[Node], namespace: Namespace) -> None:
+        self._nodes = nodes
+        self._key = namespace.security.users
+
+    def add(self, key: CredentialKey, password: str, iterations: int) -> None:
+        """Give a user a password."""
+        text = text_of(make_credential(key.mechanism, password, iterations))
+        code, _ = call_function(self._nodes, "korvet_users_alter", self._key, changes=[field_of(key), text])
+        if code:
+            raise KorvetError(f"user {key.user!r} was not added: the name is too long, or there are 10000 credentials")
+
+    def find(self) -> list[User]:
+        """All users, one for each mechanism, in order."""
+        _, _, flat = call_function(self._nodes, "korvet_users_read", self._key, known_version=_ALL)
+        found = []
+        for field, text in zip(flat[::2], flat[1::2], strict=True):
+            mechanism, _, user = field.decode().partition(":")
+            found.append(User(user, mechanism, int(text.split()[0])))
+        return sorted(found)
+
+    def remove(self, user: str, mechanisms: Sequence[str]) -> bool:
+        """Remove a user's passwords for these mechanisms; False if there is none."""
+        changes = [text for one in mechanisms for text in (field_of(CredentialKey(one, user)), "")]
+        code, codes = call_function(self._nodes, "korvet_users_alter", self._key, changes=changes)
+        return not code and not all(codes)
+
+
+class RedisRules:
+    """The access rules of a namespace.
+
+    :raises KorvetError: every method, if Redis refuses.
+    """
+
+    def __init__(self, nodes: Sequence[Node], namespace: Namespace) -> None:
+        self._nodes = nodes
+        self._key = namespace.security.acls
+
+    def add(self, rules: Sequence[Acl]) -> None:
+        """Add rules, all or none; those that are there stay."""
+        if len(rules) > MOST_RULES:
+            raise KorvetError(_TOO_MUCH)
+        code, _ = call_function(self._nodes, "korvet_acls_add", self._key, rules=list(map(encoded, rules)))
+        if code:
+            raise KorvetError(_TOO_MUCH)
+
+    def find(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        """The rules that match a filter, in order. A line on stderr tells of texts that are no rules."""
+        _, _, texts = call_function(self._nodes, "korvet_acls_read", self._key, known_version=_ALL)
+        found = [decoded(text.decode(errors="replace")) for text in texts]
+        unknown = found.count(None)
+        if unknown:
+            say_note(
+                f"korvet: {unknown} fields of {self._key} are no rules that this version knows, and may deny much; "
+                "remove them with HDEL"
+            )
+        return sorted(rule for rule in found if rule is not None and any(one.matches(rule) for one in filters))
+
+    def remove(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        """Remove the rules that match a filter, as one; returns them in order."""
+        rules = self.find(filters)
+        if rules:
+            call_function(self._nodes, "korvet_acls_remove", self._key, rules=list(map(encoded, rules)))
+        return rules

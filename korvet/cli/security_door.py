@@ -1,0 +1,135 @@
+"""The two ways to users and access rules: over Kafka's protocol, or straight in Redis before anybody may log in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+
+import click
+from click.core import ParameterSource
+
+from korvet.cli.cluster import Cluster, named_cluster
+from korvet.cli.options import Function, bootstrap_server, command_config, embedded_url
+
+if TYPE_CHECKING:
+    from korvet.cli.user_facts import User
+    from korvet.security.acl import Acl, AclFilter
+    from korvet.store.security.users import CredentialKey
+
+_REDIS: Final = ("redis_url", "data_dir")
+_KAFKA: Final = ("bootstrap_server", "command_config")
+_NAMESPACE: Final = "default"
+
+
+class Users(Protocol):
+    """The users of a namespace: see `korvet.cli.redis_security.RedisUsers`."""
+
+    def add(self, key: CredentialKey, password: str, iterations: int) -> None: ...
+    def find(self) -> list[User]: ...
+    def remove(self, user: str, mechanisms: Sequence[str]) -> bool: ...
+
+
+class Rules(Protocol):
+    """The access rules of a namespace: see `korvet.cli.redis_security.RedisRules`."""
+
+    def add(self, rules: Sequence[Acl]) -> None: ...
+    def find(self, filters: Sequence[AclFilter]) -> list[Acl]: ...
+    def remove(self, filters: Sequence[AclFilter]) -> list[Acl]: ...
+
+
+class Secured(NamedTuple):
+    """The users and the access rules behind a door."""
+
+    users: Users
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaDoor:
+    """A listener, whose namespace is meant."""
+
+    cluster: Cluster
+
+    @contextmanager
+    def opened(self) -> Iterator[Secured]:
+        """Users and rules, while the connections are open."""
+        from korvet.cli.kafka.acls import KafkaRules
+        from korvet.cli.kafka.users import KafkaUsers
+
+        with self.cluster.client() as client:
+            yield Secured(KafkaUsers(client), KafkaRules(client))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisDoor:
+    """A Redis, and a namespace in it."""
+
+    url: str
+    namespace: str
+
+    @contextmanager
+    def opened(self) -> Iterator[Secured]:
+        """Users and rules, while the connections are open."""
+        from korvet.cli.redis import open_nodes, refuse_lone_node
+        from korvet.cli.redis_security import RedisRules, RedisUsers
+        from korvet.store.keys import Namespace
+
+        with open_nodes(self.url) as nodes:
+            refuse_lone_node(self.url, nodes)
+            yield Secured(RedisUsers(nodes, Namespace(self.namespace)), RedisRules(nodes, Namespace(self.namespace)))
+
+
+Door = KafkaDoor | RedisDoor
+
+
+def security_door(function: Function) -> Function:
+    """The flags of both doors; hands over ``door``. Flags count before variables, and brokers before Redis."""
+
+    @bootstrap_server
+    @command_config
+    @click.option("--redis", "redis_url", envvar="KORVET_REDIS", metavar="URL", help="Straight in this Redis.")
+    @click.option(
+        "--data-dir",
+        envvar="KORVET_DATA_DIR",
+        metavar="DIR",
+        help="Straight in the embedded server of this directory, which must be running.",
+    )
+    @click.option("--namespace", metavar="NAME", help=f"With Redis: the namespace.  [default: {_NAMESPACE}]")
+    @wraps(function)
+    def with_door(
+        *args: Any,
+        bootstrap_server: str | None,
+        command_config: Path | None,
+        redis_url: str | None,
+        data_dir: str | None,
+        namespace: str | None,
+        **others: Any,
+    ) -> Any:
+        if _is_redis_meant():
+            url = redis_url or embedded_url(Path(data_dir or "data"))
+            return function(*args, door=RedisDoor(url=url, namespace=namespace or _NAMESPACE), **others)
+        if namespace is not None:
+            raise click.UsageError("--namespace goes with --redis or --data-dir; a listener has its own namespace")
+        return function(*args, door=KafkaDoor(cluster=named_cluster(bootstrap_server, command_config)), **others)
+
+    return cast("Function", with_door)
+
+
+def _is_redis_meant() -> bool:
+    """Whether the flags, or without any the environment, name a Redis and no broker."""
+    for source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+        is_redis, is_kafka = (_any_from(source, names) for names in (_REDIS, _KAFKA))
+        if is_redis and is_kafka and source is ParameterSource.COMMANDLINE:
+            raise click.UsageError("name either brokers (--bootstrap-server, --command-config) or a Redis")
+        if is_redis or is_kafka:
+            return not is_kafka
+    return False
+
+
+def _any_from(source: ParameterSource, names: Sequence[str]) -> bool:
+    context = click.get_current_context()
+    return any(context.get_parameter_source(name) is source for name in names)
