@@ -42,7 +42,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
         await ctx.frontend.catalog.refresh()
         partitions = sorted(_wanted(ctx, request.topics), key=lambda one: (one.topic.name, one.index))
         sizes = await log_bytes(store, partitions)
-        total_bytes, usable_bytes = await room(store)
+        total_bytes, usable_bytes, _ = await room(store)
     except KorvetError as error:
         code = read_failure(ctx, error, ErrorCode.kafka_storage_error)
         return {"error_code": 0, "results": [{"error_code": code, "log_dir": directory, "topics": ()}]}

@@ -19,6 +19,7 @@ from korvet.codes import GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID
 from korvet.errors import KorvetError
 from korvet.store.contract import RETRY
 from korvet.wire import group_responses
+from korvet.wire.codec import with_code
 
 
 def begin(ctx: Context, request: Any) -> Begun | None:
@@ -36,18 +37,22 @@ def _finish(version: int, reply: asyncio.Future[int]) -> Answer:
         code = reply.result()
     except KorvetError as error:
         code = failure_code(error, "heartbeat")
-    return None if code == RETRY else [group_responses.heartbeat(version, code)]
+    return None if code == RETRY else with_code(group_responses.heartbeat(version, code), code)
+
+
+def _answer(ctx: Context, code: int) -> Answer:
+    return with_code(group_responses.heartbeat(ctx.version, code), code)
 
 
 def _forbidden(ctx: Context, _request: Any) -> Answer:
-    return [group_responses.heartbeat(ctx.version, GROUP_AUTHORIZATION_FAILED)]
+    return _answer(ctx, GROUP_AUTHORIZATION_FAILED)
 
 
 @api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), begin=begin)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The code of the group's one call, after what it needs is known."""
     if not request.group_id:
-        return [group_responses.heartbeat(ctx.version, INVALID_GROUP_ID)]
+        return _answer(ctx, INVALID_GROUP_ID)
     instance_id = getattr(request, "group_instance_id", None)
     try:
         code = await ctx.frontend.groups.classic.heartbeat(
@@ -55,4 +60,4 @@ async def handle(ctx: Context, request: Any) -> Answer:
         )
     except KorvetError as error:
         code = failure_code(error, "heartbeat")
-    return [group_responses.heartbeat(ctx.version, code)]
+    return _answer(ctx, code)

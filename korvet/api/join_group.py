@@ -23,6 +23,7 @@ from korvet.codes import GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL
 from korvet.errors import KorvetError
 from korvet.store.groups.types import Joined, JoinRequest
 from korvet.wire import group_responses
+from korvet.wire.codec import with_code
 
 MOST_PROTOCOLS: Final = 100
 MOST_METADATA_BYTES: Final = 1 << 20
@@ -85,4 +86,4 @@ def _answer(ctx: Context, joined: Joined) -> Answer:
         member_id=joined.member_id,
         members=joined.members,
     )
-    return [body]
+    return with_code(body, joined.code)

@@ -32,6 +32,7 @@ from korvet.codes import INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TO
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import INTERNAL_TOPICS, colliding_topics, create_topic, name_problem
+from korvet.wire.codec import with_code, with_codes
 from korvet.wire.metadata_response import BrokerAnswer, ClusterAnswer, PartitionAnswer, TopicAnswer, pack
 
 _NULL_MEANS_ALL_SINCE = 1
@@ -62,7 +63,8 @@ async def handle(ctx: Context, request: Any) -> Answer:
     topics = (
         _described(ctx, topic, epochs, tells_operations) if isinstance(topic, Topic) else topic for topic in found
     )
-    return [await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(found)))]
+    body = await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(found)))
+    return with_codes([body], [one.code for one in found if isinstance(one, TopicAnswer) and one.code])
 
 
 def _described(
@@ -99,7 +101,8 @@ def _is_valid(ctx: Context, request: Any) -> bool:
 async def _refused(ctx: Context, request: Any) -> Answer:
     cluster = ClusterAnswer((), None, -1, NOT_ASKED, INVALID_REQUEST)
     topics = (_without(INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in request.topics)
-    return [await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(request.topics)))]
+    body = await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(request.topics)))
+    return with_code(body, INVALID_REQUEST)
 
 
 async def _find(ctx: Context, request: Any) -> Sequence[Found]:

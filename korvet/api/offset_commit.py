@@ -24,6 +24,7 @@ from korvet.errors import KorvetError
 from korvet.store.contract import LATE, UNINDEXED
 from korvet.store.groups.types import CommitRequest
 from korvet.wire import group_responses
+from korvet.wire.codec import with_codes
 
 
 def begin(ctx: Context, request: Any) -> Begun | None:
@@ -80,4 +81,6 @@ def _asked(ctx: Context, request: Any, sorted_: SortedOffsets) -> CommitRequest:
 
 
 def _packed(version: int, sorted_: SortedOffsets, code: int) -> Answer:
-    return [group_responses.offset_commit(version, sorted_.answers(code).items())]
+    topics = sorted_.answers(code)
+    codes = [code for entries in topics.values() for _, code in entries if code]
+    return with_codes([group_responses.offset_commit(version, topics.items())], codes)

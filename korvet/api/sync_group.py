@@ -22,6 +22,7 @@ from korvet.security.rights import Rights
 from korvet.store.groups.types import Synced, SyncRequest
 from korvet.wire import group_responses
 from korvet.wire.assignment import assigned_partitions
+from korvet.wire.codec import with_code
 
 _CONSUMER: Final = "consumer"
 _NAMES_PROTOCOL_SINCE: Final = 5
@@ -75,7 +76,7 @@ def _answer(ctx: Context, synced: Synced) -> Answer:
         protocol=synced.protocol,
         assignment=synced.assignment,
     )
-    return [body]
+    return with_code(body, synced.code)
 
 
 async def _note(ctx: Context, group_id: str, synced: Synced) -> None:

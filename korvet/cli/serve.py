@@ -31,6 +31,7 @@ MAX_ADVERTISED = 20
 @click.option("--redis", metavar="URL", help="The Redis or Valkey for all state.  [default: an embedded Valkey]")
 @click.option("--data-dir", metavar="DIR", help="The embedded Valkey's directory.  [default: ./data]")
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
+@click.option("--metrics", metavar="HOST:PORT", help="The HTTP port for metrics and health.  [default: none]")
 @click.option("--namespace", metavar="NAME", help="The namespace, if several share a Redis.")
 @click.option(
     "--proxy-protocol", is_flag=True, default=None, help="A load balancer names its clients by PROXY protocol."
@@ -128,6 +129,8 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
             case "redis":
                 values["redis_url"] = value
                 _check_redis(value, shown[name])
+            case "metrics":
+                values["metrics"] = parse_address(value, shown[name])
             case "data-dir":
                 values["data_dir"] = Path(value).expanduser()
             case _:

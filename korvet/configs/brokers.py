@@ -236,6 +236,13 @@ BROKER_CONFIGS: Final = table(
             check=at_least(1),
         ),
         _at_start(
+            "korvet.metrics.max.series",
+            _INT,
+            100_000,
+            at_least(0),
+            "The most series of topics, groups and transactions that metrics tell of.",
+        ),
+        _at_start(
             "korvet.queued.max.response.bytes",
             _LONG,
             -1,

@@ -63,6 +63,8 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self.doubt = Doubt()
         """Begins when a client's connection reads again after a pause. Its requests may be older than its end."""
+        self.histories = 0
+        """The number of changes of a history, or of slots' servers."""
         self._history_callbacks: list[Callable[[], None]] = []
         self._subscriber_callback: Callable[[Link], None] = lambda _link: None
         self._slots_callback: Callable[[], None] = lambda: None
@@ -236,6 +238,11 @@ class Store:
         return next((server.links[Purpose.APPEND].server for server in self._servers.values()), {})
 
     @property
+    def servers(self) -> list[Server]:
+        """Each server with its links."""
+        return list(self._servers.values())
+
+    @property
     def primaries(self) -> list[Link]:
         """One link to each server, for commands to every server: that of coordination, which is never congested."""
         return [server.links[Purpose.COORDINATE] for server in self._servers.values()]
@@ -335,6 +342,7 @@ class Store:
         return by_sentinel if self.url.kind == "sentinel" else fixed
 
     def _history_changed(self) -> None:
+        self.histories += 1
         for callback in self._history_callbacks:
             callback()
 

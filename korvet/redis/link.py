@@ -56,6 +56,7 @@ class Link(Owner):
         lines: ServerLines,
         subscriber: bool = False,
     ) -> None:
+        super().__init__()
         self.name = name
         self.run_id = ""
         self.replid = ""

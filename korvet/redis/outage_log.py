@@ -16,7 +16,9 @@ class ServerLines:
     """
 
     def __init__(self, server: str) -> None:
-        self._server = server
+        self.server = server
+        self.losses = 0
+        """The number of connections that were lost."""
         self._down: set[Any] = set()
         self._is_out = False
         self._was_up = False
@@ -26,13 +28,23 @@ class ServerLines:
         self._lacks_library = False
         self._refuses_library = False
 
+    @property
+    def problem(self) -> str:
+        """Why the server cannot be used though it answers; empty if it can."""
+        if self._refusal:
+            return f"Redis ({self.server}) refuses writes: {self._refusal}"
+        if self._lacks_library or self._refuses_library:
+            return f"Redis ({self.server}) lacks korvet's functions"
+        return ""
+
     def lost(self, link: object, reason: str) -> None:
         """Note that a link lost its connection, or gave it up for ``reason``."""
         self._down.add(link)
+        self.losses += 1
         self._was_up = True
         if not self._is_out:
             self._is_out = True
-            log.warning("redis connection lost", server=self._server, **({"reason": reason} if reason else {}))
+            log.warning("redis connection lost", server=self.server, **({"reason": reason} if reason else {}))
 
     def failed(self, link: object, reason: str) -> None:
         """Note that a link could not connect."""
@@ -41,7 +53,7 @@ class ServerLines:
         if reason not in self._reasons:
             self._reasons.add(reason)
             event = "redis is not available" if self._was_up else "redis is not available; waiting for it"
-            log.warning(event, server=self._server, reason=reason)
+            log.warning(event, server=self.server, reason=reason)
 
     def back(self, link: object, *, same_history: bool) -> None:
         """Note that a link is up."""
@@ -49,36 +61,36 @@ class ServerLines:
         if self._is_out and not self._down:
             self._is_out, self._was_up = False, True
             self._reasons.clear()
-            log.info("redis is back", server=self._server, same_history=same_history)
+            log.info("redis is back", server=self.server, same_history=same_history)
 
     def refuses_writes(self, reason: str) -> None:
         """Note that the server answers, but takes no writes."""
         if reason != self._refusal:
             self._refusal = reason
             log.warning(
-                "redis refuses writes; producers, commits and changes are refused", server=self._server, reason=reason
+                "redis refuses writes; producers, commits and changes are refused", server=self.server, reason=reason
             )
 
     def takes_writes(self) -> None:
         """Note that the server took a write, or would have taken one."""
         if self._refusal:
             self._refusal = ""
-            log.warning("redis takes writes again", server=self._server)
+            log.warning("redis takes writes again", server=self.server)
 
     def library_lost(self) -> None:
         """Note that the server lacks the library or a function, and that a link loads it."""
         if not self._lacks_library:
             self._lacks_library = True
-            log.warning("the server lost korvet's functions; loading them", server=self._server)
+            log.warning("the server lost korvet's functions; loading them", server=self.server)
 
     def library_refused(self, reason: str) -> None:
         """Note that the server did not take the library."""
         if not self._refuses_library:
             self._refuses_library = True
-            log.error("korvet's functions cannot be loaded", server=self._server, reason=reason)
+            log.error("korvet's functions cannot be loaded", server=self.server, reason=reason)
 
     def library_loaded(self) -> None:
         """Note that the server took the library, or that another front-end had loaded one."""
         if self._refuses_library:
-            log.warning("korvet's functions are loaded", server=self._server)
+            log.warning("korvet's functions are loaded", server=self.server)
         self._lacks_library = self._refuses_library = False

@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any, NamedTuple, cast
 
 import hiredis
@@ -48,8 +50,20 @@ Sent = tuple[asyncio.Future[Any] | None, bytes | Placed, int]
 sent before. It is a plain tuple because each command makes one."""
 
 
+@dataclass(slots=True)
+class Waits:
+    """The number of replies, and the sum of the times for which their commands waited for them."""
+
+    replies: int = 0
+    seconds: float = 0.0
+
+
 class Owner:
     """The owner of a connection, which hears what happens to it. The loop's callbacks call these methods."""
+
+    def __init__(self) -> None:
+        self.waits = Waits()
+        """The waits for replies, of all connections that it had."""
 
     def refused(self, sent: Sent, error: ReplyError) -> None:
         """Redis answered a command with an error. The command's future may be cancelled."""
@@ -69,6 +83,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
+        self._queued_at = 0.0
+        self._queued = 0
+        """The commands that waited since then."""
         self.subscriber = False
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
@@ -109,6 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         self.error = self.error or exc
         self._out = []
         unanswered, self._waiting = self._waiting, deque()
+        self._note_queue()
         if not self.closed.done():
             self.closed.set_result(None)
         self._owner.lost(self, unanswered)
@@ -164,6 +182,7 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         if self._transport is not None and out:
+            self._note_queue()
             self._transport.writelines(out)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -175,6 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             self._doubt.begin()
         self._read_at = self.heard_at = now
         self._pinged = False
+        waiting = len(self._waiting)
         try:
             if self._bulk is None:
                 self._received(self._scratch[:nbytes])
@@ -183,6 +203,17 @@ class Connection(asyncio.BufferedProtocol):
         except (hiredis.ProtocolError, IndexError, ValueError) as error:
             self.error = error
             self.abort()
+        self._owner.waits.replies += max(0, waiting - len(self._waiting))
+        self._note_queue()
+
+    def _note_queue(self) -> None:
+        """Note that the queue changes: the waits are its length, integrated over time.
+
+        So a turn of the loop costs two readings of the clock, and a command costs nothing.
+        """
+        now = monotonic()
+        self._owner.waits.seconds += self._queued * (now - self._queued_at)
+        self._queued_at, self._queued = now, len(self._waiting)
 
     def _received(self, data: memoryview) -> None:
         if self.subscriber:

@@ -34,20 +34,22 @@ class Answers:
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
 
-    def write(self, frame: list[bytes | memoryview], *, is_last: bool) -> None:
-        """Queue an answer. Without a request behind it, it leaves at once.
+    def write(self, frame: list[bytes | memoryview], *, is_last: bool) -> int:
+        """Queue an answer. Without a request behind it, it leaves at once. Returns its bytes.
 
         Otherwise one write sends all answers of a turn of the loop, or each megabyte of them.
         """
         if not (is_last or self._out):
             self._loop.call_soon(self.flush)
         self._out += frame
-        self._out_bytes += sum(map(len, frame))
+        size_bytes = sum(map(len, frame))
+        self._out_bytes += size_bytes
         if self.share.held_bytes:
             self.share.leave()
             self.flush()
         elif is_last or self._out_bytes >= _WRITE_BUFFER_BYTES:
             self.flush()
+        return size_bytes
 
     def flush(self) -> None:
         """Write the queued answers."""

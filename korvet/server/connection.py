@@ -16,9 +16,10 @@ from typing import Any, cast
 
 import anyio
 
-from korvet.api import Api, Begun
+from korvet.api import Answer, Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
+from korvet.metrics.requests import RequestFigures
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.server.answers import Answers, encoded, error_code
 from korvet.server.choice import Choice, Place, split_principal
@@ -28,12 +29,14 @@ from korvet.server.receiver import Receiver
 from korvet.server.request_queue import TURN_S
 from korvet.server.requests import Headers, Request
 from korvet.server.sockets import peer_of
-from korvet.wire.codec import Buffers, encode_error, encode_response, frame_response, has_top_level_error
+from korvet.wire.codec import Buffers, Refusals, encode_error, encode_response, frame_response, has_top_level_error
 from korvet.wire.proxy_header import ProxyHeader
 
 _LINGER_S = 5.0
 """The time that a client has to read the last answers of a connection that closes."""
 NO_HEADER = ProxyHeader(size_bytes=0)
+NO_MECHANISM = "none"
+"""The mechanism of a connection without a login."""
 
 Identify = Callable[[ssl.SSLObject | None], Principal]
 """Tells the principal of a connection by its TLS session; raises a KorvetError if the listener refuses it."""
@@ -76,6 +79,9 @@ class Connection(Receiver):
         self._is_served = False
         self._identify = identify
         self.client = header.client_host or ""
+        self.kind = (listener.name, NO_MECHANISM)
+        self._sent_bytes = 0
+        """The bytes of the answer to the first request."""
 
     # ------------------------------------------------------------------ called by the transport
 
@@ -262,6 +268,7 @@ class Connection(Receiver):
                 self._write(
                     [await encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer)]
                 )
+            _note_errors(queued.figures, answer)
         except MalformedRequest as error:
             self._refuse(error)
         except Exception as error:
@@ -278,18 +285,21 @@ class Connection(Receiver):
                 self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
             elif answer is not None:
                 self._write([encode_response(api.key, context.version, queued.correlation_id, answer)])
+            _note_errors(queued.figures, answer)
         except Exception as error:
             self._failed(queued, api, context, error)
             return True
         return answer is not None
 
     def _write(self, frame: Buffers) -> None:
-        self._answers.write(frame, is_last=len(self._queue.requests) == 1)
+        self._sent_bytes = self._answers.write(frame, is_last=len(self._queue.requests) == 1)
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
         """Answer a handler's exception if the response has an error code, else close the connection."""
         code = error_code(error)
         self._crowd.report(error, api.name, self.client)
+        if queued.figures is not None:
+            queued.figures.failed((code,))
         if has_top_level_error(api.key, context.version):
             self._write([encode_error(api.key, context.version, queued.correlation_id, code)])
         else:
@@ -298,6 +308,9 @@ class Connection(Receiver):
     def _settle(self) -> None:
         """Remove the answered request, read on, and start the requests that it held back."""
         answered = self._queue.settle()
+        if answered.figures is not None:
+            answered.figures.answered(monotonic() - answered.arrived_at, answered.charge, self._sent_bytes)
+            self._sent_bytes = 0
         if self._crowd.paused:
             self._crowd.let_read()
         if not self._is_reading:
@@ -347,3 +360,14 @@ class Connection(Receiver):
     def _wake(self) -> None:
         if self._work is not None and not self._work.done():
             self._work.set_result(None)
+
+
+def _note_errors(figures: RequestFigures | None, answer: Answer) -> None:
+    """Count the error codes of an answer, if somebody asks for figures."""
+    if figures is None:
+        return
+    if isinstance(answer, list):
+        if isinstance(answer, Refusals):
+            figures.failed(answer.codes)
+    elif answer is not None:
+        figures.look_for_errors(answer)

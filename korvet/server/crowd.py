@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from korvet.api import registry
 from korvet.errors import KorvetError
+from korvet.metrics.requests import Requests
 from korvet.security.sasl import Views
 from korvet.security.tokens import Tokens
 from korvet.server import machine
@@ -37,6 +38,8 @@ class Member(Receiving, Answered, Queueing, Protocol):
     """A client's connection; `korvet.server.connection.Connection` documents the methods."""
 
     client: str
+    kind: tuple[str, str]
+    """The listener's name, and the mechanism of the login."""
 
     async def serve(self) -> None: ...
 
@@ -55,10 +58,26 @@ class Stranger(Protocol):
 
 
 class Crowd:
-    """The connections and their bounds; `korvet.server.server.Server` accepts and drains them."""
+    """The connections and their bounds; `korvet.server.server.Server` accepts and drains them.
 
-    def __init__(self, limits: Limits, answers: AnswerBudget | None = None, tokens: Tokens | None = None) -> None:
+    :param requests: the figures of requests; None if nobody asks for them.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        answers: AnswerBudget | None = None,
+        tokens: Tokens | None = None,
+        requests: Requests | None = None,
+    ) -> None:
         self.limits = limits
+        self.requests = requests
+        self.kinds: Counter[tuple[str, str]] = Counter()
+        """The number of connections of each kind."""
+        self.came_at: Counter[str] = Counter()
+        """The number of connections that there ever were, by listener."""
+        self.logins: Counter[tuple[str, str, str]] = Counter()
+        """By listener, mechanism and outcome."""
         self.answers = answers or AnswerBudget(limits.answer_bytes)
         self.apis = registry()
         self.lines = LimitedLog()
@@ -84,7 +103,7 @@ class Crowd:
         self._expected: set[Member] = set()
         """Connections that are counted before they are open."""
         self._accepting: list[Accepting] = []
-        self._most_connections = min(limits.max_connections, machine.most_connections())
+        self.most_connections = min(limits.max_connections, machine.most_connections())
         self._full_told_at = -_FULL_TOLD_S
         self._draining = False
         self._empty = anyio.Event()
@@ -94,7 +113,7 @@ class Crowd:
 
     def may_accept(self) -> bool:
         """Count one more connection; false if there may be no more."""
-        if self.accepted >= self._most_connections:
+        if self.accepted >= self.most_connections:
             now = anyio.current_time()
             if now - self._full_told_at > _FULL_TOLD_S:
                 self._full_told_at = now
@@ -171,6 +190,8 @@ class Crowd:
 
     def opened(self, connection: Member) -> None:
         assert self._tasks is not None
+        self.kinds[connection.kind] += 1
+        self.came_at[connection.kind[0]] += 1
         if connection in self._expected:
             self._expected.remove(connection)
         else:
@@ -183,7 +204,16 @@ class Crowd:
             if self._draining:
                 connection.drain()
 
+    def logged_in(self, connection: Member, mechanism: str) -> None:
+        """Note a login, which may be a connection's second one."""
+        listener, _ = connection.kind
+        self.logins[listener, mechanism, "success"] += 1
+        self.kinds[connection.kind] -= 1
+        connection.kind = (listener, mechanism)
+        self.kinds[connection.kind] += 1
+
     def closed(self, connection: Member) -> None:
+        self.kinds[connection.kind] -= 1
         self._uncount(connection.client)
         self.left()
         self.connections.discard(connection)

@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 from korvet.api.shared.context import Frontend, Listener
 from korvet.api.shared.nodes import LeasedNodes, Nodes, virtual_nodes
 from korvet.errors import StoreFull, StoreUnavailable
+from korvet.metrics.requests import Requests
 from korvet.redis.address import Address
 from korvet.redis.client import Store
 from korvet.redis.lone_node import refuse_lone_node
@@ -24,6 +25,7 @@ from korvet.security.tls import Certificates
 from korvet.security.tokens import Tokens
 from korvet.server.choice import Choice
 from korvet.server.door import Door
+from korvet.server.figures import Serving
 from korvet.server.live import Live
 from korvet.server.machine import give_back_freed, raise_descriptor_limit
 from korvet.server.namespaces import Namespaces
@@ -136,11 +138,13 @@ async def serve_listeners(
     redis_url: str,
     bound: Sequence[socket.socket],
     stop: anyio.Event,
-    ready: Callable[[Store], None],
+    ready: Callable[[Serving], None],
+    number: int = 1,
 ) -> None:
     """Serve until ``stop`` is set, then drain. ``ready`` is called once the server accepts connections.
 
     :param bound: a socket for each of the settings' listeners.
+    :param number: the number of this worker.
     :raises KorvetError: as `open_frontends` does, in an exception group.
     """
     settings = live.settings
@@ -149,7 +153,8 @@ async def serve_listeners(
         process, tokens = opened.process, _tokens(settings)
         if tokens is not None:
             opened.tasks.start_soon(tokens.keys.follow)
-        server = Server(limits_of(settings.broker), process.shared.answers, tokens)
+        requests = None if settings.metrics is None else Requests()
+        server = Server(limits_of(settings.broker), process.shared.answers, tokens, requests)
         registries: dict[str | None, Registry] = {}
         for name, frontend in opened.frontends.items():
             addresses = _leased_addresses(settings, bound, name)
@@ -187,7 +192,13 @@ async def serve_listeners(
         live.on_change(take)
         tasks.start_soon(give_back_freed, partial(_memory_in_use, server, process), stop)
         await tasks.start(server.serve, doors, stop)
-        ready(opened.store)
+        ready(Serving(number=number, process=process, crowd=server, turns=partial(_turns, registries, opened)))
+
+
+def _turns(registries: Mapping[str | None, Registry], opened: Opened) -> Mapping[str, bool]:
+    """The open namespaces, and whether it is this front-end's turn to sweep them."""
+    fixed = {name: registry.has_turn for name, registry in registries.items() if name is not None}
+    return {**fixed, **(opened.namespaces.turns() if opened.namespaces is not None else {})}
 
 
 def _tokens(settings: ServeSettings) -> Tokens | None:

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
@@ -86,10 +87,13 @@ class LimitedLog:
     """A log of at most five lines of one event in ten seconds; the next line says how many were left out."""
 
     def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """The lines of each event, also those that were left out."""
         self._events: dict[str, tuple[float, int]] = {}
 
     def write(self, level: str, event: str, **values: Any) -> None:
         """Write the line at the level, or count it."""
+        self.counts[event] += 1
         now = time.monotonic()
         began, count = self._events.get(event, (now, 0))
         left_out = 0

@@ -83,7 +83,7 @@ async def give_back_freed(in_use: Callable[[], int], stop: anyio.Event) -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None or not _STATM.exists():  # noqa: ASYNC240 - once
         return
-    freed = FreedMemory(_resident_bytes, in_use)
+    freed = FreedMemory(resident_bytes, in_use)
     while not stop.is_set():
         with anyio.move_on_after(_LOOK_S):
             await stop.wait()
@@ -92,5 +92,9 @@ async def give_back_freed(in_use: Callable[[], int], stop: anyio.Event) -> None:
             freed.given_back()
 
 
-def _resident_bytes() -> int:
-    return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+def resident_bytes() -> int:
+    """The resident bytes of this process; 0 if the system does not tell."""
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0

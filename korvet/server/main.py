@@ -19,10 +19,13 @@ from korvet.errors import KorvetError
 from korvet.redis.address import parse_redis_url
 from korvet.redis.client import Store
 from korvet.security.key_source import check_source
+from korvet.server.board import Board
 from korvet.server.embedded import embedded_server
+from korvet.server.figures import Serving
 from korvet.server.frontend import certificates_of, open_frontends, serve_listeners, server_name
 from korvet.server.live import Live, Read
 from korvet.server.logs import configure_logging
+from korvet.server.rounds import make_rounds
 from korvet.server.settings import ServeSettings, check_sasl, limits_of, shown_address
 from korvet.server.sockets import bind, ports_of, reserve
 from korvet.server.stopping import first_korvet_error, stop_on_signals
@@ -97,13 +100,34 @@ async def _serve(live: Live) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope, live.read_again)
         tasks.start_soon(notices.follow, stop)
-        open_socket = bind if settings.workers == 1 else reserve
+        # Metrics are told by a process without clients: the supervisor.
+        is_alone = settings.workers == 1 and settings.metrics is None
+        open_socket = bind if is_alone else reserve
+        board = Board(settings.workers, stop.is_set)
         with ExitStack() as stack:
             bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
-            async with _redis(settings) as redis:
-                serve = _serve_here if settings.workers == 1 else _serve_with_workers
-                await serve(live, redis, bound, stop, serving, notices)
+            async with _told(settings, board), _redis(settings) as redis:
+                if is_alone:
+                    await _serve_here(live, redis, bound, stop, serving, notices)
+                else:
+                    await _serve_with_workers(live, redis, bound, stop, serving, notices, board)
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _told(settings: ServeSettings, board: Board) -> AsyncIterator[None]:
+    """Serve the HTTP port for the time of the block, if the settings have one."""
+    if settings.metrics is None:
+        yield
+        return
+    # It takes a tenth of a second to import.
+    from korvet.metrics import web
+
+    with bind(*settings.metrics) as port:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(web.serve, board, port)
+            yield
+            tasks.cancel_scope.cancel()
 
 
 async def _serve_here(
@@ -114,9 +138,9 @@ async def _serve_here(
     serving: anyio.Event,
     notices: Notices,
 ) -> None:
-    def ready(store: Store) -> None:
+    def ready(served: Serving) -> None:
         serving.set()
-        _say_ready(live.settings, ports_of(bound), redis.described(store), notices)
+        _say_ready(live.settings, ports_of(bound), redis.described(served.process.store), notices)
 
     await serve_listeners(live, redis.url, bound, stop, ready)
 
@@ -128,13 +152,22 @@ async def _serve_with_workers(
     stop: anyio.Event,
     serving: anyio.Event,
     notices: Notices,
+    board: Board,
 ) -> None:
     # The supervisor checks the library first, so that workers need not all load it at once.
     async with open_frontends(live.settings, redis.url) as opened:
         where = redis.described(opened.store)
     serving.set()
     ports = ports_of(bound)
-    await supervise(live, redis.url, ports, stop, lambda: _say_ready(live.settings, ports, where, notices))
+    async with anyio.create_task_group() as tasks:
+        if live.settings.metrics is not None:
+            tasks.start_soon(make_rounds, live.settings, redis.url, board)
+
+        def ready() -> None:
+            _say_ready(live.settings, ports, where, notices)
+
+        await supervise(live, redis.url, ports, stop, ready, board)
+        tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager

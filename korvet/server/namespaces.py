@@ -66,6 +66,7 @@ class _Held:
         self.tenant = tenant
         self.frontend: Frontend | None = None
         self.allowance: Allowance | None = None
+        self.registry: Registry | None = None
         self.guests: set[Guest] = set()
         self.emptied = anyio.Event()
         """Set when the last guest left."""
@@ -107,6 +108,11 @@ class Namespaces:
     def frontends(self) -> Iterator[Frontend]:
         """The front-ends that are open."""
         return (held.frontend for held in list(self._open.values()) if held.frontend is not None)
+
+    def turns(self) -> Mapping[str, bool]:
+        """The namespaces that are open, and whether it is this front-end's turn to sweep them."""
+        opened = self._open.items()
+        return {name: held.registry.has_turn for name, held in opened if held.registry is not None}
 
     def configure(self) -> None:
         """Have the process's new settings count."""
@@ -277,6 +283,7 @@ class Namespaces:
         await open_catalog(frontend, has_users=self._has_users)
         registry = Registry(frontend.namespace.frontends, frontend.store, frontend.wakeups, {}, frontend.activity)
         await registry.open(None)
+        held.registry = registry
         stored = partial(stored_bytes, frontend.catalog, frontend.log)
         held.allowance = Allowance(held.tenant.name, frontend.log.reserve, stored)
         frontend.log.reserve = held.allowance

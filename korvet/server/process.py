@@ -21,6 +21,7 @@ from korvet.store.background.group_sweep import keep_swept
 from korvet.store.background.maintenance import maintain
 from korvet.store.background.record_inlets import RecordInlets
 from korvet.store.catalog.catalog import Catalog
+from korvet.store.every import Sweeps
 from korvet.store.groups.archived import ARCHIVE_GROUP
 from korvet.store.groups.groups import Groups
 from korvet.store.keys import Namespace
@@ -45,6 +46,7 @@ class Process:
         self.outages = Outages(store, Namespace() if fixed is None else Namespace(fixed))
         self.wakeups = Wakeups(store)
         self.turns = Turns()
+        self.sweeps = Sweeps()
         self.shared = Shared(
             store, self.wakeups, answers=AnswerBudget(limits.answer_bytes), cache_bytes=limits.cache_bytes
         )
@@ -72,6 +74,7 @@ class Process:
             activity=activity,
             authorizer=self._authorizer(namespace, store, super_users),
             turns=self.turns,
+            sweeps=self.sweeps,
         )
 
     def _authorizer(self, namespace: Namespace, store: Store, super_users: str | None) -> Authorizer | None:
@@ -132,8 +135,8 @@ def _archive_follower(frontend: Frontend) -> ArchiveFollower:
 
 def start_sweeps(tasks: TaskGroup, frontend: Frontend, turn: Turn) -> None:
     """Do a namespace's background work when it is this front-end's turn."""
-    activity = frontend.activity
-    tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log, turn, activity)
-    tasks.start_soon(keep_swept, frontend.groups, turn)
-    tasks.start_soon(transaction_sweep.keep_swept, frontend.transactions, turn, activity)
-    tasks.start_soon(transaction_sweep.keep_closed, frontend.transactions, turn, activity)
+    activity, sweeps, transactions = frontend.activity, frontend.sweeps, frontend.transactions
+    tasks.start_soon(maintain, frontend.namespace, frontend.catalog, frontend.log, turn, activity, sweeps)
+    tasks.start_soon(keep_swept, frontend.groups, turn, sweeps["groups"])
+    tasks.start_soon(transaction_sweep.keep_swept, transactions, turn, activity, sweeps["transactions"])
+    tasks.start_soon(transaction_sweep.keep_closed, transactions, turn, activity, sweeps["hanging_transactions"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Awaitable, Mapping
+from time import monotonic
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -12,6 +13,7 @@ from korvet.api import Answer, Api, Begun
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.turns import Turns
+from korvet.metrics.requests import RequestFigures
 from korvet.security.principal import ANONYMOUS
 from korvet.security.rights import Rights
 from korvet.security.sasl import Login
@@ -44,7 +46,8 @@ class Request:
     """
 
     __slots__ = (
-        "answer_frame", "api", "begun", "charge", "context", "correlation_id", "frame", "header", "request", "started"
+        "answer_frame", "api", "arrived_at", "begun", "charge", "context", "correlation_id", "figures", "frame",
+        "header", "request", "started",
     )  # fmt: skip
 
     def __init__(self, correlation_id: int, charge: int) -> None:
@@ -58,6 +61,9 @@ class Request:
         self.started: Awaitable[Answer] | None = None
         self.begun: Begun | None = None
         self.answer_frame: bytes | None = None
+        self.figures: RequestFigures | None = None
+        self.arrived_at = 0.0
+        """When that was, by `monotonic`; only with ``figures``."""
 
     async def read(self, turns: Turns, header: RequestHeader) -> None:
         """Decode a large request with this header, in a turn of its own.
@@ -88,9 +94,10 @@ class Seen(NamedTuple):
     header: RequestHeader
     api: Api | None
     context: Context | None
+    figures: RequestFigures | None
 
 
-_NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None)
+_NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None, None)
 
 
 class Headers:
@@ -148,6 +155,8 @@ class Headers:
             return None if request.answer_frame is None else request
         request.api = api
         request.context = seen.context
+        if seen.figures is not None:
+            request.figures, request.arrived_at = seen.figures, monotonic()
         if api.start is None and len(frame) > _LARGE_BYTES:
             request.header, request.frame = seen.header, frame
         else:
@@ -162,12 +171,14 @@ class Headers:
         api = self._crowd.apis.get(header.api_key)
         if api is not None and not api.lowest <= header.version <= api.highest:
             api = None
+        requests = self._crowd.requests
         self._seen = Seen(
             key_and_version=bytes(frame[:4]),
             client_id_and_tags=bytes(frame[8 : header.body_at]),
             header=header,
             api=api,
             context=None if api is None else self._context(header),
+            figures=None if api is None or requests is None else requests.of(api.name, header.version),
         )
         if header.api_key == API_VERSIONS_KEY:
             self._api_versions = bytes(frame[: unserved.MOST_BYTES])

@@ -15,7 +15,7 @@ from korvet.errors import MalformedRequest
 from korvet.security.principal import Principal
 from korvet.security.sasl import API_VERSIONS_KEY, HANDSHAKE_KEY, Login, OwnUsers, State
 from korvet.server.choice import Choice, ChosenRealm
-from korvet.server.connection import NO_HEADER, Connection, Identify, anonymous
+from korvet.server.connection import NO_HEADER, NO_MECHANISM, Connection, Identify, anonymous
 from korvet.server.crowd import Crowd
 from korvet.wire.proxy_header import ProxyHeader
 
@@ -105,6 +105,7 @@ class SaslConnection(Connection):
         if not self._is_gated or self._queue.requests:
             return
         if self._login.state is State.FAILED:
+            self._crowd.logins[self.kind[0], self._login.mechanism or NO_MECHANISM, "failure"] += 1
             self._tell("login failed", mechanism=self._login.mechanism, reason=self._login.reason)
             self.close()
             return
@@ -116,6 +117,7 @@ class SaslConnection(Connection):
     def _open(self) -> None:
         """Let requests through, for the user who logged in."""
         self._is_gated = False
+        self._crowd.logged_in(self, self._login.mechanism)
         self._frames.bound(self._crowd.limits.max_frame_bytes)
         if self._chosen is not None and self._choice is not None and self._chosen.frontend is not None:
             self._enter_chosen(self._choice, self._chosen.frontend)

@@ -28,6 +28,7 @@ _QUEUED_BYTES = 512 << 20
 _UNFINISHED_BYTES = 256 << 20
 _MOST = 2**31 - 1
 _NEED_TLS = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
+_SERIES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +94,24 @@ class ListenerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """All settings of a broker. ``broker`` holds those with Kafka's names, as text."""
+    """All settings of a broker. ``broker`` holds those with Kafka's names, as text.
+
+    ``metrics`` is the address of the HTTP port; None for no such port.
+    """
 
     listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
     redis_url: str | None = None
     data_dir: Path = Path("data")
     workers: int = 1
+    metrics: tuple[str, int] | None = None
     log_level: str = "info"
     log_format: str = "text"
     broker: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def most_series(self) -> int:
+        """The most series of topics, groups and transactions that metrics tell of."""
+        return int(self.broker.get("korvet.metrics.max.series", _SERIES))
 
     def to_json(self) -> str:
         """The settings as JSON, for a worker process."""
@@ -111,7 +121,9 @@ class ServeSettings:
     def from_json(cls, text: str) -> ServeSettings:
         values = json.loads(text)
         listeners = tuple(_listener(listener) for listener in values["listeners"])
-        return cls(**{**values, "listeners": listeners, "data_dir": Path(values["data_dir"])})
+        metrics = None if values["metrics"] is None else (values["metrics"][0], values["metrics"][1])
+        changed = {"listeners": listeners, "data_dir": Path(values["data_dir"]), "metrics": metrics}
+        return cls(**{**values, **changed})
 
 
 def _listener(values: Mapping[str, Any]) -> ListenerSettings:

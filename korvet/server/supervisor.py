@@ -12,7 +12,10 @@ from functools import partial
 import anyio
 import structlog
 from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 
+from korvet.server.board import Board
+from korvet.server.figures import PREFIX
 from korvet.server.live import Live
 from korvet.server.settings import ServeSettings
 from korvet.server.worker import orders
@@ -22,21 +25,24 @@ log = structlog.get_logger()
 _BACKOFF_S = (0.2, 5.0)
 _STOP_S = 8.0
 _STEADY_S = 10.0
+_MOST_LINE_BYTES = 16 << 20
 
 
 async def supervise(
-    live: Live, redis_url: str, ports: Sequence[int], stop: anyio.Event, ready: Callable[[], None]
+    live: Live, redis_url: str, ports: Sequence[int], stop: anyio.Event, ready: Callable[[], None], board: Board
 ) -> None:
     """Keep the workers up until ``stop`` is set, then let them drain. ``ready`` is called once all accept connections.
 
     Running workers hear of new settings, and later ones start with them.
 
     :param ports: the ports of the listeners, in their order.
+    :param board: hears of the workers.
     """
     workers = range(1, live.settings.workers + 1)
     awaited, running = set(workers), set[Process]()
 
     def accepts(number: int) -> None:
+        board.accepts(number)
         # A restarted worker says again that it is ready.
         if number in awaited:
             awaited.remove(number)
@@ -51,7 +57,7 @@ async def supervise(
     async with anyio.create_task_group() as tasks:
         for number in workers:
             order = partial(orders, redis_url=redis_url, ports=ports, number=number)
-            tasks.start_soon(_keep_up, number, live, order, stop, accepts, running)
+            tasks.start_soon(_keep_up, number, live, order, stop, accepts, running, board)
 
 
 async def _keep_up(
@@ -61,22 +67,25 @@ async def _keep_up(
     stop: anyio.Event,
     accepts: Callable[[int], None],
     running: set[Process],
+    board: Board,
 ) -> None:
     backoff_s = _BACKOFF_S[0]
     while not stop.is_set():
         began, settings = anyio.current_time(), live.settings
         process = await _spawn(order(settings))
         running.add(process)
+        board.started(number)
         if live.settings is not settings:
             await _tell(process, live.settings.to_json() + "\n")
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stop_when, stop, process)
-                tasks.start_soon(_listen, process, number, accepts)
+                tasks.start_soon(_listen, process, number, accepts, board)
                 await process.wait()
                 tasks.cancel_scope.cancel()
         finally:
             running.discard(process)
+            board.ended(number, is_restarted=not stop.is_set())
             with anyio.CancelScope(shield=True):
                 await _end(process)
         if stop.is_set():
@@ -107,11 +116,17 @@ async def _tell(process: Process, line: str) -> None:
         await process.stdin.send(line.encode())
 
 
-async def _listen(process: Process, number: int, accepts: Callable[[int], None]) -> None:
+async def _listen(process: Process, number: int, accepts: Callable[[int], None], board: Board) -> None:
+    """Hear a worker's lines: that it is ready, and its figures."""
     assert process.stdout is not None
-    with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-        if b"ready" in await process.stdout.receive():
-            accepts(number)
+    lines = BufferedByteReceiveStream(process.stdout)
+    with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.DelimiterNotFound):
+        while True:
+            line = await lines.receive_until(b"\n", _MOST_LINE_BYTES)
+            if line == b"ready":
+                accepts(number)
+            elif line.startswith(PREFIX):
+                board.heard(number, line.removeprefix(PREFIX))
 
 
 async def _stop_when(stop: anyio.Event, process: Process) -> None:

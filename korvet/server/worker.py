@@ -19,7 +19,7 @@ import anyio
 import structlog
 
 from korvet.errors import KorvetError
-from korvet.redis.client import Store
+from korvet.server.figures import Serving, stdout_writer, tell
 from korvet.server.frontend import serve_listeners
 from korvet.server.live import Live
 from korvet.server.logs import configure_logging
@@ -41,11 +41,13 @@ async def _work(order: dict[str, Any]) -> None:
     live = Live(settings)
     stop, serving = anyio.Event(), anyio.Event()
 
-    def ready(_store: Store) -> None:
+    def ready(served: Serving) -> None:
         serving.set()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        out.write(b"ready\n")
+        if settings.metrics is not None:
+            tasks.start_soon(tell, served, out)
 
+    out = await stdout_writer()
     with ExitStack() as stack:
         bound = [
             stack.enter_context(bind(listener.host, port, shared=True))
@@ -54,7 +56,7 @@ async def _work(order: dict[str, Any]) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stop_on_signals, stop, serving, tasks.cancel_scope)
             tasks.start_soon(_obey_supervisor, live, stop, serving, tasks.cancel_scope)
-            await serve_listeners(live, order["redis_url"], bound, stop, ready)
+            await serve_listeners(live, order["redis_url"], bound, stop, ready, number=order["worker"])
             tasks.cancel_scope.cancel()
 
 

@@ -65,6 +65,7 @@ _SERVE = {
     "redis": {"type": "string", "description": "a Redis URL, for example redis://127.0.0.1:6379", "minLength": 1},
     "data-dir": {"type": "string", "description": "a directory", "minLength": 1, "default": "data"},
     "workers": {"type": "integer", "minimum": 1, "maximum": 256, "default": 1},
+    "metrics": _ADDRESS,
     "log-level": {"enum": list(LOG_LEVELS), "default": "info"},
     "log-format": {"enum": list(LOG_FORMATS), "default": "text"},
 }

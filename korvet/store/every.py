@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -14,6 +16,22 @@ log = structlog.get_logger()
 
 RETRY_S: Final = 1.0
 _WITHOUT_FIGURES: Final = str.maketrans("", "", "0123456789")
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps of one kind that were taken, those of them that failed, and the time of all."""
+
+    taken: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
+class Sweeps(defaultdict[str, Steps]):
+    """The steps of background work, by its name."""
+
+    def __init__(self) -> None:
+        super().__init__(Steps)
 
 
 def kind_of(error: Exception) -> str:
@@ -33,6 +51,7 @@ async def every(
     at_once: bool = False,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     has_told: Callable[[Exception], bool] = _never,
+    steps: Steps | None = None,
 ) -> None:
     """Take a step again and again until cancelled, with a pause before each.
 
@@ -44,14 +63,18 @@ async def every(
     :param at_once: take the first step without a pause.
     :param sleep: the function that pauses; it may pause longer (`korvet.store.activity`).
     :param has_told: whether the log has a line about an error already.
+    :param steps: counts the steps.
     """
     told: set[str] = set()
+    steps = steps or Steps()
     pause_s = 0.0 if at_once else _pause(interval_s)
     while True:
         await sleep(pause_s)
+        began = anyio.current_time()
         try:
             await step()
         except KorvetError as error:
+            steps.failed += 1
             if not has_told(error) and (kind := kind_of(error)) not in told:
                 told.add(kind)
                 log.warning(complaint, reason=str(error))
@@ -59,6 +82,8 @@ async def every(
         else:
             told.clear()
             pause_s = _pause(interval_s)
+        steps.taken += 1
+        steps.seconds += anyio.current_time() - began
 
 
 def _pause(interval_s: float | Callable[[], float]) -> float:

@@ -36,10 +36,11 @@ _MEMORY = pack_command(("INFO", "memory"))
 
 
 class Room(NamedTuple):
-    """Bytes of memory that servers may use in all, and may still take; -1 if one has no maxmemory."""
+    """Bytes of memory that a server may use in all, and may still take; -1 if it has no maxmemory."""
 
     total_bytes: int
     usable_bytes: int
+    used_bytes: int = 0
 
     @property
     def for_producers(self) -> float:
@@ -51,11 +52,9 @@ def read_room(info: bytes) -> Room:
     """The room in an answer to INFO memory."""
     memory = {name: value for name, found, value in (line.partition(":") for line in info.decode().split()) if found}
     limit = int(memory.get("maxmemory", 0))
-    if limit == 0:
-        return Room(UNLIMITED, UNLIMITED)
     # Buffers for replicas and the AOF are in use, but do not count against the limit.
-    used = int(memory["used_memory"]) - int(memory.get("mem_not_counted_for_evict", 0))
-    return Room(limit, max(0, limit - used))
+    used = int(memory.get("used_memory", 0)) - int(memory.get("mem_not_counted_for_evict", 0))
+    return Room(UNLIMITED, UNLIMITED, used) if limit == 0 else Room(limit, max(0, limit - used), used)
 
 
 def ask_memory(link: Link) -> asyncio.Future[bytes]:
@@ -100,7 +99,7 @@ class Reserve:
         self._shortage = anyio.Event()
         self._asked: dict[Link, asyncio.Future[bytes]] = {}
         self._now = asyncio.get_running_loop().time
-        self._rooms: dict[Link, Room] = {}
+        self.rooms: dict[Link, Room] = {}
         """The servers' last answers."""
         self._is_used = False
         self._use = anyio.Event()
@@ -126,7 +125,8 @@ class Reserve:
         for link in self._store.primaries:
             with suppress(KorvetError):
                 await asyncio.shield(self._ask(link))
-        rooms = [room for room in self._rooms.values() if room.for_producers <= 0] or list(self._rooms.values())
+        limited = [room for room in self.rooms.values() if room.total_bytes != UNLIMITED]
+        rooms = [room for room in limited if room.for_producers <= 0] or limited
         used = ", ".join(
             f"{room.total_bytes - room.usable_bytes >> 20} of {room.total_bytes >> 20} MiB" for room in rooms
         )
@@ -205,10 +205,10 @@ class Reserve:
         is_answered = not asked.cancelled() and asked.exception() is None
         room = read_room(asked.result()) if is_answered else Room(UNLIMITED, UNLIMITED)
         left = room.for_producers / 2
-        if room.total_bytes == UNLIMITED:
-            self._rooms.pop(link, None)
+        if is_answered:
+            self.rooms[link] = room
         else:
-            self._rooms[link] = room
+            self.rooms.pop(link, None)
         if left <= 0:
             self._short.add(link)
             self._shortage.set()

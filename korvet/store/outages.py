@@ -89,8 +89,8 @@ class _Server:
         self.outages = _merged([*self.outages, *outages])
         self.text = self.tell(self.served_until_ms)
 
-    def served(self, now_ms: int, history: str, others: str) -> None:
-        """Note an answer and its time by the server's clock.
+    def served(self, now_ms: int, history: str, others: str) -> int:
+        """Note an answer and its time by the server's clock. Returns the milliseconds since the answer before.
 
         :param others: ``served_until from-to …``: the last time that any front-end was served before, and its outages;
             or empty.
@@ -106,6 +106,7 @@ class _Server:
         self.history = history
         self.served_until_ms = now_ms
         self.text = self.tell(now_ms)
+        return now_ms - served_until_ms
 
 
 class Outages:
@@ -123,6 +124,8 @@ class Outages:
         self._servers: dict[str, _Server] = {}
         self._asked: dict[str, _Probe] = {}
         self._before: tuple[Outage, ...] = ()
+        self.count = self.lasted_ms = 0
+        """The outages that this front-end saw, and their length."""
         store.on_history_change(self._share)
 
     def known_at(self, key: str) -> str:
@@ -212,7 +215,10 @@ class Outages:
         server = self._servers.get(link.name)
         if server is None:
             server = self._servers[link.name] = _Server(now_ms, _merged([*self._before, *self._past(link, now_ms)]))
-        server.served(now_ms, link.history, others.decode())
+        silent_ms = server.served(now_ms, link.history, others.decode())
+        if silent_ms > LIMIT_MS:
+            self.count += 1
+            self.lasted_ms += silent_ms
         server.asked_s = max(server.asked_s, asked.asked_s)
 
     def _past(self, link: Link, now_ms: int) -> Iterable[Outage]:

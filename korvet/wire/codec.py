@@ -39,6 +39,27 @@ Fields = Mapping[str, Any]
 Buffers = list[bytes | memoryview]
 """The parts of a response body that was packed by hand; they are written as they are."""
 
+
+class Refusals(list[bytes | memoryview]):
+    """Such a body with errors in it; ``codes`` are their codes."""
+
+    __slots__ = ("codes",)
+
+    def __init__(self, parts: Buffers, codes: Sequence[int]) -> None:
+        super().__init__(parts)
+        self.codes = codes
+
+
+def with_codes(parts: Buffers, codes: Sequence[int]) -> Buffers:
+    """A body, and the codes of the errors in it, if there are any."""
+    return Refusals(parts, codes) if codes else parts
+
+
+def with_code(body: bytes, code: int) -> Buffers:
+    """A body, and the code of the one error in it; 0 is none."""
+    return Refusals([body], (code,)) if code else [body]
+
+
 API_VERSIONS_KEY = 18
 PRODUCE_KEY = 0
 FETCH_KEY = 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from korvet.wire.codec import Buffers
+from korvet.wire.codec import Buffers, with_codes
 from korvet.wire.packing import compact_string, string, unsigned_varint
 
 LOG_START_SINCE = 5
@@ -64,17 +64,20 @@ def pack(version: int, topics: Sequence[tuple[str | UUID, Sequence[PartitionRead
     if version >= SESSIONS_SINCE:
         head += code.to_bytes(2, "big", signed=True) + bytes(4)
     out: Buffers = []
+    codes = [code] if code else []
     head += _count(len(topics), flexible)
     for topic, partitions in topics:
         head += _topic(topic, flexible) + _count(len(partitions), flexible)
         for read in partitions:
             out.append(head + _partition(version, read))
+            if read.code:
+                codes.append(read.code)
             out += read.records
             head = _tags(read) if flexible else b""
         if flexible:
             head += b"\x00"
     out.append(head + b"\x00" if flexible else head)
-    return out
+    return with_codes(out, codes)
 
 
 def _topic(topic: str | UUID, flexible: bool) -> bytes:

@@ -68,6 +68,17 @@ def port_of(line: str) -> int:
     return int(found[1])
 
 
+def test_metrics_are_an_address_by_a_flag_or_the_file() -> None:
+    assert make_settings({}, ConfigFile()).metrics is None
+    file = ConfigFile(serve={"metrics": "127.0.0.1:9464"})
+    assert make_settings({}, file).metrics == ("127.0.0.1", 9464)
+    settings = make_settings({"metrics": "[::1]:0"}, file)
+    assert settings.metrics == ("::1", 0)
+    assert ServeSettings.from_json(settings.to_json()) == settings
+    with pytest.raises(ConfigError, match="--metrics: '9464' is no address"):
+        make_settings({"metrics": "9464"}, file)
+
+
 def test_flags_count_more_than_the_file_and_the_file_more_than_defaults() -> None:
     file = ConfigFile(
         serve={"listen": "[::1]:9093", "workers": 3, "log-level": "error"}, broker={"num.partitions": "2"}

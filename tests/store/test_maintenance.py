@@ -15,6 +15,7 @@ from korvet.store.background import maintenance
 from korvet.store.background.maintenance import compact_all, enforce_retention, maintain
 from korvet.store.catalog.settings import ConfigChange
 from korvet.store.catalog.topic import Topic
+from korvet.store.every import Steps
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
 from korvet.store.outcomes import settled
@@ -135,5 +136,5 @@ async def test_failed_retention_is_not_repeated_at_once(one: Front, monkeypatch:
     monkeypatch.setattr(maintenance, "anyio", clock)
     monkeypatch.setattr(maintenance, "enforce_retention", fail)
     with pytest.raises(ZeroDivisionError):
-        await maintenance._keep_trimmed(NAMESPACE, one.catalog, one.log, Always(), Asleep())
+        await maintenance._keep_trimmed(NAMESPACE, one.catalog, one.log, Always(), Asleep(), Steps())
     assert tries == [30.0, 60.0, 90.0]

@@ -66,6 +66,7 @@ class KorvetServer:
         ``proxy_protocol`` describe the only one. The port 0 stands for a free one; for ``listeners`` the first start
         chooses it.
     :param broker: broker settings under Kafka's names.
+    :param has_metrics: whether it has the HTTP port, at ``metrics_port``.
     :param root: the directory of the clone that holds the code.
     """
 
@@ -81,6 +82,7 @@ class KorvetServer:
         proxy_protocol: bool = False,
         listeners: Sequence[ListenerSettings] = (),
         broker: Mapping[str, str] = MappingProxyType({}),
+        has_metrics: bool = False,
         root: Path = ROOT,
     ) -> None:
         self.directory = directory
@@ -89,6 +91,7 @@ class KorvetServer:
         self.redis_url = redis_url
         self.workers = workers
         self.broker = dict(broker)
+        self.metrics_port = free_port() if has_metrics else 0
         self.root = root
         host, advertised_port, last_port = (*advertised, None)[:3] if advertised else (None, None, None)
         self.listeners = tuple(listeners) or (
@@ -159,6 +162,7 @@ class KorvetServer:
             redis_url=self.redis_url,
             data_dir=self.data_dir,
             workers=self.workers,
+            metrics=("127.0.0.1", self.metrics_port) if self.metrics_port else None,
             broker=self.broker,
         )
 
@@ -312,6 +316,7 @@ def running_broker(
     proxy_protocol: bool = False,
     listeners: Sequence[ListenerSettings] = (),
     broker: Mapping[str, str] = MappingProxyType({}),
+    has_metrics: bool = False,
     directory: Path | None = None,
 ) -> Iterator[KorvetServer]:
     """Run a broker until the block ends; it is ready at the start."""
@@ -327,6 +332,7 @@ def running_broker(
             proxy_protocol=proxy_protocol,
             listeners=listeners,
             broker=broker,
+            has_metrics=has_metrics,
         )
         try:
             yield server.start()

@@ -11,6 +11,7 @@ import anyio
 
 from korvet.api.shared.turns import SLICE, Turns
 from korvet.security.protocol import Security
+from korvet.store.every import Sweeps
 
 if TYPE_CHECKING:
     from korvet.api.shared.nodes import Nodes
@@ -76,6 +77,7 @@ class Frontend:
     wakeups: Wakeups
     activity: Activity
     authorizer: Authorizer | None = None
+    sweeps: Sweeps = field(default_factory=Sweeps)
     draining: anyio.Event = field(default_factory=anyio.Event)
     turns: Turns = field(default_factory=Turns)
 

@@ -31,7 +31,7 @@ from korvet.store.log.partition import Partition
 from korvet.store.log.replicas import Held
 from korvet.store.log.verification import verify_together
 from korvet.wire.batch import Refusal
-from korvet.wire.codec import Buffers
+from korvet.wire.codec import Buffers, with_codes
 from korvet.wire.produce_response import TOPIC_ID_SINCE, PartitionAnswer, pack
 
 _ABORTABLE_SINCE: Final = 11
@@ -94,7 +94,8 @@ class Produced:
         if self._is_silent:
             _check_silent(topics)
             return None
-        return [pack(self._ctx.version, topics)]
+        codes = [answer.code for _, answers in topics for answer in answers if answer.code]
+        return with_codes([pack(self._ctx.version, topics)], codes)
 
     async def _verify(self) -> None:
         appendings = [one.appending for _, outcomes in self._topics for one in outcomes if isinstance(one, Pending)]

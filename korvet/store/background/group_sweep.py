@@ -17,7 +17,7 @@ from uuid import UUID
 import structlog
 
 from korvet.errors import KorvetError, StoreError
-from korvet.store.every import every
+from korvet.store.every import Steps, every
 from korvet.store.groups.groups import Groups
 from korvet.store.outcomes import Failures
 from korvet.store.registry import Turn, taking
@@ -28,7 +28,7 @@ INTERVAL_S: Final = 600.0
 """Kafka's offsets.retention.check.interval.ms."""
 
 
-async def keep_swept(groups: Groups, turn: Turn) -> None:
+async def keep_swept(groups: Groups, turn: Turn, steps: Steps | None = None) -> None:
     """Sweep every ten minutes while it is this front-end's turn, until cancelled."""
     suspects: Set[str] = frozenset()
     swept: Set[UUID] | None = None
@@ -45,7 +45,7 @@ async def keep_swept(groups: Groups, turn: Turn) -> None:
             if failures:
                 raise failures[0]
 
-    await every(INTERVAL_S, step, "the sweep of groups was cut short")
+    await every(INTERVAL_S, step, "the sweep of groups was cut short", steps=steps)
 
 
 async def sweep(groups: Groups, suspects: Set[str], failures: Failures) -> Set[str]:

@@ -21,7 +21,7 @@ from korvet.store.background.retention import enforce_settings, time_ms
 from korvet.store.background.silent_producers import expiration_ms_of, forget_silent_producers
 from korvet.store.catalog.catalog import Catalog
 from korvet.store.catalog.topic import Topic
-from korvet.store.every import every
+from korvet.store.every import Steps, Sweeps, every
 from korvet.store.keys import Namespace
 from korvet.store.log.log import Log
 from korvet.store.log.partition import Partition
@@ -40,7 +40,9 @@ _FULL_REST_S = 300.0
 nothing."""
 
 
-async def maintain(namespace: Namespace, catalog: Catalog, log: Log, turn: Turn, activity: Activity) -> None:
+async def maintain(
+    namespace: Namespace, catalog: Catalog, log: Log, turn: Turn, activity: Activity, sweeps: Sweeps | None = None
+) -> None:
     """Finish deletions at start and every 30 s, enforce retention every log.retention.check.interval.ms, and look for
     due compactions every log.cleaner.backoff.ms.
 
@@ -48,13 +50,16 @@ async def maintain(namespace: Namespace, catalog: Catalog, log: Log, turn: Turn,
     lowered are looked at soon, and all topics while memory is short. One front-end of a namespace has the turn for
     deletions and retention. An idle namespace has its deletions finished with retention. Runs until cancelled.
     """
+    sweeps = Sweeps() if sweeps is None else sweeps
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_keep_compacted, namespace, catalog, log, activity)
+        tasks.start_soon(_keep_compacted, namespace, catalog, log, activity, sweeps["compaction"])
         tasks.start_soon(trim_soon, catalog, log, partial(enforce_retention, namespace, catalog, log))
-        await _keep_trimmed(namespace, catalog, log, turn, activity)
+        await _keep_trimmed(namespace, catalog, log, turn, activity, sweeps["retention"])
 
 
-async def _keep_trimmed(namespace: Namespace, catalog: Catalog, log: Log, turn: Turn, activity: Activity) -> None:
+async def _keep_trimmed(
+    namespace: Namespace, catalog: Catalog, log: Log, turn: Turn, activity: Activity, steps: Steps
+) -> None:
     retention_at = anyio.current_time() + min(_INTERVAL_S, _retention_interval_s(catalog))
 
     async def retain() -> None:
@@ -80,7 +85,7 @@ async def _keep_trimmed(namespace: Namespace, catalog: Catalog, log: Log, turn: 
         await activity.sleep(seconds, retention_at - anyio.current_time())
 
     complaint = "maintenance was cut short"
-    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=log.store.has_told)
+    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=log.store.has_told, steps=steps)
 
 
 def _retention_interval_s(catalog: Catalog) -> float:
@@ -115,7 +120,7 @@ async def enforce_retention(
         raise failure
 
 
-async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log, activity: Activity) -> None:
+async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log, activity: Activity, steps: Steps) -> None:
     def pause_s() -> float:
         return max(_SHORTEST_S, int(catalog.setting(None, "log.cleaner.backoff.ms")) / 1000)
 
@@ -125,7 +130,7 @@ async def _keep_compacted(namespace: Namespace, catalog: Catalog, log: Log, acti
         rests = activity.is_idle and all(compaction_of(catalog, topic) is None for topic in catalog.topics())
         await activity.sleep(seconds, IDLE_S if rests else _IDLE_COMPACTION_S)
 
-    await every(pause_s, step, "compaction was cut short", sleep=sleep, has_told=log.store.has_told)
+    await every(pause_s, step, "compaction was cut short", sleep=sleep, has_told=log.store.has_told, steps=steps)
 
 
 async def compact_all(namespace: Namespace, catalog: Catalog, log: Log, resting: dict[Partition, float]) -> None:

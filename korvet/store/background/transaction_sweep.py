@@ -16,7 +16,7 @@ import anyio
 
 from korvet.errors import KorvetError, StoreError
 from korvet.store.activity import IDLE_S, Activity
-from korvet.store.every import every
+from korvet.store.every import Steps, every
 from korvet.store.keys import TRANSACTION_SHARDS
 from korvet.store.registry import Turn, taking
 from korvet.store.transactions.transactions import Transactions
@@ -27,7 +27,7 @@ UNUSED_INTERVAL_S: Final = 5.0
 HANGING_INTERVAL_S: Final = 60.0
 
 
-async def keep_swept(transactions: Transactions, turn: Turn, activity: Activity) -> None:
+async def keep_swept(transactions: Transactions, turn: Turn, activity: Activity, steps: Steps | None = None) -> None:
     """Sweep every second while it is this front-end's turn, until cancelled.
 
     Nobody changes a deadline in an idle namespace. So the sweep rests there until the first of them.
@@ -53,10 +53,11 @@ async def keep_swept(transactions: Transactions, turn: Turn, activity: Activity)
         await activity.sleep(seconds, rest_s)
 
     complaint = "the sweep of transactions was cut short"
-    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=transactions.store.has_told)
+    has_told = transactions.store.has_told
+    await every(pause_s, step, complaint, at_once=True, sleep=sleep, has_told=has_told, steps=steps)
 
 
-async def keep_closed(transactions: Transactions, turn: Turn, activity: Activity) -> None:
+async def keep_closed(transactions: Transactions, turn: Turn, activity: Activity, steps: Steps | None = None) -> None:
     """Close every minute what a history that went back left open, while it is this front-end's turn."""
 
     async def step() -> None:
@@ -65,7 +66,7 @@ async def keep_closed(transactions: Transactions, turn: Turn, activity: Activity
 
     complaint = "the look for transactions that were left open was cut short"
     has_told = transactions.store.has_told
-    await every(HANGING_INTERVAL_S, step, complaint, sleep=activity.sleep, has_told=has_told)
+    await every(HANGING_INTERVAL_S, step, complaint, sleep=activity.sleep, has_told=has_told, steps=steps)
 
 
 async def sweep(transactions: Transactions, shards: Sequence[int] = range(TRANSACTION_SHARDS)) -> None:

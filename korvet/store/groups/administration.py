@@ -75,6 +75,14 @@ class Administration:
             ]
         return groups
 
+    async def state(self, group_id: str) -> Mapping[str, Any] | None:
+        """The reply of korvet_group_state by its names; None if there is no such group.
+
+        :raises StoreUnavailable, StoreError:
+        """
+        reply = await self._calls.call("korvet_group_state", group_id)
+        return replies.named(reply) if reply[0] == 0 else None
+
     async def _states(self, group_ids: Sequence[str], failures: Failures) -> Mapping[str, Mapping[str, Any] | None]:
         """The reply of korvet_group_state by its names for each group, None if there is no such group.
 

@@ -31,6 +31,7 @@ class Groups:
 
         calls = GroupCalls(namespace, store, outages, most)
         self.outages = outages
+        self.index = calls.index
         redis_groups = RedisGroupCalls(namespace, store, calls)
         self.mirror = RedisMirror(store, redis_groups)
         self.readers = Readers(namespace, redis_groups, self.mirror)

@@ -44,7 +44,7 @@ class Partitions:
         self.store = store
         self.wakeups = wakeups
         shared = shared or Shared(store, wakeups)
-        self.recent, self.placed, self.known = shared.recent, shared.placed, shared.known
+        self.recent, self.placed, self.known, self.reads = shared.recent, shared.placed, shared.known, shared.reads
         self.answers, self.turns, self.decoders = shared.answers, shared.turns, shared.decoders
         self.replicas, self.damage = shared.replicas, shared.damage
         self.reserve: ProducerRoom = shared.reserve

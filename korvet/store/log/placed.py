@@ -46,6 +46,7 @@ class PlacedBatches:
 
     def __init__(self, budget_bytes: int) -> None:
         self.size_bytes = 0
+        self.hits = self.misses = 0
         self._loop = asyncio.get_running_loop()
         self._budget_bytes = budget_bytes
         self._ahead_bytes = 0
@@ -87,10 +88,13 @@ class PlacedBatches:
         key = partition, entry.place
         kept = self._kept.get(key)
         if kept is None:
+            self.misses += 1
             return None
         if kept.entry != entry or _has_failed(kept.batch):
+            self.misses += 1
             self._drop(key)
             return None
+        self.hits += 1
         if is_shared:
             self._kept.move_to_end(key)
             kept.used_at = self._loop.time()

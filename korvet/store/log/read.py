@@ -99,6 +99,7 @@ def _read_latest(log: Partitions, wants: Sequence[Want], room: Room) -> list[Par
         if (found := read_latest(log, want, room)) is None:
             break
         reads.append(found)
+    log.reads.memory += len(reads)
     return reads
 
 
@@ -129,6 +130,10 @@ async def _read_turn(log: Partitions, turn: Sequence[_Question], room: Room) -> 
     """Read some partitions, with one pipelined question for all that memory cannot answer."""
     remembered = [_remembered(log, question.want, room) for question in turn]
     questions = [question for question, found in zip(turn, remembered, strict=True) if found is None]
+    from_memory = sum(isinstance(found, PartitionRead) for found in remembered)
+    log.reads.memory += from_memory
+    log.reads.redis += len(questions)
+    log.reads.entries += len(turn) - len(questions) - from_memory
     asked = iter(await _asked(log, questions, room)) if questions else iter(())
     return [
         found if isinstance(found, PartitionRead) else await _taken(log, question.want, found or next(asked), room)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -21,6 +22,18 @@ DEFAULT_CACHE_BYTES: Final = 192 << 20
 """The batches that are kept for readers: a third for `RecentBatches`, the others for `PlacedBatches`."""
 _DECODERS: Final = 2
 """Batches that are opened at once; each may take `korvet.wire.records.MOST_BYTES`, and twice that for a moment."""
+
+
+@dataclass(slots=True)
+class Reads:
+    """The number of partitions that were read, by what answered.
+
+    ``entries`` were known in memory and lacked only batches; ``redis`` was asked for the entries, too.
+    """
+
+    memory: int = 0
+    entries: int = 0
+    redis: int = 0
 
 
 class Shared:
@@ -43,6 +56,7 @@ class Shared:
         self.placed = PlacedBatches(cache_bytes - cache_bytes // 3)
         self.answers = answers or AnswerBudget()
         self.known = KnownEntries(wakeups)
+        self.reads = Reads()
         self.turns = ReadTurns()
         self.decoders = anyio.CapacityLimiter(_DECODERS)
         self.replicas = Replicas(store)

@@ -1,0 +1,66 @@
+"""States, positions and lags of all groups of a namespace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from korvet.metrics.rounds.pace import Pace
+from korvet.metrics.rounds.partitions import Seen
+from korvet.metrics.samples import Samples
+from korvet.store.groups import replies
+from korvet.store.groups.archived import ARCHIVE_GROUP, archived_end
+from korvet.store.groups.call import chunks
+from korvet.store.groups.groups import Groups
+from korvet.store.groups.types import Offset, TopicPartition
+
+_SLICE: Final = 20
+
+
+async def read_groups(
+    groups: Groups, namespace: str, seen: Mapping[TopicPartition, Seen], pace: Pace, samples: Samples
+) -> None:
+    """Read all groups, and set their figures.
+
+    :param seen: the partitions of the same round.
+    :raises StoreUnavailable, StoreError: the index of groups cannot be read.
+    """
+    states: Counter[tuple[str, str]] = Counter()
+    for chunk in await groups.index.group_ids():
+        for some in chunks(chunk, _SLICE):
+            for group_id, state in await pace.ask(some, groups.administration.state):
+                if state is not None:
+                    _note_state(namespace, group_id, state, states, samples)
+            for group_id, offsets in await pace.ask(some, lambda one: groups.offsets.fetch(one, None)):
+                _note_offsets(namespace, group_id, offsets, seen, samples)
+    for (kind, state), count in states.items():
+        samples.set("korvet_groups", count, namespace, kind, state)
+
+
+def _note_state(
+    namespace: str, group_id: str, told: Mapping[str, Any], states: Counter[tuple[str, str]], samples: Samples
+) -> None:
+    kind, state = replies.type_of(told), replies.text(told["state"])
+    states[kind, state] += 1
+    samples.set("korvet_group_members", told["members"], namespace, group_id, kind, state)
+
+
+def _note_offsets(
+    namespace: str,
+    group_id: str,
+    offsets: Mapping[TopicPartition, Offset],
+    seen: Mapping[TopicPartition, Seen],
+    samples: Samples,
+) -> None:
+    for partition, offset in offsets.items():
+        known = seen.get(partition)
+        if known is None or known.topic_id != offset.topic_id.hex:
+            # The offset is of a topic that is gone, or cannot be read.
+            continue
+        labels = partition[0], str(partition[1])
+        samples.set("korvet_group_offset", offset.offset, namespace, group_id, *labels)
+        samples.set("korvet_group_lag", max(0, known.meta.end - offset.offset), namespace, group_id, *labels)
+        if group_id == ARCHIVE_GROUP:
+            unarchived = known.meta.end - archived_end(known.meta, offset)
+            samples.set("korvet_archive_lag", unarchived, namespace, *labels)

@@ -1,0 +1,196 @@
+"""The HTTP port: ``/metrics``, ``/livez`` and ``/readyz``, on Starlette and uvicorn.
+
+It runs in a process that serves no Kafka clients. Everything is bounded: a request has 5 s to arrive and 8 KiB for its
+head, a connection carries one request and ends after 30 s, and there are 64 connections at most. Four scrapes are
+answered at a time, in pieces, so a slow scraper holds one page and a piece. A page is made in a thread, at most once a
+second for each format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import anyio
+import anyio.to_thread
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from korvet.metrics.exposition import render
+from korvet.metrics.samples import Samples
+
+log = structlog.get_logger()
+
+_MOST_CONNECTIONS: Final = 64
+_MOST_SCRAPES: Final = 4
+_ARRIVES_S: Final = 5.0
+_LASTS_S: Final = 30.0
+_MOST_HEAD_BYTES: Final = 8192
+_PIECE_BYTES: Final = 64 << 10
+_FRESH_S: Final = 1.0
+_STOP_S: Final = 1
+_CLOSE: Final = {"connection": "close", "cache-control": "no-store"}
+
+
+class Told(Protocol):
+    """What the port tells of."""
+
+    def samples(self) -> Samples:
+        """All figures, as of now."""
+
+    def death(self) -> str:
+        """Why the process tree has to be started anew, in lines; empty if it lives."""
+
+    def unreadiness(self) -> str:
+        """Why clients should go elsewhere, in lines; empty if they may come."""
+
+
+def application(told: Told) -> Starlette:
+    """The application of the port."""
+    pages = _Pages(told)
+
+    async def livez(_request: Request) -> Response:
+        return _health(told.death())
+
+    async def readyz(_request: Request) -> Response:
+        return _health(told.unreadiness())
+
+    routes = [Route("/metrics", pages.answer), Route("/livez", livez), Route("/readyz", readyz)]
+    return Starlette(routes=routes, exception_handlers={Exception: _failed})
+
+
+def _health(problem: str) -> Response:
+    return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200, _CLOSE)
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    log.error("metrics cannot be told", exc_info=error)
+    return PlainTextResponse("the log says why\n", 500, _CLOSE)
+
+
+class _Pages:
+    """Pages of figures, each kept for a second."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._made: dict[str, tuple[float, bytes, str]] = {}
+        self._making = anyio.Lock()
+        self._scrapes = 0
+
+    async def answer(self, request: Request) -> Response:
+        if self._scrapes >= _MOST_SCRAPES:
+            return PlainTextResponse("others are scraping\n", 503, _CLOSE)
+        self._scrapes += 1
+        try:
+            page, content_type = await self._page(request.headers.get("accept", ""))
+        except BaseException:
+            self._scrapes -= 1
+            raise
+        headers = {**_CLOSE, "content-length": str(len(page)), "content-type": content_type}
+        return _Scrape(self._left, page, headers)
+
+    def _left(self) -> None:
+        self._scrapes -= 1
+
+    async def _page(self, accept: str) -> tuple[bytes, str]:
+        # Any other header than these two means the same as one of them.
+        accept = "application/openmetrics-text" if "application/openmetrics-text" in accept else ""
+        async with self._making:
+            made_at, page, content_type = self._made.get(accept, (-_FRESH_S, b"", ""))
+            if anyio.current_time() - made_at >= _FRESH_S:
+                samples = self._told.samples()
+                page, content_type = await anyio.to_thread.run_sync(render, samples, accept)
+                self._made[accept] = anyio.current_time(), page, content_type
+        return page, content_type
+
+
+class _Scrape(StreamingResponse):
+    """A page in pieces; ``left`` is called once it is sent, or its client has left."""
+
+    def __init__(self, left: Callable[[], None], page: bytes, headers: dict[str, str]) -> None:
+        super().__init__(_pieces(page), headers=headers)
+        self._left = left
+
+    async def __call__(self, scope: object, receive: object, send: object) -> None:
+        try:
+            await super().__call__(scope, receive, send)  # type: ignore[arg-type]
+        finally:
+            self._left()
+
+
+async def _pieces(page: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(page), _PIECE_BYTES):
+        yield page[at : at + _PIECE_BYTES]
+
+
+class _Guarded(H11Protocol):
+    """A connection that ends in time."""
+
+    _ends: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if len(self.connections) >= _MOST_CONNECTIONS:
+            transport.abort()
+        super().connection_made(transport)
+        self._ends = self.loop.call_later(_ARRIVES_S, self._has_it_arrived, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._ends is not None:
+            self._ends.cancel()
+        super().connection_lost(exc)
+
+    def _has_it_arrived(self, transport: asyncio.Transport) -> None:
+        # There is none before the first request is whole, though its type does not say so.
+        has_arrived = self.cycle is not None
+        rest_s = _LASTS_S - _ARRIVES_S if has_arrived else 0.0
+        self._ends = self.loop.call_later(rest_s, transport.abort)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn as a part of a process that has its own signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(told: Told, bound: socket.socket) -> None:
+    """Serve the port until cancelled. The socket is bound, and is closed at the end."""
+    # Its lines are about strangers' requests; a failure of ours is told of by `_failed`.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    config = uvicorn.Config(
+        application(told),
+        http=_Guarded,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+        timeout_keep_alive=_STOP_S,
+        timeout_graceful_shutdown=_STOP_S,
+        backlog=_MOST_CONNECTIONS,
+    )
+    server = _Server(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_when_cancelled, server)
+        with anyio.CancelScope(shield=True):
+            await server.serve(sockets=[bound])
+        tasks.cancel_scope.cancel()
+
+
+async def _stop_when_cancelled(server: uvicorn.Server) -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        server.should_exit = True

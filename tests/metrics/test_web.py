@@ -1,0 +1,135 @@
+"""The HTTP port by itself: it is bounded, whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from korvet.metrics.samples import Samples
+from korvet.metrics.web import serve
+from korvet.server.sockets import bind, port_of
+
+pytestmark = pytest.mark.anyio
+WITHIN_S = 60.0
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class Told:
+    """A process tree with so many figures."""
+
+    def __init__(self, count: int) -> None:
+        self._samples = Samples()
+        for number in range(count):
+            self._samples.set("korvet_client_events_total", 1, f"event {number} " + "x" * 200)
+        self.made = 0
+
+    def samples(self) -> Samples:
+        self.made += 1
+        return self._samples
+
+    def death(self) -> str:
+        return "worker 1 is gone"
+
+    def unreadiness(self) -> str:
+        return ""
+
+
+@asynccontextmanager
+async def serving(told: Told) -> AsyncIterator[int]:
+    """The port."""
+    with bind("127.0.0.1", 0) as bound:
+        port = port_of(bound)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve, told, bound)
+            yield port
+            tasks.cancel_scope.cancel()
+
+
+async def ask(port: int, data: bytes) -> bytes:
+    """Everything that the port answers to some bytes, until it closes the connection."""
+    with anyio.fail_after(WITHIN_S):
+        reader, writer = await connect(port)
+        writer.write(data)
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    while True:
+        try:
+            return await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            # It does not listen yet.
+            await anyio.sleep(0.01)
+
+
+async def test_a_problem_is_told_with_its_reason() -> None:
+    async with serving(Told(1)) as port:
+        answer = await ask(port, LIVEZ)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert answer.endswith(b"\r\n\r\nworker 1 is gone\n")
+
+
+async def test_slow_scrapers_hold_up_nobody() -> None:
+    told = Told(50_000)
+    async with serving(told) as port:
+        slow = [await connect(port) for _ in range(8)]
+        for _, writer in slow:
+            # Only a part of the page fits into the buffers of the sockets.
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            writer.write(SCRAPE)
+        answers = [await reader.readuntil(b"\r\n") for reader, _ in slow]
+        assert sorted(answers) == [b"HTTP/1.1 200 OK\r\n"] * 4 + [b"HTTP/1.1 503 Service Unavailable\r\n"] * 4
+        assert (await ask(port, LIVEZ)).startswith(b"HTTP/1.1 503 ")
+        for _, writer in slow:
+            writer.close()
+        while not (await ask(port, SCRAPE)).startswith(b"HTTP/1.1 200 "):
+            await anyio.sleep(0.05)
+
+
+async def test_a_page_is_made_once_for_many() -> None:
+    told = Told(20_000)
+    async with serving(told) as port:
+        pages: list[bytes] = []
+
+        async def scrape() -> None:
+            pages.append(await ask(port, SCRAPE))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(scrape)
+        assert {page[:12] for page in pages} == {b"HTTP/1.1 200"}
+        assert told.made < 4
+
+
+async def test_silent_and_endless_requests_are_cut_off() -> None:
+    async with serving(Told(1)) as port:
+        assert await ask(port, b"") == b""
+        assert await ask(port, b"GET /livez HTTP/1.1\r\n") == b""
+        assert not (await ask(port, b"GET /livez HTTP/1.1\r\nX: " + b"x" * 1_000_000)).startswith(b"HTTP/1.1 200")
+
+
+async def test_connections_are_bounded_in_number() -> None:
+    async with serving(Told(1)) as port:
+        held = [await connect(port) for _ in range(64)]
+        assert await ask(port, LIVEZ) == b""
+        for _, writer in held:
+            writer.close()
+        while not await ask(port, LIVEZ):
+            await anyio.sleep(0.05)
+
+
+async def test_a_connection_carries_one_request() -> None:
+    async with serving(Told(1)) as port:
+        answer = await ask(port, LIVEZ + LIVEZ)
+        assert answer.count(b"HTTP/1.1 ") == 1
