@@ -1,4 +1,6 @@
-"""CreatePartitions (37), versions 0 to 3: give topics more partitions. The versions do not differ here.
+"""CreatePartitions (37), versions 0 to 3: give topics more partitions.
+
+- 3: topics beyond the quota of mutations are refused (KIP-599)
 
 The answer has the names given twice first, which are refused, then the others in the order of the request.
 
@@ -18,6 +20,7 @@ from korvet.api.shared import needs
 from korvet.api.shared.admin import TENANT_IS_FULL, change_failure, node_ids
 from korvet.api.shared.assignments import replicas_problem
 from korvet.api.shared.context import Context
+from korvet.api.shared.mutations import EXCEEDED, Mutations
 from korvet.errors import KorvetError
 from korvet.security.rights import Rights
 from korvet.store.catalog.topic import Topic
@@ -25,6 +28,7 @@ from korvet.store.topics import MAX_PARTITIONS_PER_REQUEST, grow_topic
 from korvet.wire.codec import Fields
 
 Outcome = tuple[ErrorCode, str | None]
+_STRICT_SINCE = 3
 _DONE: Outcome = (ErrorCode.none, None)
 _UNKNOWN: Outcome = (ErrorCode.unknown_topic_or_partition, None)
 
@@ -53,20 +57,24 @@ async def handle(ctx: Context, request: Any) -> Fields:
         return {"results": [_result(topic.name, failure) for topic in request.topics]}
     times = Counter(topic.name for topic in request.topics)
     twice = ErrorCode.invalid_request, "Duplicate topic name."
-    results = [_result(name, twice) for name, count in times.items() if count > 1]
+    refused = [_result(name, twice) for name, count in times.items() if count > 1]
     once = [topic for topic in request.topics if times[topic.name] == 1]
-    return {
-        "results": results
-        + [_result(asked.name, await _grow(ctx, asked, request.validate_only)) async for asked in ctx.paced(once)]
-    }
+    mutations = Mutations(ctx, _STRICT_SINCE)
+    grown = [
+        _result(asked.name, await _grow(ctx, asked, request.validate_only, mutations))
+        async for asked in ctx.paced(once)
+    ]
+    return {"results": refused + grown, "throttle_time": mutations.throttle_ms}
 
 
-async def _grow(ctx: Context, asked: Any, validate_only: bool) -> Outcome:
+async def _grow(ctx: Context, asked: Any, validate_only: bool, mutations: Mutations) -> Outcome:
     frontend = ctx.frontend
     topic = frontend.catalog.topic(asked.name)
     if topic is None:
         return _UNKNOWN
     problem = _problem(ctx, topic, asked)
+    if problem is None and not mutations.take(asked.count - topic.partitions):
+        problem = EXCEEDED
     if problem is not None or validate_only:
         return problem or _DONE
     try:

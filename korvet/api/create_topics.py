@@ -2,6 +2,7 @@
 
 - 4: -1 means the cluster's number of partitions or replicas (KIP-464); Kafka 4.1 does so at every version
 - 5: the answer shows the topic and its configs (KIP-525)
+- 6: topics beyond the quota of mutations are refused (KIP-599)
 - 7: the answer shows the topic's id
 
 Each topic of a request is judged alone, in the order of the request; names given twice come last.
@@ -25,6 +26,7 @@ from korvet.api.shared.admin import TENANT_IS_FULL, change_failure, node_ids
 from korvet.api.shared.assignments import count_problem, manual_problem
 from korvet.api.shared.config_entries import topic_entries
 from korvet.api.shared.context import Context
+from korvet.api.shared.mutations import EXCEEDED, Mutations
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import topic_problem
 from korvet.errors import KorvetError
@@ -42,6 +44,7 @@ from korvet.wire.codec import Fields
 
 AT_ONCE = 20
 """Created topics that are put into the answer in one turn: each has forty settings."""
+_STRICT_SINCE = 6
 Problem = tuple[ErrorCode, str]
 
 
@@ -70,6 +73,7 @@ async def handle(ctx: Context, request: Any) -> Fields:
     except KorvetError as error:
         failure = change_failure(ctx, error)
         return {"topics": [_refused(topic.name, failure) for topic in request.topics]}
+    mutations = Mutations(ctx, _STRICT_SINCE)
     times = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if times[topic.name] == 1]
     # All are judged before any is created, so two new names of one request do not collide.
@@ -78,11 +82,16 @@ async def handle(ctx: Context, request: Any) -> Fields:
         excess = ErrorCode.policy_violation, "Excessively large number of partitions per request."
         problems = [excess for _ in once]
     results = [
-        _refused(asked.name, problem) if problem is not None else await _create(ctx, asked, request.validate_only)
+        _refused(asked.name, problem)
+        if problem is not None
+        else await _create(ctx, asked, request.validate_only, mutations)
         async for asked, problem in ctx.frontend.turns.paced(zip(once, problems, strict=True), size=AT_ONCE)
     ]
     twice = ErrorCode.invalid_request, "Duplicate topic name."
-    return {"topics": results + [_refused(name, twice) for name, count in times.items() if count > 1]}
+    return {
+        "topics": results + [_refused(name, twice) for name, count in times.items() if count > 1],
+        "throttle_time": mutations.throttle_ms,
+    }
 
 
 def _problem(ctx: Context, catalog: Catalog, asked: Any) -> Problem | None:
@@ -118,9 +127,11 @@ def _partitions(catalog: Catalog, asked: Any) -> int:
     return int(catalog.setting(None, "num.partitions")) if asked.num_partitions == -1 else int(asked.num_partitions)
 
 
-async def _create(ctx: Context, asked: Any, validate_only: bool) -> Fields:
+async def _create(ctx: Context, asked: Any, validate_only: bool, mutations: Mutations) -> Fields:
     frontend = ctx.frontend
     partitions = _partitions(frontend.catalog, asked)
+    if not mutations.take(partitions):
+        return _refused(asked.name, EXCEEDED)
     configs = {config.name: config.value for config in asked.configs}
     if validate_only:
         return _created(ctx, Topic(name=asked.name, id=uuid4(), partitions=partitions, configs=configs))

@@ -1,6 +1,6 @@
 """DeleteTopics (20), versions 1 to 6.
 
-- 5: the answer has error messages
+- 5: the answer has error messages; topics beyond the quota of mutations are refused (KIP-599)
 - 6: topics may be named by id (KIP-516)
 
 Source: ControllerApis.deleteTopics.
@@ -18,6 +18,7 @@ from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.admin import change_failure
 from korvet.api.shared.context import Context
+from korvet.api.shared.mutations import EXCEEDED, Mutations
 from korvet.errors import KorvetError
 from korvet.store.catalog.topic import Topic
 from korvet.store.topics import delete_topic
@@ -26,6 +27,7 @@ from korvet.wire.codec import Fields
 _UNKNOWN = (ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
 _UNKNOWN_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
 _TWICE = (ErrorCode.invalid_request, "The provided topic name maps to an ID that was already supplied.")
+_STRICT_SINCE = 5
 Asked = tuple[str | None, UUID | None]
 
 
@@ -40,7 +42,9 @@ async def handle(ctx: Context, request: Any) -> Fields:
     refused, topics = await _resolve(ctx, asked)
     if ctx.rights is not None and topics:
         ctx.rights.note_change([topic.name for topic in topics], len(topics))
-    return {"responses": refused + [await _delete(ctx, topic) for topic in topics]}
+    mutations = Mutations(ctx, _STRICT_SINCE)
+    responses = refused + [await _delete(ctx, topic, mutations) for topic in topics]
+    return {"responses": responses, "throttle_time": mutations.throttle_ms}
 
 
 def _asked(request: Any) -> list[Asked]:
@@ -105,8 +109,10 @@ def _look_up(ctx: Context, name: str | None, topic_id: UUID | None) -> Topic | N
     return catalog.topic(name or "") if topic_id is None else catalog.topic_by_id(topic_id)
 
 
-async def _delete(ctx: Context, topic: Topic) -> Fields:
+async def _delete(ctx: Context, topic: Topic, mutations: Mutations) -> Fields:
     frontend = ctx.frontend
+    if not mutations.take(topic.partitions):
+        return _result(topic.name, topic.id, *EXCEEDED)
     try:
         code = await delete_topic(frontend.catalog, frontend.log, topic)
     except KorvetError as error:

@@ -1,15 +1,15 @@
-"""DescribeClientQuotas (48), versions 0 and 1: the limits of users, clients and addresses. Korvet has none.
+"""DescribeClientQuotas (48), versions 0 and 1: the quotas of users, client ids and addresses.
 
 - 1: flexible
 
-Korvet refuses the filters that Kafka refuses.
+Without ``strict``, an entity may have more types than the filter names.
 
-Source: KafkaApis.handleDescribeClientQuotasRequest, ClientQuotaCache.describeClientQuotas; KIP-546.
+Source: KafkaApis.handleDescribeClientQuotasRequest, ClientQuotasImage.describe; KIP-546.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
+from korvet.quotas.entity import DEFAULT, IP, TYPES, Entity
 from korvet.wire.codec import Fields
 
 
@@ -30,8 +31,6 @@ class MatchType(IntEnum):
 
 
 _MATCH_TYPES: Final = frozenset(MatchType)
-_IP: Final = "ip"
-_ENTITY_TYPES: Final = frozenset({"user", "client-id", _IP})
 
 
 @api(
@@ -47,12 +46,50 @@ _ENTITY_TYPES: Final = frozenset({"user", "client-id", _IP})
         },
     ),
 )
-async def handle(_ctx: Context, request: Any) -> Fields:
+async def handle(ctx: Context, request: Any) -> Fields:
     problem = _filter_problem(request.components)
     if problem is not None:
         code, message = problem
         return {"error_code": code, "error_message": message, "entries": None}
-    return {"error_code": 0, "error_message": "", "entries": ()}
+    quotas = ctx.frontend.quotas
+    await quotas.refresh()
+    return {
+        "error_code": 0,
+        "error_message": "",
+        "entries": [
+            _described(entity, found)
+            async for entity, found in ctx.paced(sorted(quotas.settings.items(), key=_by_name))
+            if _matches(entity, request.components, is_strict=request.strict)
+        ],
+    }
+
+
+def _by_name(item: tuple[Entity, Mapping[str, float]]) -> list[tuple[str, str]]:
+    return item[0].parts
+
+
+def _described(entity: Entity, quotas: Mapping[str, float]) -> Fields:
+    return {
+        "entity": [{"entity_type": kind, "entity_name": name or None} for kind, name in entity.parts],
+        "values": [{"key": key, "value": number} for key, number in sorted(quotas.items())],
+    }
+
+
+def _matches(entity: Entity, components: Sequence[Any], *, is_strict: bool) -> bool:
+    parts = dict(entity.parts)
+    if is_strict and len(parts) != len(components):
+        return False
+    return all(one.entity_type in parts and _is_match(one, parts[one.entity_type]) for one in components)
+
+
+def _is_match(component: Any, name: str) -> bool:
+    match MatchType(component.match_type):
+        case MatchType.EXACT:
+            return bool(name == component.match != DEFAULT)
+        case MatchType.DEFAULT:
+            return name == DEFAULT
+        case MatchType.SPECIFIED:
+            return True
 
 
 def _filter_problem(components: Iterable[Any]) -> tuple[ErrorCode, str] | None:
@@ -66,10 +103,10 @@ def _filter_problem(components: Iterable[Any]) -> tuple[ErrorCode, str] | None:
             why = f"Entity type {kind} cannot appear more than once in the filter."
         if why is not None:
             return ErrorCode.invalid_request, why
-        if kind not in _ENTITY_TYPES:
+        if kind not in TYPES:
             return ErrorCode.unsupported_version, f"Unsupported entity type {kind}"
         seen.add(kind)
-    if _IP in seen and len(seen) > 1:
+    if IP in seen and len(seen) > 1:
         return ErrorCode.invalid_request, (
             "Invalid entity filter component combination. IP filter component should not be used with user or "
             "clientId filter component."

@@ -219,12 +219,17 @@ async def _read(ctx: Context, request: Any, wants: Sequence[Want]) -> Sequence[P
     """One read for each partition, after a wait if there is a reason to. If the store fails, each has its error
     code."""
     max_bytes = min(request.max_bytes, MOST_BYTES)
+    meters = ctx.frontend.quotas.meters
+    if meters is not None:
+        # More than a quota allows at once would only make its client wait longer afterwards.
+        max_bytes = min(max_bytes, meters.most_fetched(ctx.principal, ctx.client_id))
+    min_bytes = min(request.min_bytes, max_bytes)
     try:
         reads = await _read_once(ctx, wants, max_bytes)
         wait_s = request.max_wait / _MILLISECOND / 1000
-        if wait_s <= 0 or _is_enough(reads, request.min_bytes):
+        if wait_s <= 0 or _is_enough(reads, min_bytes):
             return reads
-        return await _wait(ctx, wants, reads, max_bytes, request.min_bytes, wait_s)
+        return await _wait(ctx, wants, reads, max_bytes, min_bytes, wait_s)
     except KorvetError as error:
         code = read_failure_code(error, "fetch")
         return [PartitionRead(want.partition.index, code) for want in wants]

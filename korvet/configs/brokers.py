@@ -28,6 +28,8 @@ INT_MAX: Final = 2**31 - 1
 MOST_MEMBERS: Final = 10_000
 """The most members of a group; Kafka's default has no bound. One call completes their rebalance, in 70 ms."""
 _DAY_MS: Final = 86_400_000
+_WINDOWS: Final = "Windows of {}: what these windows allow may be used at once."
+_WINDOW: Final = "The seconds of a window of {}."
 _BOOLEAN, _STRING, _INT, _LONG, _LIST, _SHORT = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.LONG, Kind.LIST, Kind.SHORT
 
 
@@ -270,6 +272,17 @@ BROKER_CONFIGS: Final = table(
         _at_start(
             "log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "Time between two looks for old data."
         ),
+        _at_start("controller.quota.window.num", _INT, 11, at_least(1), _WINDOWS.format("mutations of the controller")),
+        _at_start(
+            "controller.quota.window.size.seconds", _INT, 1, at_least(1), _WINDOW.format("mutations of the controller")
+        ),
+        _at_start(
+            "max.connection.creation.rate",
+            _INT,
+            INT_MAX,
+            at_least(1),
+            "The most new connections of a front-end in a second. Further ones wait.",
+        ),
         _at_start(
             "max.connections",
             _INT,
@@ -296,6 +309,8 @@ BROKER_CONFIGS: Final = table(
         _at_start(
             "offsets.retention.minutes", _INT, 10_080, at_least(1), "How long offsets outlive a group's members."
         ),
+        _at_start("quota.window.num", _INT, 11, at_least(1), _WINDOWS.format("clients' quotas")),
+        _at_start("quota.window.size.seconds", _INT, 1, at_least(1), _WINDOW.format("clients' quotas")),
         _at_start(
             "queued.max.request.bytes",
             _LONG,

@@ -34,13 +34,20 @@ _TLS_HANDSHAKE = 0x16
 
 async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accepted: socket.socket) -> None:
     """Make a connection whose client begins with a request."""
+    is_connected = False
     try:
         _prepare(accepted)
-        make = partial(_kind_of(listener), crowd, listener, frontend)
-        await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
+        if await _is_let_in(crowd, frontend, host_of(accepted.getpeername())):
+            make = partial(_kind_of(listener), crowd, listener, frontend)
+            await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
+            is_connected = True
     except OSError:
-        accepted.close()
-        crowd.left()
+        # The client has left.
+        pass
+    finally:
+        if not is_connected:
+            accepted.close()
+            crowd.left()
 
 
 async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> None:
@@ -61,6 +68,16 @@ async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> Non
         if not is_connected:
             accepted.close()
             crowd.left()
+
+
+async def _is_let_in(crowd: Crowd, frontend: Frontend, client: str) -> bool:
+    """Whether an address may connect once more. If not, this tells it after the time for which it has to wait."""
+    meters = frontend.quotas.meters
+    wait_s = 0.0 if meters is None else meters.connection_wait_s(client)
+    if wait_s:
+        crowd.lines.write("warning", "connection refused: its address has made as many as it may", client=client)
+        await anyio.sleep(wait_s)
+    return not wait_s
 
 
 def _kind_of(listener: Listener) -> type[Connection]:
@@ -99,6 +116,8 @@ class Arrival:
             if header is None:
                 return False
             self.client = header.client_host or self.client
+            if not header.is_local and not await _is_let_in(self._crowd, self._door.frontend, self.client):
+                return False
             if self._door.tls is not None:
                 return await self._encrypt(header, self._door.tls.context)
             principal = self._told_principal(header)

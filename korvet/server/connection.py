@@ -20,11 +20,13 @@ from korvet.api import Answer, Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
 from korvet.metrics.requests import RequestFigures
+from korvet.quotas.meters import Meters
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.server.answers import Answers, encoded, error_code
 from korvet.server.choice import Choice, Place, split_principal
 from korvet.server.crowd import Crowd
 from korvet.server.host_pattern import Told
+from korvet.server.metering import Metering
 from korvet.server.receiver import Receiver
 from korvet.server.request_queue import TURN_S
 from korvet.server.requests import Headers, Request
@@ -77,6 +79,8 @@ class Connection(Receiver):
         self._scope = anyio.CancelScope()
         self._work: asyncio.Future[None] | None = None
         self._is_served = False
+        self._puts_off = False
+        """Whether queued requests wait for the end of a throttle."""
         self._identify = identify
         self.client = header.client_host or ""
         self.kind = (listener.name, NO_MECHANISM)
@@ -143,6 +147,8 @@ class Connection(Receiver):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._answers.transport = None
+        if self._throttled is not None:
+            self._throttled.cancel()
         self.close()
         self._frames.discard()
         if self._is_served:
@@ -171,11 +177,24 @@ class Connection(Receiver):
         if request is None:
             self.close()
             return
-        self._queue.add(request)
+        meters = self._frontend.quotas.meters
+        if meters is None:
+            self._queue.add(request)
+        else:
+            self._add_metered(request, meters, len(frame))
         if request.begun is None:
             self._wake()
         else:
             request.begun.reply.add_done_callback(self._replied)
+
+    def _add_metered(self, request: Request, meters: Meters, size_bytes: int) -> None:
+        """Queue a request of a namespace with quotas. If it uses up its client's quota, it is the last for a while."""
+        if request.api is None or request.context is None:
+            self._queue.add(request)
+            return
+        metering = request.metering = Metering(meters, request.api, request.context)
+        self._throttle(metering.arrived(size_bytes))
+        metering.call(self._queue.add, request)
 
     def _replied(self, reply: asyncio.Future[Any]) -> None:
         """Answer a begun request while the task waits for work."""
@@ -188,6 +207,10 @@ class Connection(Receiver):
             self._settle()
         else:
             self._wake()
+
+    def _end_throttle(self) -> None:
+        self._puts_off = False
+        super()._end_throttle()
 
     def _refuse(self, error: MalformedRequest) -> None:
         self._crowd.lines.write("warning", "malformed request; closing", client=self.client, reason=str(error))
@@ -225,7 +248,11 @@ class Connection(Receiver):
                 self._answers.release()
 
     def _may_go_on(self) -> bool:
-        return bool(self._queue.requests) and self._answers.writable is None and not self._is_closing
+        return self._has_work() and self._answers.writable is None and not self._is_closing
+
+    def _has_work(self) -> bool:
+        """Whether there is a request to answer now."""
+        return bool(self._queue.requests) and (not self._puts_off or self._queue.first.is_under_way)
 
     async def _next(self) -> bool:
         """Wait until there is a request and the client reads; false when the connection has to close."""
@@ -234,7 +261,7 @@ class Connection(Receiver):
                 await self._answers.writable
             elif self._is_closing:
                 return False
-            elif self._queue.requests:
+            elif self._has_work():
                 return True
             elif self._draining:
                 return False
@@ -252,15 +279,15 @@ class Connection(Receiver):
         api, context = queued.api, queued.context
         assert api is not None and context is not None
         try:
-            if queued.begun is not None:
-                await asyncio.wait([queued.begun.reply])
-                if self._finish(queued, queued.begun):
-                    return
-            if queued.started is not None:
+            if queued.begun is not None and await self._finished(queued, queued.begun):
+                return
+            if queued.header is not None:
+                await queued.read(self._frontend.turns, queued.header)
+            if queued.metering is not None:
+                answer = await self._metered(queued, queued.metering)
+            elif queued.started is not None:
                 answer = await queued.started
             else:
-                if queued.header is not None:
-                    await queued.read(self._frontend.turns, queued.header)
                 answer = await api.handle(context, queued.request)
             if isinstance(answer, list):
                 self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
@@ -274,6 +301,18 @@ class Connection(Receiver):
         except Exception as error:
             self._failed(queued, api, context, error)
 
+    async def _finished(self, queued: Request, begun: Begun) -> bool:
+        """Wait for the reply to a begun request, and answer it; false if its API's ``handle`` has to serve it."""
+        await asyncio.wait([begun.reply])
+        return self._finish(queued, begun)
+
+    async def _metered(self, queued: Request, metering: Metering) -> Answer:
+        """The answer to a request, of which all use counts."""
+        started = queued.started
+        answer = await (metering.serve(queued.request) if started is None else metering.timed(started))
+        self._count(metering, answer)
+        return answer
+
     def _finish(self, queued: Request, begun: Begun) -> bool:
         """Answer a begun request that has its reply; false if its API's ``handle`` has to serve it."""
         api, context = queued.api, queued.context
@@ -281,6 +320,8 @@ class Connection(Receiver):
         queued.begun = None
         try:
             answer = begun.finish(begun.reply)
+            if queued.metering is not None and answer is not None:
+                self._count(queued.metering, answer)
             if isinstance(answer, list):
                 self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
             elif answer is not None:
@@ -291,7 +332,17 @@ class Connection(Receiver):
             return True
         return answer is not None
 
+    def _count(self, metering: Metering, answer: Answer) -> None:
+        """Count a request's answer, and throttle its client if that is over a quota: requests behind it wait, too."""
+        wait_s = metering.answered(answer)
+        if wait_s > 0:
+            self._throttle(wait_s)
+            self._puts_off = self._throttled is not None
+
     def _write(self, frame: Buffers) -> None:
+        metering = self._queue.first.metering
+        if metering is not None:
+            frame = metering.told(frame)
         self._sent_bytes = self._answers.write(frame, is_last=len(self._queue.requests) == 1)
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
@@ -346,6 +397,7 @@ class Connection(Receiver):
         if self._transport is not None and self._is_reading:
             self._is_reading = False
             self._transport.pause_reading()
+        self._end_throttle()
         self._wake()
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 from korvet.api import registry
 from korvet.errors import KorvetError
 from korvet.metrics.requests import Requests
+from korvet.quotas.bucket import Bucket
 from korvet.security.sasl import Views
 from korvet.security.tokens import Tokens
 from korvet.server import machine
@@ -105,6 +106,10 @@ class Crowd:
         self._accepting: list[Accepting] = []
         self.most_connections = min(limits.max_connections, machine.most_connections())
         self._full_told_at = -_FULL_TOLD_S
+        creation = limits.creation_limit
+        self._creation = None if creation is None else Bucket(creation, asyncio.get_running_loop().time())
+        """The bucket of new connections of all addresses; None without a limit."""
+        self._is_creation_over = False
         self._draining = False
         self._empty = anyio.Event()
         self._tasks: TaskGroup | None = None
@@ -119,12 +124,32 @@ class Crowd:
                 self._full_told_at = now
                 log.warning("no more connections are accepted until others leave", connections=self.accepted)
             return False
+        if self._creation is not None and not self._may_create(self._creation):
+            return False
         self.accepted += 1
         return True
+
+    def _may_create(self, creation: Bucket) -> bool:
+        """Count a new connection; if it is one too many it waits in the backlog. Source: ConnectionQuotas"""
+        now = anyio.current_time()
+        wait_s = creation.wait_s(now)
+        if not wait_s:
+            creation.take(1, now)
+        elif not self._is_creation_over:
+            self._is_creation_over = True
+            asyncio.get_running_loop().call_later(wait_s, self._accept_again)
+        return not wait_s
+
+    def _accept_again(self) -> None:
+        self._is_creation_over = False
+        for accepting in self._accepting:
+            accepting.go_on()
 
     def refused(self, reason: str) -> None:
         """Uncount a connection that could not be accepted; the log gets the reason unless it is empty."""
         self.accepted -= 1
+        if self._creation is not None:
+            self._creation.take(-1, anyio.current_time())
         if reason:
             self.lines.write("error", "connections cannot be accepted", reason=reason.lower())
 

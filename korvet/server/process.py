@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from anyio.abc import TaskGroup
 
 from korvet.api.shared.context import Frontend
 from korvet.api.shared.turns import Turns
+from korvet.quotas.quotas import Quotas
 from korvet.redis.client import Store
 from korvet.redis.scoped import ScopedStore
 from korvet.redis.wakeup import Wakeups
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer, parse_super_users
-from korvet.server.settings import ServeSettings, limits_of
+from korvet.server.settings import ServeSettings, limits_of, windows_of
 from korvet.store.activity import Activity
 from korvet.store.background import transaction_sweep
 from korvet.store.background.archive_follower import ArchiveFollower
@@ -47,6 +48,8 @@ class Process:
         self.wakeups = Wakeups(store)
         self.turns = Turns()
         self.sweeps = Sweeps()
+        self.front_ends: Callable[[], int] = lambda: 1
+        """How many front-ends there are, as last known."""
         self.shared = Shared(
             store, self.wakeups, answers=AnswerBudget(limits.answer_bytes), cache_bytes=limits.cache_bytes
         )
@@ -72,6 +75,7 @@ class Process:
             users=Users(namespace, store, self.wakeups),
             wakeups=self.wakeups,
             activity=activity,
+            quotas=Quotas(namespace, store, self.wakeups, windows_of(self.settings.broker), lambda: self.front_ends()),
             authorizer=self._authorizer(namespace, store, super_users),
             turns=self.turns,
             sweeps=self.sweeps,
@@ -109,6 +113,7 @@ async def open_catalog(frontend: Frontend, *, has_users: bool) -> None:
     :raises KorvetError: Redis cannot be asked, or what it holds cannot be served.
     """
     await frontend.catalog.open()
+    await frontend.quotas.refresh()
     if frontend.authorizer is not None:
         await frontend.authorizer.refresh()
     if has_users:
@@ -120,6 +125,8 @@ def start_following(tasks: TaskGroup, frontend: Frontend, *, has_users: bool) ->
     if has_users:
         tasks.start_soon(frontend.users.follow)
     tasks.start_soon(frontend.catalog.follow)
+    tasks.start_soon(frontend.quotas.follow)
+    tasks.start_soon(frontend.quotas.report)
     if frontend.authorizer is not None:
         tasks.start_soon(frontend.authorizer.follow)
     tasks.start_soon(RecordInlets(frontend.namespace, frontend.catalog, frontend.log).tend)

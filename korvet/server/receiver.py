@@ -2,7 +2,7 @@
 
 A connection does not read while its own requests, or the process's, are over their bound. Unfinished large frames take
 turns (`korvet.server.large_frames`). Nor does it read before other connections have had their turn, if it has just
-taken in many requests.
+taken in many requests, or while its client is throttled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from time import monotonic
 from korvet.errors import MalformedRequest
 from korvet.server.crowd import Crowd
 from korvet.server.request_queue import REQUESTS_A_TURN, TURN_S, RequestQueue
+from korvet.server.sockets import has_left
 from korvet.wire.frames import FrameSplitter
+
+_LOOK_S = 1.0
+"""The time between two looks if the client of a throttled connection has left."""
 
 
 class Receiver(asyncio.BufferedProtocol):
@@ -32,6 +36,9 @@ class Receiver(asyncio.BufferedProtocol):
         self._draining = False
         self._arrived_in_turn = 0
         self._arriving_until = 0.0
+        self._throttled: asyncio.TimerHandle | None = None
+        """The next look at a throttled client; None if it is not throttled."""
+        self._throttled_until = 0.0
         self.active_at = self._loop.time()
         self.client = ""
 
@@ -49,6 +56,10 @@ class Receiver(asyncio.BufferedProtocol):
     @abstractmethod
     def _resumed(self) -> None:
         """Note that the connection takes requests again, after a pause in which its client may have left."""
+
+    @abstractmethod
+    def _wake(self) -> None:
+        """Let the connection's task look for work."""
 
     @abstractmethod
     def close(self) -> None:
@@ -95,7 +106,11 @@ class Receiver(asyncio.BufferedProtocol):
             return
         self._take(frame)
         self._arrived_in_turn += 1
-        if self._arrived_in_turn >= REQUESTS_A_TURN or monotonic() > self._arriving_until:
+        if (
+            self._arrived_in_turn >= REQUESTS_A_TURN
+            or monotonic() > self._arriving_until
+            or self._throttled is not None
+        ):
             self._frames.is_held = True
 
     # ------------------------------------------------------------------ when it reads
@@ -114,14 +129,52 @@ class Receiver(asyncio.BufferedProtocol):
             if self._is_reading:
                 self._is_reading = False
                 self._transport.pause_reading()
-            self._loop.call_soon(self._go_on)
+            if self._throttled is None:
+                self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
+        if self._throttled is not None:
+            return
         if self._transport is not None and not self._is_closing and self._frames.is_held:
             self._begin_turn()
             self._resumed()
             self._take_frames(0)
             self.read_on()
+
+    def _throttle(self, wait_s: float) -> None:
+        """Take no more requests for a time, not even those whose bytes have arrived; a large frame arrives wholly.
+
+        Source: ThrottledChannel; KIP-219
+        """
+        until = self._loop.time() + wait_s
+        if wait_s <= 0 or until <= self._throttled_until or self._draining or self._is_closing:
+            return
+        self._throttled_until = until
+        if self._throttled is None:
+            self._look_at_throttled()
+        if not self._frames.is_inside_large_frame:
+            self._frames.is_held = True
+            self._hold()
+
+    def _look_at_throttled(self) -> None:
+        """End a throttle that is over. A connection that is not read does not hear of a client that has left."""
+        left_s = self._throttled_until - self._loop.time()
+        if self._transport is None or self._is_closing:
+            self._throttled = None
+        elif left_s <= 0:
+            self._end_throttle()
+        else:
+            self._throttled = self._loop.call_later(min(left_s, _LOOK_S), self._look_at_throttled)
+            if not self._frames.is_inside_frame and has_left(self._transport):
+                self._transport.abort()
+
+    def _end_throttle(self) -> None:
+        """Take requests again."""
+        if self._throttled is not None:
+            self._throttled.cancel()
+            self._throttled = None
+            self._wake()
+            self._go_on()
 
     def _pause(self) -> None:
         if self._is_reading and self._transport is not None and not self._frames.is_inside_large_frame:

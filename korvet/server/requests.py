@@ -19,6 +19,7 @@ from korvet.security.rights import Rights
 from korvet.security.sasl import Login
 from korvet.server import unserved
 from korvet.server.crowd import Crowd
+from korvet.server.metering import Metering
 from korvet.store.log.budget import Share
 from korvet.wire.codec import (
     API_VERSIONS_KEY,
@@ -47,7 +48,7 @@ class Request:
 
     __slots__ = (
         "answer_frame", "api", "arrived_at", "begun", "charge", "context", "correlation_id", "figures", "frame",
-        "header", "request", "started",
+        "header", "metering", "request", "started",
     )  # fmt: skip
 
     def __init__(self, correlation_id: int, charge: int) -> None:
@@ -64,6 +65,8 @@ class Request:
         self.figures: RequestFigures | None = None
         self.arrived_at = 0.0
         """When that was, by `monotonic`; only with ``figures``."""
+        self.metering: Metering | None = None
+        """What it uses of its client's quotas; None if the namespace has none."""
 
     async def read(self, turns: Turns, header: RequestHeader) -> None:
         """Decode a large request with this header, in a turn of its own.
@@ -79,6 +82,11 @@ class Request:
     def is_undecoded(self) -> bool:
         """Whether it is to be decoded in its turn."""
         return self.header is not None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether nothing has to be begun for its answer."""
+        return self.started is not None or self.begun is not None or self.answer_frame is not None
 
     @property
     def is_held_back(self) -> bool:

@@ -100,6 +100,11 @@ class SaslConnection(Connection):
             self._is_reading = False
             self._transport.pause_reading()
 
+    def _go_on(self) -> None:
+        # The end of a throttle does not open the gate.
+        if not (self._is_gated and self._queue.requests):
+            super()._go_on()
+
     def _settle(self) -> None:
         super()._settle()
         if not self._is_gated or self._queue.requests:

@@ -12,6 +12,8 @@ from typing import Any
 from korvet.configs.oauth import OAUTH_URL
 from korvet.configs.types import is_per_ip_overrides, parse_per_ip_overrides
 from korvet.errors import ConfigError
+from korvet.quotas.bucket import Limit
+from korvet.quotas.rules import Windows
 from korvet.security.mapping import DEFAULT_RULES, PrincipalRules
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.security.tls import TlsFiles
@@ -29,6 +31,7 @@ _UNFINISHED_BYTES = 256 << 20
 _MOST = 2**31 - 1
 _NEED_TLS = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
 _SERIES = 100_000
+_CREATION_RATE = "max.connection.creation.rate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +258,7 @@ class Limits:
     max_connections: int = _MOST
     max_connections_per_ip: int = _MOST
     max_connections_overrides: Mapping[str, int] = field(default_factory=dict)
+    creation_limit: Limit | None = None
     answer_bytes: int = DEFAULT_BUDGET_BYTES
     cache_bytes: int = DEFAULT_CACHE_BYTES
     stall_s: float = 5.0
@@ -292,7 +296,27 @@ def limits_of(broker: Mapping[str, str]) -> Limits:
         max_connections=_number(broker, "max.connections", _MOST, 0),
         max_connections_per_ip=_number(broker, "max.connections.per.ip", _MOST, 0),
         max_connections_overrides=_overrides(broker.get("max.connections.per.ip.overrides", "")),
+        creation_limit=_creation_limit(broker),
     )
+
+
+def windows_of(broker: Mapping[str, str]) -> Windows:
+    """The settings that say how much of a quota may be used at once.
+
+    :raises ConfigError: if a setting is not in its range.
+    """
+    return Windows(
+        num=_number(broker, "quota.window.num", 11, 1),
+        size_s=_number(broker, "quota.window.size.seconds", 1, 1),
+        controller_num=_number(broker, "controller.quota.window.num", 11, 1),
+        controller_size_s=_number(broker, "controller.quota.window.size.seconds", 1, 1),
+    )
+
+
+def _creation_limit(broker: Mapping[str, str]) -> Limit | None:
+    """The limit of new connections of a process."""
+    rate = _number(broker, _CREATION_RATE, _MOST, 1)
+    return None if rate >= _MOST else Limit(_CREATION_RATE, rate, rate * windows_of(broker).past_s)
 
 
 def _overrides(text: str) -> Mapping[str, int]:

@@ -83,3 +83,18 @@ def host_of(peer: Sequence[str | int]) -> str:
     """The host of a peer's address, as `peer_of` has it."""
     host = str(peer[0])
     return host.removeprefix("::ffff:") if "." in host else host
+
+
+def has_left(transport: asyncio.Transport) -> bool:
+    """Whether a connection's client has closed it, and nothing that it sent before has to be read."""
+    connected = transport.get_extra_info("socket")
+    if connected is None or connected.fileno() < 0:
+        return True
+    try:
+        # The transport's own socket object may not be read.
+        with socket.fromfd(connected.fileno(), connected.family, connected.type) as peeked:
+            return not peeked.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

@@ -15,6 +15,7 @@ from zlib import crc32
 
 GROUP_INDEX_SHARDS = 16
 TRANSACTION_SHARDS = 16
+QUOTA_SHARDS = 16
 
 
 class PartitionKeys(NamedTuple):
@@ -89,11 +90,12 @@ class CatalogKeys(NamedTuple):
 
 
 class SecurityKeys(NamedTuple):
-    """Keys of the unit of security: users, access rules, and a secret of the namespace."""
+    """Keys of the unit of security: users, access rules, quotas, and a secret of the namespace."""
 
     users: str
     acls: str
     secret: str
+    quotas: str
 
 
 class TenantsKeys(NamedTuple):
@@ -186,6 +188,11 @@ class Namespace:
     def transaction_deadlines(self, shard: int) -> str:
         """The zset of a shard's transactional ids by their deadlines."""
         return f"{self._transaction_shard(shard)}:deadlines"
+
+    def quota_bucket(self, name: str) -> str:
+        """The key of a bucket of a quota, which lies in its shard."""
+        shard = crc32(name.encode()) % QUOTA_SHARDS
+        return f"korvet:{{{_encoded(self.name)}:@quota:{shard:02d}}}:{_encoded(name)}"
 
     def probe(self, number: int) -> str:
         """A key that is never made, one of many in any slot."""

@@ -150,11 +150,11 @@ def _skip_tagged_fields(frame: memoryview, at: int) -> int:
     if at < len(frame) and frame[at] == 0:
         return at + 1
     start = at
-    count, at = _unsigned_varint(frame, at)
+    count, at = read_unsigned_varint(frame, at)
     bound_tagged_fields(count)
     for _ in range(count):
-        _, at = _unsigned_varint(frame, at)
-        size, at = _unsigned_varint(frame, at)
+        _, at = read_unsigned_varint(frame, at)
+        size, at = read_unsigned_varint(frame, at)
         at += size
         if at > len(frame):
             raise MalformedRequest("tagged field runs past the end of the frame")
@@ -163,7 +163,11 @@ def _skip_tagged_fields(frame: memoryview, at: int) -> int:
     return at
 
 
-def _unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
+def read_unsigned_varint(frame: memoryview, at: int) -> tuple[int, int]:
+    """An UNSIGNED_VARINT (KIP-482) at a place, and the place behind it.
+
+    :raises MalformedRequest: it does not end.
+    """
     value = 0
     for shift in range(0, 35, 7):
         if at >= len(frame):
@@ -224,7 +228,7 @@ def _zeros(api_key: int, version: int) -> Fields:
 def frame_response(api_key: int, version: int, correlation_id: int, body: Buffers) -> Buffers:
     """A whole response frame around a body that was packed by hand."""
     size = sum(map(len, body))
-    if _has_tagged_response_header(api_key, version):
+    if has_tagged_response_header(api_key, version):
         return [_TAGGED_HEAD.pack(size + 5, correlation_id, 0), *body]
     return [_HEAD.pack(size + 4, correlation_id), *body]
 
@@ -232,11 +236,12 @@ def frame_response(api_key: int, version: int, correlation_id: int, body: Buffer
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     """The header of a response: v1 for flexible versions, else v0. ApiVersions always has v0 (KIP-511)."""
     packed = _CORRELATION_ID.pack(correlation_id)
-    return packed + b"\x00" if _has_tagged_response_header(api_key, version) else packed
+    return packed + b"\x00" if has_tagged_response_header(api_key, version) else packed
 
 
 @cache
-def _has_tagged_response_header(api_key: int, version: int) -> bool:
+def has_tagged_response_header(api_key: int, version: int) -> bool:
+    """Whether the header of a response ends with tagged fields, of which it has none."""
     return api_key != API_VERSIONS_KEY and is_flexible(api_key, version)
 
 

@@ -123,6 +123,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "list_partition_reassignments": ({}, {C31}),
     "offset_delete": ({"group_id": "g", "topics": parts()}, {G30}),
     "describe_client_quotas": ({}, {C31}),
+    "alter_client_quotas": (
+        {"entries": [{"entity": [{"entity_type": "user", "entity_name": "alice"}],
+                      "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}]}]}, {C31}
+    ),
     "describe_user_scram_credentials": ({}, {C31}),
     "alter_user_scram_credentials": ({"deletions": [{"name": "alice", "mechanism": 1}]}, {C31}),
     "sasl_handshake": ({"mechanism": "PLAIN"}, {"ILLEGAL_SASL_STATE"}),

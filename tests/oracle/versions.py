@@ -14,6 +14,7 @@ API_KEYS: Final = {
     "write_txn_markers": 27, "consumer_group_heartbeat": 68, "consumer_group_describe": 69,
     "list_config_resources": 74, "alter_replica_log_dirs": 34, "elect_leaders": 43,
     "alter_partition_reassignments": 45, "list_partition_reassignments": 46, "describe_client_quotas": 48,
+    "alter_client_quotas": 49,
     "describe_user_scram_credentials": 50, "describe_quorum": 55, "describe_acls": 29, "create_acls": 30,
     "delete_acls": 31, "alter_user_scram_credentials": 51, "sasl_handshake": 17, "sasl_authenticate": 36,
 }  # fmt: skip
@@ -34,7 +35,8 @@ ADVERTISED: Final = {
     "consumer_group_heartbeat": (0, 1), "consumer_group_describe": (0, 1),
     "list_config_resources": (0, 1), "alter_replica_log_dirs": (1, 2), "elect_leaders": (0, 2),
     "alter_partition_reassignments": (0, 1), "list_partition_reassignments": (0, 0),
-    "describe_client_quotas": (0, 1), "describe_user_scram_credentials": (0, 0), "describe_quorum": (0, 2),
+    "describe_client_quotas": (0, 1), "alter_client_quotas": (0, 1),
+    "describe_user_scram_credentials": (0, 0), "describe_quorum": (0, 2),
     "describe_acls": (1, 3), "create_acls": (1, 3), "delete_acls": (1, 3),
     "alter_user_scram_credentials": (0, 0), "sasl_handshake": (0, 1), "sasl_authenticate": (0, 2),
 }  # fmt: skip

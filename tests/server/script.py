@@ -130,6 +130,7 @@ async def serving(
         wakeups=NoWakeups(),
         activity=Activity(),
         authorizer=None,
+        quotas=SimpleNamespace(meters=None),
         store=SimpleNamespace(doubt=Doubt()),
     )
     server = Server(Limits(**limits))

@@ -15,6 +15,7 @@ from korvet.store.every import Sweeps
 
 if TYPE_CHECKING:
     from korvet.api.shared.nodes import Nodes
+    from korvet.quotas.quotas import Quotas
     from korvet.redis.client import Store
     from korvet.redis.wakeup import Wakeups
     from korvet.security.authorizer import Authorizer
@@ -76,6 +77,7 @@ class Frontend:
     users: Users
     wakeups: Wakeups
     activity: Activity
+    quotas: Quotas
     authorizer: Authorizer | None = None
     sweeps: Sweeps = field(default_factory=Sweeps)
     draining: anyio.Event = field(default_factory=anyio.Event)

@@ -123,6 +123,22 @@ def _quotas(*components: tuple[str, int, str | None], strict: bool = False, erro
     return Step(api="describe_client_quotas", body={"components": asked, "strict": strict}, errors=errors)
 
 
+_INVALID: Final = ("INVALID_REQUEST",)
+
+
+def _entry(*parts: tuple[str, str | None], **quotas: float | None) -> dict[str, Any]:
+    """An entity by types and names, and its changes; None removes a quota."""
+    return {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in parts],
+        "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in quotas.items()],
+    }
+
+
+def _alter(*entries: dict[str, Any], validate_only: bool = False, errors: tuple[str, ...] = ()) -> Step:
+    body = {"entries": list(entries), "validate_only": validate_only}
+    return Step(api="alter_client_quotas", body=body, errors=errors)
+
+
 QUOTAS: Final = (
     Script(
         name="describe client quotas",
@@ -151,6 +167,64 @@ QUOTAS: Final = (
                     [("user", 2, None), ("user", 1, None)],
                 )
             ),
+        ),
+    ),
+    Script(
+        name="alter client quotas",
+        api="alter_client_quotas",
+        steps=(
+            _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=1024.0, request_percentage=12.5)),
+            _quotas(("user", 0, "$g")),
+            _quotas(("user", 0, "$g"), strict=True),
+            _quotas(("user", 0, "$g"), ("client-id", 2, None), strict=True),
+            _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=2048.0, request_percentage=None)),
+            _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0), validate_only=True),
+            _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0)),
+            _quotas(("user", 0, "$g"), ("client-id", 1, None), strict=True),
+            _quotas(("user", 0, "$g"), ("client-id", 2, None)),
+            _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=None)),
+            _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=None)),
+            _quotas(("user", 0, "$g")),
+        ),
+    ),
+    Script(
+        name="alter client quotas of addresses",
+        api="alter_client_quotas",
+        steps=(
+            _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=100.0)),
+            _quotas(("ip", 0, "203.0.113.77"), strict=True),
+            _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=None)),
+            _quotas(("ip", 0, "203.0.113.77")),
+        ),
+    ),
+    Script(
+        name="alter client quotas that are none",
+        api="alter_client_quotas",
+        steps=(
+            *(
+                _alter(*entries, errors=_INVALID)
+                for entries in (
+                    [_entry(producer_byte_rate=1.0)],
+                    [_entry(("moon", "x"), producer_byte_rate=1.0)],
+                    [_entry(("user", ""), producer_byte_rate=1.0)],
+                    [_entry(("user", "$g"), ("ip", "203.0.113.77"), connection_creation_rate=1.0)],
+                    [_entry(("ip", "no address"), connection_creation_rate=1.0)],
+                    [_entry(("ip", "203.0.113.77"), producer_byte_rate=1.0)],
+                    [_entry(("user", "$g"), connection_creation_rate=1.0)],
+                    [_entry(("user", "$g"), bad=1.0)],
+                    [_entry(("user", "$g"), producer_byte_rate=0.0)],
+                    [_entry(("user", "$g"), producer_byte_rate=-1.0)],
+                    [_entry(("user", "$g"), producer_byte_rate=1.5)],
+                    [_entry(("user", "$g"), producer_byte_rate=1e20)],
+                    [_entry(("ip", "203.0.113.77"), connection_creation_rate=3e9)],
+                    [_entry(("user", "$w"), producer_byte_rate=1.0), _entry(("user", "$w"), producer_byte_rate=2.0)],
+                )
+            ),
+            _alter(_entry(("user", "$g"), bad=None)),
+            _alter(),
+            _quotas(("user", 0, "$g")),
+            _quotas(("user", 0, "$w")),
+            _alter(_entry(("user", "$w"), producer_byte_rate=None)),
         ),
     ),
     Script(

@@ -1,0 +1,147 @@
+"""The buckets of a namespace at one front-end, and the time for which a client that is over a quota has to wait.
+
+Client ids are clients' choice, so the number of buckets is bounded. Full buckets are forgotten; if all are in use,
+further clients share one bucket of each rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from time import monotonic
+from typing import Final
+
+from korvet.quotas.bucket import Bucket, Limit
+from korvet.quotas.rules import Meter, Rules
+
+MOST_BUCKETS: Final = 10_000
+_MOST_METERS: Final = 10_000
+_PURGE_S: Final = 1.0
+_INT_MAX: Final = 2**31 - 1
+_SHARED: Final = "shared"
+"""The first word of the name of a bucket for clients that found no room."""
+
+Report = tuple[Limit, float]
+"""A limit, and what was used of it since the last report."""
+
+
+class Meters:
+    """The buckets. ``on_use`` is called when there is something to report again.
+
+    ``share`` is the part of each quota that this front-end may use: 1 while Redis adds up what all of them use.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        on_use: Callable[[], None],
+        *,
+        most: int = MOST_BUCKETS,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        self.share = 1.0
+        self._rules = rules
+        self._on_use = on_use
+        self._most = most
+        self._now = now
+        self._buckets: dict[str, Bucket] = {}
+        self._used: dict[str, Bucket] = {}
+        self._meters: dict[tuple[str, str], Meter] = {}
+        self._purged_at = float("-inf")
+
+    @property
+    def rules(self) -> Rules:
+        """The quotas. Buckets keep their levels when these change."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: Rules) -> None:
+        self._rules = rules
+        self._meters.clear()
+
+    @property
+    def window_s(self) -> int:
+        """The longest time for which a client waits that is over its part of request time."""
+        return self._rules.windows.size_s
+
+    def meter(self, principal: str, client_id: str | None) -> Meter:
+        """The limits of a client; ``principal`` is as in ``User:alice``."""
+        key = principal, client_id or ""
+        meter = self._meters.get(key)
+        if meter is None:
+            if len(self._meters) >= _MOST_METERS:
+                self._meters.clear()
+            meter = self._meters[key] = self._rules.meter(principal.partition(":")[2], key[1])
+        return meter
+
+    def take(self, limit: Limit, amount: float) -> None:
+        """Count use of a limit."""
+        bucket, now = self._bucket(limit), self._now()
+        bucket.take(amount, now, self.share)
+        if not self._used:
+            self._on_use()
+        self._used[bucket.limit.bucket] = bucket
+
+    def wait_s(self, limit: Limit | None) -> float:
+        """The time for which a client of this limit has to wait."""
+        return 0.0 if limit is None else self._bucket(limit).wait_s(self._now(), self.share)
+
+    def most_fetched(self, principal: str, client_id: str | None) -> int:
+        """The most bytes that a client may fetch at once. Source: ClientQuotaManager.getMaxValueInQuotaWindow"""
+        limit = self.meter(principal, client_id).fetch
+        return _INT_MAX if limit is None else int(min(limit.capacity, _INT_MAX))
+
+    def connection_wait_s(self, address: str) -> float:
+        """Count a new connection from an address. If it is one too many it does not count, and this is its wait.
+
+        Source: ConnectionQuotas.recordIpConnectionMaybeThrottle
+        """
+        limit = self._rules.connections(address)
+        if limit is None:
+            return 0.0
+        wait_s = self.wait_s(limit)
+        if not wait_s:
+            self.take(limit, 1)
+        return min(wait_s, self.window_s)
+
+    def _bucket(self, limit: Limit) -> Bucket:
+        bucket = self._buckets.get(limit.bucket)
+        if bucket is None and len(self._buckets) >= self._most:
+            self._purge()
+            if len(self._buckets) >= self._most:
+                limit = limit._replace(bucket=f"{_SHARED} {limit.bucket.partition(' ')[0]} {limit.rate}")
+                bucket = self._buckets.get(limit.bucket)
+        if bucket is None:
+            bucket = self._buckets[limit.bucket] = Bucket(limit, self._now())
+        elif bucket.limit != limit:
+            bucket.limit = limit
+        return bucket
+
+    def _purge(self) -> None:
+        """Forget full buckets, at most once a second, for all must be looked at."""
+        now = self._now()
+        if now - self._purged_at >= _PURGE_S:
+            self._purged_at = now
+            self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
+
+    # ------------------------------------------------------------------ reports
+
+    @property
+    def has_reports(self) -> bool:
+        """Whether something was used since the last report."""
+        return bool(self._used)
+
+    def reports(self, most: int) -> Iterator[Report]:
+        """What was used since the last report, of some buckets."""
+        for name in list(self._used)[:most]:
+            bucket = self._used.pop(name)
+            yield bucket.limit, bucket.reported()
+
+    def heard(self, levels: Mapping[str, float]) -> None:
+        """Take over what buckets have left for all front-ends together, by their names."""
+        now = self._now()
+        for name, level in levels.items():
+            if (bucket := self._buckets.get(name)) is not None:
+                bucket.heard(level, now)
+
+    def __len__(self) -> int:
+        return len(self._buckets)

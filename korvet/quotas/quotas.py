@@ -1,0 +1,163 @@
+"""The quotas of a namespace at one front-end: the settings, and what all front-ends together have used.
+
+Buckets in memory decide, so a request asks Redis nothing. A few times a second the front-end reports what its clients
+used, and hears what each bucket has left. So all front-ends together are over a quota by no more than what they use
+between two reports, and clients pay that back. A front-end whose clients use nothing reports nothing.
+
+While Redis is away, each front-end lets through its own share of a quota: one part of as many as there were front-ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError, StoreUnavailable
+from korvet.quotas.entity import Entity, field_of, number_text, parsed_field
+from korvet.quotas.meters import Meters
+from korvet.quotas.rules import Rules, Settings, Windows
+from korvet.redis.client import Store
+from korvet.redis.wakeup import Wakeups
+from korvet.store.every import every
+from korvet.store.keys import Namespace
+from korvet.store.security.quotas import StoredQuotas, Use
+
+log = structlog.get_logger()
+
+_REFRESH_S: Final = 30.0
+_REPORT_S: Final = 0.25
+_PATIENCE_S: Final = 1.0
+"""The time after which an answer does not come any more."""
+_MOST_REPORTED: Final = 1000
+"""Buckets of one report; those left are reported with the next one."""
+_UNKNOWN_VERSION: Final = -1
+
+Changes = Mapping[tuple[Entity, str], float | None]
+"""New values of quotas by entity and kind; None deletes one."""
+
+
+class Quotas:
+    """The quotas of a namespace.
+
+    ``meters`` is None while the namespace has no quotas.
+
+    :param front_ends: tells how many front-ends there are, as last known.
+    :raises StoreUnavailable, StoreFull, StoreError: `refresh` and `alter`.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        store: Store,
+        wakeups: Wakeups,
+        windows: Windows,
+        front_ends: Callable[[], int],
+    ) -> None:
+        self.meters: Meters | None = None
+        self.settings: Settings = {}
+        self._stored = StoredQuotas(namespace, store)
+        self._store = store
+        self._wakeups = wakeups
+        self._windows = windows
+        self._front_ends = front_ends
+        self._version = _UNKNOWN_VERSION
+        self._used = asyncio.Event()
+        store.on_history_change(self._distrust)
+
+    # ------------------------------------------------------------------ the settings
+
+    async def follow(self) -> None:
+        """Keep the settings current until cancelled: read at each announced change, and every 30 s."""
+        complaint = "the quotas cannot be read; those last known count"
+        await every(0.0, self._follow, complaint, has_told=self._store.has_told)
+
+    async def _follow(self) -> None:
+        with self._wakeups.listen([self._stored.channel]) as listening:
+            await listening.ready()
+            await self.refresh()
+            await listening.wait(_REFRESH_S)
+
+    async def refresh(self) -> None:
+        """Read the settings; nothing is transferred if the version is the known one."""
+        known = self._version
+        version, texts = await self._stored.read(known)
+        if texts is not None:
+            self._take(_parsed(texts))
+            # If history changed meanwhile, the answer may be of the former one: ask for everything again.
+            self._version = version if self._version == known else _UNKNOWN_VERSION
+
+    def _distrust(self) -> None:
+        """Forget the known version: after history went back, it may come again with other quotas."""
+        self._version = _UNKNOWN_VERSION
+
+    def _take(self, settings: Settings) -> None:
+        self.settings = settings
+        if not settings:
+            self.meters = None
+        elif self.meters is None:
+            self.meters = Meters(Rules(settings, self._windows), self._used.set)
+        else:
+            self.meters.rules = Rules(settings, self._windows)
+
+    async def alter(self, changes: Changes) -> int:
+        """Set and delete at most `korvet.store.security.quotas.MOST_AT_ONCE` quotas, all or none of them.
+
+        :returns: Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION.
+        """
+        texts = {
+            field_of(entity, key): "" if number is None else number_text(number)
+            for (entity, key), number in changes.items()
+        }
+        code = await self._stored.alter(texts)
+        # The change counts, and `follow` makes up for a lost read.
+        with suppress(StoreUnavailable):
+            await self.refresh()
+        return code
+
+    # ------------------------------------------------------------------ what clients use
+
+    async def report(self) -> None:
+        """Report what clients use until cancelled, at once and then four times a second."""
+        while True:
+            await self._used.wait()
+            self._used.clear()
+            meters = self.meters
+            if meters is not None:
+                await self._report(meters)
+                if meters.has_reports:
+                    self._used.set()
+            await anyio.sleep(_REPORT_S)
+
+    async def _report(self, meters: Meters) -> None:
+        """Report once. A report without an answer is not repeated: Redis may have counted it."""
+        reports = list(meters.reports(_MOST_REPORTED))
+        uses = [Use(limit.bucket, used, limit.rate, limit.capacity) for limit, used in reports]
+        levels: Mapping[str, float] | None = None
+        with suppress(KorvetError), anyio.move_on_after(_PATIENCE_S):
+            levels = await self._stored.use(uses)
+        if levels is not None:
+            meters.heard(levels)
+        self._note_share(meters, is_away=levels is None)
+
+    def _note_share(self, meters: Meters, *, is_away: bool) -> None:
+        share = 1 / max(1, self._front_ends()) if is_away else 1.0
+        if share != meters.share:
+            meters.share = share
+            if is_away:
+                log.warning("redis cannot add up what clients use; quotas are divided", share=f"{share:.0%}")
+
+
+def _parsed(texts: Mapping[bytes, bytes]) -> Settings:
+    """The settings of some texts; one that korvet did not write limits nobody."""
+    settings: dict[Entity, dict[str, float]] = {}
+    for field, text in texts.items():
+        with suppress(ValueError):
+            parsed = parsed_field(field.decode())
+            if parsed is not None:
+                settings.setdefault(parsed[0], {})[parsed[1]] = float(text)
+    return settings

@@ -1,0 +1,113 @@
+"""The quotas of a namespace, and which of them counts for a client. Without I/O.
+
+For each kind of quota the first of these entities counts that has it:
+
+1. the user with the client id, 2. the user with any client id, 3. the user,
+4. any user with the client id, 5. any user with any client id, 6. any user, 7. the client id, 8. any client id.
+
+The level says who shares a bucket: at 1, 2, 4 and 5 each pair of a user and a client id has one, at 3 and 6 each user,
+at 7 and 8 each client id.
+
+Source: ClientQuotaManager.DefaultQuotaCallback, ConnectionQuotas
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from korvet.quotas.bucket import Limit
+from korvet.quotas.entity import (
+    CLIENT_ID,
+    CONNECTION,
+    DEFAULT,
+    FETCH,
+    IP,
+    MUTATION,
+    PRODUCE,
+    REQUEST,
+    USER,
+    Entity,
+    normal_address,
+    text_of,
+)
+
+Settings = Mapping[Entity, Mapping[str, float]]
+_PERCENT = 100.0
+
+
+class Windows(NamedTuple):
+    """The settings that say how much may be used at once: ``quota.window.*`` and ``controller.quota.window.*``."""
+
+    num: int = 11
+    size_s: int = 1
+    controller_num: int = 11
+    controller_size_s: int = 1
+
+    @property
+    def past_s(self) -> int:
+        """The seconds of whole windows: Kafka's rate counts these, for the current one has just begun."""
+        return max(1, self.num - 1) * self.size_s
+
+    @property
+    def controller_s(self) -> int:
+        """The seconds of all windows of controller mutations."""
+        return self.controller_num * self.controller_size_s
+
+
+class Meter(NamedTuple):
+    """The limits of a client; None if there is none. The unit of ``request`` is seconds of a thread."""
+
+    produce: Limit | None
+    fetch: Limit | None
+    request: Limit | None
+    mutation: Limit | None
+
+
+class Rules:
+    """The quotas of a namespace. They do not change; other quotas are other rules."""
+
+    def __init__(self, settings: Settings, windows: Windows) -> None:
+        self.settings = settings
+        self.windows = windows
+        self._of_addresses = {
+            (normal_address(entity.ip) or DEFAULT): quotas[CONNECTION]
+            for entity, quotas in settings.items()
+            if entity.ip is not None and CONNECTION in quotas
+        }
+
+    def meter(self, user: str, client_id: str) -> Meter:
+        """The limits of a client."""
+        past_s = self.windows.past_s
+        return Meter(
+            self._limit(PRODUCE, user, client_id, past_s),
+            self._limit(FETCH, user, client_id, past_s),
+            self._limit(REQUEST, user, client_id, past_s, unit=1 / _PERCENT),
+            self._limit(MUTATION, user, client_id, self.windows.controller_s),
+        )
+
+    def connections(self, address: str) -> Limit | None:
+        """The limit of new connections from an address."""
+        address = normal_address(address) or address
+        rate = self._of_addresses.get(address, self._of_addresses.get(DEFAULT))
+        if rate is None:
+            return None
+        return Limit(f"{CONNECTION} {text_of([(IP, address)])}", rate, rate * self.windows.past_s)
+
+    def _limit(self, key: str, user: str, client_id: str, past_s: float, unit: float = 1.0) -> Limit | None:
+        of_user, of_client = (USER, user), (CLIENT_ID, client_id)
+        for entity, sharers in (
+            (Entity(user, client_id), (of_user, of_client)),
+            (Entity(user, DEFAULT), (of_user, of_client)),
+            (Entity(user), (of_user,)),
+            (Entity(DEFAULT, client_id), (of_user, of_client)),
+            (Entity(DEFAULT, DEFAULT), (of_user, of_client)),
+            (Entity(DEFAULT), (of_user,)),
+            (Entity(None, client_id), (of_client,)),
+            (Entity(None, DEFAULT), (of_client,)),
+        ):
+            value = self.settings.get(entity, {}).get(key)
+            if value is not None:
+                rate = value * unit
+                return Limit(f"{key} {text_of(sharers)}", rate, rate * past_s)
+        return None

@@ -1,0 +1,128 @@
+"""What one request uses of its client's quotas, and the time for which its connection is then not read.
+
+- Produce counts its bytes when it arrives, before it is started: requests behind it on the connection wait at once.
+- Fetch counts the bytes of its answer. A client that is over its quota gets an empty answer, which does not count.
+- Time is that of the front-end's thread in the request's own steps. The time of others' steps in between, or of Redis,
+  does not count. As in Kafka, requests without an answer, and logins, use none.
+- Other throttle times are the handler's, in the answer's field (`korvet.api.shared.mutations`).
+
+Source: KafkaApis.handleProduceRequest, handleFetchRequest, ClientRequestQuotaManager; KIP-124, KIP-219
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from math import ceil
+from time import thread_time
+from typing import Any, Final, TypeVar
+
+from korvet.api import Answer, Api
+from korvet.api.shared.context import Context
+from korvet.quotas.meters import Meters
+from korvet.security.sasl import AUTHENTICATE_KEY, HANDSHAKE_KEY
+from korvet.wire import fetch_response, throttle_time
+from korvet.wire.codec import FETCH_KEY, PRODUCE_KEY, Buffers
+
+T = TypeVar("T")
+
+_MS: Final = 1000
+_UNTIMED: Final = (HANDSHAKE_KEY, AUTHENTICATE_KEY)
+
+
+class Metering:
+    """The use of one request."""
+
+    __slots__ = ("_api", "_context", "_meter", "_meters", "_over_s", "_spent_s", "_told_s")
+
+    def __init__(self, meters: Meters, api: Api, context: Context) -> None:
+        self._meters = meters
+        self._meter = meters.meter(context.principal, context.client_id)
+        self._api = api
+        self._context = context
+        self._spent_s = 0.0
+        self._over_s = 0.0
+        """The time for which a Fetch has to wait before it is served."""
+        self._told_s = 0.0
+
+    def arrived(self, size_bytes: int) -> float:
+        """Count a request's bytes. Returns the time for which its connection is not read from now on."""
+        limit = self._meter.produce
+        if limit is not None and self._api.key == PRODUCE_KEY:
+            self._meters.take(limit, size_bytes)
+            self._told_s = self._meters.wait_s(limit)
+        return self._told_s
+
+    def serve(self, request: Any) -> Awaitable[Answer]:
+        """Have a request handled, unless it is a Fetch whose client is over the quota."""
+        if self._api.key == FETCH_KEY:
+            self._over_s = self._meters.wait_s(self._meter.fetch)
+            if self._over_s:
+                return _ready(fetch_response.pack(self._context.version, []))
+        return self.timed(self._api.handle(self._context, request))
+
+    def answered(self, answer: Answer) -> float:
+        """Count an answer's bytes, and the time that was spent for it.
+
+        :returns: the time for which its connection is not read from now on.
+        """
+        wait_s = self._over_s
+        if isinstance(answer, list) and self._api.key == FETCH_KEY and self._meter.fetch and not self._over_s:
+            self._meters.take(self._meter.fetch, sum(map(len, answer)))
+        elif isinstance(answer, dict):
+            wait_s = answer.get("throttle_time", 0) / _MS
+        limit = self._meter.request
+        if limit is not None and answer is not None and self._api.key not in _UNTIMED:
+            self._meters.take(limit, self._spent_s)
+            wait_s = max(wait_s, min(self._meters.wait_s(limit), self._meters.window_s))
+        self._told_s = max(self._told_s, wait_s)
+        return wait_s
+
+    def told(self, frame: Buffers) -> Buffers:
+        """A response frame that tells the throttle time."""
+        if not self._told_s:
+            return frame
+        return throttle_time.told(self._api.key, self._context.version, frame, ceil(self._told_s * _MS))
+
+    # ------------------------------------------------------------------ time
+
+    def call(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function for the request, and count its time."""
+        if self._meter.request is None:
+            return function(*args)
+        began = thread_time()
+        try:
+            return function(*args)
+        finally:
+            self._spent_s += thread_time() - began
+
+    def timed(self, awaitable: Awaitable[T]) -> Awaitable[T]:
+        """The same awaitable, of which each step's time counts."""
+        return awaitable if self._meter.request is None else _Timed(self, awaitable)
+
+
+class _Timed:
+    """An awaitable whose steps are calls of a request's `Metering`."""
+
+    def __init__(self, metering: Metering, awaitable: Awaitable[Any]) -> None:
+        self._metering = metering
+        self._awaitable = awaitable
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._awaitable.__await__()
+        step: Callable[..., Any] = steps.__next__
+        args: tuple[object, ...] = ()
+        while True:
+            try:
+                waits_for = self._metering.call(step, *args)
+            except StopIteration as end:
+                return end.value
+            try:
+                yield waits_for
+            except BaseException as error:
+                step, args = steps.throw, (error,)
+            else:
+                step, args = steps.__next__, ()
+
+
+async def _ready(answer: Answer) -> Answer:
+    return answer

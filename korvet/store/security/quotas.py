@@ -1,0 +1,96 @@
+"""A namespace's quotas in Redis: the settings as texts, and the buckets that all front-ends take from.
+
+`korvet.quotas` knows what the texts mean.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from korvet.errors import KorvetError
+from korvet.redis.client import Purpose, Store
+from korvet.store.keys import Namespace
+from korvet.store.outcomes import settled
+
+MOST_AT_ONCE: Final = 1000
+"""Settings that one call alters."""
+_BUCKETS_A_CALL: Final = 100
+
+
+class StoredSettings(NamedTuple):
+    """The settings of a version, texts by field; ``texts`` is None if the version is the one that the caller knows."""
+
+    version: int
+    texts: Mapping[bytes, bytes] | None
+
+
+class Use(NamedTuple):
+    """What a front-end took from a bucket; ``rate`` is a second's."""
+
+    bucket: str
+    amount: float
+    rate: float
+    capacity: float
+
+
+class StoredQuotas:
+    """The calls on the quotas of a namespace.
+
+    :raises StoreUnavailable, StoreFull, StoreError: every method.
+    """
+
+    def __init__(self, namespace: Namespace, store: Store) -> None:
+        self.channel = namespace.security.quotas
+        self._namespace = namespace
+        self._keys = [namespace.security.quotas]
+        self._store = store
+
+    async def read(self, known_version: int) -> StoredSettings:
+        """All settings, unless their version is known."""
+        _, version, flat = await self._store.call_function(
+            Purpose.COORDINATE, "korvet_quotas_read", self._keys, known_version=known_version
+        )
+        texts = dict(zip(flat[::2], flat[1::2], strict=True))
+        return StoredSettings(version, None if version == known_version else texts)
+
+    async def alter(self, changes: Mapping[str, str]) -> int:
+        """Set at most `MOST_AT_ONCE` fields to texts, or delete those with none, all or none of them.
+
+        :returns: Kafka's code: 0, INVALID_REQUEST or POLICY_VIOLATION.
+        """
+        flat = [text for change in changes.items() for text in change]
+        (code,) = await self._store.call_function(Purpose.COORDINATE, "korvet_quotas_alter", self._keys, changes=flat)
+        return int(code)
+
+    async def use(self, uses: Sequence[Use]) -> Mapping[str, float]:
+        """Take from buckets. Returns what each has left for all front-ends together.
+
+        A bucket is left out if its shard failed.
+
+        :raises KorvetError: every shard failed.
+        """
+        shards: dict[str, dict[str, Use]] = defaultdict(dict)
+        for use in uses:
+            key = self._namespace.quota_bucket(use.bucket)
+            shards[key.partition("}")[0]][key] = use
+        calls = [
+            list(shard.items())[at : at + _BUCKETS_A_CALL]
+            for shard in shards.values()
+            for at in range(0, len(shard), _BUCKETS_A_CALL)
+        ]
+        outcomes = await settled(self._use(some) for some in calls)
+        told: dict[str, float] = {}
+        for some, outcome in zip(calls, outcomes, strict=True):
+            if not isinstance(outcome, KorvetError):
+                told.update({use.bucket: float(level) for (_, use), level in zip(some, outcome[1], strict=True)})
+        if calls and not told:
+            raise outcomes[0]
+        return told
+
+    def _use(self, some: Sequence[tuple[str, Use]]) -> Awaitable[Any]:
+        figures = [repr(float(figure)) for _, use in some for figure in (use.amount, use.rate, use.capacity)]
+        return self._store.call_function(
+            Purpose.COORDINATE, "korvet_quotas_use", [key for key, _ in some], uses=figures
+        )

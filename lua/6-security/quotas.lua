@@ -1,0 +1,140 @@
+-- Quotas of a namespace. Front-ends keep all settings in memory. A version grows with each change, and the key's
+-- channel tells it.
+--
+-- A setting's field is an entity and a quota, as in `user=alice client-id=<default> producer_byte_rate`, with
+-- percent-encoded names. Its text is a number. The field of the empty name has the version.
+--
+-- What clients use is counted in buckets. A bucket fills at the quota's rate up to its capacity. Front-ends let clients
+-- through by what they know, and report it a few times a second. So a bucket may be in debt.
+-- Source: ClientQuotaControlManager, org.apache.kafka.common.metrics.stats.TokenBucket
+local quotas = { MOST = 10000, MOST_BYTES = 2048, LONGEST_MS = 2592000000 }
+
+-- The quotas of each kind of entity.
+quotas.OF_CLIENTS = {
+  producer_byte_rate = true, consumer_byte_rate = true, request_percentage = true, controller_mutation_rate = true,
+}
+quotas.KINDS = {
+  ['user'] = quotas.OF_CLIENTS,
+  ['client-id'] = quotas.OF_CLIENTS,
+  ['user client-id'] = quotas.OF_CLIENTS,
+  ['ip'] = { connection_creation_rate = true },
+}
+
+-- A text as a number above zero and below infinity, or nil.
+function quotas.positive(text)
+  local number = tonumber(text)
+  return number and number > 0 and number < math.huge and number or nil
+end
+
+-- Whether a field and a text are a setting.
+function quotas.is_setting(field, text)
+  local entity, key = string.match(field, '^(.+) ([%l_]+)$')
+  local keys = entity and quotas.KINDS[(string.gsub(entity, '=[^ =]+', ''))]
+  return keys and keys[key] and quotas.positive(text) ~= nil
+end
+
+-- The code with which a change is refused, or NONE.
+function quotas.problem(field, text)
+  if field == '' or text ~= '' and not quotas.is_setting(field, text) then
+    return code.INVALID_REQUEST
+  end
+  return #field + #text > quotas.MOST_BYTES and code.POLICY_VIOLATION or code.NONE
+end
+
+-- quotas_read: all quotas, or only their version if the caller knows that version
+-- KEYS[1] quotas hash  entity and quota -> number, '' -> version
+-- ARGV[1] known_version   a version, or -1
+-- Returns {0, version, [field, number, ...]}; no fields when known_version is the version
+-- Bound: 10000 quotas
+function quotas.read(keys, args)
+  local asked = value.arguments(args, 'quotas_read: known_version:int')
+  local version = tonumber(redis.call('HGET', keys[1], '') or 0)
+  return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
+end
+redis.register_function{
+  function_name = 'korvet_quotas_read',
+  callback = quotas.read,
+  flags = { 'no-writes', 'allow-oom' },
+  description = 'all quotas, or only their version if the caller knows that version',
+}
+
+-- quotas_alter: set and delete quotas, all or none; a deletion of nothing is passed over
+-- KEYS[1] quotas hash  as in quotas_read
+-- ARGV[1..] changes: entity and quota, and its number in turn; '' deletes it; each entity and quota once
+-- Returns {code}
+-- Bound: 2000 changes; 10000 quotas, each of 2048 bytes with its field
+-- Codes: INVALID_REQUEST (a text is no quota), POLICY_VIOLATION (a quota is too long, or there would be too many)
+-- Source: ClientQuotaControlManager.alterClientQuotas
+function quotas.alter(keys, args)
+  local changes = value.arguments(args, 'quotas_alter: changes+2<=2000').changes
+  local more, changed = 0, false
+  for at = 1, #changes, 2 do
+    local field, text = changes[at], changes[at + 1]
+    local problem, before = quotas.problem(field, text), redis.call('HGET', keys[1], field) or ''
+    if problem ~= code.NONE then
+      return { problem }
+    end
+    more = more + (text ~= '' and 1 or 0) - (before ~= '' and 1 or 0)
+    changed = changed or before ~= text
+  end
+  if more > 0 and redis.call('HLEN', keys[1]) + more > quotas.MOST + 1 then
+    return { code.POLICY_VIOLATION }
+  end
+  if changed then
+    for at = 1, #changes, 2 do
+      if changes[at + 1] == '' then
+        redis.call('HDEL', keys[1], changes[at]) -- first write
+      else
+        redis.call('HSET', keys[1], changes[at], changes[at + 1])
+      end
+    end
+    -- A first version is the time, so a key that was deleted by hand repeats none.
+    redis.call('HSETNX', keys[1], '', value.integer(clock.now_us()))
+    redis.call('SPUBLISH', keys[1], value.integer(redis.call('HINCRBY', keys[1], '', 1)))
+  end
+  return { code.NONE }
+end
+redis.register_function{
+  function_name = 'korvet_quotas_alter',
+  callback = quotas.alter,
+  flags = { 'allow-oom' },
+  description = 'set and delete quotas, all or none; a deletion of nothing is passed over',
+}
+
+-- quotas_use: take from buckets what a front-end has let through, and tell what each has left
+-- KEYS[1..] buckets string  `level at_ms`; a full bucket is no key
+-- ARGV[1..] uses: for each bucket the amount, the rate a second and the capacity, as decimal numbers
+-- Returns {0, [level, ...]} levels as texts, below zero in debt
+-- Bound: 300 uses
+function quotas.use(keys, args)
+  local uses = value.arguments(args, 'quotas_use: uses+3<=300').uses
+  if #uses ~= 3 * #keys then
+    error('korvet_quotas_use takes three arguments for each key', 0)
+  end
+  local now, texts = value.now_ms(), redis.call('MGET', unpack(keys))
+  local levels, full_ms = {}, {}
+  for at = 1, #keys do
+    local amount, rate, capacity = tonumber(uses[3 * at - 2]), quotas.positive(uses[3 * at - 1]),
+      quotas.positive(uses[3 * at])
+    if not (amount and amount >= 0 and amount < math.huge and rate and capacity) then
+      error('korvet_quotas_use: an amount, a rate or a capacity is no number of its kind', 0)
+    end
+    local level, since = string.match(texts[at] or '', '^(-?%d+%.%d+) (%d+)$')
+    -- If the clock went back, the bucket does not fill meanwhile.
+    level = level and tonumber(level) + rate * math.max(0, now - tonumber(since)) / 1000 or capacity
+    levels[at] = math.min(capacity, level) - amount
+    full_ms[at] = math.min(quotas.LONGEST_MS, math.ceil((capacity - levels[at]) / rate * 1000))
+  end
+  for at, key in ipairs(keys) do
+    levels[at] = string.format('%.6f', levels[at])
+    if full_ms[at] > 0 then
+      redis.call('SET', key, levels[at] .. ' ' .. value.integer(now), 'PX', value.integer(full_ms[at])) -- first write
+    end
+  end
+  return { code.NONE, levels }
+end
+redis.register_function{
+  function_name = 'korvet_quotas_use',
+  callback = quotas.use,
+  description = 'take from buckets what a front-end has let through, and tell what each has left',
+}

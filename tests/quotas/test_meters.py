@@ -1,0 +1,126 @@
+"""The buckets of a front-end: whatever client ids clients make up, there are not too many."""
+
+from __future__ import annotations
+
+from korvet.quotas.bucket import Limit
+from korvet.quotas.entity import CONNECTION, DEFAULT, FETCH, PRODUCE, Entity
+from korvet.quotas.meters import Meters
+from korvet.quotas.rules import Rules, Settings, Windows
+from tests.support.ported import kafka
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Buckets:
+    """Meters with a clock, and how often they had something to report."""
+
+    def __init__(self, settings: Settings, most: int = 10_000) -> None:
+        self.clock = Clock()
+        self.signals = 0
+        self.meters = Meters(Rules(settings, Windows()), self._signal, most=most, now=self.clock)
+
+    def _signal(self) -> None:
+        self.signals += 1
+
+    def produce(self, user: str, client_id: str, size: float) -> float:
+        """Take bytes; the wait in seconds."""
+        limit = self.meters.meter(f"User:{user}", client_id).produce
+        if limit is None:
+            return 0.0
+        self.meters.take(limit, size)
+        return self.meters.wait_s(limit)
+
+
+@kafka(
+    "ClientQuotaManagerTest.testSetAndRemoveDefaultUserQuota",
+    "ClientQuotaManagerTest.testSetAndRemoveUserQuota",
+    "ClientQuotaManagerTest.testSetAndRemoveUserClientQuota",
+)
+def test_changed_quotas_count_for_what_was_used_before() -> None:
+    for entity in (Entity(DEFAULT), Entity("u"), Entity("u", "c")):
+        buckets = Buckets({entity: {PRODUCE: 10.0}})
+        assert buckets.produce("u", "c", 110) == 1.0
+        buckets.meters.rules = Rules({entity: {PRODUCE: 20.0}}, Windows())
+        assert buckets.produce("u", "c", 0) == 0.5
+        buckets.meters.rules = Rules({}, Windows())
+        assert buckets.produce("u", "c", 1000) == 0.0
+
+
+def test_new_client_ids_share_a_bucket_when_there_are_too_many() -> None:
+    """Attack: a client id for each request."""
+    buckets = Buckets({Entity(None, DEFAULT): {PRODUCE: 10.0}}, most=100)
+    waits = [buckets.produce("u", f"made-up-{number}", 60) for number in range(1000)]
+    assert len(buckets.meters) <= 101
+    assert waits[:100] == [0.0] * 100
+    assert waits[-1] == (900 * 60 - 100) / 10
+
+
+def test_full_buckets_make_room_for_others() -> None:
+    buckets = Buckets({Entity(None, DEFAULT): {PRODUCE: 10.0}}, most=10)
+    for number in range(10):
+        buckets.produce("u", f"early-{number}", 50)
+    list(buckets.meters.reports(100))
+    buckets.clock.now += 60
+    assert buckets.produce("u", "late", 101) == 0.1
+    assert len(buckets.meters) == 1
+
+
+def test_a_bucket_with_something_to_report_is_not_forgotten() -> None:
+    buckets = Buckets({Entity(None, DEFAULT): {PRODUCE: 10.0}}, most=1)
+    buckets.produce("u", "a", 50)
+    buckets.clock.now += 60
+    buckets.produce("u", "b", 50)
+    assert [used for _, used in buckets.meters.reports(10)] == [50, 50]
+
+
+def test_use_is_reported_once_and_signalled_once() -> None:
+    buckets = Buckets({Entity("u"): {PRODUCE: 10.0}, Entity("v"): {PRODUCE: 10.0}})
+    for user in ("u", "u", "v"):
+        buckets.produce(user, "c", 5)
+    assert buckets.signals == 1 and buckets.meters.has_reports
+    assert [(limit.bucket, used) for limit, used in buckets.meters.reports(1)] == [("producer_byte_rate user=u", 10.0)]
+    assert [used for _, used in buckets.meters.reports(10)] == [5.0]
+    assert list(buckets.meters.reports(10)) == []
+
+
+def test_what_other_front_ends_used_counts() -> None:
+    buckets = Buckets({Entity("u"): {PRODUCE: 10.0}})
+    assert buckets.produce("u", "c", 50) == 0.0
+    ((limit, _),) = buckets.meters.reports(10)
+    buckets.meters.heard({limit.bucket: -30.0, "forgotten": -1.0})
+    assert buckets.produce("u", "c", 0) == 3.0
+
+
+def test_a_fetch_is_no_larger_than_the_quota_allows_at_once() -> None:
+    buckets = Buckets({Entity("u"): {FETCH: 1000.0}})
+    assert buckets.meters.most_fetched("User:u", "c") == 10_000
+    assert buckets.meters.most_fetched("User:v", None) == 2**31 - 1
+
+
+@kafka(
+    "ConnectionQuotasTest.testIpConnectionRateWhenActualRateBelowLimit",
+    "ConnectionQuotasTest.testIpConnectionRateWhenActualRateAboveLimit",
+    "ConnectionQuotasTest.testRejectedIpConnectionUnrecordedFromConnectionRateQuotas",
+)
+def test_connections_beyond_the_rate_of_an_address_do_not_count() -> None:
+    buckets = Buckets({Entity(ip="10.0.0.1"): {CONNECTION: 2.0}})
+    waits = [buckets.meters.connection_wait_s("10.0.0.1") for _ in range(100)]
+    assert waits[:21] == [0.0] * 21
+    assert set(waits[21:]) == {0.5}
+    assert buckets.meters.connection_wait_s("10.0.0.2") == 0.0
+    buckets.clock.now += 0.5
+    assert buckets.meters.connection_wait_s("10.0.0.1") == 0.0
+
+
+def test_nobody_waits_longer_for_a_connection_than_a_window() -> None:
+    buckets = Buckets({Entity(ip=DEFAULT): {CONNECTION: 0.1}})
+    limit = Limit("connection_creation_rate ip=1.1.1.1", 0.1, 1.0)
+    buckets.meters.take(limit, 5)
+    assert buckets.meters.connection_wait_s("1.1.1.1") == 1

@@ -1,0 +1,120 @@
+"""Which quota counts for a client, and who shares it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from korvet.quotas.bucket import Limit
+from korvet.quotas.entity import CONNECTION, DEFAULT, FETCH, MUTATION, PRODUCE, REQUEST, Entity
+from korvet.quotas.rules import Rules, Settings, Windows
+from tests.support.ported import kafka
+
+LEVELS = (
+    Entity("u", "c"),
+    Entity("u", DEFAULT),
+    Entity("u"),
+    Entity(DEFAULT, "c"),
+    Entity(DEFAULT, DEFAULT),
+    Entity(DEFAULT),
+    Entity(None, "c"),
+    Entity(None, DEFAULT),
+)
+"""The entities that may limit the user u with the client id c, the strongest first."""
+
+
+def produce(settings: Settings, user: str, client_id: str) -> Limit | None:
+    return Rules(settings, Windows()).meter(user, client_id).produce
+
+
+@kafka("ClientQuotaManagerTest.testQuotaConfigPrecedence")
+@pytest.mark.parametrize("present", list(product((True, False), repeat=8)))
+def test_the_strongest_level_that_has_a_quota_counts(present: tuple[bool, ...]) -> None:
+    there = [(rate, entity) for rate, (entity, is_there) in enumerate(zip(LEVELS, present, strict=True), 1) if is_there]
+    limit = produce({entity: {PRODUCE: float(rate)} for rate, entity in there}, "u", "c")
+    assert (None if limit is None else limit.rate) == (there[0][0] if there else None)
+
+
+@kafka(
+    "ClientQuotaManagerTest.testClientIdQuotaParsing",
+    "ClientQuotaManagerTest.testUserQuotaParsing",
+    "ClientQuotaManagerTest.testUserClientIdQuotaParsing",
+    "ClientQuotaManagerTest.testUserQuotaParsingWithDefaultClientIdQuota",
+    "ClientQuotaManagerTest.testUserClientQuotaParsingIdWithDefaultClientIdQuota",
+)
+@pytest.mark.parametrize(
+    ("own", "default"),
+    [
+        (Entity(None, "p1"), Entity(None, DEFAULT)),
+        (Entity("User1"), Entity(DEFAULT)),
+        (Entity("User1", "p1"), Entity(DEFAULT, DEFAULT)),
+    ],
+)
+def test_a_quota_of_its_own_comes_before_the_default_one(own: Entity, default: Entity) -> None:
+    settings = {own: {PRODUCE: 2000.0}}
+    assert produce(settings, "RandomUser", "random-client-id") is None
+    assert produce(settings, "User1", "p1") is not None
+    both = {**settings, default: {PRODUCE: 4000.0}}
+    rates = [getattr(produce(both, *client), "rate", None) for client in (("User1", "p1"), ("User2", "p2"))]
+    assert rates == [2000.0, 4000.0]
+    without_id = produce({Entity(None, DEFAULT): {PRODUCE: 4000.0}}, "ANONYMOUS", "")
+    assert without_id is not None and without_id.rate == 4000.0
+
+
+def test_each_kind_of_quota_is_looked_for_alone() -> None:
+    meter = Rules({Entity("u"): {FETCH: 5.0}, Entity(DEFAULT): {PRODUCE: 7.0, FETCH: 9.0}}, Windows()).meter("u", "c")
+    assert meter.fetch is not None and meter.fetch.rate == 5.0
+    assert meter.produce is not None and meter.produce.rate == 7.0
+    assert meter.request is None and meter.mutation is None
+
+
+@pytest.mark.parametrize(
+    ("entity", "sharers"),
+    [
+        (Entity("u", "c"), 1),
+        (Entity("u", DEFAULT), 2),
+        (Entity("u"), 3),
+        (Entity(DEFAULT, DEFAULT), 4),
+        (Entity(DEFAULT), 3),
+        (Entity(None, DEFAULT), 2),
+    ],
+)
+def test_the_level_says_who_shares_a_bucket(entity: Entity, sharers: int) -> None:
+    """Of the users u and v with the client ids c and d; for u with c, d and e the user's alone."""
+    rules = Rules({entity: {PRODUCE: 1.0}}, Windows())
+    clients = [("u", "c"), ("u", "d"), ("v", "c"), ("v", "d")]
+    buckets = {limit.bucket for client in clients if (limit := rules.meter(*client).produce) is not None}
+    expected = {1: 1, 2: 2, 3: 2 if entity.user == DEFAULT else 1, 4: 4}[sharers]
+    assert len(buckets) == expected
+
+
+@kafka("ClientQuotaManagerTest.testClientIdNotSanitized")
+def test_names_cannot_make_anothers_bucket() -> None:
+    rules = Rules({Entity(DEFAULT, DEFAULT): {PRODUCE: 1.0}}, Windows())
+    clients = [
+        ("a", "b client-id=c"),
+        ("a client-id=b", "c"),
+        ("a", "b"),
+        ("<default>", "<default>"),
+        ("", "%3Cdefault%3E"),
+    ]
+    limits = [rules.meter(*client).produce for client in clients]
+    assert len({limit.bucket for limit in limits if limit is not None}) == len(clients)
+
+
+@kafka("ClientQuotaManagerTest.testGetMaxValueInQuotaWindowWithNonDefaultQuotaWindow")
+def test_windows_say_how_much_may_be_used_at_once() -> None:
+    settings = {Entity(DEFAULT): {PRODUCE: 10.0, REQUEST: 50.0, MUTATION: 2.0}}
+    meter = Rules(settings, Windows(num=4, controller_num=5, controller_size_s=2)).meter("u", "c")
+    assert meter.produce is not None and (meter.produce.rate, meter.produce.capacity) == (10.0, 30.0)
+    assert meter.request is not None and (meter.request.rate, meter.request.capacity) == (0.5, 1.5)
+    assert meter.mutation is not None and (meter.mutation.rate, meter.mutation.capacity) == (2.0, 20.0)
+
+
+def test_an_address_has_its_own_rate_or_the_default_one_in_any_spelling() -> None:
+    settings = {Entity(ip="10.0.0.1"): {CONNECTION: 5.0}, Entity(ip="2001:DB8::1"): {CONNECTION: 7.0}}
+    rules = Rules({**settings, Entity(ip=DEFAULT): {CONNECTION: 9.0}}, Windows())
+    found = {one: rules.connections(one) for one in ("10.0.0.1", "::ffff:10.0.0.1", "2001:db8:0::1", "10.0.0.2")}
+    assert [limit.rate for limit in found.values() if limit is not None] == [5.0, 5.0, 7.0, 9.0]
+    assert Rules(settings, Windows()).connections("10.0.0.2") is None

@@ -1,0 +1,420 @@
+"""Clients over their quotas: served, told, and then not read for a while.
+
+A wait is compared with the throttle time that the broker told, and only from below: a loaded machine takes longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.data import connected, fetch_request, produce_request, records, wanted
+from tests.api.quotas import Client, client, limit
+from tests.api.raw import ask, create_topics, created, unique
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.ported import kafka
+
+# What a second allows may be used at once.
+WINDOWS = {"quota.window.num": "2", "controller.quota.window.num": "10"}
+WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KorvetServer]:
+    with running_broker(broker=WINDOWS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def port(broker: KorvetServer) -> int:
+    return broker.port
+
+
+def limited(port: int, **quotas: float | None) -> str:
+    """A client id with quotas of its own."""
+    name = unique("client")
+    limit(port, {"client_id": name}, **quotas)
+    return name
+
+
+def eventually(found: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not found():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def codes(answer: Any) -> set[str]:
+    return {part["error_code"] for topic in answer["responses"] for part in topic["partition_responses"]}
+
+
+def spend(one: Client, topic: str, size: int, **values: Any) -> int:
+    """Produce a batch; the throttle time in ms."""
+    answer = one.ask("produce", 12, **produce_request(topic, records(1, size), **values))
+    assert codes(answer) == {"NONE"}
+    return int(answer["throttle_time"])
+
+
+def in_debt(port: int, topic: str, name: str, size: int) -> None:
+    """Let a client produce more than its quota allows, on a connection that ends then."""
+    with client(port, name) as one:
+        assert spend(one, topic, size) > 0
+
+
+# ---------------------------------------------------------------------- bytes
+
+
+@kafka("ClientQuotaManagerTest.testQuotaViolation")
+def test_a_produce_over_the_quota_is_stored_and_requests_behind_it_wait(port: int) -> None:
+    topic, name = created(port), limited(port, producer_byte_rate=10_000)
+    with client(port, name) as one:
+        assert spend(one, topic, 5_000) == 0
+        began = time.monotonic()
+        one.send("produce", 12, **produce_request(topic, records(1, 20_000)))
+        one.send("api_versions", 0)
+        answer = one.receive()
+        assert codes(answer) == {"NONE"}
+        throttle_s = answer["throttle_time"] / 1000
+        # 25,000 and some bytes of headers are at most 16,000 too many.
+        assert 0 < throttle_s <= 1.6
+        one.receive()
+        assert time.monotonic() - began >= throttle_s
+
+
+def test_requests_that_arrive_in_one_segment_wait_for_each_other(port: int) -> None:
+    """Attack: a client sends many batches at once, before it can be told to wait."""
+    topic, name = created(port), limited(port, producer_byte_rate=100_000)
+    with client(port, name) as one:
+        began = time.monotonic()
+        for _ in range(8):
+            one.send("produce", 12, **produce_request(topic, records(1, 50_000)))
+        told = [one.receive()["throttle_time"] for _ in range(8)]
+        took_s = time.monotonic() - began
+    # The eighth is served when the debt of the seventh is paid: 350,000 bytes, of which 100,000 are free.
+    assert took_s >= 2.4
+    assert told[0] == 0 and min(told[2:]) > 0
+
+
+def test_a_produce_without_an_answer_counts_too(port: int) -> None:
+    topic, name = created(port), limited(port, producer_byte_rate=10_000)
+    with client(port, name) as one:
+        began = time.monotonic()
+        one.send("produce", 12, **produce_request(topic, records(1, 30_000), acks=0))
+        one.skip()
+        one.ask("api_versions", 0)
+        assert time.monotonic() - began >= 2.0
+
+
+def test_a_client_of_the_same_bucket_waits_on_another_connection_as_well(port: int) -> None:
+    topic, name = created(port), limited(port, producer_byte_rate=10_000)
+    in_debt(port, topic, name, 600_000)
+    with client(port, name) as other, client(port, unique("other")) as stranger:
+        assert spend(other, topic, 10) > 10_000
+        assert spend(stranger, topic, 10) == 0
+
+
+def test_a_fetch_over_the_quota_is_empty_and_does_not_count(port: int) -> None:
+    topic, name = created(port), limited(port, consumer_byte_rate=20_000)
+    with client(port, name) as one:
+        spend(one, topic, 30_000)
+        asked = fetch_request(topic, wanted(0))
+        served = one.ask("fetch", 12, **asked)
+        assert served["throttle_time"] == 0 and served["responses"][0]["partitions"][0]["records"]
+        over = one.ask("fetch", 12, **asked)
+        assert over["responses"] == [] and over["error_code"] == "NONE"
+        assert 0 < over["throttle_time"] <= 1000
+        eventually(lambda: bool(one.ask("fetch", 12, **asked)["responses"]), "the fetch is never served")
+
+
+def test_a_fetch_of_a_batch_larger_than_the_quota_gets_it(port: int) -> None:
+    """Kafka's consumers would never get past it."""
+    topic, name = created(port), limited(port, consumer_byte_rate=100)
+    with client(port, name) as one:
+        spend(one, topic, 5_000)
+        (response,) = one.ask("fetch", 12, **fetch_request(topic, wanted(0)))["responses"]
+        assert len(response["partitions"][0]["records"]) > 5_000
+
+
+def test_fetches_in_a_loop_get_no_more_than_the_quota(port: int) -> None:
+    """Attack: a client that does not heed the throttle time."""
+    topic, name = created(port), limited(port, consumer_byte_rate=50_000)
+    with client(port, name) as one:
+        spend(one, topic, 25_000)
+        began, got = time.monotonic(), 0
+        for _ in range(12):
+            answer = one.ask("fetch", 12, **fetch_request(topic, wanted(0)))
+            got += sum(len(part["records"] or b"") for one in answer["responses"] for part in one["partitions"])
+        took_s = time.monotonic() - began
+    # The last batch may be beyond what the time allows.
+    assert got <= 50_000 * (1 + took_s) + 26_000
+
+
+# ---------------------------------------------------------------------- time
+
+
+@kafka("RequestQuotaTest.testResponseThrottleTime", "RequestQuotaTest.testUnthrottledClient")
+def test_a_client_over_its_part_of_time_is_throttled_with_any_request(port: int) -> None:
+    name = limited(port, request_percentage=0.0001)
+    asked = {"topics": None, "allow_auto_topic_creation": False}
+    with client(port, name) as one, client(port, unique("other")) as stranger:
+        told = [one.ask("metadata", 9, **asked)["throttle_time"] for _ in range(3)]
+        # At most a window of a second, as in Kafka.
+        assert 0 < max(told) <= 1000
+        assert one.ask("api_versions", 2)["throttle_time"] > 0
+        assert stranger.ask("metadata", 9, **asked)["throttle_time"] == 0
+
+
+@kafka("RequestQuotaTest.testResponseThrottleTimeWhenBothProduceAndRequestQuotasViolated")
+def test_the_longer_of_two_throttle_times_is_told(port: int) -> None:
+    topic, name = created(port), limited(port, producer_byte_rate=1_000, request_percentage=0.0001)
+    with client(port, name) as one:
+        assert spend(one, topic, 5_000) > 1_000
+
+
+def test_requests_behind_a_throttled_one_wait_even_if_they_were_read(port: int) -> None:
+    name = limited(port, request_percentage=0.0001)
+    with client(port, name) as one:
+        one.ask("api_versions", 2)
+        began = time.monotonic()
+        for _ in range(3):
+            one.send("api_versions", 2)
+        told_ms = [one.receive()["throttle_time"] for _ in range(3)]
+        assert time.monotonic() - began >= sum(told_ms[:2]) / 1000 - 0.002
+
+
+# ---------------------------------------------------------------------- mutations
+
+
+def topics(count: int = 2, partitions: int = 30) -> list[dict[str, Any]]:
+    return [{"name": unique(), "num_partitions": partitions} for _ in range(count)]
+
+
+def mutated(one: Client, api: str, version: int, field: str, **asked: Any) -> tuple[int, list[str]]:
+    """The throttle time in ms, and the codes."""
+    answer = one.ask(api, version, **asked)
+    return answer["throttle_time"], sorted(result["error_code"] for result in answer[field])
+
+
+def creation(asked: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
+    filled = [{"replication_factor": 1, "assignments": [], "configs": [], **one} for one in asked]
+    return {"topics": filled, "timeout": 10_000, "validate_only": False, **values}
+
+
+@kafka("ControllerMutationQuotaTest.testStrictCreateTopicsRequest")
+def test_topics_beyond_the_quota_are_refused_until_it_fills(port: int) -> None:
+    name = limited(port, controller_mutation_rate=2)
+    with client(port, name) as one:
+        asked = topics(partitions=21)
+        throttle_ms, found = mutated(one, "create_topics", 6, "topics", **creation(asked))
+        assert found == ["NONE", "THROTTLING_QUOTA_EXCEEDED"]
+        # 21 of 20 are used.
+        assert 0 < throttle_ms <= 500
+        retry = creation(asked[1:])
+        eventually(lambda: mutated(one, "create_topics", 6, "topics", **retry) == (0, ["NONE"]), "it never fills")
+
+
+@kafka("ControllerMutationQuotaTest.testPermissiveCreateTopicsRequest")
+def test_clients_that_do_not_know_the_code_get_all_topics_and_wait(port: int) -> None:
+    name = limited(port, controller_mutation_rate=20)
+    with client(port, name) as one:
+        began = time.monotonic()
+        throttle_ms, found = mutated(one, "create_topics", 5, "topics", **creation(topics(partitions=110)))
+        assert found == ["NONE", "NONE"] and 0 < throttle_ms <= 1_000
+        one.ask("api_versions", 0)
+        assert time.monotonic() - began >= throttle_ms / 1000
+
+
+@kafka(
+    "ControllerMutationQuotaTest.testUnboundedCreateTopicsRequest",
+    "ControllerMutationQuotaTest.testUnboundedCreatePartitionsRequest",
+    "ControllerMutationQuotaTest.testUnboundedDeleteTopicsRequest",
+    "ControllerMutationQuotaTest.testSetUnsetQuota",
+)
+def test_clients_without_a_quota_change_what_they_like(port: int) -> None:
+    name = limited(port, controller_mutation_rate=1)
+    limit(port, {"client_id": name}, controller_mutation_rate=None)
+    with client(port, name) as one:
+        asked = topics()
+        assert mutated(one, "create_topics", 6, "topics", **creation(asked)) == (0, ["NONE"] * 2)
+        more = [{"name": one["name"], "count": 60, "assignments": None} for one in asked]
+        grown = mutated(one, "create_partitions", 3, "results", topics=more, timeout=10_000, validate_only=False)
+        assert grown == (0, ["NONE"] * 2)
+        names = [one["name"] for one in asked]
+        assert mutated(one, "delete_topics", 5, "responses", topic_names=names, timeout=10_000) == (0, ["NONE"] * 2)
+
+
+@kafka(
+    "ControllerMutationQuotaTest.testStrictDeleteTopicsRequest",
+    "ControllerMutationQuotaTest.testPermissiveDeleteTopicsRequest",
+)
+@pytest.mark.parametrize(("version", "codes"), [(5, ["NONE", "THROTTLING_QUOTA_EXCEEDED"]), (4, ["NONE", "NONE"])])
+def test_deletions_count_by_partitions(port: int, version: int, codes: list[str]) -> None:
+    asked = topics()
+    assert {one["error_code"] for one in create_topics(port, *asked)} == {"NONE"}
+    with client(port, limited(port, controller_mutation_rate=2)) as one:
+        names = [topic["name"] for topic in asked]
+        throttle_ms, found = mutated(one, "delete_topics", version, "responses", topic_names=names, timeout=10_000)
+        assert found == codes
+        assert 0 < throttle_ms <= (5_000 if version == 5 else 20_000)
+
+
+@kafka(
+    "ControllerMutationQuotaTest.testStrictCreatePartitionsRequest",
+    "ControllerMutationQuotaTest.testPermissiveCreatePartitionsRequest",
+)
+@pytest.mark.parametrize(("version", "codes"), [(3, ["NONE", "THROTTLING_QUOTA_EXCEEDED"]), (2, ["NONE", "NONE"])])
+def test_added_partitions_count(port: int, version: int, codes: list[str]) -> None:
+    asked = topics(partitions=1)
+    assert {one["error_code"] for one in create_topics(port, *asked)} == {"NONE"}
+    more = [{"name": topic["name"], "count": 31, "assignments": None} for topic in asked]
+    with client(port, limited(port, controller_mutation_rate=2)) as one:
+        asked_for = {"topics": more, "timeout": 10_000, "validate_only": False}
+        throttle_ms, found = mutated(one, "create_partitions", version, "results", **asked_for)
+        assert found == codes
+        assert 0 < throttle_ms <= (5_000 if version == 3 else 20_000)
+
+
+# ---------------------------------------------------------------------- the end of a throttle
+
+
+def test_a_throttled_client_that_leaves_is_let_go(broker: KorvetServer) -> None:
+    topic, name = created(broker.port), limited(broker.port, producer_byte_rate=100)
+    with client(broker.port, name) as one:
+        spend(one, topic, 100_000)
+        before = connections(broker)
+    eventually(lambda: connections(broker) < before, "the connection of a client that left is still open")
+
+
+def connections(broker: KorvetServer) -> int:
+    """The open connections of the broker, this one included."""
+    return sum("socket:" in str(link.readlink()) for link in Path(f"/proc/{broker.pid}/fd").iterdir())
+
+
+def test_a_front_end_that_stops_waits_for_no_throttle() -> None:
+    with running_broker(broker=WINDOWS) as broker:
+        topic, name = created(broker.port), limited(broker.port, producer_byte_rate=1)
+        with client(broker.port, name) as one:
+            assert spend(one, topic, 100_000) > 60_000
+            one.send("api_versions", 0)
+            assert broker.stop() == 0
+            assert "cut off" not in broker.log
+
+
+def test_requests_of_a_throttled_client_take_no_more_memory_than_others(broker: KorvetServer) -> None:
+    """Attack: 64 MiB of requests behind a throttle. What is not read stays with the client."""
+    topic, name = created(broker.port), limited(broker.port, producer_byte_rate=100)
+    with client(broker.port, name) as one:
+        spend(one, topic, 100_000)
+        one.socket.settimeout(0.5)
+        frame, sent = one.frame("produce", 12, **produce_request(topic, records(1, 1 << 20))), 0
+        with pytest.raises(TimeoutError):
+            while sent < 64 << 20:
+                sent += one.socket.send(frame)
+        assert sent < 32 << 20
+        assert ask(broker.port, "metadata", 9, topics=None, allow_auto_topic_creation=False)["brokers"]
+
+
+# ---------------------------------------------------------------------- several front-ends, and Redis
+
+
+@pytest.fixture(scope="module")
+def two(broker: KorvetServer) -> Iterator[KorvetServer]:
+    """Another front-end on the same Redis."""
+    with running_broker(redis_url=f"unix://{broker.embedded_socket}", broker=WINDOWS) as other:
+        yield other
+
+
+def test_what_one_front_end_let_through_counts_at_another(broker: KorvetServer, two: KorvetServer) -> None:
+    topic, name = created(broker.port), limited(broker.port, producer_byte_rate=1_000)
+    in_debt(broker.port, topic, name, 600_000)
+
+    def is_told() -> bool:
+        with client(two.port, name) as other:
+            return spend(other, topic, 10) > 60_000
+
+    eventually(is_told, "the other front-end does not know what its client used")
+
+
+def test_a_front_end_that_dies_takes_no_debt_with_it() -> None:
+    with running_broker(broker=WINDOWS) as broker:
+        topic, name = created(broker.port), limited(broker.port, producer_byte_rate=1_000)
+        in_debt(broker.port, topic, name, 600_000)
+        with broker.redis() as redis:
+            key = f"producer_byte_rate%20client-id%3D{name}"
+            eventually(lambda: any(key in one.decode() for one in redis.keys("*@quota*")), "no report")
+        broker.restart()
+
+        def is_told() -> bool:
+            with client(broker.port, name) as other:
+                return spend(other, topic, 10) > 60_000
+
+        eventually(is_told, "the new front-end does not know what the client used")
+
+
+def test_a_lost_report_or_setting_of_redis_stops_nobody(broker: KorvetServer, port: int) -> None:
+    """Redis loses its last writes: buckets are full again, and settings are read anew."""
+    topic, name = created(port), limited(port, producer_byte_rate=1_000)
+    in_debt(port, topic, name, 600_000)
+    with broker.redis() as redis:
+        eventually(lambda: bool(redis.keys("*@quota*")), "no report")
+        for key in redis.keys("*@quota*"):
+            redis.delete(key)
+
+    def is_free() -> bool:
+        with client(port, name) as other:
+            return spend(other, topic, 10) == 0
+
+    eventually(is_free, "the front-end keeps a debt that Redis does not know")
+
+
+def test_while_redis_is_away_a_front_end_goes_on_with_its_share() -> None:
+    with running_broker(broker=WINDOWS, workers=2) as broker:
+        topic, name = created(broker.port), limited(broker.port, request_percentage=0.0001)
+        with client(broker.port, name) as one, broker.redis_outage():
+            broker.kill_embedded()
+            told = [one.ask("api_versions", 2)["throttle_time"] for _ in range(4)]
+            assert max(told) > 0
+        assert created(broker.port) != topic
+
+
+# ---------------------------------------------------------------------- connections
+
+
+def test_connections_beyond_the_rate_of_an_address_are_closed(port: int) -> None:
+    limit(port, {"ip": "127.0.0.1"}, connection_creation_rate=3)
+    try:
+        outcomes = []
+        for _ in range(20):
+            with connected(port) as one:
+                try:
+                    one.ask("api_versions", 0)
+                    outcomes.append(True)
+                except ConnectionError:
+                    outcomes.append(False)
+        assert outcomes[0] and not all(outcomes)
+    finally:
+        eventually(lambda: _is_freed(port), "the address stays out")
+
+
+def _is_freed(port: int) -> bool:
+    try:
+        limit(port, {"ip": "127.0.0.1"}, connection_creation_rate=None)
+    except ConnectionError:
+        return False
+    return True
+
+
+@kafka(
+    "ConnectionQuotasTest.testBrokerConnectionRateLimitWhenActualRateAboveLimit",
+    "ConnectionQuotasTest.testBrokerConnectionRateLimitWhenActualRateBelowLimit",
+)
+def test_connections_beyond_the_rate_of_a_front_end_wait() -> None:
+    with running_broker(broker={"max.connection.creation.rate": "10", "quota.window.num": "2"}) as broker:
+        began = time.monotonic()
+        for _ in range(31):
+            ask(broker.port, "api_versions", 0)
+        assert time.monotonic() - began >= 1.9
