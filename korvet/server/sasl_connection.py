@@ -21,6 +21,8 @@ from korvet.wire.proxy_header import ProxyHeader
 
 _read_key = struct.Struct(">h").unpack_from
 _LEAST_FRAME_BYTES = 2
+_LAST_WORDS_S = 0.1
+"""Time between the answer that a login failed and the end: kafka-python loses an answer that comes with the end."""
 
 
 class SaslConnection(Connection):
@@ -112,7 +114,7 @@ class SaslConnection(Connection):
         if self._login.state is State.FAILED:
             self._crowd.logins[self.kind[0], self._login.mechanism or NO_MECHANISM, "failure"] += 1
             self._tell("login failed", mechanism=self._login.mechanism, reason=self._login.reason)
-            self.close()
+            self._loop.call_later(_LAST_WORDS_S, self.close)
             return
         if self._login.state is State.READY:
             self._open()
