@@ -71,7 +71,7 @@ def tools_command() -> list[str]:
 def _node_command() -> list[str]:
     node, npm = find_tool("node"), find_tool("npm")
     project = HERE / "node"
-    sources = [project / name for name in ("package.json", "package-lock.json", "driver.js")]
+    sources = [project / name for name in ("package.json", "package-lock.json", "driver.js", "visit.js")]
 
     def build(target: Path) -> None:
         for source in sources:

@@ -28,6 +28,7 @@ Groups.java | of the Java driver only: its administration of groups |
 | `transact` | topic, values, outcome, group, offset, Java: keys | null; its outcome is `commit`, `abort` or `open` |
 | `end` | none | null; closes the transactional producer |
 | `read_committed` | topic, count, timeout_ms | values of partition 0, at least `count` unless the time is over |
+| `visit` | connect, topic, group, values | the values; of the Java and kafkajs drivers, and of `visiting.py` |
 | `topic_id`, `serves`, `delete_records` | see there | of the confluent driver only: the suite's own administration |
 
 A transaction is a record on partition 0 for each value and, if a group is given, its offset there. `start` is

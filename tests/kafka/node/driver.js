@@ -7,6 +7,7 @@ const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = require('kafkaj
 const lz4 = require('lz4-napi')
 const snappy = require('kafkajs-snappy')
 const zstd = require('@bokuweb/zstd-wasm')
+const { visit } = require('./visit')
 
 const TIMEOUT_MS = 30000
 const TOPIC_ALREADY_EXISTS = 36
@@ -276,6 +277,7 @@ const OPERATIONS = {
   delete_topic: ({ topic }) => withAdmin((admin) => admin.deleteTopics({ topics: [topic] })).then(() => null),
   topics: () => withAdmin((admin) => admin.listTopics()),
   set_offsets: setOffsets,
+  visit,
 }
 
 function errorCode(error) {

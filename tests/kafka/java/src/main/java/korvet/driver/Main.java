@@ -120,6 +120,8 @@ public final class Main {
                 return membership.seek(command);
             case "leave":
                 return membership.leave();
+            case "visit":
+                return Visiting.visit(command);
             default:
                 return administration.run(command);
         }

@@ -1,0 +1,229 @@
+"""Visits of the Python clients to a secured listener: one program, and one command for three clients.
+
+`visit` takes `client`, `connect` (see `Connect` in tests/kafka/secured.py), `topic`, `group` and `values`. The client
+writes the values, reads them as a member of the group, commits, and leaves. Its result are the values that it read. A
+visit that the broker refuses fails with the client's own error.
+"""
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiokafka
+import kafka
+from aiokafka.abc import AbstractTokenProvider as AiokafkaTokens
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from tests.kafka.drivers.serve import serve
+
+WITHIN_S = 60.0
+FATAL = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+
+
+class Complaint(Exception):
+    """A client's error, and what its log told of it."""
+
+
+@contextmanager
+def listening(name: str) -> Iterator[None]:
+    """Add a library's warnings to the error of the block: some libraries tell only there that a login was refused."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger(name)
+    logger.addHandler(handler)
+    try:
+        yield
+    except Exception as error:
+        raise Complaint(f"{error!r}; {'; '.join(lines[:20])}") from error
+    finally:
+        logger.removeHandler(handler)
+
+
+class Visitor:
+    """The driver. It has no member between two commands."""
+
+    is_member = False
+
+    def poll_member(self) -> None:
+        """Do nothing."""
+
+    def shut(self) -> None:
+        """Do nothing."""
+
+    def op_visit(self, client: str, topic: str, group: str, values: list[str], **more: Any) -> list[str]:
+        if client == "aiokafka":
+            with listening("aiokafka"):
+                return asyncio.run(visit_aiokafka(topic, group, values, **more))
+        if client == "kafka-python":
+            with listening("kafka"):
+                return visit_kafka_python(topic, group, values, **more)
+        return visit_confluent(topic, group, values, **more)
+
+
+# ------------------------------------------------------------------ librdkafka
+
+
+def confluent_settings(connect: dict[str, Any]) -> dict[str, Any]:
+    """The settings of librdkafka's clients."""
+    told = {
+        "bootstrap.servers": connect["bootstrap"],
+        "security.protocol": connect["protocol"],
+        "ssl.ca.location": connect["ca"],
+        "sasl.mechanism": connect["mechanism"],
+        "sasl.username": connect["user"],
+        "sasl.password": connect["password"],
+    }
+    settings: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
+    if connect["token"] is not None:
+        settings["oauth_cb"] = lambda _: (connect["token"], time.time() + 300)
+    return settings
+
+
+def visit_confluent(
+    topic: str,
+    group: str,
+    values: list[str],
+    connect: dict[str, Any],
+    transactional_id: str | None = None,
+    group_protocol: str = "classic",
+) -> list[str]:
+    errors: list[Any] = []
+    common = {**confluent_settings(connect), "error_cb": errors.append}
+    producer = Producer({**common, **({} if transactional_id is None else {"transactional.id": transactional_id})})
+    if transactional_id is not None:
+        producer.init_transactions(WITHIN_S)
+        producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value.encode(), on_delivery=lambda error, _: errors.append(error) if error else None)
+    deadline = time.monotonic() + WITHIN_S
+    while producer.flush(0.05) and not _is_refused(errors) and time.monotonic() < deadline:
+        pass
+    _raise(errors)
+    if transactional_id is not None:
+        producer.commit_transaction(WITHIN_S)
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "group.protocol": group_protocol}
+    consumer = Consumer({**common, **settings})
+    consumer.subscribe([topic])
+    found: list[str] = []
+    try:
+        while len(found) < len(values) and not _is_refused(errors) and time.monotonic() < deadline:
+            for message in consumer.consume(500, 0.05):
+                if message.error() is not None:
+                    errors.append(message.error())
+                else:
+                    found.append((message.value() or b"").decode())
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    _raise(errors)
+    return found
+
+
+def _is_refused(errors: list[Any]) -> bool:
+    return any(error.code() in FATAL for error in errors)
+
+
+def _raise(errors: list[Any]) -> None:
+    for error in errors:
+        if error.code() in FATAL:
+            raise KafkaException(error)
+    if errors:
+        raise KafkaException(errors[0])
+
+
+# ------------------------------------------------------------------ aiokafka
+
+
+class _AiokafkaToken(AiokafkaTokens):  # type: ignore[misc]
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    async def token(self) -> str:
+        return self._text
+
+
+async def visit_aiokafka(topic: str, group: str, values: list[str], connect: dict[str, Any]) -> list[str]:
+    common: dict[str, Any] = _python_settings(connect)
+    if connect["ca"] is not None:
+        common["ssl_context"] = ssl.create_default_context(cafile=connect["ca"])
+    if connect["token"] is not None:
+        common["sasl_oauth_token_provider"] = _AiokafkaToken(connect["token"])
+    producer = aiokafka.AIOKafkaProducer(**common)
+    try:
+        await producer.start()
+        for value in values:
+            await producer.send_and_wait(topic, value.encode())
+    finally:
+        await producer.stop()
+    consumer = aiokafka.AIOKafkaConsumer(topic, **common, group_id=group, auto_offset_reset="earliest")
+    found: list[str] = []
+    try:
+        await consumer.start()
+        deadline = time.monotonic() + WITHIN_S
+        while len(found) < len(values) and time.monotonic() < deadline:
+            for messages in (await consumer.getmany(timeout_ms=50)).values():
+                found += [message.value.decode() for message in messages]
+        await consumer.commit()
+    finally:
+        await consumer.stop()
+    return found
+
+
+# ------------------------------------------------------------------ kafka-python
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def token(self) -> str:
+        return self._text
+
+
+def visit_kafka_python(topic: str, group: str, values: list[str], connect: dict[str, Any]) -> list[str]:
+    common = _python_settings(connect)
+    if connect["ca"] is not None:
+        common["ssl_cafile"] = connect["ca"]
+    if connect["token"] is not None:
+        common["sasl_oauth_token_provider"] = _Token(connect["token"])
+    if connect["give_up_ms"] is not None:
+        common["bootstrap_timeout_ms"] = connect["give_up_ms"]
+    producer = kafka.KafkaProducer(**common)
+    try:
+        for future in [producer.send(topic, value.encode()) for value in values]:
+            future.get(timeout=WITHIN_S)
+    finally:
+        producer.close()
+    consumer = kafka.KafkaConsumer(topic, **common, group_id=group, auto_offset_reset="earliest")
+    found: list[str] = []
+    try:
+        deadline = time.monotonic() + WITHIN_S
+        while len(found) < len(values) and time.monotonic() < deadline:
+            for messages in consumer.poll(timeout_ms=5000 if not found else 100).values():
+                found += [message.value.decode() for message in messages]
+        consumer.commit()
+    finally:
+        consumer.close()
+    return found
+
+
+def _python_settings(connect: dict[str, Any]) -> dict[str, Any]:
+    """The settings that aiokafka and kafka-python share."""
+    told = {
+        "bootstrap_servers": connect["bootstrap"],
+        "security_protocol": connect["protocol"],
+        "sasl_mechanism": connect["mechanism"],
+        "sasl_plain_username": connect["user"],
+        "sasl_plain_password": connect["password"],
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+if __name__ == "__main__":
+    serve(Visitor(), lambda error: getattr(error, "errno", -1))

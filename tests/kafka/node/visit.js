@@ -1,0 +1,50 @@
+// The command `visit`: write values at a secured listener, and read them as a member of a group.
+'use strict'
+
+const { readFileSync } = require('node:fs')
+const { Kafka, logLevel } = require('kafkajs')
+
+const WITHIN_MS = 60000
+
+function secured({ bootstrap, protocol, ca, mechanism, user, password, token }) {
+  const settings = { brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 2 } }
+  if (protocol.endsWith('SSL')) settings.ssl = ca === null ? true : { ca: [readFileSync(ca)] }
+  if (mechanism === 'OAUTHBEARER') {
+    settings.sasl = { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: token }) }
+  } else if (mechanism !== null) {
+    settings.sasl = { mechanism: mechanism.toLowerCase(), username: user, password }
+  }
+  return new Kafka(settings)
+}
+
+async function visit({ connect, topic, group, values }) {
+  const kafka = secured(connect)
+  const producer = kafka.producer()
+  try {
+    await producer.connect()
+    await producer.send({ topic, messages: values.map((value) => ({ value })) })
+  } finally {
+    await producer.disconnect()
+  }
+  const consumer = kafka.consumer({ groupId: group, maxWaitTimeInMs: 100 })
+  const found = []
+  try {
+    await consumer.connect()
+    await consumer.subscribe({ topic, fromBeginning: true })
+    await new Promise((resolve, reject) => {
+      const timer = setTimeout(() => reject(new Error(`${found.length} of ${values.length} values`)), WITHIN_MS)
+      const eachMessage = async ({ message }) => {
+        found.push(message.value.toString())
+        if (found.length < values.length) return
+        clearTimeout(timer)
+        resolve()
+      }
+      consumer.run({ eachMessage }).catch(reject)
+    })
+  } finally {
+    await consumer.disconnect()
+  }
+  return found
+}
+
+module.exports = { visit }

@@ -1,0 +1,182 @@
+"""Clients that visit secured listeners: a broker with a listener of each kind, and each client's way to log in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from korvet.security.protocol import Security
+from korvet.server.settings import ListenerSettings
+from tests.kafka.builds import driver_command
+from tests.kafka.client import ClientError
+from tests.kafka.process import Driver
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.certificates import Authority
+from tests.support.issuer import Issuer
+from tests.support.tools import find_tool
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+USER, PASSWORD = "alice", "right =password"
+WITHIN_S = 120.0
+_KAFKAS_NAMES = {
+    Security.PLAINTEXT: "PLAINTEXT",
+    Security.TLS: "SSL",
+    Security.SASL_PLAINTEXT: "SASL_PLAINTEXT",
+    Security.SASL_TLS: "SASL_SSL",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """A client's way to a listener, for all drivers: a setting that is None is left out.
+
+    ``protocol`` is Kafka's name. ``token_url`` is a file with the token. A client that would try a refused login for
+    long gives up after ``give_up_ms``.
+    """
+
+    bootstrap: str
+    protocol: str
+    ca: str | None = None
+    mechanism: str | None = None
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    token_url: str | None = None
+    give_up_ms: int | None = None
+
+
+class Fleet:
+    """A broker with a listener of each kind, its authority, its issuer and its user."""
+
+    def __init__(self, broker: KorvetServer, authority: Authority, issuer: Issuer, directory: Path) -> None:
+        self.broker = broker
+        self.authority = authority
+        self.issuer = issuer
+        self._directory = directory
+        self._tokens: dict[str, str] = {}
+
+    def way(
+        self, kind: Security, mechanism: str | None = None, *, right: bool = True, password: str = PASSWORD
+    ) -> Connect:
+        """A way to the listener of a kind, with the right password or token or a wrong one."""
+        found = self.broker.ports[list(Security).index(kind)]
+        way: dict[str, Any] = {"bootstrap": f"127.0.0.1:{found}", "protocol": _KAFKAS_NAMES[kind]}
+        if not right:
+            way["give_up_ms"] = 1500
+        if kind.has_tls:
+            way["ca"] = str(self.authority.cert)
+        if mechanism == "OAUTHBEARER":
+            way |= self._bearer(right=right)
+        elif mechanism is not None:
+            way |= {"mechanism": mechanism, "user": USER, "password": password if right else "wrong"}
+        return Connect(**way)
+
+    def _bearer(self, *, right: bool) -> dict[str, str]:
+        name = "right" if right else "wrong"
+        if name not in self._tokens:
+            self._tokens[name] = self.issuer.token(USER, aud="kafka" if right else "others", scope="kafka")
+        path = self._directory / f"{name}.jwt"
+        path.write_text(self._tokens[name])
+        return {
+            "mechanism": "OAUTHBEARER",
+            "token": self._tokens[name],
+            "token_url": path.as_uri(),
+        }
+
+
+def add_user(broker: KorvetServer, name: str, mechanism: str, password: str) -> None:
+    """Set a user's password as an operator does."""
+    options = ["--mechanism", mechanism, "--data-dir", str(broker.data_dir)]
+    command = [sys.executable, "-m", "korvet.cli", "users", "add", name, *options]
+    subprocess.run(command, input=password, text=True, check=True, timeout=WITHIN_S, capture_output=True)
+
+
+@contextmanager
+def running_fleet(directory: Path, broker: Mapping[str, str]) -> Iterator[Fleet]:
+    """Run a broker with a listener of each kind, in the order of `Security`."""
+    authority, issuer = Authority.make(directory), Issuer(directory / "keys.json")
+    pair = authority.server()
+    listeners = [
+        ListenerSettings(
+            name=kind.value,
+            port=0,
+            security=kind,
+            tls_cert=str(pair.cert) if kind.has_tls else None,
+            tls_key=str(pair.key) if kind.has_tls else None,
+            sasl=MECHANISMS if kind.has_sasl else (),
+        )
+        for kind in Security
+    ]
+    settings = {
+        **issuer.settings,
+        "korvet.sasl.plain.without.tls": "true",
+        "korvet.sasl.oauthbearer.without.tls": "true",
+        "group.initial.rebalance.delay.ms": "0",
+        **broker,
+    }
+    with ExitStack() as stack:
+        server = stack.enter_context(running_broker(listeners=listeners, broker=settings))
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            add_user(server, USER, mechanism, PASSWORD)
+        yield Fleet(server, authority, issuer, directory)
+
+
+class Visitors:
+    """The clients by name; a driver starts at its first visit, and one serves all Python clients."""
+
+    def __init__(self) -> None:
+        self._drivers: dict[str, Driver] = {}
+
+    def visit(self, client: str, way: Connect, topic: str, values: Sequence[str], **more: Any) -> list[str]:
+        """Write values and read them as a member of a new group; the values that were read.
+
+        :raises ClientError: the client's own error.
+        """
+        if client == "kcat":
+            return _visit_kcat(way, topic, values)
+        command = {"connect": asdict(way), "topic": topic, "group": f"group-{topic}", "values": list(values), **more}
+        driver = self._driver(client)
+        if client not in ("java", "kafkajs"):
+            command["client"] = client
+        found: list[str] = driver.call("visit", **command)
+        return found
+
+    def _driver(self, client: str) -> Driver:
+        name = client if client in ("java", "kafkajs") else "python"
+        if name not in self._drivers:
+            python = [sys.executable, "-m", "tests.kafka.drivers.visiting"]
+            self._drivers[name] = Driver(python if name == "python" else driver_command(name, "127.0.0.1:1"))
+        return self._drivers[name]
+
+    def stop(self) -> None:
+        for driver in self._drivers.values():
+            driver.stop()
+
+
+def _visit_kcat(way: Connect, topic: str, values: Sequence[str]) -> list[str]:
+    settings = {
+        "security.protocol": way.protocol,
+        "ssl.ca.location": way.ca,
+        "sasl.mechanism": way.mechanism,
+        "sasl.username": way.user,
+        "sasl.password": way.password,
+    }
+    options = [part for name, value in settings.items() if value is not None for part in ("-X", f"{name}={value}")]
+    base = [find_tool("kcat"), "-F", "/dev/null", "-b", way.bootstrap, *options]
+    _kcat([*base, "-P", "-t", topic], "\n".join(values))
+    out = _kcat(
+        [*base, "-u", "-c", str(len(values)), "-X", "auto.offset.reset=earliest", "-G", f"group-{topic}", topic]
+    )
+    return out.split()
+
+
+def _kcat(command: Sequence[str], given: str = "") -> str:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    if done.returncode:
+        raise ClientError(-1, done.stderr)
+    return done.stdout
