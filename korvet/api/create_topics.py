@@ -173,7 +173,7 @@ def _created_without_configs(topic: Topic) -> Fields:
         "topic_config_error_code": ErrorCode.topic_authorization_failed,
         "num_partitions": -1,
         "replication_factor": -1,
-        "configs": None,
+        "configs": (),
     }
 
 

@@ -62,7 +62,7 @@ async def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list
         problem = _ambiguity(name, topic_id, times[name, topic_id])
         topic = _look_up(ctx, name, topic_id) if problem is None else None
         if problem is None and (known := topic.name if topic is not None else name) is not None:
-            problem = _forbidden(ctx, known)
+            problem = _forbidden(ctx, known, exists=topic is not None)
             if problem is not None:
                 shown = known if topic_id is None or _is_seen(ctx, known) else None
                 refused.append(_result(shown, topic_id, *problem))
@@ -76,10 +76,10 @@ async def _resolve(ctx: Context, asked: list[Asked]) -> tuple[list[Fields], list
     return refused, list(found.values())
 
 
-def _forbidden(ctx: Context, name: str) -> tuple[ErrorCode, str] | None:
-    """The refusal of a client that may not delete a topic, whether it exists or not."""
+def _forbidden(ctx: Context, name: str, *, exists: bool) -> tuple[ErrorCode, str] | None:
+    """The refusal of a client that may not delete a topic; only one that may describe it learns if it exists."""
     rights = ctx.rights
-    if rights is None or rights.quiet.allows_on_cluster(needs.DELETE):
+    if rights is None or rights.quiet.allows_on_cluster(needs.DELETE) or (not exists and _is_seen(ctx, name)):
         return None
     if rights.allows(needs.DELETE, needs.TOPIC, name):
         return None

@@ -41,7 +41,7 @@ _MATCH_TYPES: Final = frozenset(MatchType)
         needs.DESCRIBE_CONFIGS,
         refused=lambda *_: {
             "error_code": ErrorCode.cluster_authorization_failed,
-            "error_message": needs.MESSAGES[needs.CLUSTER],
+            "error_message": None,
             "entries": None,
         },
     ),

@@ -34,6 +34,7 @@ from korvet.api.shared.turns import SLICE
 from korvet.codes import (
     CORRUPT_MESSAGE,
     FETCH_SESSION_ID_NOT_FOUND,
+    NOT_LEADER_OR_FOLLOWER,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_ID,
@@ -137,7 +138,7 @@ async def _resolve(
     topics: list[tuple[str | UUID, Slots]] = []
     turns, names = ctx.frontend.turns, [_topic(ctx, asked) for asked, _ in merged.values()]
     denied = await _denied(ctx, request, starmap(_shown, names)) if ctx.rights is not None else frozenset()
-    is_committed = request.isolation_level == _READ_COMMITTED
+    is_committed, is_follower = request.isolation_level == _READ_COMMITTED, _is_follower(request)
     for (_, parts), (name, topic) in zip(merged.values(), names, strict=True):
         is_forbidden = bool(denied) and _shown(name, topic) in denied
         slots: Slots = []
@@ -147,7 +148,11 @@ async def _resolve(
             if is_forbidden:
                 slots.append(_forbidden(part.partition))
             elif topic is not None and 0 <= part.partition < topic.partitions:
-                slots.append(_want(ctx.frontend.log, topic, part, is_committed))
+                slots.append(
+                    PartitionRead(part.partition, NOT_LEADER_OR_FOLLOWER)
+                    if is_follower
+                    else _want(ctx.frontend.log, topic, part, is_committed)
+                )
             elif is_fresh:
                 slots.append(PartitionRead(part.partition, _unknown(ctx, topic), aborted=()))
             else:
@@ -176,6 +181,12 @@ def _topic(ctx: Context, asked: Any) -> tuple[str | UUID, Topic | None]:
     return asked.topic_id, ctx.frontend.catalog.topic_by_id(asked.topic_id)
 
 
+def _is_follower(request: Any) -> bool:
+    """Whether the client says it is a follower. Korvet's partitions have none, so it gets nothing."""
+    state = getattr(request, "replica_state", None)
+    return bool((request.replica_id if state is None else state.replica_id) >= 0)
+
+
 def _shown(name: str | UUID, topic: Topic | None) -> str | None:
     """The name of a topic that the client named, or whose id it knows; None if there is no such topic."""
     return name if isinstance(name, str) else None if topic is None else topic.name
@@ -184,13 +195,12 @@ def _shown(name: str | UUID, topic: Topic | None) -> str | None:
 async def _denied(ctx: Context, request: Any, names: Iterable[str | None]) -> Set[str | None]:
     """The topics that the client may not read; None is for all that do not exist.
 
-    A follower may read everything, with the right of brokers, and a client that says it is one may read nothing else.
+    A client that says it is a follower needs the right of brokers instead.
     """
     rights = ctx.rights
     if rights is None:
         return frozenset()
-    state = getattr(request, "replica_state", None)
-    if (request.replica_id if state is None else state.replica_id) >= 0:
+    if _is_follower(request):
         return frozenset() if rights.allows_on_cluster(needs.CLUSTER_ACTION) else frozenset(names)
     existing = (name for name in names if name is not None)
     return await ctx.frontend.turns.result(needs.denied_names(ctx, rights, needs.READ, needs.TOPIC, existing))

@@ -24,12 +24,18 @@ from korvet.wire.codec import Fields
     0,
     needs=needs.cluster(
         needs.DESCRIBE,
-        refused=lambda *_: {
+        refused=lambda _, request: {
             "error_code": ErrorCode.cluster_authorization_failed,
             "error_message": needs.MESSAGES[needs.CLUSTER],
-            "topics": (),
+            "topics": [_named(topic) for topic in request.topics or ()],
         },
     ),
 )
 async def handle(_ctx: Context, _request: Any) -> Fields:
     return {"error_code": 0, "error_message": None, "topics": ()}
+
+
+def _named(topic: Any) -> Fields:
+    """A topic of the request, as Kafka's refusal has it."""
+    nowhere = {"replicas": (), "adding_replicas": (), "removing_replicas": ()}
+    return {"name": topic.name, "partitions": [{"partition_index": at, **nowhere} for at in topic.partition_indexes]}

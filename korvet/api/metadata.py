@@ -61,7 +61,10 @@ async def handle(ctx: Context, request: Any) -> Answer:
         else NOT_ASKED,
     )
     topics = (
-        _described(ctx, topic, epochs, tells_operations) if isinstance(topic, Topic) else topic for topic in found
+        _described(ctx, topic, epochs, tells_operations)
+        if isinstance(topic, Topic)
+        else _missed(ctx, topic, tells_operations)
+        for topic in found
     )
     body = await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(found)))
     return with_codes([body], [one.code for one in found if isinstance(one, TopicAnswer) and one.code])
@@ -79,6 +82,13 @@ def _described(
         partitions=(_partition(ctx, topic, index, epochs[topic.name, index]) for index in range(topic.partitions)),
         partition_count=topic.partitions,
     )
+
+
+def _missed(ctx: Context, topic: TopicAnswer, tells_operations: bool) -> TopicAnswer:
+    """The answer for a topic that cannot be described, with the operations on a name that the client may know of."""
+    if not tells_operations or topic.name is None or topic.code == TOPIC_AUTHORIZATION_FAILED:
+        return topic
+    return topic._replace(operations=needs.operations(ctx, needs.TOPIC, topic.name, TOPIC_OPERATIONS))
 
 
 def _partition(ctx: Context, topic: Topic, index: int, known: LeaderEpoch) -> PartitionAnswer:

@@ -335,7 +335,7 @@ def test_a_created_topic_is_shown_without_its_configs_to_a_client_that_may_not_s
     set_rules(broker, on_cluster(Operation.CREATE))
     (result,) = create_topics(broker.port, {"name": name})
     assert result["error_code"] == "NONE"
-    assert (result["num_partitions"], result["replication_factor"], result["configs"]) == (-1, -1, None)
+    assert (result["num_partitions"], result["replication_factor"], result["configs"]) == (-1, -1, [])
     assert result["topic_config_error_code"] == 29
 
 

@@ -17,6 +17,7 @@ _KEYS: Final = ("name", "topic", "topic_id", "group_id", "key", "member_id", "re
 _OWN_ONLY: Final = {("list_groups", "groups"): "group_id", ("metadata", "topics"): "name",
                     ("describe_log_dirs", "results[].topics"): "name",
                     ("list_config_resources", "config_resources"): "resource_name",
+                    ("list_transactions", "transaction_states"): "transactional_id",
                     ("elect_leaders", "replica_election_results"): "topic"}  # fmt: skip
 _ABSENT: Final = "(absent)"
 

@@ -10,6 +10,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.oracle import secured
+from tests.oracle.rights import CLIENTS
+from tests.oracle.secured import Secured
 from tests.support.broker import running_broker
 from tests.support.kafka import KafkaUnavailable, running_kafka
 from tests.support.tools import cannot_run
@@ -41,3 +44,25 @@ def korvet_address() -> Iterator[str]:
             yield stack.enter_context(running_kafka(settings=SETTINGS)).bootstrap
         else:
             yield given or stack.enter_context(running_broker(broker=SETTINGS)).bootstrap
+
+
+USERS = [client.user for client in CLIENTS]
+"""The users of both brokers with access rules."""
+
+
+@pytest.fixture(scope="session")
+def secured_kafka() -> Iterator[Secured]:
+    """An Apache Kafka with access rules, for as long as tests need it."""
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(secured.secured_kafka(USERS))
+        except KafkaUnavailable as error:
+            cannot_run(str(error))
+        yield running
+
+
+@pytest.fixture(scope="session")
+def secured_korvet() -> Iterator[Secured]:
+    """A korvet with access rules."""
+    with secured.secured_korvet(USERS) as running:
+        yield running

@@ -24,6 +24,8 @@ REPEAT_WITHIN_S = 30.0
 REPEAT_EVERY_S = 0.02
 CLOSED: Final = "connection closed"
 NOTHING: Final = "no answer"
+PASSWORD: Final = "of-the-oracle"
+"""The password of all users that scripts log in."""
 
 # Requests outside the API under test name topics, which these two APIs' newest versions do not.
 SETUP_VERSIONS: Final = {"produce": 12, "fetch": 12}
@@ -132,13 +134,21 @@ def error_codes(tree: Any) -> set[str]:
 
 
 class Connection:
-    """A blocking connection that numbers its requests and knows which answers are due."""
+    """A blocking connection that numbers its requests and knows which answers are due.
 
-    def __init__(self, address: str) -> None:
+    :param user: who logs in by PLAIN with `PASSWORD`; nobody if it is empty.
+    """
+
+    def __init__(self, address: str, user: str = "") -> None:
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S)
         self._correlation_id = 0
         self.due: list[tuple[Step, int, int]] = []
+        if user:
+            self.send(Step(api="sasl_handshake"), 1, {"mechanism": "PLAIN"})
+            self.send(Step(api="sasl_authenticate"), 2, {"auth_bytes": f"\0{user}\0{PASSWORD}".encode()})
+            for _, answer in (self.receive(), self.receive()):
+                assert answer != CLOSED and not error_codes(answer), answer
 
     def send(self, step: Step, version: int, body: Mapping[str, Any]) -> None:
         """Send a request; its answer becomes due."""
@@ -193,8 +203,10 @@ def new_variables() -> dict[str, Any]:
 
 
 class _Player:
-    def __init__(self, script: Script, version: int, address: str, variables: Mapping[str, Any]) -> None:
-        self._script, self._version, self._address = script, version, address
+    def __init__(
+        self, script: Script, version: int, address: str, variables: Mapping[str, Any], user: str = ""
+    ) -> None:
+        self._script, self._version, self._address, self._user = script, version, address, user
         self._connections: dict[str, Connection] = {}
         self.transcript = Transcript(variables=dict(variables))
 
@@ -210,7 +222,7 @@ class _Player:
 
     def _connection(self, name: str) -> Connection:
         if name not in self._connections:
-            self._connections[name] = Connection(self._address)
+            self._connections[name] = Connection(self._address, self._user)
         return self._connections[name]
 
     def _receive(self, step: Receive) -> tuple[Step, Any]:
@@ -293,8 +305,11 @@ def _reached(outcome: Any, until: tuple[str, Any]) -> bool:
         return False
 
 
-def play(script: Script, version: int, address: str, variables: Mapping[str, Any]) -> Transcript:
-    """Play a script against the broker at host:port. Raises AssertionError if an `until` is not reached."""
-    player = _Player(script, version, address, variables)
+def play(script: Script, version: int, address: str, variables: Mapping[str, Any], user: str = "") -> Transcript:
+    """Play a script against the broker at host:port, as a user who logs in if there is one.
+
+    :raises AssertionError: if an `until` is not reached.
+    """
+    player = _Player(script, version, address, variables, user)
     player.play()
     return player.transcript

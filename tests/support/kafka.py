@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,11 +78,14 @@ def fetch_dependencies(pom: Path, jars: Path) -> Path:
     return jars
 
 
-def _properties(directory: Path, port: int, controller_port: int, settings: Mapping[str, str]) -> Path:
+def _properties(
+    directory: Path, port: int, controller_port: int, settings: Mapping[str, str], others: Sequence[str]
+) -> Path:
+    listeners = [f"PLAINTEXT://127.0.0.1:{port}", f"CONTROLLER://127.0.0.1:{controller_port}", *others]
     values = {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "listeners": ",".join(listeners),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
         "log.dirs": str(directory / "log"),
@@ -155,17 +158,22 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, output: Path)
 
 @contextmanager
 def running_kafka(
-    *, jvm: tuple[str, ...] = TEST_JVM, settings: Mapping[str, str] | None = None, parent: Path | None = None
+    *,
+    jvm: tuple[str, ...] = TEST_JVM,
+    settings: Mapping[str, str] | None = None,
+    parent: Path | None = None,
+    listeners: Sequence[str] = (),
 ) -> Iterator[Kafka]:
     """Start a Kafka of the caller's own, yield it after it serves topics and groups, and stop it.
 
     `jvm` are options of its JVM, `settings` override server.properties, `parent` holds its temporary directory.
+    `listeners` come beside the plain one, as in `SASL_PLAINTEXT://127.0.0.1:9093`.
     Raises KafkaUnavailable.
     """
     java, classpath = _tool("java"), f"{fetch_jars()}/*"
     with tempfile.TemporaryDirectory(prefix="kafka-", dir=parent, ignore_cleanup_errors=True) as name:
         directory, port = Path(name), free_port()
-        properties = _properties(directory, port, free_port(), settings or {})
+        properties = _properties(directory, port, free_port(), settings or {}, listeners)
         _format(java, classpath, properties)
         output, started = directory / "output.txt", time.monotonic()
         with open(output, "wb") as sink:

@@ -1,0 +1,77 @@
+"""Two brokers with access rules: Apache Kafka with its StandardAuthorizer, and korvet.
+
+Each has two listeners: a plain one, whose clients are super users, and one on which users log in by PLAIN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from korvet.security.authorizer import STANDARD
+from korvet.security.protocol import Security
+from korvet.server.settings import ListenerSettings
+from tests.api.raw import ask
+from tests.oracle.script import PASSWORD
+from tests.support.broker import running_broker
+from tests.support.kafka import running_kafka
+from tests.support.ports import free_port
+
+ADMIN = "admin"
+"""A user who may do everything."""
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SETTINGS = {
+    "authorizer.class.name": STANDARD,
+    "super.users": f"User:ANONYMOUS;User:{ADMIN}",
+    "auto.create.topics.enable": "false",
+}
+_SALT, _ITERATIONS, _SHA_256 = b"salt", 4096, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secured:
+    """A broker's addresses, host:port: of the super users' plain listener, and of the one for logins."""
+
+    plain: str
+    login: str
+
+    @property
+    def port(self) -> int:
+        """The port of the plain listener."""
+        return int(self.plain.rpartition(":")[2])
+
+
+@contextmanager
+def secured_kafka(users: Sequence[str]) -> Iterator[Secured]:
+    """An Apache Kafka with these users and the admin; all have the same password. Raises KafkaUnavailable."""
+    known = " ".join(f'user_{user}="{PASSWORD}"' for user in (*users, ADMIN))
+    settings = {
+        **_SETTINGS,
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{PLAIN_LOGIN} required {known};",
+    }
+    login = f"127.0.0.1:{free_port()}"
+    with running_kafka(settings=settings, listeners=[f"SASL_PLAINTEXT://{login}"]) as running:
+        yield Secured(plain=running.bootstrap, login=login)
+
+
+@contextmanager
+def secured_korvet(users: Sequence[str]) -> Iterator[Secured]:
+    """A korvet as `secured_kafka`."""
+    listeners = [
+        ListenerSettings(port=0, name="plain"),
+        ListenerSettings(port=0, name="login", security=Security.SASL_PLAINTEXT, sasl=("PLAIN",)),
+    ]
+    settings = {**_SETTINGS, "korvet.sasl.plain.without.tls": "true", "group.initial.rebalance.delay.ms": "0"}
+    with running_broker(listeners=listeners, broker=settings) as running:
+        plain, login = (f"127.0.0.1:{port}" for port in running.ports)
+        broker = Secured(plain=plain, login=login)
+        salted = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), _SALT, _ITERATIONS)
+        same = {"mechanism": _SHA_256, "iterations": _ITERATIONS, "salt": _SALT, "salted_password": salted}
+        upsertions = [{"name": user, **same} for user in (*users, ADMIN)]
+        answer = ask(broker.port, "alter_user_scram_credentials", 0, deletions=[], upsertions=upsertions)
+        assert {one["error_code"] for one in answer["results"]} == {"NONE"}
+        yield broker

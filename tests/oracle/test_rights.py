@@ -1,0 +1,99 @@
+"""Clients with different rights get the same answers from korvet as from Apache Kafka with its StandardAuthorizer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.api.raw import ask
+from tests.api.rdkafka import until
+from tests.oracle.compare import mismatches
+from tests.oracle.rights import CLIENTS, SECRET, Client, script_of
+from tests.oracle.script import Transcript, play
+from tests.oracle.secured import Secured
+
+NOW_MS = time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A broker with all clients' rules, topics and groups."""
+
+    broker: Secured
+    topic_ids: Mapping[str, Any]
+
+    def play(self, client: Client) -> Transcript:
+        """A client's requests and their answers."""
+        ids = {"t_id": self.topic_ids[client.names["t"]], "w_id": self.topic_ids[SECRET]}
+        variables = {**client.names, **ids, "no_id": UUID(int=7), "now": NOW_MS}
+        return play(script_of(client), 0, self.broker.login, variables, client.user)
+
+
+@pytest.fixture(scope="module")
+def kafka(secured_kafka: Secured) -> Prepared:
+    return prepared(secured_kafka)
+
+
+@pytest.fixture(scope="module")
+def korvet(secured_korvet: Secured) -> Prepared:
+    return prepared(secured_korvet)
+
+
+def prepared(broker: Secured) -> Prepared:
+    """The broker with what all clients need; it returns when all of it is in force."""
+    port = broker.port
+    creations = [
+        {
+            "resource_type": acl.resource_type, "resource_name": acl.name, "resource_pattern_type": acl.pattern_type,
+            "principal": acl.principal, "host": acl.host, "operation": acl.operation, "permission_type": acl.permission,
+        }
+        for acl in dict.fromkeys(chain.from_iterable(client.rules for client in CLIENTS))
+    ]  # fmt: skip
+    results = ask(port, "create_acls", 3, creations=creations)["results"]
+    assert {one["error_code"] for one in results} == {"NONE"}
+    names = [SECRET, *(client.names["t"] for client in CLIENTS)]
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
+    answer = ask(port, "create_topics", 7, topics=topics, timeout=30_000)
+    assert {one["error_code"] for one in answer["topics"]} == {"NONE"}
+    until(lambda: _described(port) == len(creations))
+    until(lambda: _coordinates(port))
+    for client in CLIENTS:
+        until(lambda client=client: _committed(port, client))  # type: ignore[misc]
+    return Prepared(broker=broker, topic_ids={one["name"]: one["topic_id"] for one in answer["topics"]})
+
+
+def _described(port: int) -> int:
+    anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    return sum(len(one["acls"]) for one in ask(port, "describe_acls", 3, **anything)["resources"])
+
+
+def _coordinates(port: int) -> bool:
+    """Whether transactions have a coordinator, for which Kafka makes a topic at the first request."""
+    asked = {"transactional_id": "first", "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+    ask(port, "find_coordinator", 4, key_type=1, coordinator_keys=["first"])
+    return bool(ask(port, "init_producer_id", 4, **asked)["error_code"] == "NONE")
+
+
+def _committed(port: int, client: Client) -> bool:
+    """Commit an offset of the client's group; whether it is done."""
+    partitions = [{"partition_index": 0, "committed_offset": 0, "committed_leader_epoch": -1}]
+    answer = ask(
+        port, "offset_commit", 8, group_id=client.names["g"], generation_id_or_member_epoch=-1, member_id="",
+        topics=[{"name": client.names["t"], "partitions": partitions}],
+    )  # fmt: skip
+    return bool(answer["topics"][0]["partitions"][0]["error_code"] == "NONE")
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.title.replace(" ", "-"))
+def test_korvet_answers_a_client_as_kafka(client: Client, kafka: Prepared, korvet: Prepared) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        theirs, ours = threads.map(lambda broker: broker.play(client), (kafka, korvet))
+    found = mismatches(f"rights {client.title}", theirs, ours)
+    assert not found, "\n" + "\n".join(found)
