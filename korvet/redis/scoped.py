@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from korvet.errors import StoreError
-from korvet.redis.client import Argument, Buffer, Purpose, Store
+from korvet.redis.client import Argument, Purpose, Store
 from korvet.redis.link import Link
 
 _KEYLESS: Final = frozenset({"TIME", "INFO"})
@@ -42,11 +40,6 @@ class ScopedStore(Store):
 
     # ------------------------------------------------------------------ commands
 
-    def call(self, purpose: Purpose, key: str, *command: Argument) -> asyncio.Future[Any]:
-        if self._is_inside(key, command):
-            return super().call(purpose, key, *command)
-        return self._refused(str(command[0]), key)
-
     def _is_inside(self, key: str, command: Sequence[Argument]) -> bool:
         if not key.startswith(self._prefix):
             return False
@@ -56,22 +49,6 @@ class ScopedStore(Store):
         if name in _OF_MANY_KEYS:
             return all(str(one).startswith(self._prefix) for one in command[1:])
         return command[2 if name in _WITH_SUBCOMMAND else 1] == key
-
-    def fcall(self, purpose: Purpose, function: str, keys: Sequence[str], *args: Argument) -> asyncio.Future[Any]:
-        prefix = self._prefix
-        for key in keys:
-            if not key.startswith(prefix):
-                return self._refused(function, key)
-        return super().fcall(purpose, function, keys, *args)
-
-    def fcall_placed(
-        self, function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Argument
-    ) -> asyncio.Future[Any]:
-        prefix = self._prefix
-        for key in keys:
-            if not key.startswith(prefix):
-                return self._refused(function, key)
-        return super().fcall_placed(function, keys, value, expiry_ms, *args)
 
     def link(self, purpose: Purpose, key: str) -> Link | None:
         self._check(key)
@@ -83,12 +60,4 @@ class ScopedStore(Store):
 
     def _check(self, key: str) -> None:
         if not key.startswith(self._prefix):
-            raise self._outside("a link", key)
-
-    def _refused(self, command: str, key: str) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-        future.set_exception(self._outside(command, key))
-        return future
-
-    def _outside(self, command: str, key: str) -> StoreError:
-        return StoreError(f"{command} is for keys that begin with {self._prefix!r}, not for {key[:200]!r}")
+            raise self._outside("a link", (key,))

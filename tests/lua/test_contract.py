@@ -308,9 +308,7 @@ def test_only_callers_of_batches_and_beats_pass_arguments_by_position() -> None:
     callers = {
         path.relative_to(ROOT / "korvet") for path in (ROOT / "korvet").rglob("*.py") if ".fcall(" in path.read_text()
     }
-    assert callers == {
-        Path("redis/client.py"), Path("redis/scoped.py"), Path("store/calls.py"), Path("store/log/append_call.py")
-    }  # fmt: skip
+    assert callers == {Path("redis/client.py"), Path("store/calls.py"), Path("store/log/append_call.py")}
 
 
 def test_call_puts_named_arguments_in_the_order_of_the_header() -> None:

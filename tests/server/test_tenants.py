@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
 from subprocess import CalledProcessError
 from typing import Any
 
+import aiokafka
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
+from tests.api.data import records
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
+from tests.support.issuer import Issuer
 from tests.support.tenants import (
     PASSWORD,
     WITHIN_S,
+    Client,
     Closed,
     connected,
     create_tenant,
@@ -28,6 +35,7 @@ from tests.support.tenants import (
 
 LOGIN, BOTH, SNI, CERTIFICATE, FIXED = range(5)
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
+BROKER = {"korvet.sasl.plain.without.tls": "true", "korvet.sasl.oauthbearer.without.tls": "true"}
 HOST = "b{node}-{namespace}.kafka.example"
 
 
@@ -37,7 +45,12 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[KorvetServer]:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority, issuer: Issuer) -> Iterator[KorvetServer]:
     """A broker with the tenants acme and globex, both with the user alice, and with a fixed namespace."""
     pair = authority.server(["*.kafka.example"])
     tls: dict[str, Any] = {"tls_cert": str(pair.cert), "tls_key": str(pair.key), "tls_client_ca": str(authority.cert)}
@@ -46,7 +59,7 @@ def broker(authority: Authority) -> Iterator[KorvetServer]:
     required = {"tls_client_auth": ClientAuth.REQUIRED, "principal_rules": r"RULE:^CN=([^,]+),O=([^,]+)$/$1@$2/"}
     listeners = [
         ListenerSettings(port=0, name="login", namespace_from=by_login, security=Security.SASL_PLAINTEXT,
-                         sasl=MECHANISMS),
+                         sasl=(*MECHANISMS, "OAUTHBEARER")),
         ListenerSettings(port=0, name="both", namespace_from=by_login, security=Security.SASL_TLS, sasl=MECHANISMS,
                          **named),
         ListenerSettings(port=0, name="sni", namespace_from=by_name, security=Security.SASL_TLS, sasl=MECHANISMS,
@@ -55,7 +68,7 @@ def broker(authority: Authority) -> Iterator[KorvetServer]:
                          **required),  # type: ignore[arg-type]
         ListenerSettings(port=0, name="fixed", namespace="fixed"),
     ]  # fmt: skip
-    with running_broker(listeners=listeners, broker={"korvet.sasl.plain.without.tls": "true"}) as running:
+    with running_broker(listeners=listeners, broker={**BROKER, **issuer.settings}) as running:
         for name in ("acme", "globex"):
             create_tenant(running, name)
         yield running
@@ -183,6 +196,16 @@ def test_unknown_server_name_looks_as_a_wrong_password_does(
         assert client.log_in("alice", "wrong") == refused
 
 
+def test_token_names_the_namespace_and_its_user(broker: KorvetServer, issuer: Issuer) -> None:
+    for name, error in (("carol@acme", "NONE"), ("carol@nobodys", "SASL_AUTHENTICATION_FAILED"),
+                        ("carol", "SASL_AUTHENTICATION_FAILED")):  # fmt: skip
+        with connected(broker.port) as client:
+            client.ask("sasl_handshake", 1, mechanism="OAUTHBEARER")
+            message = f"n,,\x01auth=Bearer {issuer.token(name)}\x01\x01".encode()
+            assert client.ask("sasl_authenticate", 2, auth_bytes=message)["error_code"] == error
+            assert error != "NONE" or topics_of(client) is not None
+
+
 def test_certificate_names_the_namespace_and_its_user(
     broker: KorvetServer, authority: Authority, context: ssl.SSLContext
 ) -> None:
@@ -304,3 +327,74 @@ def test_client_of_a_chosen_namespace_gets_nothing_before_its_login(broker: Korv
             client.send("metadata", 12, topics=None)
             with pytest.raises(Closed):
                 client.frame()
+
+
+def put(client: Client, topic: str, size: int = 5000) -> str:
+    """The code of a produced record."""
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": records(1, size)}]}]
+    answer = client.ask("produce", 9, acks=-1, timeout=1000, topic_data=data, transactional_id=None)
+    return str(answer["responses"][0]["partition_responses"][0]["error_code"])
+
+
+def test_producers_of_a_tenant_with_too_many_bytes_wait_and_all_else_goes_on(broker: KorvetServer) -> None:
+    create_tenant(broker, "heavy", "bytes=20000")
+    with connected(broker.port, login="alice@heavy") as client, connected(broker.port, login="alice@acme") as other:
+        assert make_topic(client, "t") == "NONE" and make_topic(other, "not-heavy") == "NONE"
+        eventually(lambda: put(client, "t") == "KAFKA_STORAGE_ERROR")
+        assert put(other, "not-heavy") == "NONE"
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+        values = {"generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+        answer = client.ask("offset_commit", 8, group_id="g", **values)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+        asked = [{"topic": "t", "partitions": [{"partition": 0, "partition_max_bytes": 1000, "fetch_offset": 0}]}]
+        read = client.ask("fetch", 12, replica_id=-1, max_wait=100, min_bytes=1, max_bytes=9999, session_epoch=-1,
+                          topics=asked)  # fmt: skip
+        assert read["responses"][0]["partitions"][0]["records"]
+        deleted = [{"name": "t", "partitions": [{"partition_index": 0, "offset": -1}]}]
+        client.ask("delete_records", 2, topics=deleted, timeout=10_000)
+        eventually(lambda: put(client, "t", 10) == "NONE")
+
+
+def test_aiokafka_finds_its_tenant_by_host_names_alone(
+    broker: KorvetServer, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, find = broker.ports[SNI], socket.getaddrinfo
+
+    def resolve(host: Any, *args: Any, **more: Any) -> Any:
+        # All host names of the tenants lead to this broker, as its DNS would say.
+        return find("127.0.0.1", port, *args[1:], **more) if "kafka.example" in str(host) else find(host, *args, **more)
+
+    async def round_trip(namespace: str) -> None:
+        login: dict[str, Any] = {
+            "bootstrap_servers": f"b0-{namespace}.kafka.example:9093", "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD,
+            "ssl_context": context,
+        }  # fmt: skip
+        async with aiokafka.AIOKafkaProducer(**login) as producer:
+            await producer.send_and_wait("by-name", f"of {namespace}".encode())
+        consumer = aiokafka.AIOKafkaConsumer("by-name", group_id="g", auto_offset_reset="earliest", **login)
+        async with consumer:
+            record = await asyncio.wait_for(consumer.getone(), WITHIN_S)
+            assert record.value == f"of {namespace}".encode() and record.offset == 0
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    for namespace in ("acme", "globex"):
+        asyncio.run(round_trip(namespace))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_logs_in_to_its_tenant(broker: KorvetServer, mechanism: str) -> None:
+    topic = f"of-librdkafka-{mechanism.lower()}"
+    for namespace in ("acme", "globex"):
+        login = {
+            "bootstrap.servers": f"127.0.0.1:{broker.port}", "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism, "sasl.username": f"alice@{namespace}", "sasl.password": PASSWORD,
+        }  # fmt: skip
+        producer = Producer(login)
+        producer.produce(topic, namespace.encode())
+        assert producer.flush(WITHIN_S) == 0
+        consumer = Consumer({**login, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe([topic])
+        message = consumer.poll(WITHIN_S)
+        assert message is not None and (message.value(), message.offset()) == (namespace.encode(), 0)
+        consumer.close()
