@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,64 @@ def test_latest_timestamp_of_a_key_wins_among_partitions(tables: Tables) -> None
     assert tables.follow() == {b"a": b"new", b"b": b"high"}
     tables.add((b"a", b"older", 1, 2, 0), (b"b", None, 0, 2, -1), (b"b", b"newer", 0, 3, 2), ends={0: 4, 1: 3})
     assert tables.follow() == {b"a": b"new", b"b": b"newer"}
+
+
+def test_record_of_another_partition_wins_once_a_later_one_of_its_own_partition_lost(tables: Tables) -> None:
+    tables.add((b"a", b"late", 0, 0, 5), (b"a", b"other", 1, 0, 3), (b"b", b"1", 0, 1, 5), ends={0: 2, 1: 1})
+    assert tables.follow() == {b"a": b"late", b"b": b"1"}
+    # The last record of partition 0 is earlier now than that of partition 1, which the table does not have.
+    tables.add((b"a", b"early", 0, 2, 1), ends={0: 3, 1: 1})
+    assert tables.follow() == {b"a": b"other", b"b": b"1"}
+    tables.add((b"a", b"earlier", 1, 1, 0), (b"b", b"earlier", 1, 2, 4), ends={0: 3, 1: 3})
+    assert tables.follow() == {b"a": b"early", b"b": b"1"}
+
+
+def test_tombstone_holds_against_earlier_records_of_other_partitions_in_later_batches(tables: Tables) -> None:
+    tables.add((b"a", b"1", 0, 0, 1), (b"a", None, 0, 1, 5), ends={0: 2, 1: 0})
+    assert tables.follow() == {}
+    tables.add((b"a", b"earlier", 1, 0, 3), ends={0: 2, 1: 1})
+    assert tables.follow() == {}
+    tables.add((b"a", b"later", 1, 1, 6), ends={0: 2, 1: 2})
+    assert tables.follow() == {b"a": b"later"}
+
+
+def test_row_wins_against_earlier_records_although_its_raw_record_expired(tables: Tables) -> None:
+    tables.add((b"a", b"1", 0, 0, 5), ends={0: 1, 1: 0})
+    tables.follow()
+    tables.spark.sql(f"DELETE FROM delta.`{tables.raw.path}`")
+    tables.add((b"a", b"earlier", 1, 0, 3), ends={0: 1, 1: 1})
+    assert tables.follow() == {b"a": b"1"}
+
+
+def test_table_does_not_depend_on_the_batches_in_which_records_came(spark: SparkSession, tmp_path: Path) -> None:
+    dice = random.Random(5)
+    partitions: dict[int, list[Record]] = {number: [] for number in range(3)}
+    for _ in range(120):
+        number = dice.randrange(3)
+        value = None if dice.random() < 0.25 else b"%d" % dice.randrange(1000)
+        key, second = b"%d" % dice.randrange(12), dice.randrange(10)
+        partitions[number].append((key, value, number, len(partitions[number]), second))
+    expected = newest_by_definition(partitions)
+    assert 0 < len(expected) < 12
+    for run, steps in enumerate(([], [0.3, 0.7])):
+        tables, has = Tables(spark, Lake(str(tmp_path / str(run)))), dict.fromkeys(partitions, 0)
+        for step in (*steps, 1.0):
+            # Each partition comes as far as it likes.
+            ends = {n: max(has[n], int(len(each) * min(1.0, step * dice.uniform(0.7, 1.3)))) for n, each in
+                    partitions.items()} if step < 1 else {n: len(each) for n, each in partitions.items()}  # fmt: skip
+            tables.add(*(each for n in partitions for each in partitions[n][has[n] : ends[n]]), ends=ends)
+            tables.follow()
+            has = ends
+        assert newest(tables.latest.rows) == expected
+
+
+def newest_by_definition(partitions: Mapping[int, Iterable[Record]]) -> Newest:
+    """The last record of each key in each partition; of these the latest, then that of the highest partition."""
+    lasts = {
+        (key, number): (second, number, value) for each in partitions.values() for key, value, number, _, second in each
+    }
+    found = {key: max(last for (of, _), last in lasts.items() if of == key) for key, _ in lasts}
+    return {key: value for key, (_, _, value) in found.items() if key is not None and value is not None}
 
 
 def test_tombstone_deletes_its_key_until_a_later_record(tables: Tables) -> None:

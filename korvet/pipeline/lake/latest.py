@@ -1,11 +1,8 @@
-"""The table of each key's newest record, which an archive merges of its raw table.
+"""The table of each key's newest record (`korvet.pipeline.lake.newest`), which an archive merges of its raw table.
 
 One commit merges all records from the table's proof up to the raw table's, with the proof after them. So a merge that
-was cut off is done again from the same place, and one that is repeated changes nothing.
-
-The newest record of a key: in a partition, that of the highest offset, as in Kafka's compaction. A key may have records
-in several partitions, since a topic can grow. Among them the later timestamp wins, then the higher partition.
-Source: org.apache.kafka.storage.internals.log.Cleaner.
+was cut off is done again from the same place, and one that is repeated changes nothing. The table's rows depend only on
+the records below its proof, however they came in batches.
 """
 
 from __future__ import annotations
@@ -19,11 +16,12 @@ import structlog
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
 
 from korvet.pipeline.lake.layout import ARCHIVED, RAW_COLUMNS
+from korvet.pipeline.lake.newest import last_records, newest_records, newest_with
 from korvet.pipeline.lake.proofs import APPLICATION, Proven, read_proven
 from korvet.pipeline.lake.table import COMPRESSION, Table
 
@@ -64,10 +62,8 @@ class LatestTable(Table):
         if raw is None or self.has(raw):
             return
         self._claim_once(raw, writer)
-        assert self.proven is not None
-        ranges = _ranges(self.proven, raw)
-        if ranges:
-            self._merge(raw_table.path, ranges, _followed(self.proven, raw, writer))
+        if not self.has(raw):
+            self._merge(raw_table.path, raw, writer)
 
     def _claim_once(self, raw: Proven, writer: str) -> None:
         """Make the table, or claim it, once. Its proof may grow by it."""
@@ -80,33 +76,55 @@ class LatestTable(Table):
             self.claim(raw.topic, raw.topic_id, writer)
         self._is_claimed = True
 
-    def _merge(self, raw_path: str, ranges: Mapping[int, tuple[int, int]], proven: Proven) -> None:
-        """Commit a merge, again after conflicts that changed neither the proof nor the writer."""
+    def _merge(self, raw_path: str, raw: Proven, writer: str) -> None:
+        """Commit the merge of all that the raw table has and this one lacks, with the proof after it."""
+        assert self.proven is not None
+        proven = _followed(self.proven, raw, writer)
         session = self._session(proven)
-        records = session.read.format("delta").load(raw_path).where(_within(ranges)).select(*RAW_COLUMNS.names)
+        rows = session.read.format("delta").load(raw_path)
+        records = rows.where(_within(_ranges(self.proven, raw))).select(*RAW_COLUMNS.names)
         left_out = records.where("key is null").count()
         if left_out:
             log.warning("records without a key are not in the table of newest records", table=self.path, n=left_out)
-        newest = _newest(records).withColumn(ARCHIVED, F.lit(datetime.now(UTC).date())).persist()
+        lasts = last_records(records.where("key is not null")).persist()
         try:
-            for left in reversed(range(_TRIES)):
-                try:
-                    self._commit(session, newest, ranges)
-                    break
-                except (Py4JJavaError, PySparkException) as error:
-                    if _CONFLICT not in str(error) or not left:
-                        raise
-                if read_proven(self._spark, self.path) != self.proven:
-                    # It may be this very commit, whose answer was lost.
-                    break
+            newest = self._newest(session, lasts, rows, raw)
+            self._commit_again(session, newest.withColumn(ARCHIVED, F.lit(datetime.now(UTC).date())))
             self._written(proven)
         finally:
-            newest.unpersist()
+            lasts.unpersist()
 
-    def _commit(self, session: SparkSession, newest: DataFrame, ranges: Mapping[int, tuple[int, int]]) -> None:
-        is_newer, is_tombstone = _is_newer(ranges), F.col("new.value").isNull()
+    def _newest(self, session: SparkSession, lasts: DataFrame, rows: DataFrame, raw: Proven) -> DataFrame:
+        """The newest record of each key of a batch.
+
+        :param lasts: the batch's last records.
+        :param rows: the raw table's.
+        """
+        assert self.proven is not None
+        had = _had(self.proven, raw)
+        if not had or len(raw.offsets) == 1:
+            return newest_records(lasts)
+        # The raw table's rows may have expired. Rows at or above a range's begin are of a history that the broker lost.
+        own = session.read.format("delta").load(self.path)
+        before = [each.where(_within(had)).select(*RAW_COLUMNS.names) for each in (rows, own)]
+        return newest_with(lasts, before[0].unionAll(before[1]))
+
+    def _commit_again(self, session: SparkSession, newest: DataFrame) -> None:
+        """Commit, again after conflicts that changed neither the proof nor the writer."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._commit(session, newest)
+            except (Py4JJavaError, PySparkException) as error:
+                if _CONFLICT not in str(error) or not left:
+                    raise
+            if read_proven(self._spark, self.path) != self.proven:
+                # It may be this very commit, whose answer was lost.
+                return
+
+    def _commit(self, session: SparkSession, newest: DataFrame) -> None:
+        is_tombstone = F.col("new.value").isNull()
         merge = DeltaTable.forPath(session, self.path).alias("old").merge(newest.alias("new"), "old.key = new.key")
-        merge = merge.whenMatchedDelete(is_newer & is_tombstone).whenMatchedUpdateAll(is_newer)
+        merge = merge.whenMatchedDelete(is_tombstone).whenMatchedUpdateAll()
         merge.whenNotMatchedInsertAll(~is_tombstone).execute()
 
     def _session(self, proven: Proven) -> SparkSession:
@@ -123,6 +141,12 @@ def _ranges(has: Proven, raw: Proven) -> dict[int, tuple[int, int]]:
     """The offsets that a table lacks of another: partition -> begin and end."""
     begins = {number: has.offsets.get(number, 0) for number in raw.offsets}
     return {number: (begins[number], end) for number, end in raw.offsets.items() if end > begins[number]}
+
+
+def _had(has: Proven, raw: Proven) -> dict[int, tuple[int, int]]:
+    """The offsets that a table has of another: partition -> 0 and end."""
+    ends = {number: min(has.offsets.get(number, 0), end) for number, end in raw.offsets.items()}
+    return {number: (0, end) for number, end in ends.items() if end}
 
 
 def _followed(has: Proven, raw: Proven, writer: str) -> Proven:
@@ -144,31 +168,4 @@ def _followed(has: Proven, raw: Proven, writer: str) -> Proven:
 def _within(ranges: Mapping[int, tuple[int, int]]) -> str:
     return " or ".join(
         f"(partition = {number} and offset >= {begin} and offset < {end})" for number, (begin, end) in ranges.items()
-    )
-
-
-def _newest(records: DataFrame) -> DataFrame:
-    """The newest record of each key.
-
-    After a loss the raw table may have two records of one offset; the later timestamp wins.
-    """
-    last = Window.partitionBy("key", "partition").orderBy(F.desc("offset"), F.desc("timestamp"))
-    latest = Window.partitionBy("key").orderBy(F.desc("timestamp"), F.desc("partition"))
-    # One shuffle serves both windows.
-    keyed = records.where("key is not null").repartition("key")
-    for window in (last, latest):
-        keyed = keyed.withColumn("_place", F.row_number().over(window)).where("_place = 1").drop("_place")
-    return keyed
-
-
-def _is_newer(ranges: Mapping[int, tuple[int, int]]) -> Column:
-    """Whether the new record of a key is newer than the row that the table has.
-
-    A row at or above the begin of its partition's range is of a history that the broker has lost: it is older.
-    """
-    lost = " or ".join(f"(old.partition = {number} and old.offset >= {begin})" for number, (begin, _) in ranges.items())
-    return F.expr(
-        "CASE WHEN old.partition = new.partition "
-        f"THEN new.offset > old.offset OR {lost or 'false'} "
-        "ELSE new.timestamp > old.timestamp OR (new.timestamp = old.timestamp AND new.partition > old.partition) END"
     )
