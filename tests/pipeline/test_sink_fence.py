@@ -26,6 +26,11 @@ def write(broker: KorvetServer, task: Task, *steps: Step) -> int:
     return write_fenced({"bootstrap.servers": broker.bootstrap}, task, batches(task.query, steps))
 
 
+def write_with_hashes(broker: KorvetServer, task: Task, rows: Sequence[int]) -> int:
+    settings = {"bootstrap.servers": broker.bootstrap}
+    return write_once(settings, task, batches(task.query, [rows]), confirm_within_s=60)
+
+
 def batches(topic: str, steps: Sequence[Step]) -> Iterator[Iterator[Record]]:
     for step in steps:
         if callable(step):
@@ -72,11 +77,24 @@ def test_partition_that_has_fewer_rows_than_it_wrote_is_refused(broker: KorvetSe
     assert numbers(broker, topic) == [*range(10)]
 
 
-def test_batch_that_was_begun_with_hashes_is_not_ended_without(broker: KorvetServer) -> None:
-    topic = create_topic(broker.bootstrap, "fence-mixed")
-    settings = {"bootstrap.servers": broker.bootstrap}
-    write_once(settings, task(topic), batches(topic, [range(10)]), confirm_within_s=60)
-    with pytest.raises(PipelineError, match="was begun with exactlyOnce=true"):
-        write(broker, task(topic, run="second"), range(10))
-    assert write(broker, task(topic, batch=1, run="second"), range(10, 12)) == 2
+@pytest.mark.parametrize("repeated", [0, 1])
+def test_batch_that_was_begun_with_hashes_is_not_ended_without(broker: KorvetServer, repeated: int) -> None:
+    topic = create_topic(broker.bootstrap, f"fence-after-hashes-{repeated}")
+    write_with_hashes(broker, task(topic), range(10))
+    # Also a partition that has written nothing yet.
+    with pytest.raises(PipelineError, match="the batch was begun with exactlyOnce=true, so this writes nothing"):
+        write(broker, task(topic, partition=repeated, run="second"), range(10, 20))
+    assert write_with_hashes(broker, task(topic, run="third"), range(10)) == 10
+    assert write(broker, task(topic, batch=1, run="fourth"), range(10, 12)) == 2
+    assert numbers(broker, topic) == [*range(12)]
+
+
+@pytest.mark.parametrize("repeated", [0, 1])
+def test_batch_that_was_begun_without_hashes_is_not_ended_with_them(broker: KorvetServer, repeated: int) -> None:
+    topic = create_topic(broker.bootstrap, f"fence-before-hashes-{repeated}")
+    write(broker, task(topic), range(10))
+    with pytest.raises(PipelineError, match="the batch was begun with exactlyOnce=partition, so this writes nothing"):
+        write_with_hashes(broker, task(topic, partition=repeated, run="second"), range(10, 20))
+    assert write(broker, task(topic, run="third"), range(10)) == 10
+    assert write_with_hashes(broker, task(topic, batch=1, run="fourth"), range(10, 12)) == 2
     assert numbers(broker, topic) == [*range(12)]

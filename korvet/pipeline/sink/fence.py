@@ -4,6 +4,9 @@ The note is in the group of the query's partition (`Task.group`), and part of th
 fences its former self, finds the note of its batch, and writes nothing. It needs no hash of its rows and no note of
 another task. The user tells by ``exactlyOnce=partition`` that a partition has the same rows again: Spark tells a writer
 neither the sources nor the plan. A repeated task counts its rows, and fails if they are not as many.
+
+The transaction puts the note also into the query's group (`Task.query_group`). There a task sees before it writes
+whether the batch was begun with hashes, and a task with hashes whether it was begun without.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from korvet.pipeline.broker import Broker
-from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.sink.columns import Record
 from korvet.pipeline.sink.once import Attempt, Note, Rows, Task, transactional
 
@@ -29,6 +31,8 @@ def write_fenced(settings: Mapping[str, str], task: Task, batches: Iterator[Iter
 class _Fenced(Attempt):
     def write(self, batches: Iterator[Iterator[Record]]) -> int:
         self._call(self._delivery.producer.init_transactions)
+        # A stable read could wait for the transaction of a dead task whose successor has no core while this one runs.
+        self._refuse_other_way(self._notes_of(self._task.query_group, stable=False), with_hashes=False)
         note = self._note(self._task.group)
         if note is not None and self._is_of_this_batch(note):
             return self._compare(note, batches)
@@ -40,15 +44,13 @@ class _Fenced(Attempt):
                 topic=rows.topic, batch=task.batch, run=task.run, task=task.partition, rows=rows.count, checksum="",
                 begun=task.run,
             )  # fmt: skip
-            self._stage(self._delivery, task.group, noted)
+            for group in (task.group, task.query_group):
+                self._stage(self._delivery, group, noted)
             self._call(self._delivery.producer.commit_transaction)
         return rows.count
 
     def _compare(self, written: Note, batches: Iterator[Iterator[Record]]) -> int:
-        if written.checksum:
-            raise PipelineError(
-                f"{self._what()} was begun with exactlyOnce=true; start the query with that until the batch is written"
-            )
+        self._refuse_other_way([written], with_hashes=False)
         rows = Rows()
         for batch in batches:
             for _ in rows.through(batch):

@@ -78,6 +78,7 @@ class Note:
     :param topic: the note is an offset of this topic's first partition.
     :param run: the last run in which a task had these rows.
     :param task: that task's partition.
+    :param checksum: of the rows; empty if the task wrote without hashes (`korvet.pipeline.sink.fence`).
     :param begun: the run that was first to write in the batch.
     """
 
@@ -217,6 +218,15 @@ class Attempt:
     def _is_of_this_batch(self, note: Note | None) -> bool:
         return note is not None and note.batch == self._task.batch
 
+    def _refuse_other_way(self, notes: Iterable[Note], *, with_hashes: bool) -> None:
+        """Raise PipelineError if a task has written rows of this batch with the other setting of ``exactlyOnce``."""
+        if any(bool(note.checksum) != with_hashes for note in notes if self._is_of_this_batch(note)):
+            began = "partition" if with_hashes else "true"
+            raise PipelineError(
+                f"{self._what()}: the batch was begun with exactlyOnce={began}, so this writes nothing; start the "
+                f"query with that, and change it only after the query was stopped in order, or {_ELSEWHERE}"
+            )
+
     def _others(self, written: Note, rows: Rows) -> PipelineError:
         return PipelineError(
             f"{self._what()} was written with {written.rows} other rows than the {rows.count} that it has now: the "
@@ -256,6 +266,7 @@ class _Trial(Attempt):
         own = self._note(self._task.group)
         if own is not None and self._is_mine(own):
             return self._compare(own, batches)
+        self._refuse_other_way([own] if own is not None else [], with_hashes=True)
         rows = _HashedRows()
         self._send(batches, rows)
         if rows.count or self._is_of_this_batch(own):
@@ -296,6 +307,7 @@ class _Trial(Attempt):
         """
         # A task's own note suffices. The query's may wait for a task that has no core while this one runs.
         notes = [own] if own is not None and self._is_of_this_batch(own) else self._notes_of(self._task.query_group)
+        self._refuse_other_way(notes, with_hashes=True)
         for note in filter(self._is_of_this_batch, notes):
             if note.begun != self._task.run:
                 return note.begun
