@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic
@@ -16,6 +16,9 @@ _TIMEOUT_S: Final = 10.0
 _WITHIN_S: Final = 60.0
 """For all schemas of a batch."""
 _MOST_KEPT: Final = 1000
+_MOST_UNKNOWN: Final = 10_000
+_UNKNOWN_FOR_S: Final = 60.0
+"""An id that the registry does not have is not asked again for so long: values of any producer may name it."""
 _UNKNOWN_SCHEMA: Final = 40403
 _TOO_MANY_REQUESTS: Final = 429
 
@@ -31,13 +34,15 @@ class Registered:
 
 
 class Registry:
-    """A connection to a registry, for any thread. A schema never changes, so it keeps some.
+    """A connection to a registry, for any thread. A schema never changes, so it keeps some, and unknown ids for a time.
 
     :param url: ``http`` or ``https``, with ``USER:PASSWORD@`` before the host if the registry asks for them.
+    :param clock: seconds.
     :raises PipelineError: if it is no such URL, or the client's packages are missing.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
         self._address = _address(url)
         try:
             import fastavro  # noqa: F401 - reads the values, in the executors too
@@ -49,6 +54,8 @@ class Registry:
         )
         self._lock = threading.Lock()
         self._kept: dict[int, Registered] = {}
+        self._unknown: dict[int, float] = {}
+        """The moment until which an id counts as unknown. The first ones end first."""
 
     def schemas(self, ids: Iterable[int]) -> dict[int, Registered]:
         """The schemas of these ids, without those that the registry does not have.
@@ -56,24 +63,34 @@ class Registry:
         :raises Passing: if the registry does not answer, or has no time.
         :raises PipelineError: if it refuses.
         """
-        deadline = monotonic() + _WITHIN_S
+        deadline = self._clock() + _WITHIN_S
         found = {}
         for number in ids:
-            if monotonic() > deadline:
+            if self._clock() > deadline:
                 raise Passing(f"schema registry {self._address}: it answers too slowly")
             found[number] = self._schema(number)
         return {number: schema for number, schema in found.items() if schema is not None}
+
+    def ask_again(self) -> None:
+        """Forget which ids were unknown."""
+        with self._lock:
+            self._unknown.clear()
 
     def _schema(self, number: int) -> Registered | None:
         with self._lock:
             if number in self._kept:
                 return self._kept[number]
+            if self._unknown.get(number, 0.0) > self._clock():
+                return None
         # Other topics do not wait for the answer.
         told = self._ask(number)
-        if told is None:
-            # It may come yet.
-            return None
         with self._lock:
+            self._unknown.pop(number, None)
+            if told is None:
+                if len(self._unknown) >= _MOST_UNKNOWN:
+                    del self._unknown[next(iter(self._unknown))]
+                self._unknown[number] = self._clock() + _UNKNOWN_FOR_S
+                return None
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             # The client would keep all of them.

@@ -25,6 +25,7 @@ from korvet.pipeline.client_settings import client_settings
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import Lake, Proven
 from korvet.pipeline.lake.table import RETYPING, write_failure
+from korvet.pipeline.registry import registry
 from korvet.pipeline.typed import dead_letters, judged, table_type, typed_rows
 
 
@@ -63,6 +64,9 @@ def retype(spark: SparkSession, config: RetypeConfig) -> RetypeResult:
     if tables.raw.proven is None:
         raise PipelineError(f"topic {config.topic}: it has no raw table in {config.lake}; archive the topic first")
     schema = _schema(config)
+    if config.schema_registry is not None:
+        # Dead letters of unknown ids may be the reason for this run.
+        registry(config.schema_registry).ask_again()
     try:
         _judged(tables, schema, config)
         _check_complete(tables)

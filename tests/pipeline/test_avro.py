@@ -165,18 +165,31 @@ def test_schema_whose_parts_multiply_is_refused_soon() -> None:
     assert json_schemas({1: registered(inner)}) == {}
 
 
-def test_registry_tells_schemas_once_and_leaves_out_unknown_ones(registry: SchemaRegistry) -> None:
+def test_registry_is_asked_once_for_a_schema_and_once_a_minute_for_an_unknown_one(registry: SchemaRegistry) -> None:
+    now = [0.0]
     registry.register(1, ORDER)
     registry.register(2, {}, schemaType="JSON", references=[{"name": "a", "subject": "b", "version": 1}])
-    asked = Registry(registry.url)
-    for _ in range(2):
+    asked = Registry(registry.url, clock=lambda: now[0])
+    for _ in range(3):
+        now[0] += 29.0
         found = asked.schemas([1, 2, 3])
         assert found[1] == registered(ORDER)
         assert (found[2].kind, found[2].has_references, 3 in found) == ("JSON", True, False)
-    # An unknown one may come yet.
-    assert registry.asked == [f"/schemas/ids/{number}" for number in (1, 2, 3, 3)]
+    assert registry.asked == [f"/schemas/ids/{number}" for number in (1, 2, 3)]
     registry.register(3, ORDER)
+    assert not asked.schemas([3])
+    now[0] += 60.0
     assert asked.schemas([3])[3].text == json.dumps(ORDER)
+
+
+def test_registry_keeps_a_bounded_number_of_unknown_ids(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.pipeline.registry._MOST_UNKNOWN", 2)
+    asked = Registry(registry.url)
+    for number in (1, 2, 3, 3, 2, 1):
+        assert not asked.schemas([number])
+    assert registry.asked == [f"/schemas/ids/{number}" for number in (1, 2, 3, 1)]
 
 
 def test_registry_that_is_away_or_busy_may_come_back_and_one_that_refuses_does_not(registry: SchemaRegistry) -> None:
