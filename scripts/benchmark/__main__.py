@@ -21,8 +21,9 @@ the processor time of the load generator and of the brokers' processes.
   is resident memory of front-end and embedded server together, or of the JVM.
 - neighbours (only if --only names it): heartbeats, and Produces and Fetches of one record, one after the other over raw
   connections; alone, beside one producer and 50 consumers of 1 kB, and beside 100 consumers.
-- pipeline (only if --only names it; some minutes): rows a second of read, archive and replay on Spark, over korvet,
-  beside those of Spark's stock Kafka connector over the same broker.
+- pipeline (only if --only names it; some minutes): rows a second of read, archive, replay and a stream to a topic on
+  Spark, over korvet, beside those of Spark's stock Kafka connector over the same broker; rows a second into typed
+  tables, beside those into raw tables alone; and the seconds of an archive of an empty topic.
 
 --growth does something else: one table for each kind of growth (partitions, connections, workers, shards, batches,
 sizes, codecs), which shows what a request costs as the work grows. --write writes the tables as Markdown.
@@ -39,7 +40,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -57,6 +58,9 @@ from scripts.benchmark.measures import (
     PIPELINE_STEPS,
     PIPELINE_WAYS,
     PROCESS,
+    START,
+    TYPED,
+    TYPED_WAYS,
     Measure,
     measures,
 )
@@ -184,31 +188,40 @@ def main(
         console.print(table(results.values, chosen, names))
         console.print(processor_table(results.spent, chosen))
     if "pipeline" in only:
-        passed = [replace(each, lines=tuple(line for line in each.lines if line.key in steps)) for each in PIPELINE]
-        results.values.update(_measure_pipeline(passed, records, rounds))
-        console.print(table(results.values, passed, PIPELINE_WAYS))
+        for passed, ways, found in _measure_pipeline(steps, records, rounds):
+            results.values.update(found)
+            console.print(table(found, passed, ways))
     values = {f"{measure}.{key}": dict(brokers) for (measure, key), brokers in results.values.items()}
     about = {"rounds": rounds, "seconds": seconds, "records": records}
     _write(json_path, {**about, "values": values, "processor_us": processor_us(results.spent)})
 
 
-def _measure_pipeline(passed: Sequence[Measure], records: int, rounds: int) -> Values:
-    """korvet's pipeline and Spark's stock connector, both over a korvet of their own."""
-    from scripts.benchmark import pipeline  # Spark and its packages, which nothing else here needs
+def _measure_pipeline(
+    steps: Sequence[str], records: int, rounds: int
+) -> Iterator[tuple[Sequence[Measure], Sequence[str], Values]]:
+    """korvet's pipeline and Spark's stock connector, both over a korvet of their own: a table after the other."""
+    from scripts.benchmark import cold, pipeline, typed  # Spark and its packages, which nothing else here needs
 
+    passed = [replace(each, lines=tuple(line for line in each.lines if line.key in steps)) for each in PIPELINE]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         target = stack.enter_context(targets.korvet(directory))
-        spark = stack.enter_context(pipeline.spark_session(directory))
         try:
-            return pipeline.run(spark, target, directory, passed, records, rounds, _say)
-        except pipeline.PipelineFailed as error:
+            if "start" in steps:
+                yield [START], ["korvet"], cold.run(target, directory, rounds, _say)
+            spark = stack.enter_context(pipeline.spark_session(directory))
+            if any(measure.lines for measure in passed):
+                found = pipeline.run(spark, target, directory, passed, records, rounds, _say)
+                yield passed, PIPELINE_WAYS, found
+            if "typed" in steps:
+                yield [TYPED], TYPED_WAYS, typed.run(spark, target, directory, records, rounds, _say)
+        except cold.PipelineFailed as error:
             raise click.ClickException(str(error)) from error
 
 
 def _live_a_day(minutes: float, json_path: Path | None) -> None:
     """Print a line every ten seconds; ends with 1 if a record is lost or doubled."""
-    from scripts.benchmark import day, pipeline
+    from scripts.benchmark import cold, day, pipeline
 
     click.echo(day.Moment.heading())
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -216,7 +229,7 @@ def _live_a_day(minutes: float, json_path: Path | None) -> None:
             moments = day.run(Path(name), minutes, lambda moment: click.echo(moment.line()))
             with pipeline.spark_session(Path(name)) as spark:
                 day.check_once(spark, day.table(Path(name)), moments[-1].sent)
-        except pipeline.PipelineFailed as error:
+        except cold.PipelineFailed as error:
             raise click.ClickException(str(error)) from error
     click.echo(day.summary(moments))
     _write(json_path, {"minutes": minutes, "moments": [asdict(moment) for moment in moments]})

@@ -27,7 +27,8 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.reported import ARCHIVE_GROUP
 from scripts.benchmark import targets
-from scripts.benchmark.pipeline import PARTITIONS, PipelineFailed, Sender
+from scripts.benchmark.cold import PipelineFailed
+from scripts.benchmark.pipeline import PARTITIONS, Sender
 from scripts.benchmark.targets import ROOT
 
 RATE: Final = 20_000

@@ -178,17 +178,42 @@ PROCESS: Final = Measure(
 )
 PIPELINE_SIZES: Final = (200, 1000)
 PIPELINE_WAYS: Final = ("korvet", "stock")
-PIPELINE_STEPS: Final = ("read", "archive", "replay")
+PIPELINE_LINES: Final = {
+    "read": "read",
+    "archive": "archive, warm",
+    "cold": "archive, cold",
+    "replay": "replay",
+    "sink": "stream to a topic",
+}
+PIPELINE_STEPS: Final = (*PIPELINE_LINES, "typed", "start")
+
+
+def _pipeline(name: str, *lines: Line, value_bytes: int = 0) -> Measure:
+    return Measure(name=name, group="pipeline", generator="Spark", job={}, lines=lines, value_bytes=value_bytes)
+
+
 PIPELINE: Final = tuple(
-    Measure(
-        name=f"pipeline-{size}",
-        group="pipeline",
-        generator="Spark",
-        job={},
-        lines=tuple(Line(key=step, label=f"{step}, {size:,} B", unit="rows/s") for step in PIPELINE_STEPS),
+    _pipeline(
+        f"pipeline-{size}",
+        *(Line(key=key, label=f"{label}, {size:,} B", unit="rows/s") for key, label in PIPELINE_LINES.items()),
         value_bytes=size,
     )
     for size in PIPELINE_SIZES
+)
+TYPED_WAYS: Final = ("typed", "raw")
+TYPED: Final = _pipeline(
+    "pipeline-typed",
+    Line(key="types", label="archive of JSON, schema of types and required", unit="rows/s"),
+    Line(key="patterns", label="archive of JSON, schema of patterns and formats", unit="rows/s"),
+    value_bytes=150,
+)
+START: Final = _pipeline(
+    "pipeline-start",
+    _less("python_s", "archive of an empty topic: Python and its packages", "s"),
+    _less("session_s", "archive of an empty topic: Java and Spark", "s"),
+    _less("archive_s", "archive of an empty topic: the archive", "s"),
+    _less("end_s", "archive of an empty topic: the end of Spark", "s"),
+    _less("all_s", "archive of an empty topic: all of it", "s"),
 )
 DEFAULT_GROUPS: Final = ("produce", "consume", "latency", "groups", "scale", "consumers", "process")
 GROUPS: Final = (*DEFAULT_GROUPS, "neighbours", "pipeline")

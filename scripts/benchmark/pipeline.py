@@ -1,12 +1,15 @@
-"""Rows a second between topics and a lake: korvet's source, archive and replay against Spark's stock Kafka connector.
+"""Rows a second between topics and a lake: korvet's source, archive, replay and sink against Spark's stock connector.
 
 Both run in one Spark on this machine, with a thread for each processor, against one korvet broker on the same machine.
 A topic has four partitions. The steps are:
 
 - read: every column of the whole topic, thrown away.
 - archive: `korvet pipeline archive` into an empty lake, its source once format("korvet") and once format("kafka").
+- cold: the same, as the first work of a new Spark in a process of its own, without the start of that Spark.
 - replay: `korvet pipeline replay`, which writes exactly once and in order, against the table written by
   format("kafka"), which does neither.
+- sink: a stream of the archived table into a topic, by format("korvet") with the option exactlyOnce=partition, and by
+  format("kafka"), which writes at least once.
 """
 
 import os
@@ -29,30 +32,20 @@ from korvet.pipeline.broker import Broker
 from korvet.pipeline.lake import Lake
 from korvet.pipeline.replay import ReplayConfig, replay
 from korvet.pipeline.session import make_session
+from scripts.benchmark import cold
+from scripts.benchmark.cold import PipelineFailed, session_settings
 from scripts.benchmark.measures import PIPELINE_WAYS, Measure
 from scripts.benchmark.rounds import Values
 from scripts.benchmark.targets import Target
-from tests.pipeline.conftest import JARS, POM
-from tests.support.kafka import fetch_dependencies
 
 PARTITIONS: Final = 4
 SOURCES: Final[Mapping[str, Literal["korvet", "kafka"]]] = {"korvet": "korvet", "stock": "kafka"}
 
 
-class PipelineFailed(RuntimeError):
-    """Not all records came through."""
-
-
 @contextmanager
 def spark_session(directory: Path) -> Iterator[SparkSession]:
     """A Spark in this machine with Delta and the stock connector, its files in `directory`."""
-    settings = {
-        "spark.jars": ",".join(str(path) for path in sorted(fetch_dependencies(POM, JARS).glob("*.jar"))),
-        "spark.driver.memory": "2g",
-        "spark.local.dir": str(directory / "spark"),
-        "spark.sql.session.timeZone": "UTC",
-    }
-    spark = make_session("bench", settings=settings)
+    spark = make_session("bench", settings=session_settings(directory))
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
@@ -73,8 +66,7 @@ class Sender:
     def send(self, count: int) -> None:
         """Queue the next records; waits while the queue is full."""
         for _ in range(count):
-            number = self.sent.to_bytes(8)
-            while not self._queued(number):
+            while not self._queued():
                 self._producer.poll(0.1)
             self.sent += 1
         self._producer.poll(0)
@@ -84,10 +76,14 @@ class Sender:
         if left := self._producer.flush(120):
             raise PipelineFailed(f"{left} of {self.sent} records were not acknowledged")
 
-    def _queued(self, number: bytes) -> bool:
-        partition = self.sent % PARTITIONS
+    def value(self, number: int) -> bytes:
+        """The value of a record."""
+        return number.to_bytes(8) + self._padding
+
+    def _queued(self) -> bool:
+        partition, key = self.sent % PARTITIONS, self.sent.to_bytes(8)
         try:
-            self._producer.produce(self._topic, value=number + self._padding, key=number, partition=partition)
+            self._producer.produce(self._topic, value=self.value(self.sent), key=key, partition=partition)
         except BufferError:
             return False
         return True
@@ -105,7 +101,9 @@ class Bench:
 
     def steps(self) -> dict[str, Callable[[str], float]]:
         """The steps, by name; each needs the one before it."""
-        return {"read": self.read, "archive": self.archive, "replay": self.replay}
+        return {
+            "read": self.read, "archive": self.archive, "cold": self.cold, "replay": self.replay, "sink": self.sink,
+        }  # fmt: skip
 
     def read(self, way: str) -> float:
         """Rows a second out of the topic."""
@@ -122,15 +120,29 @@ class Bench:
         self._check(self.spark.read.format("delta").load(self._table(way)).count(), f"archive, {way}")
         return rate
 
+    def cold(self, way: str) -> float:
+        """Rows a second into an empty lake, in a process of its own."""
+        lake = self.directory / "cold"
+        shutil.rmtree(lake, ignore_errors=True)
+        spent = cold.archived(self.target.address, self.topic, lake, SOURCES[way])
+        self._check(self.spark.read.format("delta").load(Lake(str(lake)).raw(self.topic)).count(), f"cold, {way}")
+        return self.records / spent["archive_s"]
+
     def replay(self, way: str) -> float:
         """Rows a second from the lake into a new topic."""
-        replayed = f"{self.topic}-{way}-{time.monotonic_ns()}"
+        return self._written(self._replay if way == "korvet" else self._write, f"replay, {way}")
+
+    def sink(self, way: str) -> float:
+        """Rows a second of a stream from the lake into a new topic."""
+        return self._written(lambda to: self._stream(way, to), f"sink, {way}")
+
+    def _written(self, write: Callable[[str], None], what: str) -> float:
+        to = f"{self.topic}-{time.monotonic_ns()}"
         with Broker({"bootstrap.servers": self.target.address}) as broker:
-            broker.create_topic(replayed, PARTITIONS, {})
-        write = self._replay if way == "korvet" else self._write
-        rate = self._rate(lambda: write(replayed))
-        self._check(self._reader("stock", replayed).count(), f"replay, {way}")
-        self.target.delete_topic(replayed)
+            broker.create_topic(to, PARTITIONS, {})
+        rate = self._rate(lambda: write(to))
+        self._check(self._reader("stock", to).count(), what)
+        self.target.delete_topic(to)
         return rate
 
     def _reader(self, way: str, topic: str) -> DataFrame:
@@ -143,9 +155,17 @@ class Bench:
 
     def _write(self, to: str) -> None:
         rows = self.spark.read.format("delta").load(self._table("stock"))
-        rows = rows.select("key", "value", "headers", "partition", "timestamp").withColumn("topic", lit(to))
         options = {"kafka.bootstrap.servers": self.target.address, "includeHeaders": "true"}
-        rows.write.format("kafka").options(**options).save()
+        _records(rows, to).write.format("kafka").options(**options).save()
+
+    def _stream(self, way: str, to: str) -> None:
+        rows = self.spark.readStream.format("delta").load(self._table("stock"))
+        options = {
+            "kafka.bootstrap.servers": self.target.address, "includeHeaders": "true", "exactlyOnce": "partition",
+            "checkpointLocation": str(self.directory / f"checkpoint-{to}"),
+        }  # fmt: skip
+        writer = _records(rows, to).writeStream.format(SOURCES[way]).options(**options).trigger(availableNow=True)
+        writer.start().awaitTermination()
 
     def _lake(self, way: str) -> str:
         return str(self.directory / way)
@@ -163,6 +183,18 @@ class Bench:
             raise PipelineFailed(f"{what}: {found} of {self.records} records came through")
 
 
+def _records(rows: DataFrame, to: str) -> DataFrame:
+    return rows.select("key", "value", "headers", "partition", "timestamp").withColumn("topic", lit(to))
+
+
+def fill(target: Target, topic: str, sender: Sender, records: int) -> None:
+    """Create a topic, and send it records."""
+    with Broker({"bootstrap.servers": target.address}) as broker:
+        broker.create_topic(topic, PARTITIONS, {})
+    sender.send(records)
+    sender.flush()
+
+
 def run(
     spark: SparkSession,
     target: Target,
@@ -177,23 +209,22 @@ def run(
     :raises PipelineFailed: if not all records came through.
     """
     results: Values = defaultdict(lambda: defaultdict(list))
-    with Broker({"bootstrap.servers": target.address}) as broker:
-        for measure in measures:
-            broker.create_topic(measure.name, PARTITIONS, {})
-            sender = Sender(target.address, measure.name, measure.value_bytes)
-            sender.send(records)
-            sender.flush()
-            bench = Bench(spark=spark, target=target, topic=measure.name, records=records, directory=directory)
-            steps = bench.steps()
-            chosen = [line.key for line in measure.lines]
-            if "replay" in chosen and "archive" not in chosen:
-                for way in PIPELINE_WAYS:
-                    bench.archive(way)
-            for number in range(rounds + 1):
-                tell(f"{measure.name}: round {number} of {rounds}{' (warming up)' if number == 0 else ''}")
-                for line, way in product(measure.lines, PIPELINE_WAYS if number % 2 else PIPELINE_WAYS[::-1]):
-                    rate = steps[line.key](way)
-                    if number:
-                        results[measure.name, line.key][way].append(rate)
-            target.delete_topic(measure.name)
+    for measure in measures:
+        fill(target, measure.name, Sender(target.address, measure.name, measure.value_bytes), records)
+        bench = Bench(spark=spark, target=target, topic=measure.name, records=records, directory=directory)
+        steps = bench.steps()
+        chosen = [line.key for line in measure.lines]
+        if "archive" not in chosen and {"replay", "sink"} & {*chosen}:
+            for way in PIPELINE_WAYS:
+                bench.archive(way)
+        for number in range(rounds + 1):
+            tell(f"{measure.name}: round {number} of {rounds}{' (warming up)' if number == 0 else ''}")
+            for line, way in product(measure.lines, PIPELINE_WAYS if number % 2 else PIPELINE_WAYS[::-1]):
+                if line.key == "cold" and not number:
+                    # It is never warm.
+                    continue
+                rate = steps[line.key](way)
+                if number:
+                    results[measure.name, line.key][way].append(rate)
+        target.delete_topic(measure.name)
     return results

@@ -7,30 +7,52 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from korvet.pipeline.broker import Broker
-from scripts.benchmark import day, pipeline, targets
-from scripts.benchmark.measures import PIPELINE, PIPELINE_WAYS
+from korvet.pipeline.lake import Lake
+from scripts.benchmark import cold, day, pipeline, targets, typed
+from scripts.benchmark.measures import PIPELINE, PIPELINE_WAYS, START, TYPED, TYPED_WAYS
 from tests.support.broker import KorvetServer
 
 RECORDS = 400
 
 
-def test_bench_measures_every_step_in_both_ways(spark: SparkSession, broker: KorvetServer, tmp_path: Path) -> None:
+@pytest.fixture
+def target(broker: KorvetServer) -> targets.Target:
     create, delete = targets.admin_topics(broker.bootstrap)
-    target = targets.Target(
+    return targets.Target(
         name="korvet", address=broker.bootstrap, pids=(), ready_s=0, create_topic=create, delete_topic=delete
     )
+
+
+def test_bench_measures_every_warm_step_in_both_ways(
+    spark: SparkSession, target: targets.Target, tmp_path: Path
+) -> None:
     topic = f"bench-{time.monotonic_ns()}"
-    with Broker({"bootstrap.servers": broker.bootstrap}) as admin:
-        admin.create_topic(topic, pipeline.PARTITIONS, {})
-    sender = pipeline.Sender(broker.bootstrap, topic, 200)
-    sender.send(RECORDS)
-    sender.flush()
+    pipeline.fill(target, topic, pipeline.Sender(target.address, topic, 200), RECORDS)
     bench = pipeline.Bench(spark=spark, target=target, topic=topic, records=RECORDS, directory=tmp_path)
     steps = bench.steps()
     assert list(steps) == [line.key for line in PIPELINE[0].lines]
+    del steps["cold"]
     # Each step checks by itself that all records came through.
     assert all(measured(way) > 0 for measured in steps.values() for way in PIPELINE_WAYS)
+
+
+def test_bench_measures_typed_tables_beside_raw_ones(
+    spark: SparkSession, target: targets.Target, tmp_path: Path
+) -> None:
+    found = typed.run(spark, target, tmp_path, RECORDS, 1, lambda _: None)
+    assert {(key, way) for (_, key), ways in found.items() for way in ways} == {
+        (line.key, way) for line in TYPED.lines for way in TYPED_WAYS
+    }
+
+
+def test_bench_measures_the_parts_of_an_archive_in_a_process_of_its_own(
+    spark: SparkSession, target: targets.Target, tmp_path: Path
+) -> None:
+    topic = f"bench-{time.monotonic_ns()}"
+    pipeline.fill(target, topic, pipeline.Sender(target.address, topic, 200), RECORDS)
+    parts = cold.archived(target.address, topic, tmp_path / "cold")
+    assert list(parts) == [line.key for line in START.lines]
+    assert spark.read.format("delta").load(Lake(str(tmp_path / "cold")).raw(topic)).count() == RECORDS
 
 
 def written(spark: SparkSession, path: Path, records: Iterable[tuple[int, int]]) -> str:
@@ -59,7 +81,7 @@ def test_day_without_loss_passes(spark: SparkSession, tmp_path: Path) -> None:
 def test_day_with_records_lost_or_doubled_fails(
     spark: SparkSession, tmp_path: Path, records: list[tuple[int, int]], sent: int
 ) -> None:
-    with pytest.raises(pipeline.PipelineFailed):
+    with pytest.raises(cold.PipelineFailed):
         day.check_once(spark, written(spark, tmp_path / "t", records), sent)
 
 
