@@ -17,7 +17,8 @@ from kio.static.primitive import i16
 from korvet.api import api
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
-from korvet.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, TYPES, derive_credential
+from korvet.security.salted import MIN_ITERATIONS
+from korvet.security.scram import MAX_ITERATIONS, TYPES, derive_credential
 from korvet.store.security.users import MOST_AT_ONCE, Credential, CredentialKey
 from korvet.wire.codec import Fields
 

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from korvet.security.scram import Judge, LoginRefused, derive_credential, salted_password
+from korvet.security.salted import salted_password
+from korvet.security.scram import Judge, LoginRefused, derive_credential
 
 MECHANISM: Final = "PLAIN"
 MOST_PASSWORD_BYTES: Final = 1024

@@ -19,7 +19,8 @@ from kio.schema.errors import ErrorCode
 from korvet.security import oauthbearer, plain
 from korvet.security.oauthbearer import BearerServer
 from korvet.security.principal import Principal
-from korvet.security.scram import HASHES, Credentials, Judge, LoginRefused, ScramServer, name_in
+from korvet.security.salted import HASHES
+from korvet.security.scram import Credentials, Judge, LoginRefused, ScramServer, name_in
 from korvet.security.tokens import Tokens
 from korvet.store.security.users import CredentialKey, Users
 

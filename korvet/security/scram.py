@@ -18,14 +18,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
+from korvet.security.salted import HASHES, MIN_ITERATIONS, keys_of, salted_password
 from korvet.store.security.users import Credential, CredentialKey
 
-HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""The hash of each mechanism."""
 _STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """The mechanisms by their numbers in Kafka's protocol (org.apache.kafka.clients.admin.ScramMechanism)."""
-MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
 _NONCE_BITS: Final = 130
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -64,17 +62,10 @@ def new_salt() -> bytes:
     return _base36(secrets.randbits(_NONCE_BITS)).encode()
 
 
-def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Hi(password, salt, iterations): 1 to 10 ms of CPU, without Python's lock."""
-    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
-
-
 def derive_credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
     """The credential of a salted password."""
-    name = HASHES[mechanism]
-    client_key = hmac.digest(salted, b"Client Key", name)
-    stored_key = hashlib.new(name, client_key).digest()
-    return Credential(salt, stored_key, hmac.digest(salted, b"Server Key", name), iterations)
+    keys = keys_of(mechanism, salted)
+    return Credential(salt, keys.stored, keys.server, iterations)
 
 
 class Judge(Protocol):

@@ -18,7 +18,7 @@ from collections.abc import Generator
 from typing import Final
 
 from korvet.errors import KorvetError
-from korvet.security.scram import HASHES, MIN_ITERATIONS, derive_credential, salted_password
+from korvet.security.salted import HASHES, MIN_ITERATIONS, keys_of, salted_password
 
 MAX_ITERATIONS: Final = 1_000_000
 """Kafka's brokers have at most 16,384. These cost half a second."""
@@ -53,15 +53,13 @@ def scram_exchange(mechanism: str, user: str, password: str) -> Generator[bytes,
             "are taken"
         )
     salt = _decoded(found["salt"])
-    salted = salted_password(mechanism, password, salt, iterations)
-    keys = derive_credential(mechanism, salted, salt, iterations)
+    keys = keys_of(mechanism, salted_password(mechanism, password, salt, iterations))
     final = f"c={_NO_BINDING},{found['nonce']}"
     signed = f"{bare},{first},{final}".encode()
-    client_key = hmac.digest(salted, b"Client Key", HASHES[mechanism])
-    signature = hmac.digest(keys.stored_key, signed, HASHES[mechanism])
-    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    signature = hmac.digest(keys.stored, signed, HASHES[mechanism])
+    proof = bytes(one ^ other for one, other in zip(keys.client, signature, strict=True))
     last = _SERVER_FINAL.fullmatch(_text((yield f"{final},p={base64.b64encode(proof).decode()}".encode())))
-    wanted = hmac.digest(keys.server_key, signed, HASHES[mechanism])
+    wanted = hmac.digest(keys.server, signed, HASHES[mechanism])
     if last is None or not hmac.compare_digest(_decoded(last["signature"]), wanted):
         raise UntrustedServer("it does not prove that it knows the user's password")
 

@@ -268,3 +268,39 @@ def test_check_names_every_error_of_serve(tmp_path: Path, capsys: pytest.Capture
 def test_listener_setting_in_serve_points_to_the_listener_table(read: Read, text: str) -> None:
     with pytest.raises(ConfigError, match=r"there is no (setting|table) .*each in a table \[\[listener\]\]"):
         read(text)
+
+
+RIGHTS = '"authorizer.class.name" = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"\n'
+LOGIN = '[[listener]]\nname = "in"\nsecurity = "sasl_plaintext"\nsasl = ["SCRAM-SHA-512"]\nlisten = "127.0.0.1:1"\n'
+PLAIN = '[[listener]]\nlisten = "127.0.0.1:2"\nadvertised = "host:2"\nname = "out"\n'
+UNSEEN = "listener in has logins without TLS"
+NOBODY = "super.users names nobody: every client is refused until rules are in Redis"
+NAMELESS = "no listener tells clients apart: to the rules each of them is User:ANONYMOUS"
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("", []),
+        ('[broker]\n"super.users" = "User:a"\n', []),
+        (f"[broker]\n{RIGHTS}", [NOBODY, NAMELESS]),
+        (f'[broker]\n{RIGHTS}"allow.everyone.if.no.acl.found" = true\n', [NAMELESS]),
+        (LOGIN, [UNSEEN]),
+        (f'{LOGIN}[broker]\n{RIGHTS}"super.users" = "User:a"\n', [UNSEEN]),
+        (f'{LOGIN}[broker]\n{RIGHTS}"super.users" = " ; "\n', [UNSEEN, NOBODY]),
+        (
+            f'{LOGIN}{PLAIN}[broker]\n{RIGHTS}"super.users" = "User:a;User:ANONYMOUS"\n',
+            [UNSEEN, "listener out makes each of its clients a super user, because super.users has User:ANONYMOUS"],
+        ),
+    ],
+)
+def test_check_notes_what_locks_out_or_lets_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, notes: list[str]
+) -> None:
+    path = tmp_path / "korvet.toml"
+    path.write_text(text)
+    assert run(["config", "check", str(path)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(notes)
+    for line, note in zip(lines, notes, strict=True):
+        assert line.startswith(f"{path}: note: ") and note in line

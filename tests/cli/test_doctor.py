@@ -353,3 +353,22 @@ def test_cluster_of_one_node_may_be_named_as_one_server(capsys: pytest.CaptureFi
         told = {item["subject"]: item for item in json.loads(capsys.readouterr().out)}["cluster"]
         assert told["verdict"] == "ok"
         assert run(["functions", "load", "--redis", node.tcp_url]) == 0
+
+
+def test_doctor_counts_passwords_and_rules(server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    verdict, text = findings(server, capsys)["security"]
+    assert (verdict, text) == (
+        "ok",
+        "no passwords of users, no access rules; a listener with SCRAM or PLAIN lets nobody in before: korvet users "
+        "add",
+    )
+    assert run(["functions", "load", "--redis", server.url]) == 0
+    password = tmp_path / "password"
+    password.write_text("right")
+    assert run(["users", "add", "a", "--redis", server.url, "--password-file", str(password)]) == 0
+    assert run([
+        "acls", "add", "--redis", server.url, "--allow-principal", "User:a", "--topic", "t", "--operation", "Read",
+        "--operation", "Write",
+    ]) == 0  # fmt: skip
+    capsys.readouterr()
+    assert findings(server, capsys)["security"] == ("ok", "1 password of users, 2 access rules")

@@ -21,10 +21,11 @@ from korvet.security.protocol import ClientAuth, Security
 from korvet.server.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority, Pair
+from tests.support.issuer import Issuer
 
 PASSWORD = "right=,ä"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
-PLAIN, TLS, MUTUAL, LOGIN, BOTH, ONE, ELSEWHERE = range(7)
+PLAIN, TLS, MUTUAL, LOGIN, BOTH, ONE, ELSEWHERE, TOKEN = range(8)
 RIGHTS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin;User:ANONYMOUS;User:CN=me",
@@ -47,7 +48,12 @@ def me(authority: Authority) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[KorvetServer]:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority, issuer: Issuer) -> Iterator[KorvetServer]:
     """A broker with a listener of each kind, and the users admin and alice."""
     pair, other = authority.server(), authority.server(["elsewhere.example"])
     files: dict[str, Any] = {"tls_cert": str(pair.cert), "tls_key": str(pair.key)}
@@ -62,8 +68,9 @@ def broker(authority: Authority) -> Iterator[KorvetServer]:
         ListenerSettings(
             name="elsewhere", port=0, security=Security.TLS, tls_cert=str(other.cert), tls_key=str(other.key)
         ),
+        ListenerSettings(name="token", port=0, security=Security.SASL_TLS, sasl=("OAUTHBEARER",), **files),
     ]
-    with running_broker(listeners=listeners, broker=RIGHTS) as broker:
+    with running_broker(listeners=listeners, broker={**RIGHTS, **issuer.settings}) as broker:
         yield broker
 
 
@@ -276,6 +283,23 @@ def test_client_logs_in_again_before_its_session_ends(authority: Authority, tmp_
                 client.topics()
                 time.sleep(0.05)
             assert client._any() is connection
+
+
+def test_token_of_a_file_logs_in_until_it_is_refused(
+    config: Config, korvet: Callable[..., Shown], issuer: Issuer, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(issuer.token("admin"))
+    file = config(
+        TOKEN, "SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=token.as_uri(),
+        sasl_jaas_config="org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+    )  # fmt: skip
+    assert korvet("acls", "list", "--command-config", file)[0] == 0
+    expired = issuer.token("admin", -3600)
+    token.write_text(expired)
+    code, _, err = korvet("acls", "list", "--command-config", file)
+    assert code == 1 and f"refused the login of the token of {token} by OAUTHBEARER: " in err
+    assert expired not in err and expired.split(".")[2] not in err
 
 
 @contextmanager

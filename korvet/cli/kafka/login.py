@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from korvet.errors import ConfigError
-from korvet.security.scram import HASHES
+from korvet.security.salted import HASHES
 from korvet.security.scram_client import UntrustedServer, scram_exchange
 
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")

@@ -20,7 +20,8 @@ from kio.static.primitive import i8, i32
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
 from korvet.cli.user_facts import User
-from korvet.security.scram import TYPES, new_salt, salted_password
+from korvet.security.salted import salted_password
+from korvet.security.scram import TYPES, new_salt
 from korvet.store.security.users import CredentialKey
 
 _NUMBERS: Final = {name: number for number, name in TYPES.items()}
@@ -49,7 +50,8 @@ class KafkaUsers:
 
     def find(self) -> list[User]:
         """All users, one for each mechanism, in order."""
-        request = DescribeUserScramCredentialsRequest(users=None)
+        # As Java's client: Kafka 4.1 answers nothing to null without the right.
+        request = DescribeUserScramCredentialsRequest(users=())
         answer = self._client.ask(request, DescribeUserScramCredentialsResponse)
         check(answer.error_code, "users", answer.error_message)
         return sorted(
