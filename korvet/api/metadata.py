@@ -67,7 +67,10 @@ async def handle(ctx: Context, request: Any) -> Answer:
         for topic in found
     )
     body = await ctx.frontend.turns.result(pack(ctx.version, cluster, topics, len(found)))
-    return with_codes([body], [one.code for one in found if isinstance(one, TopicAnswer) and one.code])
+    codes = [one.code for one in found if isinstance(one, TopicAnswer)] + [
+        int(known.error) for known in epochs.values()
+    ]
+    return with_codes([body], [code for code in codes if code])
 
 
 def _described(

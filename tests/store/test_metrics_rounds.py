@@ -123,10 +123,11 @@ async def test_transactional_ids_are_counted_by_state(one: Front, groups: Groups
 
 async def test_series_beyond_the_bound_are_told_of_and_not_told(one: Front, groups: Groups) -> None:
     await one.topic(100)
-    samples = await look(watched(one, groups), 52)
+    samples = await look(watched(one, groups), 50)
     told = sum(len(values) for name, values in samples.values.items() if name.startswith("korvet_partition_"))
     dropped = samples.values["korvet_metrics_series_dropped"]
     assert told == 50
+    assert value(samples, "partitions") == 100
     assert sum(float(count) for count in dropped.values() if not isinstance(count, list)) == 500 - told
     assert dropped[NAMESPACE.name, "korvet_partition_end_offset"] == 90
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from korvet.metrics.rounds.pace import Pace
+from korvet.metrics.rounds.pace import Bounded, Pace
 from korvet.metrics.rounds.partitions import Seen
 from korvet.metrics.samples import Samples
 from korvet.store.groups import replies
@@ -19,7 +19,7 @@ _SLICE: Final = 20
 
 
 async def read_groups(
-    groups: Groups, namespace: str, seen: Mapping[TopicPartition, Seen], pace: Pace, samples: Samples
+    groups: Groups, namespace: str, seen: Mapping[TopicPartition, Seen], pace: Pace, samples: Bounded
 ) -> None:
     """Read all groups, and set their figures.
 
@@ -35,11 +35,11 @@ async def read_groups(
             for group_id, offsets in await pace.ask(some, lambda one: groups.offsets.fetch(one, None)):
                 _note_offsets(namespace, group_id, offsets, seen, samples)
     for (kind, state), count in states.items():
-        samples.set("korvet_groups", count, namespace, kind, state)
+        samples.set_sum("korvet_groups", count, namespace, kind, state)
 
 
 def _note_state(
-    namespace: str, group_id: str, told: Mapping[str, Any], states: Counter[tuple[str, str]], samples: Samples
+    namespace: str, group_id: str, told: Mapping[str, Any], states: Counter[tuple[str, str]], samples: Bounded
 ) -> None:
     kind, state = replies.type_of(told), replies.text(told["state"])
     states[kind, state] += 1

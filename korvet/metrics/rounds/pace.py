@@ -61,3 +61,7 @@ class Bounded(Samples):
             return
         self._left -= cost
         super().set(name, value, *labels)
+
+    def set_sum(self, name: str, value: Value, *labels: str) -> None:
+        """Set a figure of the whole namespace, of which there are few."""
+        super().set(name, value, *labels)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
-from korvet.metrics.rounds.pace import Pace
+from korvet.metrics.rounds.pace import Bounded, Pace
 from korvet.metrics.rounds.partitions import Seen
 from korvet.metrics.samples import Samples
 from korvet.redis.client import Purpose, Store
@@ -19,7 +19,7 @@ from korvet.store.keys import TRANSACTION_SHARDS, Namespace
 _SLICE: Final = 100
 
 
-async def read_transactions(namespace: Namespace, store: Store, pace: Pace, samples: Samples) -> None:
+async def read_transactions(namespace: Namespace, store: Store, pace: Pace, samples: Bounded) -> None:
     """Read the states of all transactional ids.
 
     :raises StoreUnavailable, StoreError: a shard cannot be read.
@@ -40,7 +40,7 @@ async def read_transactions(namespace: Namespace, store: Store, pace: Pace, samp
             if len(window) < _SLICE:
                 break
     for state, number in states.items():
-        samples.set("korvet_transactional_ids", number, namespace.name, state)
+        samples.set_sum("korvet_transactional_ids", number, namespace.name, state)
 
 
 class OpenTransactions:
