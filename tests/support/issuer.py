@@ -68,6 +68,7 @@ class Issuer:
         self.algorithm = algorithm
         self.name = ""
         self._number = 0
+        self._listed: list[dict[str, Any]] = []
         self.rotate()
 
     @property
@@ -79,16 +80,17 @@ class Issuer:
         """The broker settings that trust this issuer."""
         return {"sasl.oauthbearer.jwks.endpoint.url": self.url, **RULES}
 
-    def rotate(self) -> None:
-        """Sign with a new key, and list only that."""
+    def rotate(self, *, keeps_old: bool = False) -> None:
+        """Sign with a new key, and list that alone or beside the former ones."""
         self._number += 1
         self.name, self.key = f"key-{self._number}", make_key(self.algorithm)
+        self._listed = [*(self._listed if keeps_old else ()), public_jwk(self.key, self.name)]
         beside = self.path.with_suffix(".new")
         beside.write_text(json.dumps(self.key_set()))
         beside.replace(self.path)
 
     def key_set(self) -> dict[str, Any]:
-        return {"keys": [public_jwk(self.key, self.name)]}
+        return {"keys": self._listed}
 
     def sign(self, told: dict[str, Any], header: dict[str, Any] | None = None) -> str:
         """A token with these claims."""

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from tests.kafka.drivers.serve import serve
+from tests.kafka.drivers.settings import confluent_settings
 
 WITHIN_S = 60.0
 FATAL = (KafkaError._AUTHENTICATION, KafkaError._SSL)
@@ -67,22 +68,6 @@ class Visitor:
 
 
 # ------------------------------------------------------------------ librdkafka
-
-
-def confluent_settings(connect: dict[str, Any]) -> dict[str, Any]:
-    """The settings of librdkafka's clients."""
-    told = {
-        "bootstrap.servers": connect["bootstrap"],
-        "security.protocol": connect["protocol"],
-        "ssl.ca.location": connect["ca"],
-        "sasl.mechanism": connect["mechanism"],
-        "sasl.username": connect["user"],
-        "sasl.password": connect["password"],
-    }
-    settings: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
-    if connect["token"] is not None:
-        settings["oauth_cb"] = lambda _: (connect["token"], time.time() + 300)
-    return settings
 
 
 def visit_confluent(
