@@ -17,6 +17,7 @@ from korvet.security.tokens import InvalidToken, Token, Tokens
 MECHANISM: Final = "OAUTHBEARER"
 _STATUS: Final = '{"status":"invalid_token"}'
 _TOLD: Final = 20
+_MOST_PAIRS: Final = 64
 _SEPARATOR: Final = "\x01"
 _HEADER = re.compile(r"n,(?:a=(?P<authzid>(?:[\x02-+\--<>-\x7F]|=2C|=3D)+))?,")
 _PAIR = re.compile(r"(?P<key>[A-Za-z]+)=(?P<value>[\x21-\x7E \t\r\n]+)")
@@ -39,7 +40,7 @@ def parse_first(message: bytes) -> Shown:
 
     :raises LoginRefused: if it is no such message.
     """
-    header, *pairs = message.decode(errors="replace").split(_SEPARATOR)
+    header, *pairs = message.decode(errors="replace").split(_SEPARATOR, _MOST_PAIRS)
     found, parsed = _HEADER.fullmatch(header), [_PAIR.fullmatch(pair) for pair in pairs[:-2]]
     if found is None or pairs[-2:] != ["", ""] or not all(parsed):
         raise LoginRefused("this is no first message of OAUTHBEARER")

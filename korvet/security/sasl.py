@@ -30,8 +30,9 @@ API_VERSIONS_KEY: Final = 18
 HANDSHAKE_KEY: Final = 17
 AUTHENTICATE_KEY: Final = 36
 _LEAST_REAUTH_S: Final = 1.0
-_MOST_BYTES: Final = 65_536
-"""A message of any mechanism; what is longer is not looked at."""
+_MOST_BYTES: Final = 4096
+_MOST_BYTES_WITH_TOKEN: Final = 65_536
+"""The longest message of each mechanism: what is longer costs memory and time before anybody is known."""
 _LONGEST_SESSION_MS: Final = 365 * 86_400_000
 """Clients calculate with a session's time; a token may be valid for ever."""
 _FAILED: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
@@ -191,8 +192,9 @@ class Login:
         if self.state is not State.HANDSHAKEN:
             return Outcome(ErrorCode.illegal_sasl_state, "SaslAuthenticate came without a SaslHandshake")
         try:
-            if len(token) > _MOST_BYTES:
-                raise LoginRefused(f"a message of {len(token)} bytes; the most are {_MOST_BYTES}")
+            most = _MOST_BYTES_WITH_TOKEN if self.mechanism == oauthbearer.MECHANISM else _MOST_BYTES
+            if len(token) > most:
+                raise LoginRefused(f"a message of {len(token)} bytes; the most are {most}")
             name, answer = await self._step(token)
             if name is None:
                 return Outcome(token=answer)

@@ -20,6 +20,7 @@ from korvet.security.key_source import KeySource
 
 MOST_BYTES: Final = 65_536
 _MOST_NAME: Final = 1000
+_MOST_HEADER_BYTES: Final = 16_384
 _FORM: Final = re.compile(r"[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+")
 _SHOWN: Final = 64
 
@@ -75,6 +76,8 @@ class Tokens:
 
     def _header(self, token: str) -> tuple[str, str | None]:
         """The algorithm and the key's name."""
+        if token.index(".") > _MOST_HEADER_BYTES:
+            raise InvalidToken(f"its header has more than {_MOST_HEADER_BYTES} bytes")
         try:
             header: Any = jwt.get_unverified_header(token)
         except Exception:

@@ -68,6 +68,7 @@ def test_first_message_shows_a_token_and_an_identity(told: bytes, shown: Shown) 
         b"n,,\x01auth=Bearer a.b.c\x01key=\x01\x01",
         b"n,,\x01host=x\x01\x01",
         b"\x01" * 65_536,
+        b"n,,\x01auth=Bearer a.b.c\x01" + b"a=b\x01" * 64 + b"\x01",
     ],
 )
 def test_first_message_of_another_form_is_refused(told: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import time
 
 import pytest
@@ -26,33 +27,78 @@ def fields(message: bytes) -> dict[str, str]:
     return dict(part.split("=", 1) for part in message.decode().split(","))
 
 
-def final(first: str, answer: bytes, password: str = "right", nonce: str = "", binding: str = "biws") -> bytes:
+def final(
+    first: str, answer: bytes, password: str = "right", nonce: str = "", binding: str = "biws", extension: str = ""
+) -> bytes:
     """The client's final message to a server's first one."""
     told = fields(answer)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(told["s"]), int(told["i"]))
     client_key = hmac.digest(salted, b"Client Key", "sha256")
-    bare = f"c={binding},r={nonce or told['r']}"
+    bare = f"c={binding},r={nonce or told['r']}{extension}"
     signed = f"{first.removeprefix('n,,')},{answer.decode()},{bare}".encode()
     signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
     proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
     return f"{bare},p={base64.b64encode(proof).decode()}".encode()
 
 
-@kafka("ScramSaslServerTest.noAuthorizationIdSpecified")
+@kafka(
+    "ScramSaslServerTest.noAuthorizationIdSpecified",
+    "ScramMessagesTest.validServerFirstMessage",
+    "ScramMessagesTest.validServerFinalMessage",
+)
 def test_right_password_logs_in_and_proves_the_server() -> None:
     server, first = ScramServer(MECHANISM, credentials("alice")), "n,,n=alice,r=abc"
-    assert server.step(final(first, server.step(first.encode()))).startswith(b"v=")
+    answer = server.step(first.encode())
+    assert re.fullmatch(rb"r=abc[0-9a-z]{20,},s=[A-Za-z0-9+/]+=*,i=4096", answer)
+    assert re.fullmatch(rb"v=[A-Za-z0-9+/]+=*", server.step(final(first, answer)))
     assert server.user == "alice"
 
 
+EXTENSIONS = [
+    "ext=val1",
+    "anotherext=name1=value1 name2=another test value \"'!$[]()",
+    "first=val1,second=a = b ,third=123",
+]
+NO_EXTENSIONS = ["ext1=value", "ext", "ext=value1,value2", "ext=,", "ext =value"]
+RESERVED = ["m=reserved-value", "m=name1=value1 name2=another test value \"'!$[]()"]
+
+
+@kafka("ScramMessagesTest.validClientFirstMessage", "ScramMessagesTest.validClientFinalMessage")
+@pytest.mark.parametrize(
+    ("reserved", "extension"),
+    [("", ""), *((f"{one},", "") for one in RESERVED), *(("", f",{one}") for one in EXTENSIONS)],
+)
+def test_reserved_values_and_extensions_are_ignored(reserved: str, extension: str) -> None:
+    server, first = ScramServer(MECHANISM, credentials("alice")), f"n,,{reserved}n=alice,r=abc{extension}"
+    server.step(final(first, server.step(first.encode()), extension=extension))
+    assert server.user == "alice"
+
+
+@kafka("ScramMessagesTest.invalidClientFirstMessage", "ScramMessagesTest.invalidClientFinalMessage")
+@pytest.mark.parametrize("extension", NO_EXTENSIONS)
+def test_extensions_of_another_form_are_refused(extension: str) -> None:
+    with pytest.raises(LoginRefused):
+        ScramServer(MECHANISM, credentials("alice")).step(f"n,,n=alice,r=abc,{extension}".encode())
+    server, first = ScramServer(MECHANISM, credentials("alice")), "n,,n=alice,r=abc"
+    answer = server.step(first.encode())
+    with pytest.raises(LoginRefused):
+        server.step(final(first, answer, extension=f",{extension}"))
+
+
+@kafka("ScramSaslServerTest.authorizatonIdEqualsAuthenticationId")
 def test_authorization_id_of_the_user_is_taken() -> None:
     assert ScramServer(MECHANISM, credentials("alice")).step(b"n,a=alice,n=alice,r=abc").startswith(b"r=abc")
 
 
+@kafka("ScramSaslServerTest.authorizatonIdNotEqualsAuthenticationId", "ScramMessagesTest.invalidClientFirstMessage")
 @pytest.mark.parametrize(
     "first",
     [
         "n,a=bob,n=alice,r=abc",
+        "n,x=something,n=alice,r=abc",
+        "n,,m,n=alice,r=abc",
+        "n,,m=name,value,n=alice,r=abc",
+        "n,,m=,,n=alice,r=abc",
         "y,,n=alice,r=abc",
         "p=tls,,n=alice,r=abc",
         "n,,n=,r=abc",

@@ -255,7 +255,8 @@ def test_largest_and_deepest_tokens_cost_little(issuer: Issuer) -> None:
         "a" * 500_000,
         f"{header}.{part(b'x' * 370_000)}.{signature}",
         f"{part(deep[:20_000] + deep[-20_000:])}.{payload}.{signature}",
-        f"{part({**named, 'x': 'y' * 40_000})}.{payload}.{signature}",
+        f"{part({**named, 'x': 'y' * 20_000})}.{payload}.{signature}",
+        f"{part({**named, **{str(at): 1 for at in range(900)}})}.{payload}.{signature}",
         issuer.sign({**claims(), "x": "y" * 30_000}),
     ]
     signed = f"{part(named)}.{part(deep[:24_000] + deep[-24_000:])}"
@@ -265,7 +266,7 @@ def test_largest_and_deepest_tokens_cost_little(issuer: Issuer) -> None:
     began = time.process_time()
     found = judged(issuer, *tokens)
     spent = time.process_time() - began
-    assert [isinstance(one, Token) for one in found] == [False, False, False, False, True, False, False]
+    assert [isinstance(one, Token) for one in found] == [False, False, False, False, False, True, False, False]
     assert spent < 30
 
 
