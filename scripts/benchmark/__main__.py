@@ -31,6 +31,8 @@ sizes, codecs), which shows what a request costs as the work grows. --write writ
 --way does something else: it sends single records to a waiting consumer, and tells how long each step of their way
 takes.
 
+--quota does something else: eight producers send all they can to four workers for 50 s, under a quota of 10 MB/s.
+
 --day does something else: a producer at 20,000 records/s and `korvet pipeline archive --every 10s` run for some minutes
 on a topic with korvet.retention=archived; then every record must be in the lake once.
 """
@@ -49,7 +51,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from scripts.benchmark import targets, way
+from scripts.benchmark import quota, targets, way
 from scripts.benchmark.growth import TABLES
 from scripts.benchmark.measures import (
     DEFAULT_GROUPS,
@@ -134,6 +136,7 @@ def _some_of_or_none(
     "--day", "day_minutes", is_flag=False, flag_value=10.0, type=click.FloatRange(0, min_open=True),
     metavar="[MINUTES]", help="Run a day of an archived topic instead, in so many minutes (by default 10).",
 )  # fmt: skip
+@click.option("--quota", "is_quota", is_flag=True, help="Measure how well four workers hold a quota instead.")
 @click.option("--way", "is_way", is_flag=True, help="Measure the steps of single records' ways instead.")
 @click.option(
     "--growth", is_flag=False, flag_value=",".join(TABLES), callback=_some_of_or_none(tuple(TABLES)),
@@ -162,13 +165,17 @@ def _some_of_or_none(
 def main(
     against: tuple[str, ...], rounds: int, agree_percent: float | None, seconds: float, only: list[str],
     steps: list[str], records: int,
-    day_minutes: float | None, is_way: bool, growth: list[str] | None, markdown: Path | None, json_path: Path | None,
+    day_minutes: float | None, is_way: bool, is_quota: bool, growth: list[str] | None,
+    markdown: Path | None, json_path: Path | None,
     profile_directory: Path | None, prototype: Path | None,
     before: Path | None, subject: str,
 ) -> None:  # fmt: skip
     console = Console(width=None if sys.stdout.isatty() else 160)
     if day_minutes is not None:
         _live_a_day(day_minutes, json_path)
+        return
+    if is_quota:
+        console.print(quota.run().line(), highlight=False)
         return
     if is_way:
         for step in way.run():

@@ -35,6 +35,7 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 WITHIN_S = 30.0
 READING = {"--describe", "--list"}
 """The options of commands that only read."""
@@ -69,7 +70,11 @@ class Tools:
 
     def run(self, broker: str, tool: str, *arguments: str) -> tuple[int, str]:
         """The exit code and the printed text."""
-        told = self._driver.call("run", tool=tool, arguments=["--bootstrap-server", broker, *arguments])
+        return self.run_as_it_is(tool, "--bootstrap-server", broker, *arguments)
+
+    def run_as_it_is(self, tool: str, *arguments: str) -> tuple[int, str]:
+        """As `run`, for a tool that is told the broker in another way."""
+        told = self._driver.call("run", tool=tool, arguments=list(arguments))
         return told["exit"], told["output"]
 
     def both(self, tool: str, *arguments: str, mine: str = "") -> list[tuple[int, str]]:
@@ -238,6 +243,44 @@ def test_config_tool_prints_brokers_as_for_kafka(tools: Tools, topic: str) -> No
         "transaction.state.log.num.partitions",
         "transaction.state.log.replication.factor",
     }
+
+
+def test_config_tool_prints_quotas_as_for_kafka(tools: Tools) -> None:
+    user, client = (("--entity-type", kind, "--entity-name", unique("quota")) for kind in ("users", "clients"))
+    for one in (user, client, (*user, *client), (*user, "--entity-type", "clients", "--entity-default")):
+        tools.same(CONFIGS, "--describe", *one)
+        tools.same(CONFIGS, "--alter", *one, "--add-config", "producer_byte_rate=1024,controller_mutation_rate=2.5")
+        assert "producer_byte_rate=1024.0" in tools.same(CONFIGS, "--describe", *one)
+        tools.same(CONFIGS, "--alter", *one, "--delete-config", "controller_mutation_rate")
+        tools.same(CONFIGS, "--describe", *one)
+        tools.same(CONFIGS, "--alter", *one, "--add-config", "consumer_byte_rate=1.5", code=1)
+        tools.same(CONFIGS, "--alter", *one, "--add-config", "request_percentage=0", code=1)
+        tools.same(CONFIGS, "--alter", *one, "--delete-config", "producer_byte_rate")
+    tools.same(CONFIGS, "--describe", *user)
+
+
+def test_config_tool_prints_quotas_of_addresses_as_for_kafka(tools: Tools) -> None:
+    address = ("--entity-type", "ips", "--entity-name", "203.0.113.78")
+    tools.same(CONFIGS, "--alter", *address, "--add-config", "connection_creation_rate=100")
+    tools.same(CONFIGS, "--describe", *address)
+    tools.same(CONFIGS, "--describe", "--entity-type", "ips")
+    tools.same(CONFIGS, "--alter", *address, "--add-config", "producer_byte_rate=100", code=1)
+    tools.same(CONFIGS, "--alter", *address, "--delete-config", "connection_creation_rate")
+    tools.same(CONFIGS, "--describe", *address)
+
+
+def test_java_producer_reports_its_throttle_time(tools: Tools, topic: str) -> None:
+    korvet, client = tools.brokers[1], unique("quota")
+    one = ("--entity-type", "clients", "--entity-name", client)
+    assert tools.run(korvet, CONFIGS, "--alter", *one, "--add-config", "producer_byte_rate=20000")[0] == 0
+    sent = ("--topic", topic, "--num-records", "25", "--record-size", "10000", "--throughput", "-1", "--print-metrics")
+    code, output = tools.run_as_it_is(
+        PERFORMANCE, *sent, "--producer-props", f"bootstrap.servers={korvet}", f"client.id={client}"
+    )
+    assert code == 0, output
+    (longest,) = re.findall(r"^producer-metrics:produce-throttle-time-max:\S+\s*: ([\d.]+)", output, re.MULTILINE)
+    assert float(longest) > 0
+    assert tools.run(korvet, CONFIGS, "--alter", *one, "--delete-config", "producer_byte_rate")[0] == 0
 
 
 @pytest.fixture(params=["classic", "consumer"])

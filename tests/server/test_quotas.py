@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from tests.api.data import connected, fetch_request, produce_request, records, wanted
@@ -316,6 +317,54 @@ def test_requests_of_a_throttled_client_take_no_more_memory_than_others(broker: 
                 sent += one.socket.send(frame)
         assert sent < 32 << 20
         assert ask(broker.port, "metadata", 9, topics=None, allow_auto_topic_creation=False)["brokers"]
+
+
+def test_a_throttled_member_keeps_its_place_in_the_group(port: int) -> None:
+    """Its heartbeats go over another connection, as librdkafka's and Java's do; the throttle outlasts the session."""
+    topic, name = created(port), limited(port, consumer_byte_rate=10_000)
+    told_s: list[float] = []
+    member = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "client.id": name,
+            "group.id": unique("group"),
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 1000,
+            "auto.offset.reset": "earliest",
+            "throttle_cb": lambda event: told_s.append(event.throttle_time),
+        }
+    )
+    events: list[str] = []
+    member.subscribe(
+        [topic],
+        on_assign=lambda *_: events.append("assigned"),
+        on_revoke=lambda *_: events.append("revoked"),
+        on_lost=lambda *_: events.append("lost"),
+    )
+    got: list[bytes | None] = []
+
+    def poll() -> None:
+        message = member.poll(0.1)
+        if message is not None:
+            assert message.error() is None, message.error()
+            got.append(message.value())
+
+    def has_got(count: int) -> bool:
+        poll()
+        return len(got) >= count
+
+    try:
+        with client(port, unique("producer")) as producer:
+            spend(producer, topic, 130_000)
+            eventually(lambda: has_got(1), "the first record never comes")
+            spend(producer, topic, 10)
+            member_id = member.memberid()
+            eventually(lambda: has_got(2), "the second record never comes")
+        # The first Fetch took what thirteen seconds allow.
+        assert max(told_s) > 6
+        assert events == ["assigned"] and member.memberid() == member_id
+    finally:
+        member.close()
 
 
 # ---------------------------------------------------------------------- several front-ends, and Redis
