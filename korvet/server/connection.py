@@ -22,6 +22,7 @@ from korvet.errors import KorvetError, MalformedRequest
 from korvet.metrics.requests import RequestFigures
 from korvet.quotas.meters import Meters
 from korvet.security.principal import ANONYMOUS, Principal
+from korvet.security.sasl import State
 from korvet.server.answers import Answers, encoded, error_code
 from korvet.server.choice import Choice, Place, split_principal
 from korvet.server.crowd import Crowd
@@ -189,10 +190,12 @@ class Connection(Receiver):
 
     def _add_metered(self, request: Request, meters: Meters, size_bytes: int) -> None:
         """Queue a request of a namespace with quotas. If it uses up its client's quota, it is the last for a while."""
-        if request.api is None or request.context is None:
+        api, context, login = request.api, request.context, self._headers.login
+        is_nobodys = login is not None and login.state is not State.READY
+        if api is None or context is None or is_nobodys:
             self._queue.add(request)
             return
-        metering = request.metering = Metering(meters, request.api, request.context)
+        metering = request.metering = Metering(meters, api, context)
         self._throttle(metering.arrived(size_bytes))
         metering.call(self._queue.add, request)
 

@@ -13,6 +13,8 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from korvet.security.protocol import Security
+from korvet.server.settings import ListenerSettings
 from tests.api.data import connected, fetch_request, produce_request, records, wanted
 from tests.api.quotas import Client, client, limit
 from tests.api.raw import ask, create_topics, created, unique
@@ -185,6 +187,21 @@ def test_requests_behind_a_throttled_one_wait_even_if_they_were_read(port: int) 
             one.send("api_versions", 2)
         told_ms = [one.receive()["throttle_time"] for _ in range(3)]
         assert time.monotonic() - began >= sum(told_ms[:2]) / 1000 - 0.002
+
+
+def test_requests_before_a_login_are_nobodys_use() -> None:
+    """Attack: strangers use up the quota of clients that have not logged in yet."""
+    listeners = [
+        ListenerSettings(port=0, name="inside"),
+        ListenerSettings(port=0, name="outside", security=Security.SASL_PLAINTEXT, sasl=("SCRAM-SHA-256",)),
+    ]
+    with running_broker(listeners=listeners, broker=WINDOWS) as broker:
+        inside, outside = broker.ports
+        limit(inside, {"user": None}, request_percentage=0.0001)
+        with connected(outside) as one, connected(inside) as other:
+            assert one.ask("api_versions", 2)["throttle_time"] == 0
+            assert one.ask("sasl_handshake", 1, mechanism="SCRAM-SHA-256")["error_code"] == "NONE"
+            assert other.ask("api_versions", 2)["throttle_time"] > 0
 
 
 # ---------------------------------------------------------------------- mutations
