@@ -189,12 +189,12 @@ async def _fetch(parts: SplitResult) -> bytes:
             return await _exchange(stream, parts)
     except ssl.SSLError as error:
         raise KeysUnreadable(str(getattr(error, "verify_message", "") or error.reason or error).lower()) from None
-    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-        raise KeysUnreadable(
-            (getattr(error, "strerror", "") or str(error) or "the connection was lost").lower()
-        ) from None
-    except h11.RemoteProtocolError as error:
+    except h11.ProtocolError as error:
         raise KeysUnreadable(f"the answer is not HTTP: {error}") from None
+    except (OSError, ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        # A ValueError tells of a host name that cannot be one.
+        reason = getattr(error, "strerror", "") or str(error) or "the connection was lost"
+        raise KeysUnreadable(reason.lower()) from None
 
 
 async def _exchange(stream: anyio.abc.ByteStream, parts: SplitResult) -> bytes:

@@ -68,11 +68,6 @@ _OWN_CONFIGS: Final = "korvet has configs of topics that Kafka lacks; their name
 _CATALOG_VERSION: Final = "it is the catalog's version, which counts changes; Kafka's metadata log has more records"
 
 DIFFERENCES: Final = (
-    Difference(
-        api="api_versions",
-        path="api_keys[].min_version",
-        reason="SaslHandshake 0, whose tokens have no header, is not served; no current client uses it",
-    ),
     Difference(api="create_topics", path="topics[].configs[]", reason=_OWN_CONFIGS, extra=True),
     Difference(
         api="describe_configs",

@@ -143,8 +143,14 @@ async def test_server_that_breaks_off_is_told(server: KeyServer) -> None:
 
     assert await why_unreadable(server, short)
     assert await why_unreadable(server, strange)
-    with pytest.raises(KeysUnreadable):
-        await read_keys("https://127.0.0.1:1/keys")
+    for url in (
+        "https://127.0.0.1:1/keys",
+        "https://a..b/keys",
+        f"https://{'a' * 70}.example/keys",
+        "https://[::1]:1/",
+    ):
+        with pytest.raises(KeysUnreadable):
+            await read_keys(url)
 
 
 async def test_login_waits_for_the_first_keys_and_for_new_ones(issuer: Issuer) -> None:

@@ -19,7 +19,8 @@ from tests.oracle.messages import request_frame
 from tests.server.sasl_session import PASSWORD, Session, final_message
 from tests.server.test_sasl import add_user
 from tests.support.broker import KorvetServer, running_broker
-from tests.support.issuer import Issuer
+from tests.support.certificates import Authority
+from tests.support.issuer import Issuer, KeyServer, answer_with
 from tests.support.ported import kafka
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
@@ -37,16 +38,22 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 
 
 @pytest.fixture(scope="module")
-def broker(issuer: Issuer) -> Iterator[KorvetServer]:
-    """Two workers. The user ``strong`` has SCRAM-SHA-512 alone, all others SCRAM-SHA-256."""
+def broker(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KorvetServer]:
+    """Two workers. The user ``strong`` has SCRAM-SHA-512 alone, all others SCRAM-SHA-256. Keys come by https."""
+    authority = Authority.make(tmp_path_factory.mktemp("authority"))
+    keys = KeyServer(authority.server(), lambda handler: answer_with(issuer.path.read_bytes())(handler))
     listener = ListenerSettings(port=0, security=Security.SASL_PLAINTEXT, sasl=MECHANISMS)
     settings = {
         **issuer.settings,
+        "sasl.oauthbearer.jwks.endpoint.url": keys.url,
         "korvet.sasl.plain.without.tls": "true",
         "korvet.sasl.oauthbearer.without.tls": "true",
         "connection.failed.authentication.delay.ms": "10",
     }
-    with running_broker(listeners=[listener], broker=settings, workers=2) as broker:
+    with ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("SSL_CERT_FILE", str(authority.cert))
+        stack.enter_context(keys.running())
+        broker = stack.enter_context(running_broker(listeners=[listener], broker=settings, workers=2))
         for name in ("alice", "bob", SPECIAL):
             add_user(broker, name, "SCRAM-SHA-256")
         add_user(broker, STRONG, "SCRAM-SHA-512")
