@@ -15,6 +15,7 @@ from korvet import __version__
 from korvet.cli.acls import acls
 from korvet.cli.completion import completion
 from korvet.cli.config import config
+from korvet.cli.console import console
 from korvet.cli.doctor import doctor
 from korvet.cli.environment import unknown_variables, variable_of
 from korvet.cli.functions import functions
@@ -44,7 +45,7 @@ def korvet() -> None:
         say_note(f"korvet: {sentence}")
 
 
-for command in (serve, topics, groups, users, acls, tenants, functions, doctor, pipeline, config, completion):
+for command in (serve, topics, groups, users, acls, tenants, functions, doctor, console, pipeline, config, completion):
     korvet.add_command(command)
 
 

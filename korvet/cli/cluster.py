@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,19 +33,26 @@ class Cluster:
 
         :raises ConfigError: if the client cannot follow a setting.
         """
+        return self.clients()()
+
+    def clients(self) -> Callable[[], Client]:
+        """A function that makes such clients. What they do not use of the settings is told once.
+
+        :raises ConfigError: if the clients cannot follow a setting.
+        """
         from korvet.cli.kafka.client import Client
         from korvet.cli.kafka.security import client_security
         from korvet.cli.output import say_note
 
         if self.file is None:
-            return Client(self.bootstrap)
+            return lambda: Client(self.bootstrap)
         try:
             security = client_security(self.settings)
         except ConfigError as error:
             raise ConfigError(f"{self.file}: {error}") from None
         if security.unused:
             say_note(f"korvet: {self.file}: this command does not use {', '.join(security.unused)}")
-        return Client(self.bootstrap, security)
+        return lambda: Client(self.bootstrap, security)
 
 
 def named_cluster(bootstrap: str | None, file: Path | None) -> Cluster:

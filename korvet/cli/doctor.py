@@ -36,15 +36,9 @@ def doctor(url: str, namespace: str, as_json: bool) -> None:
     \b
     Example:  korvet doctor --redis redis://127.0.0.1:6379
     """
-    from korvet.cli.checks import Verdict, wanted_copies
-    from korvet.cli.redis import open_nodes
-    from korvet.redis.address import parse_redis_url
-    from korvet.store.keys import Namespace
+    from korvet.cli.checks import Verdict
 
-    with open_nodes(url) as nodes:
-        tenant = Namespace(namespace)
-        copies = wanted_copies([node.client for node in nodes], tenant)
-        found = {str(node.address): _examine(node, tenant, copies, parse_redis_url(url)) for node in nodes}
+    found = examined(url, namespace)
     if as_json:
         show_json(
             [
@@ -58,6 +52,22 @@ def doctor(url: str, namespace: str, as_json: bool) -> None:
             _show(server, findings)
     if any(item.verdict is Verdict.MEND for findings in found.values() for item in findings):
         raise click.exceptions.Exit(1)
+
+
+def examined(url: str, namespace: str) -> dict[str, list[Finding]]:
+    """The findings of each server, by its address.
+
+    :raises KorvetError: if a server cannot be looked at.
+    """
+    from korvet.cli.checks import wanted_copies
+    from korvet.cli.redis import open_nodes
+    from korvet.redis.address import parse_redis_url
+    from korvet.store.keys import Namespace
+
+    with open_nodes(url) as nodes:
+        tenant = Namespace(namespace)
+        copies = wanted_copies([node.client for node in nodes], tenant)
+        return {str(node.address): _examine(node, tenant, copies, parse_redis_url(url)) for node in nodes}
 
 
 def _examine(node: Node, namespace: Namespace, copies: Copies | None, url: RedisUrl) -> list[Finding]:

@@ -83,7 +83,11 @@ class Client:
         if not found:
             raise BrokerError(f"the broker names no coordinator for group {group!r}")
         check(found[0].error_code, f"coordinator of group {group!r}", found[0].error_message)
-        return self._connection(Address(found[0].host, found[0].port)).ask(request, answer)
+        return self.ask_at(Address(found[0].host, found[0].port), request, answer)
+
+    def ask_at(self, address: Address, request: RequestPayload, answer: type[R]) -> R:
+        """Ask the broker at an address that another broker told."""
+        return self._connection(address).ask(request, answer)
 
     def serves(self, api_key: int, version: int) -> bool:
         """Whether the brokers serve a version of an API."""

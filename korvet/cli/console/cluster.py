@@ -1,0 +1,146 @@
+"""What the pages about topics, groups and Redis show, asked of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kio.schema.describe_cluster.v0 import DescribeClusterRequest, DescribeClusterResponse
+
+from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.errors import check
+from korvet.cli.kafka.groups import Group, describe_group
+from korvet.cli.kafka.log_dirs import log_bytes
+from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets
+from korvet.cli.kafka.topics import Setting, Topic, describe_settings, describe_topics
+from korvet.errors import KorvetError
+
+
+class Node(NamedTuple):
+    """A node as DescribeCluster shows it."""
+
+    id: int
+    address: str
+    is_controller: bool
+
+
+class Cluster(NamedTuple):
+    """The cluster's id and its nodes."""
+
+    id: str
+    nodes: Sequence[Node]
+
+
+class TopicRow(NamedTuple):
+    """A topic in the list: its size and offsets are sums over its partitions."""
+
+    name: str
+    partitions: int
+    offsets: int
+    size_bytes: int
+
+
+class PartitionRow(NamedTuple):
+    """A partition; ``offsets`` counts the offsets between its start and its end."""
+
+    partition: int
+    leader: int
+    start: int
+    end: int
+    size_bytes: int
+
+    @property
+    def offsets(self) -> int:
+        return self.end - self.start
+
+
+class LagRow(NamedTuple):
+    """A partition of a group; None for what is not committed, or not there."""
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    owner: str
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPage:
+    """A topic with its partitions and settings."""
+
+    topic: Topic
+    partitions: Sequence[PartitionRow]
+    settings: Sequence[Setting]
+
+
+def describe_cluster(client: Client) -> Cluster:
+    """The cluster's id and nodes.
+
+    :raises BrokerError: if no broker tells.
+    """
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    answer = client.ask(request, DescribeClusterResponse)
+    check(answer.error_code, "cluster", answer.error_message)
+    nodes = [
+        Node(int(broker.broker_id), f"{broker.host}:{broker.port}", broker.broker_id == answer.controller_id)
+        for broker in sorted(answer.brokers, key=lambda broker: broker.broker_id)
+    ]
+    return Cluster(answer.cluster_id, nodes)
+
+
+def topic_rows(client: Client, topics: Sequence[Topic]) -> list[TopicRow]:
+    """The rows of a page of topics."""
+    partitions = [TopicPartition(topic.name, one.partition) for topic in topics for one in topic.partitions]
+    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    sizes = log_bytes(client, partitions)
+    rows = []
+    for topic in topics:
+        own = [TopicPartition(topic.name, one.partition) for one in topic.partitions]
+        offsets = sum(ends.get(one, 0) - starts.get(one, 0) for one in own)
+        rows.append(TopicRow(topic.name, len(own), offsets, sum(sizes.get(one, 0) for one in own)))
+    return rows
+
+
+def topic_page(client: Client, name: str) -> TopicPage:
+    """A topic.
+
+    :raises BrokerError: if it does not exist.
+    """
+    (topic,) = describe_topics(client, [name])
+    partitions = [TopicPartition(name, one.partition) for one in topic.partitions]
+    starts, ends = log_offsets(client, partitions, EARLIEST), log_offsets(client, partitions, LATEST)
+    sizes = log_bytes(client, partitions)
+    rows = [
+        PartitionRow(one.partition, one.leader, starts.get(place, 0), ends.get(place, 0), sizes.get(place, 0))
+        for one, place in zip(topic.partitions, partitions, strict=True)
+    ]
+    return TopicPage(topic=topic, partitions=rows, settings=describe_settings(client, [name])[name])
+
+
+def existing_group(client: Client, id: str) -> Group:
+    """A group.
+
+    :raises KorvetError: if there is none.
+    """
+    group = describe_group(client, id)
+    if group.state == "Dead":
+        raise KorvetError(f"no group {id!r}")
+    return group
+
+
+def lag_rows(client: Client, group: Group) -> list[LagRow]:
+    """The partitions that a group committed or reads."""
+    owners = {partition: member.id for member in group.members for partition in member.assignment}
+    committed = committed_offsets(client, group.group)
+    partitions = sorted({*owners, *committed})
+    ends = log_offsets(client, partitions, LATEST)
+    return [LagRow(one, committed.get(one), ends.get(one), owners.get(one, "")) for one in partitions]
+
+
+def total_lag(rows: Sequence[LagRow]) -> int:
+    """The records behind the group's offsets, in all partitions that have one."""
+    return sum(row.lag or 0 for row in rows)

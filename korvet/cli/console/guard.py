@@ -1,0 +1,67 @@
+"""What every request passes: the Host that it names, where a change comes from, and the headers of its answer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+MOST_BODY_BYTES: Final = 65_536
+
+
+class Guard:
+    """ASGI middleware.
+
+    :param hosts: the Host headers that name the console.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        why = self._refusal(scope["method"], Headers(scope=scope))
+        app = self._app if why is None else PlainTextResponse(why, 403)
+        await app(scope, receive, _with_headers(send, scope["path"]))
+
+    def _refusal(self, method: str, headers: Headers) -> str | None:
+        """Why a request is refused; None if it is not."""
+        host = headers.get("host", "")
+        if host not in self._hosts:
+            return f"this console is not at {host[:100]}\n"
+        if method in ("GET", "HEAD"):
+            return None
+        # A browser names the page that a form came from. Programs name none, and have no token by accident.
+        if headers.get("origin", f"http://{host}") != f"http://{host}":
+            return "this request comes from another site\n"
+        size = headers.get("content-length", "")
+        if not size.isdigit() or int(size) > MOST_BODY_BYTES:
+            return "a form has a length, and is short\n"
+        return None
+
+
+def _with_headers(send: Send, path: str) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.update(HEADERS)
+            # Pages show records: they are not kept on a disk.
+            headers["Cache-Control"] = "max-age=3600" if path.startswith("/static/") else "no-store"
+        await send(message)
+
+    return sent

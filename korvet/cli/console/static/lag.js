@@ -1,0 +1,43 @@
+// The lag of the group over the time for which its page is open.
+"use strict";
+
+const chart = document.getElementById("lag-chart");
+const EVERY_MS = 5000;
+const LEAST_S = 60;
+const MOST_POINTS = 2000;
+
+if (chart) {
+  const style = getComputedStyle(document.documentElement);
+  const text = style.getPropertyValue("--quiet");
+  const line = style.getPropertyValue("--line");
+  const points = [[], []];
+  const axis = { stroke: text, grid: { stroke: line }, ticks: { stroke: line } };
+  const plot = new uPlot({
+    width: chart.clientWidth || 600,
+    height: 180,
+    legend: { show: false },
+    scales: { x: { range: (_plot, first, last) => [first, Math.max(last, first + LEAST_S)] } },
+    axes: [axis, { ...axis, size: 80 }],
+    series: [{}, { label: "lag", stroke: style.getPropertyValue("--link"), points: { show: true } }],
+  }, points, chart);
+
+  const look = async () => {
+    try {
+      const answer = await fetch(chart.dataset.url);
+      if (answer.ok) {
+        const now = await answer.json();
+        points[0].push(now.time);
+        points[1].push(now.lag);
+        for (const series of points) {
+          if (series.length > MOST_POINTS) series.shift();
+        }
+        plot.setData(points);
+        chart.dataset.points = points[0].length;
+      }
+    } catch {
+      // The next look may succeed; the page shows its last state meanwhile.
+    }
+    setTimeout(look, EVERY_MS);
+  };
+  look();
+}

@@ -1,0 +1,185 @@
+"""The pages: what each asks of the cluster, and gives to its template."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from starlette.exceptions import HTTPException
+
+from korvet.cli.console import asked
+from korvet.cli.console.cluster import (
+    describe_cluster,
+    existing_group,
+    lag_rows,
+    topic_page,
+    topic_rows,
+    total_lag,
+)
+from korvet.cli.console.paging import page_of
+from korvet.cli.console.records import MOST_READ, MOST_SHOWN, STARTS, Wanted, find_records, one_record
+from korvet.cli.kafka.acls import KafkaRules
+from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.errors import BrokerError
+from korvet.cli.kafka.groups import group_facts, list_groups
+from korvet.cli.kafka.reset import parse_time
+from korvet.cli.kafka.topics import list_topics
+from korvet.cli.kafka.transactions import describe_transaction, list_transactions
+from korvet.cli.kafka.users import KafkaUsers
+from korvet.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
+
+T = TypeVar("T")
+Fields = Mapping[str, str]
+View = Callable[[Client, Fields, str | None], dict[str, Any]]
+STATES: Final = ("", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Empty", "Dead")
+ANY_PARTITION: Final = -1
+_ALL_RULES: Final = AclFilter(ResourceType.ANY, PatternType.ANY, None, None, None, Operation.ANY, Permission.ANY)
+
+
+def _overview(client: Client, _fields: Fields, _redis: str | None) -> dict[str, Any]:
+    states: dict[str, int] = {}
+    for group in list_groups(client):
+        states[group.state] = states.get(group.state, 0) + 1
+    topics = list_topics(client)
+    partitions = sum(len(topic.partitions) for topic in topics)
+    return {
+        "cluster": describe_cluster(client),
+        "topics": len(topics),
+        "partitions": partitions,
+        "states": sorted(states.items()),
+    }
+
+
+def _topics(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    wanted = asked.text(fields, "q")
+    topics = [topic for topic in list_topics(client) if wanted.lower() in topic.name.lower()]
+    page = page_of(topics, asked.number(fields, "page", 1))
+    return {"q": wanted, "page": page, "rows": topic_rows(client, page.rows)}
+
+
+def _topic(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    shown = topic_page(client, asked.text(fields, "name"))
+    page = page_of(shown.partitions, asked.number(fields, "page", 1))
+    return {"name": shown.topic.name, "id": shown.topic.id, "page": page, "settings": shown.settings}
+
+
+def _records(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    partition = asked.number(fields, "partition", ANY_PARTITION)
+    start, at = asked.choice(fields, "start", STARTS), asked.text(fields, "at")
+    wanted = Wanted(
+        topic=asked.text(fields, "name"),
+        partition=None if partition == ANY_PARTITION else partition,
+        start=start,
+        value=_value(start, at, fields),
+        count=min(max(asked.number(fields, "count", 50), 1), MOST_SHOWN),
+        text=asked.text(fields, "q"),
+    )
+    found = find_records(client, wanted)
+    return {"wanted": wanted, "at": at, "partition": partition, "found": found, "starts": STARTS, "most": MOST_READ}
+
+
+def _value(start: str, at: str, fields: Fields) -> int:
+    """The offset or the time in ms that a page begins with."""
+    if start == "time":
+        if not at:
+            raise HTTPException(400, "at names the time, as in 2026-01-31T12:00:00Z")
+        return parse_time(at)
+    return asked.number(fields, "at", 0) if start == "offset" else 0
+
+
+def _record(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    name, partition = asked.text(fields, "name"), asked.number(fields, "partition", 0)
+    return {"name": name, "record": one_record(client, name, partition, asked.number(fields, "offset", 0))}
+
+
+def _groups(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    wanted, state = asked.text(fields, "q"), asked.choice(fields, "state", STATES)
+    groups = list_groups(client, [state] if state else [])
+    found = [group for group in groups if wanted.lower() in group.group.lower()]
+    page = page_of(found, asked.number(fields, "page", 1))
+    return {"q": wanted, "state": state, "states": STATES, "page": page}
+
+
+def _group(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    id = asked.text(fields, "id")
+    group = existing_group(client, id)
+    rows = lag_rows(client, group)
+    return {
+        "group": group,
+        "facts": group_facts(client, id),
+        "members": page_of(group.members, asked.number(fields, "members", 1)),
+        "page": page_of(rows, asked.number(fields, "page", 1)),
+        "lag": total_lag(rows),
+        "topics": sorted({row.partition.topic for row in rows}),
+    }
+
+
+def lag(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    """A group's lag now, for the chart: Unix seconds and records."""
+    group = existing_group(client, asked.text(fields, "id"))
+    return {"time": time.time(), "lag": total_lag(lag_rows(client, group))}
+
+
+def _transactions(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    wanted = asked.text(fields, "q")
+    found = [one for one in list_transactions(client) if wanted.lower() in one.id.lower()]
+    return {"q": wanted, "page": page_of(found, asked.number(fields, "page", 1))}
+
+
+def _transaction(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    transaction = describe_transaction(client, asked.text(fields, "id"))
+    return {
+        "transaction": transaction,
+        "page": page_of(transaction.partitions, asked.number(fields, "page", 1)),
+        "is_open": bool(transaction.partitions),
+    }
+
+
+def _security(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+    wanted = asked.text(fields, "q")
+    users, no_users = _told(KafkaUsers(client).find)
+    rules, no_rules = _told(lambda: KafkaRules(client).find([_ALL_RULES]))
+    return {
+        "q": wanted,
+        "users": page_of([user for user in users if wanted in user.name], asked.number(fields, "users", 1)),
+        "no_users": no_users,
+        "page": page_of(
+            [rule for rule in rules if wanted in rule.principal or wanted in rule.name], asked.number(fields, "page", 1)
+        ),
+        "no_rules": no_rules,
+    }
+
+
+def _told(ask: Callable[[], Sequence[T]]) -> tuple[Sequence[T], str]:
+    """What a broker tells, or nothing and why: a cluster without access rules still has users."""
+    try:
+        return ask(), ""
+    except BrokerError as error:
+        if error.code is None:
+            raise
+        return (), str(error)
+
+
+def _redis(_client: Client, _fields: Fields, redis_url: str | None) -> dict[str, Any]:
+    from korvet.cli.doctor import examined
+
+    if redis_url is None:
+        raise HTTPException(404, "start the console with --redis URL to see Redis's health")
+    return {"servers": examined(redis_url, "default")}
+
+
+PAGES: Final[tuple[tuple[str, str, View], ...]] = (
+    ("/", "overview.html", _overview),
+    ("/topics", "topics.html", _topics),
+    ("/topic", "topic.html", _topic),
+    ("/records", "records.html", _records),
+    ("/record", "record.html", _record),
+    ("/groups", "groups.html", _groups),
+    ("/group", "group.html", _group),
+    ("/transactions", "transactions.html", _transactions),
+    ("/transaction", "transaction.html", _transaction),
+    ("/security", "security.html", _security),
+    ("/redis", "redis.html", _redis),
+)
+"""Path, template and view of each page."""

@@ -1,0 +1,103 @@
+"""Requests that the console refuses, as any program can send them."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Mapping
+from types import MappingProxyType
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from tests.console.conftest import running_console
+from tests.support.broker import KorvetServer
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def asked(
+    url: str, method: str, path: str, body: str = "", headers: Mapping[str, str] = MappingProxyType({})
+) -> tuple[int, str, Mapping[str, str]]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    try:
+        connection.request(method, path, body or None, dict(headers))
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+def test_page_has_a_strict_policy_and_is_not_kept(console: str) -> None:
+    status, _, headers = asked(console, "GET", "/topics")
+    assert status == 200
+    headers = {name.lower(): value for name, value in headers.items()}
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["cache-control"] == "no-store"
+    assert "server" not in headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "", "127.0.0.1:1"])
+def test_request_for_another_host_is_refused(console: str, host: str) -> None:
+    status, text, _ = asked(console, "GET", "/topics", headers={"Host": host})
+    assert (status, text) == (403, f"this console is not at {host}\n")
+
+
+def test_change_from_another_site_is_refused(console: str) -> None:
+    status, text, _ = asked(console, "POST", "/group/delete", "id=g", {**FORM, "Origin": "http://evil.example"})
+    assert (status, text) == (403, "this request comes from another site\n")
+
+
+def test_change_without_the_token_is_refused(console: str) -> None:
+    status, text, _ = asked(console, "POST", "/group/delete", urlencode({"id": "g", "token": "x"}), FORM)
+    assert status == 403
+    assert "earlier console" in text
+
+
+@pytest.mark.parametrize("size", ["65537", "9" * 30, "x", "-1"])
+def test_form_without_a_short_length_is_refused(console: str, size: str) -> None:
+    status, text, _ = asked(console, "POST", "/group/delete", "", {**FORM, "Content-Length": size})
+    assert (status, text) == (403, "a form has a length, and is short\n") or status == 400
+
+
+def test_change_by_get_is_refused(console: str) -> None:
+    assert asked(console, "GET", "/group/delete?id=g")[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/topic?name=not-there", 404),
+        ("/group?id=not-there", 404),
+        ("/transaction?id=not-there", 404),
+        ("/records?name=not-there&start=time", 400),
+        ("/records?name=a&start=sometime", 400),
+        ("/topics?page=x", 400),
+        ("/topics?q=" + "a" * 3000, 400),
+        ("/redis", 404),
+        ("/not-there", 404),
+        ("/static/../app.py", 404),
+    ],
+)
+def test_bad_question_gets_a_page_that_says_why(console: str, path: str, status: int) -> None:
+    found, text, _ = asked(console, "GET", path)
+    assert found == status
+    assert "Traceback" not in text
+
+
+def test_console_without_changes_offers_and_takes_none(broker: KorvetServer) -> None:
+    with running_console("--bootstrap-server", broker.bootstrap) as url:
+        _, text, _ = asked(url, "GET", "/")
+        assert "read-only" in text
+        status, text, _ = asked(url, "POST", "/group/delete", "id=g", FORM)
+    assert status == 403
+    assert "--allow-changes" in text
+
+
+def test_cluster_that_is_away_is_named() -> None:
+    with running_console("--bootstrap-server", "127.0.0.1:1") as url:
+        status, text, _ = asked(url, "GET", "/topics")
+    assert status == 503
+    assert "no broker answers at 127.0.0.1:1" in text

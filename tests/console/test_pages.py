@@ -1,0 +1,225 @@
+"""The console's pages in a real browser: what they show of hostile names and records, and what they change."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from playwright.sync_api import Browser, Page, expect
+
+from korvet.cli.cluster import Cluster
+from korvet.cli.kafka.users import KafkaUsers
+from korvet.store.security.users import CredentialKey
+from tests.console.conftest import WITHIN_MS, running_console
+from tests.support.broker import KorvetServer
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'--></script><script>alert(2)</script>{{7*7}}"
+
+
+def unique(prefix: str) -> str:
+    return f"{prefix}-{secrets.token_hex(4)}"
+
+
+def topic_with(broker: KorvetServer, values: Sequence[bytes | None], *, key: bytes | None = None) -> str:
+    name = unique("console")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(name, value, key, headers=[(HOSTILE, HOSTILE.encode())])
+    assert producer.flush(60) == 0
+    return name
+
+
+def committed(broker: KorvetServer, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def test_overview_leads_to_topics_and_groups(console: str, page: Page) -> None:
+    page.goto(f"{console}/")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Cluster")
+    page.get_by_role("navigation").get_by_role("link", name="Topics").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+    page.get_by_role("navigation").get_by_role("link", name="Transactions").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Transactional ids")
+
+
+def test_filter_narrows_the_list_while_one_types(broker: KorvetServer, console: str, page: Page) -> None:
+    wanted, other = topic_with(broker, []), topic_with(broker, [])
+    page.goto(f"{console}/topics?q=console-")
+    page.get_by_label("Name has").fill(wanted)
+    expect(page.get_by_role("link", name=wanted)).to_be_visible()
+    expect(page.get_by_role("link", name=other)).to_have_count(0)
+    expect(page).to_have_url(f"{console}/topics?q={wanted}")
+
+
+def test_topic_page_has_partitions_and_settings(broker: KorvetServer, console: str, page: Page) -> None:
+    name = topic_with(broker, [b"a", b"b"])
+    page.goto(f"{console}/topics?q={name}")
+    page.get_by_role("link", name=name).click()
+    expect(page.locator("#live tbody tr")).to_have_count(1)
+    expect(page.locator("#live tbody tr td").nth(3)).to_have_text("2")
+    expect(page.get_by_role("cell", name="retention.ms", exact=True)).to_be_visible()
+
+
+def test_hostile_records_are_shown_and_run_nothing(broker: KorvetServer, console: str, page: Page) -> None:
+    values = [HOSTILE.encode(), b'{"a":"' + b"<b>x</b>" + b'"}', b"\xff\x00\x01", None, "\u202eevil\x1b[2J".encode()]
+    name = topic_with(broker, values, key=HOSTILE.encode())
+    page.goto(f"{console}/records?name={name}")
+    expect(page.locator("tbody tr")).to_have_count(5)
+    body = page.locator("tbody")
+    expect(body).to_contain_text(HOSTILE)
+    expect(body).to_contain_text('"a": "<b>x</b>"')
+    expect(body).to_contain_text("ff 00 01")
+    expect(body).to_contain_text("\\u202eevil\\x1b[2J")
+    assert page.locator("tbody img, tbody script, tbody b").count() == 0
+    page.get_by_role("link", name="0@0").click()
+    expect(page.locator("main")).to_contain_text(HOSTILE)
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_records_are_found_by_offset_and_by_a_text(broker: KorvetServer, console: str, page: Page) -> None:
+    name = topic_with(broker, [b"value-%d" % number for number in range(300)])
+    page.goto(f"{console}/records?name={name}&partition=0&start=offset&at=100&count=2")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="on from offset 102").click()
+    expect(page.locator("tbody tr td:nth-child(3)").first).to_have_text("value-102")
+    page.get_by_label("From").select_option("start")
+    page.get_by_label("Key or value has").fill("value-299")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr td:nth-child(3)")).to_have_text("value-299")
+
+
+def test_lag_of_a_group_is_drawn(broker: KorvetServer, console: str, page: Page) -> None:
+    group, name = f"{unique('g')}{HOSTILE}", topic_with(broker, [b"a"] * 10)
+    committed(broker, group, name, 4)
+    page.goto(f"{console}/groups")
+    page.get_by_label("Id has").fill(group)
+    page.get_by_role("link", name=group).click()
+    expect(page.locator("#lag")).to_have_text("6")
+    expect(page.locator("#lag-chart canvas")).to_be_visible()
+    expect(page.locator("#lag-chart[data-points]")).to_have_count(1)
+
+
+def test_offsets_are_reset_after_a_look_at_the_plan(broker: KorvetServer, console: str, page: Page) -> None:
+    group, name = unique("g"), topic_with(broker, [b"a"] * 10)
+    committed(broker, group, name, 4)
+    page.goto(f"{console}/group?id={group}")
+    page.get_by_label("Goal").select_option("to_offset")
+    page.get_by_label("Offset, time in UTC, or number").fill("7")
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.locator("tbody tr td")).to_have_text([f"{name}-0", "4", "7"])
+    page.get_by_role("button", name="Reset these offsets").click()
+    expect(page.get_by_role("status")).to_have_text("The offsets are reset.")
+    expect(page.locator("#lag")).to_have_text("3")
+
+
+def test_group_is_deleted(broker: KorvetServer, console: str, page: Page) -> None:
+    group, name = unique("g"), topic_with(broker, [b"a"])
+    committed(broker, group, name, 1)
+    page.goto(f"{console}/group?id={group}")
+    page.get_by_role("button", name=f"Delete {group} and its offsets").click()
+    expect(page.get_by_role("status")).to_have_text("The group is deleted.")
+    page.goto(f"{console}/groups?q={group}")
+    expect(page.get_by_role("link", name=group)).to_have_count(0)
+
+
+def test_member_is_removed(broker: KorvetServer, console: str, page: Page) -> None:
+    group, name = unique("g"), topic_with(broker, [b"a"])
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "client.id": HOSTILE,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe([name])
+        assert consumer.poll(WITHIN_MS / 1000) is not None
+        page.goto(f"{console}/group?id={group}")
+        expect(page.locator("#live")).to_contain_text(HOSTILE)
+        page.get_by_role("button", name="Remove").click()
+        expect(page.get_by_role("status")).to_contain_text("The member is removed.")
+    finally:
+        consumer.close()
+
+
+def test_open_transaction_is_shown_with_its_partitions(broker: KorvetServer, console: str, page: Page) -> None:
+    name, id = topic_with(broker, []), unique("t")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": id})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(name, b"a")
+    producer.flush(60)
+    page.goto(f"{console}/transactions?q={id}")
+    page.get_by_role("link", name=id).click()
+    expect(page.locator("main")).to_contain_text("Ongoing")
+    expect(page.get_by_role("link", name=f"{name}-0")).to_be_visible()
+    producer.abort_transaction(60)
+
+
+def test_long_lists_have_pages(broker: KorvetServer, console: str, page: Page) -> None:
+    prefix = unique("many")
+    names = [f"{prefix}-{number:03}" for number in range(101)]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        future.result(60)
+    page.goto(f"{console}/topics?q={prefix}")
+    expect(page.locator("#list tbody tr")).to_have_count(100)
+    page.get_by_role("link", name="next").click()
+    expect(page.locator("#list tbody tr")).to_have_count(1)
+    for future in admin.delete_topics(names).values():
+        future.result(60)
+
+
+def test_keyboard_reaches_the_content_first(console: str, page: Page) -> None:
+    page.goto(f"{console}/topics")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{console}/topics#main")
+
+
+@pytest.mark.parametrize(("scheme", "colour"), [("light", r"255, 255, 255"), ("dark", r"13, 17, 23")])
+def test_pages_follow_the_systems_colours(console: str, browser: Browser, scheme: str, colour: str) -> None:
+    context = browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
+    try:
+        page = context.new_page()
+        page.goto(f"{console}/topics", timeout=WITHIN_MS)
+        expect(page.locator("body")).to_have_css("background-color", re.compile(colour))
+    finally:
+        context.close()
+
+
+def test_security_page_has_users_and_says_why_there_are_no_rules(
+    broker: KorvetServer, console: str, page: Page
+) -> None:
+    user = f"{unique('u')}<b>"
+    with Cluster(bootstrap=broker.bootstrap).client() as client:
+        KafkaUsers(client).add(CredentialKey("SCRAM-SHA-256", user), secrets.token_hex(8), 4096)
+    page.goto(f"{console}/security")
+    page.get_by_label("User, principal or resource has").fill(user)
+    expect(page.get_by_role("cell", name=user)).to_be_visible()
+    expect(page.locator("#list")).to_contain_text("SECURITY_DISABLED")
+
+
+def test_redis_page_has_the_doctors_findings(broker: KorvetServer, page: Page) -> None:
+    with running_console("--bootstrap-server", broker.bootstrap, "--redis", redis_url(broker)) as url:
+        page.goto(f"{url}/redis")
+        expect(page.locator("tbody tr").first).to_contain_text("ok")
+        expect(page.locator("main")).to_contain_text("library")
+
+
+def redis_url(broker: KorvetServer) -> str:
+    return broker.redis_url or f"unix://{broker.data_dir}/valkey.sock"
