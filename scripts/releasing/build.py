@@ -15,6 +15,7 @@ VERSIONS = {
     "korvet/__init__.py": r'^__version__ = "(.+)"$',
     "lua/0-core/0-library.lua": r"^local korvet = \{ VERSION = '(.+)' \}$",
     "CHANGELOG.md": r"^## (\d\S*)",
+    "deploy/helm/korvet/Chart.yaml": r'^appVersion: "(.+)"$',
 }
 """Where a version stands: file -> pattern of its first mention."""
 

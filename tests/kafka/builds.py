@@ -50,9 +50,9 @@ def java_command(main: str, project: str = "java") -> list[str]:
 
     def build(target: Path) -> None:
         goals = ["compiler:compile", "dependency:copy-dependencies"]
-        _run([maven, "-q", "-B", "-f", str(directory / "pom.xml"), *goals, f"-Dkorvet.build={target}"], directory)
+        run_build([maven, "-q", "-B", "-f", str(directory / "pom.xml"), *goals, f"-Dkorvet.build={target}"], directory)
 
-    built = _built_once(project, sources, build)
+    built = built_once(project, sources, build)
     return [java, *SHORT_LIVED_JVM, "-cp", f"{built}/classes:{built}/lib/*", main]
 
 
@@ -62,9 +62,9 @@ def tools_command() -> list[str]:
     source, jars = HERE / "tools" / "Tools.java", f"{fetch_jars()}/*"
 
     def build(target: Path) -> None:
-        _run([javac, "-d", str(target), "-cp", jars, str(source)], HERE)
+        run_build([javac, "-d", str(target), "-cp", jars, str(source)], HERE)
 
-    built = _built_once("tools", [source], build)
+    built = built_once("tools", [source], build)
     return [java, *SHORT_LIVED_JVM, "-Dlog4j2.level=OFF", "-cp", f"{built}:{jars}", "Tools"]
 
 
@@ -76,12 +76,12 @@ def _node_command() -> list[str]:
     def build(target: Path) -> None:
         for source in sources:
             shutil.copy(source, target)
-        _run([npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"], target)
+        run_build([npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"], target)
 
-    return [node, str(_built_once("node", sources, build) / "driver.js")]
+    return [node, str(built_once("node", sources, build) / "driver.js")]
 
 
-def _built_once(kind: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
+def built_once(kind: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
     """The directory that `build` filled from these sources, now or earlier. Safe for several processes at once."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     finished = CACHE / f"{kind}-{digest}"
@@ -98,7 +98,7 @@ def _built_once(kind: str, sources: list[Path], build: Callable[[Path], None]) -
     return finished
 
 
-def _run(command: list[str], directory: Path) -> None:
+def run_build(command: list[str], directory: Path) -> None:
     done = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, stdin=subprocess.DEVNULL,
         timeout=BUILD_WITHIN_S, check=False,

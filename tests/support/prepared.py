@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.deploy.helm import helm_program
+from tests.deploy.image import base
 from tests.kafka.builds import BUILD_WITHIN_S, BuildError, driver_command, java_command, tools_command
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.object_store import AWS_BUNDLE, HADOOP_AWS, s3a_jars
@@ -49,6 +51,8 @@ STEPS: dict[str, Callable[[], object]] = {
     "the Java clients": lambda: driver_command("java", ""),
     "Kafka Streams": lambda: java_command("", "streams"),
     "kafkajs": lambda: driver_command("kafkajs", ""),
+    "Helm": helm_program,
+    "the base of the image": base,
 }
 
 
