@@ -28,7 +28,8 @@ Given = Callable[..., dict[str, Any]]
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Given:
     """The arguments of a verb's function for its flags."""
-    monkeypatch.delenv("KORVET_BOOTSTRAP_SERVER", raising=False)
+    for name in ("KORVET_BOOTSTRAP_SERVER", "KORVET_CLIENT_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
 
     def given(verb: str, *flags: str) -> dict[str, Any]:
         return pipeline.commands[verb].make_context(verb, list(flags)).params
@@ -43,6 +44,7 @@ def config(tmp_path: Path) -> Path:
         """
         [pipeline]
         bootstrap-server = "broker.example:9092"
+        command-config = "client.properties"
         lake = "lake"
         [pipeline.spark]
         spark.driver.memory = "2g"
@@ -70,6 +72,7 @@ def config(tmp_path: Path) -> Path:
 def test_file_stands_in_for_flags(given: Given, config: Path) -> None:
     told = given("archive", "--config", str(config))
     assert told["bootstrap_server"] == "broker.example:9092"
+    assert told["command_config"] == config.parent / "client.properties"
     assert told["lake"] == str(config.parent / "lake")
     assert (told["topics"], told["every"], told["max_offsets_per_trigger"]) == (("orders", "clicks"), 10.0, 5000)
     assert told["fail_on_data_loss"] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kio.schema.create_acls.v3 import CreateAclsRequest, CreateAclsResponse
 from kio.schema.create_acls.v3.request import AclCreation
@@ -38,14 +39,14 @@ class KafkaRules:
         """The rules that match a filter, in order."""
         found = set[Acl]()
         for one in filters:
-            answer = self._client.ask(_description(one), DescribeAclsResponse)
+            answer = self._client.ask(DescribeAclsRequest(**_conditions(one)), DescribeAclsResponse)
             check(answer.error_code, "access rules", answer.error_message)
             found.update(_rule(resource, acl) for resource in answer.resources for acl in resource.acls)
         return sorted(found)
 
     def remove(self, filters: Sequence[AclFilter]) -> list[Acl]:
         """Remove the rules that match a filter; returns them in order."""
-        request = DeleteAclsRequest(filters=tuple(map(_deletion, filters)))
+        request = DeleteAclsRequest(filters=tuple(DeleteAclsFilter(**_conditions(one)) for one in filters))
         answer = self._client.ask_controller(request, DeleteAclsResponse)
         found = set[Acl]()
         for result in answer.filter_results:
@@ -87,25 +88,14 @@ def _creation(rule: Acl) -> AclCreation:
     )
 
 
-def _description(one: AclFilter) -> DescribeAclsRequest:
-    return DescribeAclsRequest(
-        resource_type_filter=i8(one.resource_type),
-        resource_name_filter=one.name,
-        pattern_type_filter=i8(one.pattern_type),
-        principal_filter=one.principal,
-        host_filter=one.host,
-        operation=i8(one.operation),
-        permission_type=i8(one.permission),
-    )
-
-
-def _deletion(one: AclFilter) -> DeleteAclsFilter:
-    return DeleteAclsFilter(
-        resource_type_filter=i8(one.resource_type),
-        resource_name_filter=one.name,
-        pattern_type_filter=i8(one.pattern_type),
-        principal_filter=one.principal,
-        host_filter=one.host,
-        operation=i8(one.operation),
-        permission_type=i8(one.permission),
-    )
+def _conditions(one: AclFilter) -> dict[str, Any]:
+    """A filter's fields, which both requests name alike."""
+    return {
+        "resource_type_filter": i8(one.resource_type),
+        "resource_name_filter": one.name,
+        "pattern_type_filter": i8(one.pattern_type),
+        "principal_filter": one.principal,
+        "host_filter": one.host,
+        "operation": i8(one.operation),
+        "permission_type": i8(one.permission),
+    }

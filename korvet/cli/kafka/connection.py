@@ -15,7 +15,7 @@ from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.address import Address
 from korvet.cli.kafka.errors import BrokerError, ConnectionLost, UnfitSettings
-from korvet.cli.kafka.framing import NoFrame, R, decode, encode, receive_frame
+from korvet.cli.kafka.framing import MAX_FRAME_BYTES, NoFrame, R, decode, encode, receive_frame
 from korvet.cli.kafka.login import Login
 from korvet.cli.kafka.misfit import closed_handshake, closed_request, refused_handshake, refused_login, tls_refusal
 from korvet.cli.kafka.security import ClientSecurity
@@ -23,6 +23,7 @@ from korvet.security.scram_client import UntrustedServer
 
 _SHARE_OF_SESSION: Final = 0.9
 """The part of a session after which the client logs in again (KIP-368); librdkafka takes the same."""
+_LOGIN_FRAME_BYTES: Final = 1 << 19
 
 
 class Connection:
@@ -38,6 +39,8 @@ class Connection:
         self._correlation_id = 0
         self._has_answered = False
         self._login_due = float("inf")
+        # Nobody knows yet who the peer is.
+        self._most_bytes = MAX_FRAME_BYTES if security.login is None else _LOGIN_FRAME_BYTES
         self._socket = _opened(address, security)
         if security.login is not None:
             self._log_in(security.login)
@@ -69,7 +72,7 @@ class Connection:
     def _exchange(self, request: RequestPayload, answer: type[R], name: str) -> R:
         try:
             self._socket.sendall(encode(request, self._correlation_id, self._security.client_id))
-            return decode(answer, receive_frame(self._socket))
+            return decode(answer, receive_frame(self._socket, self._most_bytes))
         except TimeoutError:
             raise ConnectionLost(f"{self.address} did not answer {name} in time") from None
         except NoFrame as error:
@@ -110,6 +113,7 @@ class Connection:
             if isinstance(error, UntrustedServer):
                 raise UnfitSettings(f"{self.address} is no broker to log in at: {error}") from None
             raise
+        self._most_bytes = MAX_FRAME_BYTES
         self._login_due = began + _SHARE_OF_SESSION * lifetime_s if lifetime_s else float("inf")
 
     def _authenticate(self, login: Login) -> float:

@@ -54,7 +54,7 @@ def decode(answer: type[R], frame: bytes) -> R:
     return response
 
 
-def receive_frame(peer: socket.socket) -> bytes:
+def receive_frame(peer: socket.socket, most_bytes: int = MAX_FRAME_BYTES) -> bytes:
     """The next frame without its size.
 
     :raises NoFrame: if the connection ends, or no frame has the size.
@@ -62,7 +62,7 @@ def receive_frame(peer: socket.socket) -> bytes:
     """
     start = _receive(peer, 4)
     size = int.from_bytes(start)
-    if not 4 <= size <= MAX_FRAME_BYTES:
+    if not 4 <= size <= most_bytes:
         raise NoFrame(start)
     return _receive(peer, size)
 

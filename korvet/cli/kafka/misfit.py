@@ -18,13 +18,15 @@ from kio.serial.errors import DecodeError
 from kio.static.protocol import RequestPayload
 
 from korvet.cli.kafka.address import Address
-from korvet.cli.kafka.errors import UnfitSettings
+from korvet.cli.kafka.errors import BrokerError, ConnectionLost, UnfitSettings
 from korvet.cli.kafka.framing import NoFrame, R, decode, encode, receive_frame
 from korvet.cli.kafka.login import Login
 from korvet.cli.kafka.security import ClientSecurity
 
 _TIMEOUT_S: Final = 3.0
 _ALERT_S: Final = 1.0
+_MOST_BYTES: Final = 1 << 16
+_MOST_SHOWN: Final = 300
 _NO_MECHANISM: Final = "?"
 _UNTRUSTED: Final = {2, 18, 19, 20, 21}
 """OpenSSL's codes for a chain of certificates that ends at no trusted authority (x509_vfy.h)."""
@@ -81,7 +83,7 @@ def closed_handshake(address: Address) -> UnfitSettings | None:
     return UnfitSettings(_plain(address)) if _asked(address, None, asked, ApiVersionsResponse) is not None else None
 
 
-def closed_request(address: Address, security: ClientSecurity, start: bytes) -> UnfitSettings | None:
+def closed_request(address: Address, security: ClientSecurity, start: bytes) -> BrokerError | None:
     """The reason why the first request got no answer, if the listener tells it; None if it does not.
 
     :param start: the bytes that came instead of a frame.
@@ -98,7 +100,7 @@ def closed_request(address: Address, security: ClientSecurity, start: bytes) -> 
         return None
     protocol = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
     return UnfitSettings(
-        f"{address} wants a login by {' or '.join(answer.mechanisms)}; set security.protocol={protocol}, "
+        f"{address} wants a login by {_offered(answer)}; set security.protocol={protocol}, "
         f"sasl.mechanism, and a name and password in {_FILE}"
     )
 
@@ -106,8 +108,7 @@ def closed_request(address: Address, security: ClientSecurity, start: bytes) -> 
 def refused_handshake(address: Address, login: Login, answer: SaslHandshakeResponse, *, is_tls: bool) -> UnfitSettings:
     """The reason of an error of SaslHandshake."""
     if answer.error_code is ErrorCode.unsupported_sasl_mechanism:
-        offered = " or ".join(answer.mechanisms)
-        text = f"{address} takes no login by {login.mechanism}; set sasl.mechanism to {offered} in {_FILE}"
+        text = f"{address} takes no login by {login.mechanism}; set sasl.mechanism to {_offered(answer)} in {_FILE}"
     elif answer.error_code is ErrorCode.illegal_sasl_state:
         text = f"{address} takes no logins; set security.protocol={'SSL' if is_tls else 'PLAINTEXT'} in {_FILE}"
     else:
@@ -118,13 +119,22 @@ def refused_handshake(address: Address, login: Login, answer: SaslHandshakeRespo
 def refused_login(address: Address, login: Login, code: ErrorCode, message: str | None) -> UnfitSettings:
     """The reason of an error of SaslAuthenticate."""
     if code is not ErrorCode.sasl_authentication_failed:
-        return UnfitSettings(f"{address} refused the login: {code.name.upper()}: {message}", code)
+        return UnfitSettings(f"{address} refused the login: {code.name.upper()}: {_cut(message or '')}", code)
     told = f"{address} refused the login of {login.who} by {login.mechanism}"
     if login.mechanism == "OAUTHBEARER":
-        return UnfitSettings(f"{told}: {message}", code)
+        return UnfitSettings(f"{told}: {_cut(message or '')}", code)
     return UnfitSettings(
         f"{told}; check the name and the password, and whether this user has one for {login.mechanism}", code
     )
+
+
+def _offered(answer: SaslHandshakeResponse) -> str:
+    return _cut(" or ".join(answer.mechanisms))
+
+
+def _cut(text: str) -> str:
+    """A server's text as far as it is shown."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 def _speaks_tls(address: Address) -> bool:
@@ -141,11 +151,11 @@ def _speaks_tls(address: Address) -> bool:
         return False
 
 
-def _alert(address: Address, tls: ssl.SSLContext) -> UnfitSettings | None:
+def _alert(address: Address, tls: ssl.SSLContext) -> BrokerError | None:
     """The reason of a listener that ends a connection right behind the handshake, as TLS 1.3 does for certificates.
 
     A listener that has unread data of its client resets the connection, and its alert is lost. So send nothing. Some
-    listeners send no alert (korvet's among them), but none ends a silent connection so soon for another reason.
+    listeners send no alert (korvet's among them). A balancer without brokers does the same, so this may pass.
     """
     try:
         with (
@@ -159,9 +169,9 @@ def _alert(address: Address, tls: ssl.SSLContext) -> UnfitSettings | None:
         is_closed = isinstance(error, ConnectionResetError)
     if not is_closed:
         return None
-    return UnfitSettings(
-        f"{address} closed the connection behind the TLS handshake: it wants a certificate of this client, or another "
-        f"one; {_SHOW}"
+    return ConnectionLost(
+        f"{address} closed the connection behind the TLS handshake: it may want a certificate of this client, or "
+        f"another one, or have no broker behind it; {_SHOW}"
     )
 
 
@@ -171,5 +181,5 @@ def _asked(address: Address, tls: ssl.SSLContext | None, request: RequestPayload
         peer = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
         with peer:
             peer.sendall(encode(request, 1, "korvet-cli"))
-            return decode(answer, receive_frame(peer))
+            return decode(answer, receive_frame(peer, _MOST_BYTES))
     return None
