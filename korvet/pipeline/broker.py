@@ -269,7 +269,7 @@ class Broker:
 
     def _cluster(self) -> ClusterMetadata:
         failure = KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        for look_s in _looks():
+        for look_s in _looks(TIMEOUT_S):
             try:
                 found = self._admin.list_topics(timeout=look_s)
             except KafkaException as error:
@@ -315,7 +315,7 @@ class Broker:
 
     def _result(self, future: Future[Any], what: str) -> Any:
         failure = KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        for look_s in _looks():
+        for look_s in _looks(TIMEOUT_S + 5):
             try:
                 found = future.result(look_s)
             except KafkaException as error:
@@ -342,9 +342,9 @@ class Broker:
         return next((error for error in reversed(self._errors) if error.code() in _NOT_LET_IN), None)
 
 
-def _looks() -> Iterator[float]:
-    """Times of waiting, together a little more than `TIMEOUT_S`; between them a client sees whether it is let in."""
-    look_s, left_s = _FIRST_LOOK_S, TIMEOUT_S + 5
+def _looks(left_s: float) -> Iterator[float]:
+    """Times of waiting that sum up to ``left_s``; between them a client sees whether it is let in."""
+    look_s = _FIRST_LOOK_S
     while left_s > 0:
         yield min(look_s, left_s)
         left_s -= look_s
