@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hmac
 import random
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -29,7 +29,7 @@ from korvet.store.allowance import Allowance
 from korvet.store.capacity import stored_bytes
 from korvet.store.keys import Namespace
 from korvet.store.registry import Registry, Turn
-from korvet.store.security.users import Credential, CredentialKey, parse_credentials
+from korvet.store.security.users import parse_credentials
 from korvet.store.tenants import Limit, Tenant, Tenants
 
 log = structlog.get_logger()
@@ -42,10 +42,11 @@ VISIT_S: Final = 900.0
 """Each tenant is visited so often."""
 _LOOK_S: Final = 5.0
 _DRAIN_S: Final = 5.0
-_MOST_VIEWS: Final = 2000
+_MOST_CREDENTIALS: Final = 100_000
+"""That are kept of tenants, about 300 bytes each."""
+_UNKNOWN_VERSION: Final = -1
 _NOBODY: Final = "-"
 """A name that no tenant has."""
-_LONGEST_NAME: Final = 40
 
 
 class NoEntry(KorvetError):
@@ -99,7 +100,7 @@ class Namespaces:
         self._process = process
         self._has_users = any(one.sasl and one.namespace_from is not None for one in process.settings.listeners)
         self._open: dict[str, _Held] = {}
-        self._views: OrderedDict[str, tuple[int, Credentials]] = OrderedDict()
+        self._views: dict[str, tuple[int, Credentials]] = {}
         self._told: set[str] = set()
         self._tasks: TaskGroup | None = None
         self.tenants.watch(self._tenants_changed)
@@ -131,29 +132,35 @@ class Namespaces:
     async def credentials(self, name: str | None) -> Credentials:
         """The credentials of a namespace's users; of an unknown tenant only false ones, after the same question.
 
-        Redis is asked at each login, whether or not the namespace is there or open, so its time tells nothing.
+        Redis is asked at each login, whether or not the tenant is there or open, so its time tells nothing.
         """
-        is_known = name is not None and self.tenants.active(name) is not None
-        asked = name if name is not None and len(name) <= _LONGEST_NAME else _NOBODY
-        key = Namespace(asked).security.users
-        known = self._views.get(asked)
-        try:
-            _, version, flat = await self._process.store.call_function(
-                Purpose.COORDINATE, "korvet_users_read", [key], known_version=-1 if known is None else known[0]
-            )
-        except KorvetError:
-            # As in a fixed namespace, the users last known may log in while Redis is away.
-            return known[1] if known is not None and is_known else self._false(asked)
-        if known is None or version != known[0]:
-            found: Mapping[CredentialKey, Credential] = parse_credentials(flat)
-            known = self._views[asked] = version, Credentials(found, self._secret_of(asked))
-        self._views.move_to_end(asked)
-        if len(self._views) > _MOST_VIEWS:
-            self._views.popitem(last=False)
-        return known[1] if is_known else self._false(asked)
+        if name is None or self.tenants.active(name) is None:
+            with suppress(KorvetError):
+                await self._ask_users(_NOBODY, 0)
+            return Credentials({}, self._secret_of(name or _NOBODY))
+        known = self._views.get(name, (_UNKNOWN_VERSION, Credentials({}, self._secret_of(name))))
+        # As in a fixed namespace, the users last known may log in while Redis is away.
+        with suppress(KorvetError):
+            _, version, flat = await self._ask_users(name, known[0])
+            if version != known[0]:
+                known = version, Credentials(parse_credentials(flat), self._secret_of(name))
+                self._remember(name, *known)
+        return known[1]
 
-    def _false(self, name: str) -> Credentials:
-        return Credentials({}, self._secret_of(name))
+    def _ask_users(self, name: str, known_version: int) -> Awaitable[Any]:
+        key = Namespace(name).security.users
+        return self._process.store.call_function(
+            Purpose.COORDINATE, "korvet_users_read", [key], known_version=known_version
+        )
+
+    def _remember(self, name: str, version: int, credentials: Credentials) -> None:
+        """Keep a view; the oldest ones go if all have too many credentials."""
+        self._views.pop(name, None)
+        self._views[name] = version, credentials
+        held = sum(len(view.known) for _, view in self._views.values())
+        while held > _MOST_CREDENTIALS and len(self._views) > 1:
+            _, view = self._views.pop(next(iter(self._views)))
+            held -= len(view.known)
 
     def _secret_of(self, name: str) -> bytes:
         return hmac.digest(self.tenants.secret, name.encode(), "sha256")

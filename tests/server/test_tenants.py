@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator
 from subprocess import CalledProcessError
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
+from korvet.wire.proxy_header import V2_BEGIN
 from tests.api.data import records
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
@@ -33,7 +35,7 @@ from tests.support.tenants import (
     topics_of,
 )
 
-LOGIN, BOTH, SNI, CERTIFICATE, FIXED = range(5)
+LOGIN, BOTH, SNI, CERTIFICATE, FIXED, TERMINATED = range(6)
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
 BROKER = {"korvet.sasl.plain.without.tls": "true", "korvet.sasl.oauthbearer.without.tls": "true"}
 HOST = "b{node}-{namespace}.kafka.example"
@@ -67,6 +69,9 @@ def broker(authority: Authority, issuer: Issuer) -> Iterator[KorvetServer]:
         ListenerSettings(port=0, name="certificate", namespace_from=by_login, security=Security.TLS, **tls,
                          **required),  # type: ignore[arg-type]
         ListenerSettings(port=0, name="fixed", namespace="fixed"),
+        ListenerSettings(port=0, name="terminated", namespace_from=by_name, security=Security.SASL_TLS,
+                         sasl=MECHANISMS, tls_terminated=True, proxy_protocol=True, advertised_host=HOST,
+                         advertised_port=9093),
     ]  # fmt: skip
     with running_broker(listeners=listeners, broker={**BROKER, **issuer.settings}) as running:
         for name in ("acme", "globex"):
@@ -194,6 +199,26 @@ def test_unknown_server_name_looks_as_a_wrong_password_does(
         assert client.is_closed()
     with connected(broker.ports[SNI], "b1-acme.kafka.example", context) as client:
         assert client.log_in("alice", "wrong") == refused
+
+
+@pytest.mark.parametrize(
+    ("server_name", "error"),
+    [(b"b2-acme.kafka.example", "NONE"), (b"b2-nobodys.kafka.example", "SASL_AUTHENTICATION_FAILED"),
+     (b"", "SASL_AUTHENTICATION_FAILED")],
+)  # fmt: skip
+def test_load_balancer_where_tls_ended_tells_the_server_name(
+    broker: KorvetServer, server_name: bytes, error: str
+) -> None:
+    over_tls = struct.pack(">BHBI", 0x20, 5, 1, 0)
+    named = struct.pack(">BH", 2, len(server_name)) + server_name if server_name else b""
+    addresses = bytes(8) + struct.pack(">HH", 50000, 9093)
+    told = addresses + over_tls + named
+    with connected(broker.ports[TERMINATED]) as client:
+        client.socket.sendall(V2_BEGIN + b"\x21\x11" + struct.pack(">H", len(told)) + told)
+        assert client.log_in("alice")["error_code"] == error
+        if error == "NONE":
+            brokers = client.ask("metadata", 12, topics=[])["brokers"]
+            assert {one["host"] for one in brokers} == {f"b{node}-acme.kafka.example" for node in range(1, 7)}
 
 
 def test_token_names_the_namespace_and_its_user(broker: KorvetServer, issuer: Issuer) -> None:

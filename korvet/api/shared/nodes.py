@@ -19,6 +19,7 @@ from korvet.store.registry import DEFAULT_LISTENER, Registry
 NAMED_NODES: Final = 6
 """The nodes of a listener whose host names tell them apart, at one port."""
 _REMEMBERED: Final = 100_000
+_REMEMBERED_NAMED: Final = 1000
 
 _ONES: Final = 2**64 - 1
 _ODD: Final = 0x9E3779B97F4A7C15
@@ -62,9 +63,10 @@ class Nodes(Protocol):
 
 
 class Spread:
-    """Rendezvous hashing over some nodes, the same in every process; results are cached."""
+    """Rendezvous hashing over some nodes, the same in every process; ``remembered`` results are cached."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], remembered: int = _REMEMBERED) -> None:
+        self._remembered = remembered
         self._nodes = [(_hashed(str(node.id)), node) for node in nodes]
         self._found: dict[tuple[str, int], Node] = {}
 
@@ -74,7 +76,7 @@ class Spread:
             return self._nodes[0][1]
         found = self._found.get((name, index))
         if found is None:
-            if len(self._found) >= _REMEMBERED:
+            if len(self._found) >= self._remembered:
                 self._found.clear()
             found = self._found[name, index] = self._highest(_hashed(f"{index}:{name}"))
         return found
@@ -98,8 +100,10 @@ class FixedNodes:
         self._all = (*leaders, *coordinators)
         self._target_of: Callable[[Node], int] = attrgetter("id" if is_by_id else "port")
         self._targets = {self._target_of(node) for node in self._all}
-        self._leaders = Spread(leaders)
-        self._coordinators = Spread(coordinators or leaders)
+        # Each tenant has named nodes of its own, so they remember less.
+        remembered = _REMEMBERED_NAMED if is_by_id else _REMEMBERED
+        self._leaders = Spread(leaders, remembered)
+        self._coordinators = Spread(coordinators or leaders, remembered)
 
     def all(self) -> Sequence[Node]:
         return self._all
