@@ -35,7 +35,7 @@ _MOST_HEADER_BYTES: Final = 16_384
 _MOST_PIECES: Final = 4096
 """Pieces of an answer: more cost time, whatever their size."""
 _READ_S: Final = 10.0
-_WAIT_S: Final = 6.0
+_WAIT_S: Final = 10.0
 _SAME_NAME_S: Final = 60.0
 _MOST_NAMES: Final = 16
 _HTTPS_PORT: Final = 443

@@ -35,8 +35,7 @@ _KAFKAS_NAMES = {
 class Connect:
     """A client's way to a listener, for all drivers: a setting that is None is left out.
 
-    ``protocol`` is Kafka's name. ``token_url`` is a file with the token. A client that would try a refused login for
-    long gives up after ``give_up_ms``.
+    ``protocol`` is Kafka's name. ``token_url`` is a file with the token.
     """
 
     bootstrap: str
@@ -47,7 +46,6 @@ class Connect:
     password: str | None = None
     token: str | None = None
     token_url: str | None = None
-    give_up_ms: int | None = None
 
 
 class Fleet:
@@ -66,8 +64,6 @@ class Fleet:
         """A way to the listener of a kind, with the right password or token or a wrong one."""
         found = self.broker.ports[list(Security).index(kind)]
         way: dict[str, Any] = {"bootstrap": f"127.0.0.1:{found}", "protocol": _KAFKAS_NAMES[kind]}
-        if not right:
-            way["give_up_ms"] = 1500
         if kind.has_tls:
             way["ca"] = str(self.authority.cert)
         if mechanism == "OAUTHBEARER":

@@ -16,7 +16,7 @@ import pytest
 from korvet.security.protocol import Security
 from korvet.server.settings import ListenerSettings
 from tests.oracle.messages import request_frame
-from tests.server.sasl_session import PASSWORD, Session, final_message
+from tests.server.sasl_session import PASSWORD, WITHIN_S, Session, final_message
 from tests.server.test_sasl import add_user
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
@@ -455,8 +455,10 @@ def test_new_key_of_the_issuer_counts_without_a_restart(connect: Connect, issuer
     old = issuer.token()
     issuer.rotate()
     assert connect().log_in_by_token(issuer.token())["error_code"] == "NONE"
-    answers = [connect().log_in_by_token(old)["error_code"] for _ in range(4)]
-    assert "SASL_AUTHENTICATION_FAILED" in answers
+    # The other worker knows the old keys until it reads them again.
+    deadline = time.monotonic() + WITHIN_S
+    while connect().log_in_by_token(old)["error_code"] == "NONE":
+        assert time.monotonic() < deadline
 
 
 def test_no_secret_is_in_the_processes_arguments_environment_or_configs(

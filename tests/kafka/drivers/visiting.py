@@ -8,8 +8,9 @@ visit that the broker refuses fails with the client's own error.
 import asyncio
 import logging
 import ssl
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +32,7 @@ class Complaint(Exception):
 
 
 @contextmanager
-def listening(name: str) -> Iterator[None]:
+def listening(name: str) -> Iterator[list[str]]:
     """Add a library's warnings to the error of the block: some libraries tell only there that a login was refused."""
     lines: list[str] = []
     handler = logging.Handler(logging.WARNING)
@@ -39,11 +40,30 @@ def listening(name: str) -> Iterator[None]:
     logger = logging.getLogger(name)
     logger.addHandler(handler)
     try:
-        yield
+        yield lines
     except Exception as error:
         raise Complaint(f"{error!r}; {'; '.join(lines[:20])}") from error
     finally:
         logger.removeHandler(handler)
+
+
+def until_refused(visit: Callable[[], list[str]], lines: list[str]) -> list[str]:
+    """The visit's result, or an error once the log tells of a refused login: kafka-python tries on for long."""
+    outcomes: list[list[str] | Exception] = []
+
+    def run() -> None:
+        try:
+            outcomes.append(visit())
+        except Exception as error:
+            outcomes.append(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    while not outcomes and not any("SaslAuthenticationFailed" in line for line in lines):
+        time.sleep(0.01)
+    outcome = outcomes[0] if outcomes else Complaint("its login was refused")
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 class Visitor:
@@ -62,8 +82,8 @@ class Visitor:
             with listening("aiokafka"):
                 return asyncio.run(visit_aiokafka(topic, group, values, **more))
         if client == "kafka-python":
-            with listening("kafka"):
-                return visit_kafka_python(topic, group, values, **more)
+            with listening("kafka") as lines:
+                return until_refused(lambda: visit_kafka_python(topic, group, values, **more), lines)
         return visit_confluent(topic, group, values, **more)
 
 
@@ -177,8 +197,6 @@ def visit_kafka_python(topic: str, group: str, values: list[str], connect: dict[
         common["ssl_cafile"] = connect["ca"]
     if connect["token"] is not None:
         common["sasl_oauth_token_provider"] = _Token(connect["token"])
-    if connect["give_up_ms"] is not None:
-        common["bootstrap_timeout_ms"] = connect["give_up_ms"]
     producer = kafka.KafkaProducer(**common)
     try:
         for future in [producer.send(topic, value.encode()) for value in values]:
