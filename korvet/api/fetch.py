@@ -231,7 +231,7 @@ async def _read(ctx: Context, request: Any, wants: Sequence[Want]) -> Sequence[P
     max_bytes = min(request.max_bytes, MOST_BYTES)
     meters = ctx.frontend.quotas.meters
     if meters is not None:
-        # More than a quota allows at once would only make its client wait longer afterwards.
+        # More than the quota allows now would only make the client wait longer afterwards.
         max_bytes = min(max_bytes, meters.most_fetched(ctx.principal, ctx.client_id))
     min_bytes = min(request.min_bytes, max_bytes)
     try:

@@ -16,6 +16,7 @@ from korvet.quotas.rules import Meter, Rules
 MOST_BUCKETS: Final = 10_000
 _MOST_METERS: Final = 10_000
 _PURGE_S: Final = 1.0
+_LEAST_FETCHED_S: Final = 0.1
 _INT_MAX: Final = 2**31 - 1
 _SHARED: Final = "shared"
 """The first word of the name of a bucket for clients that found no room."""
@@ -86,9 +87,16 @@ class Meters:
         return 0.0 if limit is None else self._bucket(limit).wait_s(self._now(), self.share)
 
     def most_fetched(self, principal: str, client_id: str | None) -> int:
-        """The most bytes that a client may fetch at once. Source: ClientQuotaManager.getMaxValueInQuotaWindow"""
+        """The most bytes that a client may fetch at once: what its bucket has left, or a bit more.
+
+        Many of its consumers may fetch at the same time, and all would wait for what each of them got.
+        Source: ClientQuotaManager.getMaxValueInQuotaWindow
+        """
         limit = self.meter(principal, client_id).fetch
-        return _INT_MAX if limit is None else int(min(limit.capacity, _INT_MAX))
+        if limit is None:
+            return _INT_MAX
+        left = self._bucket(limit).level(self._now(), self.share)
+        return max(1, int(min(_INT_MAX, max(left, limit.rate * _LEAST_FETCHED_S))))
 
     def connection_wait_s(self, address: str) -> float:
         """Count a new connection from an address. If it is one too many it does not count, and this is its wait.

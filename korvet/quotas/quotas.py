@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 _REFRESH_S: Final = 30.0
 _REPORT_S: Final = 0.25
-_PATIENCE_S: Final = 1.0
+_PATIENCE_S: Final = 3.0
 """The time after which an answer does not come any more."""
 _MOST_REPORTED: Final = 1000
 """Buckets of one report; those left are reported with the next one."""

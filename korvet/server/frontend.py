@@ -173,7 +173,7 @@ async def serve_listeners(
             tasks.start_soon(registry.keep, opened.namespaces.draining)
             tasks.start_soon(opened.namespaces.run, registry)
         doors = [_door(one, door, registries, opened) for door, one in zip(bound, settings.listeners, strict=True)]
-        process.front_ends = partial(_most_nodes, [door.listener.nodes for door in doors])
+        process.front_ends = partial(_count, [door.listener.nodes for door in doors], settings.workers)
         certificates = [door.tls for door in doors if door.tls is not None]
         for one in certificates:
             opened.tasks.start_soon(one.follow)
@@ -209,9 +209,9 @@ def _tokens(settings: ServeSettings) -> Tokens | None:
     return found.open() if found is not None and has_tokens else None
 
 
-def _most_nodes(nodes: Sequence[Nodes]) -> int:
-    """The number of front-ends, as the clients of the listener with most of them see it."""
-    return max(len(one.all()) for one in nodes)
+def _count(nodes: Sequence[Nodes], workers: int) -> int:
+    """The number of front-ends: those that a listener's clients see, each with as many workers as this one."""
+    return workers * max(len(one.all()) for one in nodes)
 
 
 def _memory_in_use(server: Server, process: Process) -> int:

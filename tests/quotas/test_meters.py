@@ -101,6 +101,11 @@ def test_what_other_front_ends_used_counts() -> None:
 def test_a_fetch_is_no_larger_than_the_quota_allows_at_once() -> None:
     buckets = Buckets({Entity("u"): {FETCH: 1000.0}})
     assert buckets.meters.most_fetched("User:u", "c") == 10_000
+    for used, left in ((4_000, 6_000), (5_999, 100), (1_000, 100)):
+        limit = buckets.meters.meter("User:u", "c").fetch
+        assert limit is not None
+        buckets.meters.take(limit, used)
+        assert buckets.meters.most_fetched("User:u", "c") == left
     assert buckets.meters.most_fetched("User:v", None) == 2**31 - 1
 
 
