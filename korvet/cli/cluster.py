@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,12 @@ class Cluster:
     bootstrap: str = DEFAULT_BOOTSTRAP
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     file: Path | None = None
+
+    @property
+    def is_overheard(self) -> bool:
+        """Whether others may read what is sent, because it leaves this machine without TLS."""
+        has_tls = self.settings.get("security.protocol", "").upper().endswith("SSL")
+        return not has_tls and not all(_is_here(address.host) for address in parse_addresses(self.bootstrap))
 
     def client(self) -> Client:
         """A client of these brokers, which connects at its first request.
@@ -53,6 +60,13 @@ class Cluster:
         if security.unused:
             say_note(f"korvet: {self.file}: this command does not use {', '.join(security.unused)}")
         return lambda: Client(self.bootstrap, security)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def named_cluster(bootstrap: str | None, file: Path | None) -> Cluster:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from korvet.cli.options import as_json
-from korvet.cli.output import show_json, show_table
-from korvet.cli.security_door import Door, security_door
+from korvet.cli.output import say_note, show_json, show_table
+from korvet.cli.security_door import Door, KafkaDoor, security_door
 from korvet.errors import KorvetError
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -40,6 +40,8 @@ def add(name: str, mechanism: str, iterations: int, password_file: Path | None, 
     if not name:
         raise KorvetError("a user's name may not be empty")
     password = _password(password_file)
+    if isinstance(door, KafkaDoor) and door.cluster.is_overheard:
+        say_note("korvet: the connection has no TLS: whoever reads the salted password on its way can log in with it")
     with door.opened() as secured:
         secured.users.add(CredentialKey(mechanism, name), password, iterations)
     click.echo(f"user {name} may log in by {mechanism}")

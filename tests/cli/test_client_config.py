@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from korvet.cli import run
-from korvet.cli.cluster import named_cluster, read_properties
+from korvet.cli.cluster import Cluster, named_cluster, read_properties
 from korvet.cli.kafka.security import client_security
 from korvet.errors import ConfigError
 from tests.support.certificates import Authority, Pair
@@ -57,6 +57,33 @@ def test_flag_names_brokers_before_the_file_does(tmp_path: Path) -> None:
     file.write_text("bootstrap.servers=one:port\n")
     with pytest.raises(ConfigError, match=r"bootstrap.servers: 'one:port' is no address"):
         named_cluster(None, file)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "protocol", "is_overheard"),
+    [
+        ("localhost:1,127.0.0.2:2,[::1]:3", "PLAINTEXT", False),
+        ("localhost:1,broker.invalid:2", "PLAINTEXT", True),
+        ("10.0.0.1:1", "sasl_plaintext", True),
+        ("10.0.0.1:1", "sasl_ssl", False),
+    ],
+)
+def test_cluster_is_overheard_beyond_this_machine_without_tls(
+    bootstrap: str, protocol: str, is_overheard: bool
+) -> None:
+    cluster = Cluster(bootstrap=bootstrap, settings={"security.protocol": protocol})
+    assert cluster.is_overheard is is_overheard
+
+
+def test_password_that_others_may_read_is_noted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("hidden")
+    add = ["users", "add", "alice", "--password-file", str(password), "--bootstrap-server"]
+    assert run([*add, "broker.invalid:1"]) == 1
+    told = capsys.readouterr().err
+    assert "the connection has no TLS" in told and "hidden" not in told
+    assert run([*add, "127.0.0.1:1"]) == 1
+    assert "TLS" not in capsys.readouterr().err
 
 
 def test_settings_do_not_show_in_the_text_of_a_cluster(tmp_path: Path) -> None:
