@@ -15,6 +15,7 @@ import pytest
 from tests.deploy.helm import helm_program
 from tests.deploy.image import base
 from tests.kafka.builds import BUILD_WITHIN_S, BuildError, driver_command, java_command, tools_command
+from tests.kafka.example_builds import go_example, java_example, node_example, rust_example
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.object_store import AWS_BUNDLE, HADOOP_AWS, s3a_jars
 from tests.support.spark_classes import make_class_archive
@@ -53,6 +54,10 @@ STEPS: dict[str, Callable[[], object]] = {
     "kafkajs": lambda: driver_command("kafkajs", ""),
     "Helm": helm_program,
     "the base of the image": base,
+    "the example in Java": java_example,
+    "the example in JavaScript": node_example,
+    "the example in Go": go_example,
+    "the example in Rust": rust_example,
 }
 
 

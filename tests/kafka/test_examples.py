@@ -1,0 +1,49 @@
+"""The programs in examples/ run as their README says, against one broker, twice each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.kafka.example_builds import EXAMPLES, go_example, java_example, node_example, rust_example
+from tests.support.broker import KorvetServer
+
+WITHIN_S = 120.0
+
+
+def python(name: str) -> Callable[[], list[str]]:
+    return lambda: [sys.executable, str(EXAMPLES / "python" / name)]
+
+
+PROGRAMS: dict[str, tuple[Callable[[], list[str]], str]] = {
+    "confluent": (python("orders_confluent.py"), "read 10 orders of 450 in all"),
+    "aiokafka": (python("orders_aiokafka.py"), "billed 10 orders"),
+    "faststream": (python("orders_faststream.py"), "billed 10 orders of 540 in all"),
+    "java": (java_example, "read 10 orders"),
+    "node": (node_example, "read 10 orders of 450 in all"),
+    "go": (go_example, "read 10 orders"),
+    "rust": (rust_example, "read 10 orders"),
+}
+"""Example -> its command, and its output."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_example_does_what_it_says_at_each_run(name: str, broker: KorvetServer) -> None:
+    command, said = PROGRAMS[name]
+    for _ in range(2):
+        done = subprocess.run(
+            command(), env={**os.environ, "BROKER": broker.bootstrap}, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=WITHIN_S, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, [said]), done.stdout + done.stderr
+
+
+def test_readme_has_every_example() -> None:
+    text = (EXAMPLES / "README.md").read_text()
+    files = [path for path in EXAMPLES.rglob("*") if path.name.startswith(("orders", "Orders", "main.", "lake"))]
+    assert len(files) == len(PROGRAMS) + 1
+    assert [path for path in files if f"({path.relative_to(EXAMPLES)})" not in text] == []
