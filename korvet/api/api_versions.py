@@ -23,9 +23,12 @@ from korvet.api.shared.context import Context
 from korvet.wire.codec import API_VERSIONS_KEY, Fields, encode_response
 
 HIGHEST = 4
-FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
-"""The lowest and the highest level that korvet supports; the highest one is finalized."""
-FEATURES_EPOCH: Final = 2
+FEATURES: Final = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
+"""The lowest and the highest level that korvet supports; the highest one is finalized.
+
+Tools take Kafka's version from metadata.version: these are Kafka 4.1's levels (MetadataVersion.IBP_4_1_IV1).
+"""
+FEATURES_EPOCH: Final = 3
 _FEATURES_SINCE: Final = 3
 _HEAD_BYTES: Final = 8
 """Size and correlation id: the header of an answer to ApiVersions has nothing else at any version (KIP-511)."""

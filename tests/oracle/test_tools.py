@@ -540,8 +540,9 @@ def test_config_tool_prints_quotas_and_users_as_for_kafka(tools: Tools) -> None:
 
 
 def test_feature_tool_prints_as_for_kafka(tools: Tools) -> None:
-    for name, top in (("transaction.version", 2), ("group.version", 1)):
-        shown = f"Feature: {name} SupportedMinVersion: 0 SupportedMaxVersion: {top} FinalizedVersionLevel: {top}"
+    kafkas = ("metadata.version", "3.3-IV3", "4.1-IV1")
+    for name, least, top in (kafkas, ("transaction.version", 0, 2), ("group.version", 0, 1)):
+        shown = f"Feature: {name} SupportedMinVersion: {least} SupportedMaxVersion: {top} FinalizedVersionLevel: {top}"
         for code, output in tools.both(FEATURES, "describe", mine=name):
             assert code == 0
             assert output.startswith(shown)
