@@ -17,6 +17,7 @@ from tests.deploy.image import base
 from tests.kafka.builds import BUILD_WITHIN_S, BuildError, driver_command, java_command, tools_command
 from tests.kafka.example_builds import go_example, java_example, node_example, rust_example
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
+from tests.support.mirror import mirror_jars
 from tests.support.object_store import AWS_BUNDLE, HADOOP_AWS, s3a_jars
 from tests.support.spark_classes import make_class_archive
 from tests.support.tools import find_tool
@@ -49,6 +50,7 @@ STEPS: dict[str, Callable[[], object]] = {
     "Spark's jars and classes": _spark,
     "the jars of S3": s3a_jars,
     "Kafka's jars and tools": tools_command,
+    "MirrorMaker's jars": mirror_jars,
     "the Java clients": lambda: driver_command("java", ""),
     "Kafka Streams": lambda: java_command("", "streams"),
     "kafkajs": lambda: driver_command("kafkajs", ""),
