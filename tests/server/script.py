@@ -108,9 +108,10 @@ class NoWakeups:
 class Running:
     """A server under test."""
 
-    def __init__(self, server: Server, frontend: Frontend, port: int, stop: anyio.Event) -> None:
+    def __init__(self, server: Server, frontend: Frontend, listener: Listener, port: int, stop: anyio.Event) -> None:
         self.server = server
         self.frontend = frontend
+        self.listener = listener
         self.port = port
         self.stop = stop
 
@@ -151,7 +152,7 @@ async def serving(
         await tasks.start(
             server.serve, [Door(bound=bound, listener=listener, frontend=cast(Frontend, frontend), **door)], stop
         )
-        yield Running(server, cast(Frontend, frontend), port, stop)
+        yield Running(server, cast(Frontend, frontend), listener, port, stop)
         stop.set()
 
 

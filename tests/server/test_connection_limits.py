@@ -11,13 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import cast
 
 import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from korvet.api.shared.context import Listener
 from korvet.errors import ConfigError
 from korvet.security.tls import Certificates, TlsFiles
 from korvet.server import accepting, machine
@@ -111,9 +109,8 @@ async def test_connection_that_opens_during_a_drain_is_drained() -> None:
         await until(running.frontend.draining.is_set)
         ours, theirs = socket.socketpair()
         with ours:
-            listener = cast(Listener, None)
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: Connection(running.server, listener, running.frontend), theirs
+                lambda: Connection(running.server, running.listener, running.frontend), theirs
             )
             ours.settimeout(30)
             assert await asyncio.to_thread(ours.recv, 1) == b""
