@@ -21,6 +21,8 @@ from korvet.security.key_source import KeySource
 MOST_BYTES: Final = 65_536
 _MOST_NAME: Final = 1000
 _MOST_HEADER_BYTES: Final = 16_384
+_LONGEST_USER_BYTES: Final = 512
+"""As long as the names of users with passwords."""
 _FORM: Final = re.compile(r"[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+\.[-_A-Za-z0-9]+")
 _SHOWN: Final = 64
 
@@ -121,6 +123,11 @@ class Tokens:
         user = claims.get(rules.sub_claim)
         if not isinstance(user, str) or not user.strip():
             raise InvalidToken(f"its claim {rules.sub_claim!r} is no text, or blank")
+        if len(user.encode(errors="surrogatepass")) > _LONGEST_USER_BYTES or not user.isprintable():
+            raise InvalidToken(
+                f"its claim {rules.sub_claim!r} has more than {_LONGEST_USER_BYTES} bytes, or characters that cannot "
+                "be shown"
+            )
         if not _are_scopes(claims.get(rules.scope_claim, [])):
             raise InvalidToken(f"its claim {rules.scope_claim!r} is no list of different scopes")
         if not isinstance(claims["exp"], int | float):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from korvet.errors import ConfigError
 from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings, check_sasl
+from korvet.server.live import _merged
+from korvet.server.settings import ListenerSettings, ServeSettings, check_sasl
 from korvet.server.token_settings import token_settings
 from tests.support.issuer import RULES, Issuer
 
@@ -70,6 +72,14 @@ def test_settings_have_kafkas_defaults() -> None:
 def test_wrong_values_are_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError):
         token_settings({**COMPLETE, name: value})
+
+
+def test_changed_settings_of_tokens_need_a_restart() -> None:
+    old = ServeSettings(broker=COMPLETE)
+    new = replace(old, broker={**COMPLETE, "sasl.oauthbearer.clock.skew.seconds": "5", "num.partitions": "3"})
+    merged, taken, left = _merged(old, new)
+    assert (taken, left) == (["num.partitions=3"], ["sasl.oauthbearer.clock.skew.seconds"])
+    assert token_settings(merged.broker) == token_settings(COMPLETE)
 
 
 def serve(directory: Path, broker: str) -> str:
