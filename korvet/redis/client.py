@@ -29,7 +29,7 @@ from korvet.redis.connecting import Login
 from korvet.redis.doubt import Doubt
 from korvet.redis.link import Link
 from korvet.redis.outage_log import ServerLines
-from korvet.redis.resp import Argument, Buffer, Named, Placed, pack_command
+from korvet.redis.resp import Argument, Buffer, Named, Placed, Waits, pack_command
 from korvet.redis.server import WATCH_S, Purpose, Server
 from korvet.redis.topology import find_primary
 
@@ -60,8 +60,9 @@ class Store:
     _prefix = ""
     """What all keys begin with; `korvet.redis.scoped.ScopedStore` has another. It is here for speed."""
 
-    def __init__(self, url: RedisUrl, library: Library) -> None:
+    def __init__(self, url: RedisUrl, library: Library, *, counts_waits: bool = False) -> None:
         self.url = url
+        self._counts_waits = counts_waits
         self._library = library
         self._loop = asyncio.get_running_loop()
         self.doubt = Doubt()
@@ -347,6 +348,7 @@ class Store:
             is_older=self._library.is_older,
             lines=lines,
             subscriber=purpose is Purpose.SUBSCRIBE,
+            waits=Waits() if self._counts_waits else None,
         )
         link.on_history = self._history_changed
         link.on_change = self.note_change
@@ -373,13 +375,14 @@ class Store:
 
 @asynccontextmanager
 async def open_store(
-    url: RedisUrl | str, library: Library, *, connect_timeout_s: float = CONNECT_S
+    url: RedisUrl | str, library: Library, *, connect_timeout_s: float = CONNECT_S, counts_waits: bool = False
 ) -> AsyncIterator[Store]:
     """Open a store, with all its connections up, for the time of the block. Later it reconnects by itself.
 
+    :param counts_waits: whether its links count the waits for replies.
     :raises StoreUnavailable: if a connection is not up in time.
     """
-    store = Store(parse_redis_url(url) if isinstance(url, str) else url, library)
+    store = Store(parse_redis_url(url) if isinstance(url, str) else url, library, counts_waits=counts_waits)
     problem = ""
     try:
         async with anyio.create_task_group() as tasks:

@@ -21,7 +21,7 @@ from korvet.redis.connecting import Login, close_connection, connect, watch
 from korvet.redis.error_replies import as_exception, is_final, is_redirection, told
 from korvet.redis.library_loading import LibraryLoading
 from korvet.redis.outage_log import ServerLines
-from korvet.redis.resp import Connection, Owner, Placed, ReplyError, Sent, fail, pack_command
+from korvet.redis.resp import Connection, Owner, Placed, ReplyError, Sent, Waits, fail, pack_command
 
 CONNECT_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.05, 2.0)
@@ -55,8 +55,9 @@ class Link(Owner):
         is_older: Callable[[str], bool],
         lines: ServerLines,
         subscriber: bool = False,
+        waits: Waits | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(waits)
         self.name = name
         self.run_id = ""
         self.replid = ""

@@ -61,9 +61,9 @@ class Waits:
 class Owner:
     """The owner of a connection, which hears what happens to it. The loop's callbacks call these methods."""
 
-    def __init__(self) -> None:
-        self.waits = Waits()
-        """The waits for replies, of all connections that it had."""
+    def __init__(self, waits: Waits | None = None) -> None:
+        self.waits = waits
+        """The waits for replies, of all connections that it had; None if nobody asks for them."""
 
     def refused(self, sent: Sent, error: ReplyError) -> None:
         """Redis answered a command with an error. The command's future may be cancelled."""
@@ -83,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
+        self._waits = owner.waits
         self._queued_at = 0.0
         self._queued = 0
         """The commands that waited since then."""
@@ -126,7 +127,8 @@ class Connection(asyncio.BufferedProtocol):
         self.error = self.error or exc
         self._out = []
         unanswered, self._waiting = self._waiting, deque()
-        self._note_queue()
+        if self._waits is not None:
+            self._note_queue(self._waits)
         if not self.closed.done():
             self.closed.set_result(None)
         self._owner.lost(self, unanswered)
@@ -182,7 +184,8 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         if self._transport is not None and out:
-            self._note_queue()
+            if self._waits is not None:
+                self._note_queue(self._waits)
             self._transport.writelines(out)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -203,16 +206,17 @@ class Connection(asyncio.BufferedProtocol):
         except (hiredis.ProtocolError, IndexError, ValueError) as error:
             self.error = error
             self.abort()
-        self._owner.waits.replies += max(0, waiting - len(self._waiting))
-        self._note_queue()
+        if self._waits is not None:
+            self._waits.replies += max(0, waiting - len(self._waiting))
+            self._note_queue(self._waits)
 
-    def _note_queue(self) -> None:
+    def _note_queue(self, waits: Waits) -> None:
         """Note that the queue changes: the waits are its length, integrated over time.
 
         So a turn of the loop costs two readings of the clock, and a command costs nothing.
         """
         now = monotonic()
-        self._owner.waits.seconds += self._queued * (now - self._queued_at)
+        waits.seconds += self._queued * (now - self._queued_at)
         self._queued_at, self._queued = now, len(self._waiting)
 
     def _received(self, data: memoryview) -> None:

@@ -66,7 +66,7 @@ class Board:
             told = json.loads(line)
             worker.samples = Samples.from_json(told["samples"])
             worker.problem, worker.turns = str(told["problem"]), frozenset(told["turns"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             log.error("a worker's figures cannot be read", worker=number, reason=str(error))
         worker.heard_at = monotonic()
 

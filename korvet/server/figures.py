@@ -26,6 +26,7 @@ from korvet.metrics.samples import Samples
 from korvet.redis.client import Store
 from korvet.redis.server import COMMANDS, Purpose
 from korvet.server.crowd import Crowd
+from korvet.server.logs import LimitedLog
 from korvet.server.machine import resident_bytes
 from korvet.server.process import Process
 from korvet.server.requests import CHARGE_BYTES
@@ -68,18 +69,26 @@ class LoopLag:
 
 async def tell(serving: Serving, out: asyncio.WriteTransport) -> None:
     """Write the process's figures each second, until cancelled."""
-    lag = LoopLag()
+    lag, lines = LoopLag(), LimitedLog()
     while True:
         # A supervisor that has not read the last line gets no further one.
         if not out.get_write_buffer_size():
-            told = {
-                "samples": read_samples(serving, lag).to_json(),
-                "problem": problem_of(serving.process.store),
-                "turns": [name for name, has_turn in serving.turns().items() if has_turn],
-            }
-            out.write(PREFIX + json.dumps(told).encode() + b"\n")
+            try:
+                out.write(_line(serving, lag))
+            except Exception as error:
+                # A figure is no reason to end a front-end. Its supervisor notices that it is silent.
+                lines.write("error", "figures cannot be told", exc_info=error)
         for _ in range(_TICKS):
             await lag.sleep(_TICK_S)
+
+
+def _line(serving: Serving, lag: LoopLag) -> bytes:
+    told = {
+        "samples": read_samples(serving, lag).to_json(),
+        "problem": problem_of(serving.process.store),
+        "turns": [name for name, has_turn in serving.turns().items() if has_turn],
+    }
+    return PREFIX + json.dumps(told).encode() + b"\n"
 
 
 async def stdout_writer() -> asyncio.WriteTransport:
@@ -171,8 +180,9 @@ def _of_redis(process: Process) -> Iterator[_Figure]:
     for server in store.servers:
         name = server.links[Purpose.COORDINATE].lines.server
         for purpose, wait in waits.items():
-            wait[0] += server.links[purpose].waits.replies
-            wait[1] += server.links[purpose].waits.seconds
+            if (waits_of := server.links[purpose].waits) is not None:
+                wait[0] += waits_of.replies
+                wait[1] += waits_of.seconds
         for one in (*COMMANDS, Purpose.SUBSCRIBE):
             yield "redis_links", (name, one.name.lower()), 1
             yield "redis_links_up", (name, one.name.lower()), int(server.links[one].is_up)

@@ -74,7 +74,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
 
     :raises KorvetError: if Redis cannot be reached, or holds a newer library.
     """
-    async with open_store(redis_url) as store:
+    async with open_store(redis_url, counts_waits=settings.metrics is not None) as store:
         process = Process(settings, store)
         with_users = {one.namespace for one in settings.listeners if one.sasl and one.namespace_from is None}
         fixed = dict.fromkeys(one.namespace for one in settings.listeners if one.namespace_from is None)

@@ -4,10 +4,12 @@ to sweep. So one front-end of a namespace tells of them, in a process that serve
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 import anyio
+import structlog
 
 from korvet.api.shared.context import Frontend
 from korvet.errors import KorvetError
@@ -19,6 +21,8 @@ from korvet.server.board import Board
 from korvet.server.process import Process
 from korvet.server.settings import ServeSettings
 from korvet.store.library import open_store
+
+log = structlog.get_logger()
 
 _INTERVAL_S: Final = 10.0
 _SOON_S: Final = 1.0
@@ -54,7 +58,7 @@ async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> N
                     if name not in watched:
                         watched[name] = await _watched(process.build(name))
                     left = settings.most_series - sum(one.count for one in others.values())
-                    told = {**others, name: await look(watched[name], left)}
+                    told = {**others, **await _look(watched[name], left)}
                 board.tell_of_redis(told.values())
             await anyio.sleep(_INTERVAL_S if turns else _SOON_S)
 
@@ -69,3 +73,18 @@ async def _watched(built: Frontend) -> Watched:
 def _close(watched: Watched) -> None:
     assert isinstance(watched.store, ScopedStore)
     watched.store.close()
+
+
+async def _look(watched: Watched, most: int) -> Mapping[str, Samples]:
+    """The figures of a namespace by its name; nothing after an unexpected error, which must not end the broker.
+
+    :raises KorvetError: Redis cannot be asked.
+    """
+    name = watched.namespace.name
+    try:
+        return {name: await look(watched, most)}
+    except KorvetError:
+        raise
+    except Exception as error:
+        log.error("topics and groups cannot be told", namespace=name, exc_info=error)
+        return {}

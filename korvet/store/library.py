@@ -84,7 +84,9 @@ def library_source() -> bytes:
     return b"".join(library_files().values())
 
 
-def open_store(url: RedisUrl | str, *, connect_timeout_s: float = CONNECT_S) -> AbstractAsyncContextManager[Store]:
+def open_store(
+    url: RedisUrl | str, *, connect_timeout_s: float = CONNECT_S, counts_waits: bool = False
+) -> AbstractAsyncContextManager[Store]:
     """`korvet.redis.client.open_store` with this package's library."""
     library = Library(
         source=library_source,
@@ -93,7 +95,7 @@ def open_store(url: RedisUrl | str, *, connect_timeout_s: float = CONNECT_S) -> 
         most_args={name: function.most_args for name, function in FUNCTIONS.items()},
         arguments=arguments,
     )
-    return client.open_store(url, library, connect_timeout_s=connect_timeout_s)
+    return client.open_store(url, library, connect_timeout_s=connect_timeout_s, counts_waits=counts_waits)
 
 
 def library_version() -> str:

@@ -89,17 +89,20 @@ async def test_an_offset_of_a_deleted_topic_has_no_lag(one: Front, groups: Group
 
 
 async def test_what_cannot_be_read_keeps_nothing_else_from_being_told(one: Front, groups: Groups) -> None:
-    broken, whole = await one.topic(), await one.topic()
+    broken, odd, whole = await one.topic(), await one.topic(), await one.topic()
     key = one.log.partition(broken, 0).keys.meta
     await one.store.call(Purpose.COORDINATE, key, "DEL", key)
     await one.store.call(Purpose.COORDINATE, key, "SET", key, "x", "PX", 60_000)
+    odd_key = one.log.partition(odd, 0).keys.meta
+    await one.store.call(Purpose.COORDINATE, odd_key, "HSET", odd_key, "totals", "nonsense")
     group_key = NAMESPACE.group("broken").group
     await groups.index.add("broken")
     await one.store.call(Purpose.COORDINATE, group_key, "SET", group_key, "x", "PX", 60_000)
     samples = await look(watched(one, groups), PLENTY)
     assert value(samples, "partition_end_offset", whole.name, "0") == 0
     assert value(samples, "partition_end_offset", broken.name, "0") is None
-    assert value(samples, "metrics_unreadable") == 3, "the partition, the group's state and its offsets"
+    assert value(samples, "partition_end_offset", odd.name, "0") is None
+    assert value(samples, "metrics_unreadable") == 4, "two partitions, the group's state and its offsets"
 
 
 async def test_the_archive_lacks_what_it_did_not_commit_in_this_history(one: Front, groups: Groups) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.redis.large_string import LEAST_BYTES
-from korvet.redis.resp import Connection, Owner, ReplyError, Sent, pack_command
+from korvet.redis.resp import Connection, Owner, ReplyError, Sent, Waits, pack_command
 
 GET = pack_command(("GET", "key"))
 PING = pack_command(("PING",))
@@ -115,3 +115,15 @@ async def test_string_with_a_wrong_end_is_an_error() -> None:
     assert isinstance(connection.error, ValueError)
     connection.connection_lost(None)
     assert asked.cancelled()
+
+
+@pytest.mark.anyio
+async def test_waits_are_counted_if_somebody_asks_for_them() -> None:
+    owner, loop = _Refusals(Waits()), asyncio.get_running_loop()
+    connection = Connection(owner)
+    for _ in range(3):
+        connection.send(loop.create_future(), GET)
+    receive(connection, string(5) + string(5), [])
+    receive(connection, string(50_000), [7])
+    assert owner.waits is not None and owner.waits.replies == 3
+    assert _Refusals().waits is None

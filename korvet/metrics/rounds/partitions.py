@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from korvet.errors import StoreError
 from korvet.metrics.rounds.pace import Pace
 from korvet.metrics.samples import Samples
 from korvet.redis.client import Purpose
@@ -30,6 +31,15 @@ class Seen(NamedTuple):
     first_open: int
 
 
+class _Read(NamedTuple):
+    """What a round reads of a partition; ``appended_bytes`` are all that were ever appended."""
+
+    seen: Seen
+    size_bytes: int
+    appended_bytes: int
+    leader_epochs: int
+
+
 async def read_partitions(
     log: Log, namespace: str, partitions: Iterator[Partition], pace: Pace, samples: Samples
 ) -> Mapping[TopicPartition, Seen]:
@@ -44,19 +54,18 @@ async def read_partitions(
             if found is None:
                 # The topic was deleted a moment ago, or its keys are being made.
                 continue
-            one, size_bytes, appended_bytes = found
-            seen[partition.topic.name, partition.index] = one
+            one = seen[partition.topic.name, partition.index] = found.seen
             labels = namespace, partition.topic.name, str(partition.index)
             samples.set("korvet_partition_start_offset", one.meta.start, *labels)
             samples.set("korvet_partition_end_offset", one.meta.end, *labels)
-            samples.set("korvet_partition_size_bytes", size_bytes, *labels)
-            samples.set("korvet_partition_appended_bytes_total", appended_bytes, *labels)
-            samples.set("korvet_partition_leader_epochs", len(parse_epochs(one.meta.epochs)), *labels)
+            samples.set("korvet_partition_size_bytes", found.size_bytes, *labels)
+            samples.set("korvet_partition_appended_bytes_total", found.appended_bytes, *labels)
+            samples.set("korvet_partition_leader_epochs", found.leader_epochs, *labels)
     return seen
 
 
-async def _ask(log: Log, partition: Partition) -> tuple[Seen, int, int] | None:
-    """What is there of a partition, its size, and the bytes that were ever appended; None if there is nothing.
+async def _ask(log: Log, partition: Partition) -> _Read | None:
+    """What is there of a partition; None if there is nothing.
 
     :raises KorvetError: it cannot be read.
     """
@@ -65,12 +74,20 @@ async def _ask(log: Log, partition: Partition) -> tuple[Seen, int, int] | None:
     reply, meta = await asyncio.gather(described, log.store.call(Purpose.READ, keys.meta, "HMGET", keys.meta, *_FIELDS))
     if reply[0] != 0 or meta[0] is None or meta[0].decode() != partition.topic_id:
         return None
+    try:
+        return _read(partition, reply, meta)
+    except (ValueError, TypeError, AttributeError, LookupError):
+        raise StoreError(f"{keys.meta} has a field that is missing or no number: {meta}") from None
+
+
+def _read(partition: Partition, reply: Sequence[Any], meta: Sequence[Any]) -> _Read:
     _, start, end, epoch, epochs, first_open, totals = meta
     opened = -1 if first_open is None else int(first_open)
     stable = int(end) if opened < 0 else max(int(start), opened)
     known = Meta(int(start), int(end), int(epoch), epochs or b"", stable, -1, -1)
-    return Seen(partition.topic_id, known, opened), _bytes_of(reply), int(totals.split()[1])
-
-
-def _bytes_of(reply: Sequence[Any]) -> int:
-    return int(dict(zip(reply[1::2], reply[2::2], strict=True))[b"bytes"])
+    return _Read(
+        seen=Seen(partition.topic_id, known, opened),
+        size_bytes=int(dict(zip(reply[1::2], reply[2::2], strict=True))[b"bytes"]),
+        appended_bytes=int(totals.split()[1]),
+        leader_epochs=len(parse_epochs(known.epochs)),
+    )
