@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from korvet.metrics import web
 from korvet.metrics.samples import Samples
 from korvet.metrics.web import serve
 from korvet.server.sockets import bind, port_of
 
 pytestmark = pytest.mark.anyio
 WITHIN_S = 60.0
+LONG_S = 600.0
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -80,8 +82,9 @@ async def test_a_problem_is_told_with_its_reason() -> None:
         assert answer.endswith(b"\r\n\r\nworker 1 is gone\n")
 
 
-async def test_slow_scrapers_hold_up_nobody() -> None:
-    told = Told(50_000)
+async def test_slow_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_LASTS_S", LONG_S)
+    told = Told(40_000)
     async with serving(told) as port:
         slow = [await connect(port) for _ in range(8)]
         for _, writer in slow:
@@ -112,14 +115,16 @@ async def test_a_page_is_made_once_for_many() -> None:
         assert told.made < 4
 
 
-async def test_silent_and_endless_requests_are_cut_off() -> None:
+async def test_silent_and_endless_requests_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_ARRIVES_S", 0.2)
     async with serving(Told(1)) as port:
         assert await ask(port, b"") == b""
         assert await ask(port, b"GET /livez HTTP/1.1\r\n") == b""
         assert not (await ask(port, b"GET /livez HTTP/1.1\r\nX: " + b"x" * 1_000_000)).startswith(b"HTTP/1.1 200")
 
 
-async def test_connections_are_bounded_in_number() -> None:
+async def test_connections_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_ARRIVES_S", LONG_S)
     async with serving(Told(1)) as port:
         held = [await connect(port) for _ in range(64)]
         assert await ask(port, LIVEZ) == b""
