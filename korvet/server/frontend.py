@@ -37,7 +37,7 @@ from korvet.server.token_settings import token_settings
 from korvet.store import library, rights
 from korvet.store.activity import Activity
 from korvet.store.capacity import largest_topics
-from korvet.store.keys import TENANTS
+from korvet.store.keys import TENANTS, Namespace
 from korvet.store.library import open_store
 from korvet.store.registry import Registry
 
@@ -79,7 +79,9 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
         with_users = {one.namespace for one in settings.listeners if one.sasl and one.namespace_from is None}
         fixed = dict.fromkeys(one.namespace for one in settings.listeners if one.namespace_from is None)
         frontends = {name: process.build(name) for name in fixed}
-        await _once_redis_serves(partial(_check_redis, store, frontends.values()))
+        # A tenant's front-end does not try its rights, which are those to all namespaces.
+        tried = [Namespace(name) for name in fixed] or [Namespace()]
+        await _once_redis_serves(partial(_check_redis, store, tried))
         for name, frontend in frontends.items():
             await _once_redis_serves(partial(open_catalog, frontend, has_users=name in with_users))
         namespaces = Namespaces(process) if any(one.namespace_from for one in settings.listeners) else None
@@ -106,10 +108,10 @@ def _largest_topics(opened: Opened) -> Awaitable[str]:
     return largest_topics([(one.catalog, one.log) for one in opened.all()])
 
 
-async def _check_redis(store: Store, frontends: Iterable[Frontend]) -> None:
+async def _check_redis(store: Store, namespaces: Iterable[Namespace]) -> None:
     await refuse_lone_node(store)
-    for frontend in frontends:
-        await rights.require(store, frontend.namespace)
+    for namespace in namespaces:
+        await rights.require(store, namespace)
     await library.ensure(store)
 
 
