@@ -34,6 +34,10 @@ NAMES: Final = {one.value: one for one in Security} | {"ssl": Security.TLS, "sas
 """All names, Kafka's ``ssl`` and ``sasl_ssl`` included."""
 
 
+MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
+"""The mechanisms of logins that a listener may have."""
+
+
 class ClientAuth(StrEnum):
     """Whether a client shows a certificate. Source: SslClientAuth"""
 

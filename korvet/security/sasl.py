@@ -24,8 +24,6 @@ from korvet.security.scram import Credentials, Judge, LoginRefused, ScramServer,
 from korvet.security.tokens import Tokens
 from korvet.store.security.users import CredentialKey, Users
 
-MECHANISMS: Final = (*sorted(HASHES), plain.MECHANISM, oauthbearer.MECHANISM)
-"""The mechanisms that a listener may have."""
 API_VERSIONS_KEY: Final = 18
 HANDSHAKE_KEY: Final = 17
 AUTHENTICATE_KEY: Final = 36

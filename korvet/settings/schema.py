@@ -10,8 +10,7 @@ from typing import Any
 
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.types import Config, Kind
-from korvet.security.protocol import NAMES, ClientAuth, NamespaceFrom, Security
-from korvet.security.sasl import MECHANISMS
+from korvet.security.protocol import MECHANISMS, NAMES, ClientAuth, NamespaceFrom, Security
 from korvet.settings.pipeline import PIPELINE
 from korvet.store.registry import DEFAULT_LISTENER
 

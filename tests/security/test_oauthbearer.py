@@ -9,8 +9,10 @@ import anyio
 import pytest
 
 from korvet.security.key_source import KeySource, SourceSettings
-from korvet.security.oauthbearer import BearerServer, Shown, parse_first
-from korvet.security.scram import LoginRefused
+from korvet.security.oauthbearer import MECHANISM, BearerServer, Shown, parse_first
+from korvet.security.plain import MECHANISM as PLAIN
+from korvet.security.protocol import MECHANISMS
+from korvet.security.scram import HASHES, LoginRefused
 from korvet.security.tokens import TokenRules, Tokens
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.ported import kafka
@@ -79,6 +81,10 @@ def test_first_message_of_another_form_is_refused(told: bytes) -> None:
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
     return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
+
+
+def test_every_mechanism_of_a_listener_is_served() -> None:
+    assert set(MECHANISMS) == {*HASHES, PLAIN, MECHANISM}
 
 
 def steps(issuer: Issuer, *messages: bytes) -> tuple[BearerServer, list[bytes | LoginRefused]]:
