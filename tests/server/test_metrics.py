@@ -13,12 +13,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from korvet.server.figures import kafka_name
 from korvet.server.settings import ListenerSettings, ServeSettings
+from tests.oracle.batches import Batch, encode
+from tests.oracle.messages import request_frame
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.redis import running_server
 from tests.support.scraping import Figures, ask, ask_with_type, scrape, scrape_until, total
@@ -27,7 +31,9 @@ from tests.support.wire import request
 WITHIN_S = 60.0
 METADATA = request(3, 1, 42, body=b"\x00\x00\x00\x00")
 CREATION = request(19, 2, 44, body=b"\x00\x00\x00\x01\x00\x01t" + struct.pack(">ihiiib", 1, 1, 0, 0, 10_000, 0))
-HEARTBEAT = request(12, 0, 43, body=b"\x00\x01g" + bytes(4) + b"\x00\x01m")
+NOWHERE = [{"name": "nowhere", "partitions": [{"partition_index": 0}]}]
+FETCH_NOWHERE = [{"topic": "nowhere", "partitions": [{"partition": 0}]}]
+DATA_NOWHERE = [{"name": "nowhere", "partition_data": [{"index": 0, "records": encode(Batch(count=1, value=b"v"))}]}]
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +80,31 @@ def test_requests_of_all_workers_are_added_up(server: KorvetServer) -> None:
     assert total(figures, "korvet_response_bytes_total", api="Metadata") > count
 
 
-def test_error_codes_of_answers_are_counted(server: KorvetServer) -> None:
-    name = "UNKNOWN_MEMBER_ID"
-    before = total(scrape(server.metrics_port), "korvet_request_errors_total", api="Heartbeat", error=name)
+@pytest.mark.parametrize(
+    "api, version, values, error",
+    [
+        ("heartbeat", 3, {"group_id": "g", "member_id": "m"}, "UNKNOWN_MEMBER_ID"),
+        ("sync_group", 3, {"group_id": "g", "member_id": "m"}, "UNKNOWN_MEMBER_ID"),
+        ("join_group", 5, {"group_id": "", "session_timeout": 9000, "protocol_type": "c"}, "INVALID_GROUP_ID"),
+        ("offset_commit", 8, {"group_id": "g", "topics": NOWHERE}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("fetch", 4, {"max_wait": 0, "topics": FETCH_NOWHERE}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("produce", 9, {"acks": -1, "timeout": 1000, "topic_data": DATA_NOWHERE}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("list_offsets", 5, {"replica_id": -1, "topics": NOWHERE}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("metadata", 8, {"topics": [{"name": "no name"}]}, "INVALID_TOPIC_EXCEPTION"),
+        ("delete_groups", 2, {"groups_names": ["no-such-group"]}, "GROUP_ID_NOT_FOUND"),
+    ],
+)
+def test_error_codes_of_answers_are_counted(
+    server: KorvetServer, api: str, version: int, values: dict[str, Any], error: str
+) -> None:
+    """Of answers that are packed by hand, and of others."""
+    labels = {"api": kafka_name(api), "error": error}
+    before = total(scrape(server.metrics_port), "korvet_request_errors_total", **labels)
     for _ in range(3):
-        send(server, HEARTBEAT)
+        send(server, request_frame(api, version, values, 1))
     scrape_until(
         server.metrics_port,
-        lambda found: total(found, "korvet_request_errors_total", api="Heartbeat", error=name) == before + 3,
+        lambda found: total(found, "korvet_request_errors_total", **labels) == before + 3,
         "each refusal is counted",
     )
 
