@@ -40,12 +40,15 @@ def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
     denied = yield from needs.denied_names(ctx, rights, needs.ALTER, needs.TOPIC, once)
     if not denied:
         return None
-    refused = [_result(name, (ErrorCode.topic_authorization_failed, None)) for name in once if name in denied]
-    left = replace(request, topics=tuple(topic for topic in request.topics if topic.name not in denied))
+    kept, refused = yield from needs.parted(ctx, request.topics, denied, lambda topic: topic.name, _forbidden)
     return needs.Narrowed(
-        left if left.topics else None,
+        replace(request, topics=tuple(kept)) if kept else None,
         lambda answer: {"results": [*(answer["results"] if answer else ()), *refused]},
     )
+
+
+def _forbidden(topic: Any) -> Fields:
+    return _result(topic.name, (ErrorCode.topic_authorization_failed, None))
 
 
 @api(37, 0, 3, needs=_check)

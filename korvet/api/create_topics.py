@@ -57,12 +57,15 @@ def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
     denied = yield from needs.denied_names(ctx, rights, needs.CREATE, needs.TOPIC, once)
     if not denied:
         return None
-    problem = ErrorCode.topic_authorization_failed, "Authorization failed."
-    refused = [_refused(name, problem) for name in once if name in denied]
-    left = replace(request, topics=tuple(topic for topic in request.topics if topic.name not in denied))
+    kept, refused = yield from needs.parted(ctx, request.topics, denied, lambda topic: topic.name, _forbidden)
     return needs.Narrowed(
-        left if left.topics else None, lambda answer: {"topics": [*(answer["topics"] if answer else ()), *refused]}
+        replace(request, topics=tuple(kept)) if kept else None,
+        lambda answer: {"topics": [*(answer["topics"] if answer else ()), *refused]},
     )
+
+
+def _forbidden(topic: Any) -> Fields:
+    return _refused(topic.name, (ErrorCode.topic_authorization_failed, "Authorization failed."))
 
 
 @api(19, 2, 7, needs=_check)

@@ -25,11 +25,11 @@ from korvet.wire.codec import Fields
 
 
 def _check(ctx: Context, rights: Rights, request: Any) -> needs.Steps:
-    asked = {topic.name for topic in request.topics}
-    denied = yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, sorted(asked))
+    asked = sorted({topic.name for topic in request.topics})
+    denied = yield from needs.denied_names(ctx, rights, needs.DESCRIBE, needs.TOPIC, asked)
     if not denied:
         return None
-    refused = [_forbidden(name) for name in sorted(denied)]
+    _, refused = yield from needs.parted(ctx, asked, denied, str, _forbidden)
     left = replace(request, topics=tuple(topic for topic in request.topics if topic.name not in denied))
     return needs.Narrowed(
         left if left.topics else None,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -23,6 +23,8 @@ from korvet.api.shared.turns import SLICE
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.rights import Rights
 from korvet.wire.codec import Buffers, Fields
+
+T = TypeVar("T")
 
 ALTER: Final = Operation.ALTER
 ALTER_CONFIGS: Final = Operation.ALTER_CONFIGS
@@ -127,14 +129,7 @@ def items(
         denied = yield from denied_names(ctx, rights, operation, kind, map(name, asked))
         if not denied:
             return None
-        kept, others = [], []
-        for one in asked:
-            if ctx.frontend.turns.is_due():
-                yield
-            if name(one) in denied:
-                others.append(refused(one))
-            else:
-                kept.append(one)
+        kept, others = yield from parted(ctx, asked, denied, name, refused)
         left = replace(request, **{field: tuple(kept)}) if kept else None
         return Narrowed(left, lambda answer: _extended(answer, answered, others))
 
@@ -180,6 +175,21 @@ def denied_names(
         if not rights.allows(operation, kind, name):
             denied.append(name)
     return frozenset(denied)
+
+
+def parted(
+    ctx: Context, things: Iterable[T], denied: Set[str], name: Callable[[T], str], refused: Callable[[T], Fields]
+) -> Generator[None, None, tuple[list[T], list[Fields]]]:
+    """The things whose names are not denied, and the refusals of the others; it yields where other requests are due."""
+    kept, others = list[T](), list[Fields]()
+    for one in things:
+        if ctx.frontend.turns.is_due():
+            yield
+        if name(one) in denied:
+            others.append(refused(one))
+        else:
+            kept.append(one)
+    return kept, others
 
 
 async def unseen(ctx: Context, kind: ResourceType, names: Iterable[str], operation: Operation = DESCRIBE) -> Set[str]:
