@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import pytest
 
 from korvet.api import registry
 from korvet.security.acl import Operation, PatternType, Permission, ResourceType
+from korvet.store.contract import FUNCTIONS
 from tests.api.acls import TURNED_ON, everything, on_cluster, rule, set_rules
 from tests.api.data import connected, records
 from tests.api.raw import ask, create_topics, created, unique
@@ -21,6 +23,8 @@ TOPIC, GROUP, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.GROUP, Resourc
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 SECRET, NOBODYS = "secret", "nobodys"
 NOT_CLIENTS = (b":frontends", b":@probe:")
+"""Parts of keys that front-ends write of their own accord."""
+NOT_CLIENTS_CALLS = ("korvet_log_forget_producers",)
 T29, G30, C31, X53 = (
     f"{kind}_AUTHORIZATION_FAILED" for kind in ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID")
 )  # fmt: skip
@@ -209,6 +213,41 @@ def test_without_a_right_each_version_is_refused_and_nothing_is_written(
         assert codes(answer) - {"NONE"} == expected, (version, answer)
     after = state(broker)
     assert [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)] == []
+
+
+@contextmanager
+def writes(broker: KorvetServer) -> Iterator[list[str]]:
+    """The commands and functions that write and reached Redis during the block, apart from the front-end's own."""
+    found: list[str] = []
+    with broker.redis() as client, broker.redis() as other:
+        writing = {name for name, about in client.command().items() if "write" in about["flags"]}
+        with client.monitor() as monitor:
+            yield found
+            other.echo("the end")
+            for seen in monitor.listen():
+                words = seen["command"].split()
+                if words[:1] == ["ECHO"]:
+                    return
+                # What a function does shows as a command of its own.
+                if seen["client_type"] == "lua" or not words:
+                    continue
+                name = words[1] if words[0].upper() == "FCALL" else words[0].lower()
+                is_own = name in NOT_CLIENTS_CALLS or any(word.decode() in seen["command"] for word in NOT_CLIENTS)
+                if (name in FUNCTIONS or name in writing) and not is_own:
+                    found.append(seen["command"][:200])
+
+
+def test_refused_requests_of_all_apis_send_nothing_that_writes(broker: KorvetServer, secret_id: UUID) -> None:
+    set_rules(broker)
+    with writes(broker) as sent:
+        for api in REFUSALS:
+            for version in supported(api):
+                ask(broker.port, api, version, **values_of(api, version, secret_id))
+    assert sent == []
+    set_rules(broker, rule(TOPIC, SECRET, WRITE))
+    with writes(broker) as sent:
+        assert put(broker, SECRET) == "NONE"
+    assert len(sent) == 1 and "korvet_log_append" in sent[0]
 
 
 def topic_code(answer: Any) -> str:

@@ -246,6 +246,9 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
         {"name": f"${word}", "partitions": [{"partition_index": 5}]} for word in "tuwh"]}),
     ("describe_client_quotas", {"components": [{"entity_type": "user", "match_type": 0, "match": "nobody"}],
                                 "strict": False}),
+    ("alter_client_quotas", {"entries": [{"entity": [{"entity_type": "user", "entity_name": "nobody"}],
+                                          "ops": [{"key": "consumer_byte_rate", "value": 1e6, "remove": False}]}],
+                             "validate_only": True}),
     ("describe_user_scram_credentials", {"users": [{"name": "nobody"}]}),
     ("alter_user_scram_credentials", {"deletions": [{"name": "nobody", "mechanism": 1}]}),
     ("describe_quorum", {"topics": [{"topic_name": "none", "partitions": [{"partition_index": 0}]}]}),
@@ -280,8 +283,9 @@ _ASKED_ABOUT: Final[Mapping[ResourceType, str]] = {
     CLUSTER: "fetch metadata find_coordinator list_groups create_topics delete_topics init_producer_id "
     "offset_for_leader_epoch add_partitions_to_txn write_txn_markers describe_configs alter_configs "
     "incremental_alter_configs alter_replica_log_dirs describe_log_dirs elect_leaders alter_partition_reassignments "
-    "list_partition_reassignments describe_client_quotas describe_user_scram_credentials alter_user_scram_credentials "
-    "describe_quorum describe_cluster list_config_resources describe_acls create_acls delete_acls",
+    "list_partition_reassignments describe_client_quotas alter_client_quotas describe_user_scram_credentials "
+    "alter_user_scram_credentials describe_quorum describe_cluster list_config_resources describe_acls create_acls "
+    "delete_acls",
 }
 """The APIs that look at the rules for a type of resource."""
 

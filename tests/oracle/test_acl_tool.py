@@ -17,6 +17,7 @@ from tests.oracle.script import PASSWORD
 from tests.oracle.secured import ADMIN, PLAIN_LOGIN, Secured
 from tests.oracle.test_tools import WITHIN_S, Tools
 from tests.support.kafka import KafkaUnavailable
+from tests.support.ported import kafka
 from tests.support.tools import cannot_run
 
 ACLS = "org.apache.kafka.tools.AclCommand"
@@ -92,6 +93,7 @@ def entry(operation: str, permission: str = "ALLOW", principal: str = "User:alic
     return f"(principal={principal}, host={host}, operation={operation}, permissionType={permission})"
 
 
+@kafka("AclCommandTest.testAclCliWithAdminAPI")
 def test_added_rules_are_listed_by_resource_and_by_principal_and_removed(admin: Acls, name: str) -> None:
     read = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", name)
     assert entry("READ") in admin.same("--add", *read)
@@ -110,6 +112,7 @@ def test_added_rules_are_listed_by_resource_and_by_principal_and_removed(admin: 
     assert listed(admin, name) == []
 
 
+@kafka("AclCommandTest.testAclsOnPrefixedResourcesWithAdminAPI")
 def test_prefixed_rules_are_found_by_the_names_that_they_match(admin: Acls, name: str) -> None:
     prefixed = ("--topic", name[:-1], "--resource-pattern-type", "prefixed")
     admin.same("--add", "--allow-principal", "User:alice", "--operation", "Write", *prefixed)
@@ -120,6 +123,7 @@ def test_prefixed_rules_are_found_by_the_names_that_they_match(admin: Acls, name
     assert listed(admin, name, "--resource-pattern-type", "match") == []
 
 
+@kafka("AclCommandTest.testProducerConsumerCliWithAdminAPI")
 def test_shortcuts_for_producers_and_consumers_add_the_rules_that_these_need(admin: Acls, name: str) -> None:
     alice = ("--allow-principal", "User:alice", "--topic", name)
     admin.same("--add", "--producer", "--transactional-id", name, "--idempotent", *alice)

@@ -15,9 +15,10 @@ import pytest
 from tests.api.raw import ask
 from tests.api.rdkafka import until
 from tests.oracle.compare import mismatches
-from tests.oracle.rights import CLIENTS, SECRET, Client, script_of
+from tests.oracle.rights import CLIENTS, REQUESTS, SECRET, Client, script_of
 from tests.oracle.script import Transcript, play
 from tests.oracle.secured import Secured
+from tests.oracle.versions import ADVERTISED
 
 NOW_MS = time.time_ns() // 1_000_000
 
@@ -89,6 +90,10 @@ def _committed(port: int, client: Client) -> bool:
         topics=[{"name": client.names["t"], "partitions": partitions}],
     )  # fmt: skip
     return bool(answer["topics"][0]["partitions"][0]["error_code"] == "NONE")
+
+
+def test_clients_ask_each_api_that_looks_at_rights() -> None:
+    assert {api for api, _ in REQUESTS} == set(ADVERTISED) - {"api_versions", "sasl_handshake", "sasl_authenticate"}
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.title.replace(" ", "-"))

@@ -24,6 +24,7 @@ from korvet.security.rights import Rights
 from korvet.security.stored_rules import encoded
 from korvet.store.security.acls import MOST_RULES, StoredAcls
 from tests.store.logs import NAMESPACE, Front
+from tests.support.ported import kafka
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
@@ -75,11 +76,42 @@ async def until(is_so: Callable[[], bool]) -> None:
             await anyio.sleep(0.01)
 
 
+@kafka("StandardAuthorizerTest.testAuthorizationPriorToCompleteInitialLoad")
 async def test_nothing_is_allowed_but_to_super_users_before_the_rules_were_read(judge: Authorizer) -> None:
     assert not reads(judge)
     assert reads(judge, principal="User:admin")
     await judge.add([rule()])
     assert reads(judge)
+
+
+@kafka(
+    "AuthorizerTest.testAddAclsOnLiteralResource",
+    "AuthorizerTest.testAddAclsOnWildcardResource",
+    "AuthorizerTest.testAddAclsOnPrefixedResource",
+    "AuthorizerTest.testDeleteAclOnWildcardResource",
+    "AuthorizerTest.testDeleteAllAclOnWildcardResource",
+    "AuthorizerTest.testDeleteAclOnPrefixedResource",
+    "AuthorizerTest.testDeleteAllAclOnPrefixedResource",
+)
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("t", PatternType.LITERAL), ("*", PatternType.LITERAL), ("t", PatternType.PREFIXED)]
+)
+async def test_rules_of_a_name_are_added_once_and_removed_one_by_one_or_all(
+    judge: Authorizer, name: str, pattern: PatternType
+) -> None:
+    read, write = (rule(name, operation, pattern=pattern) for operation in (READ, WRITE))
+    denied = rule(name, READ, Permission.DENY, pattern)
+    await judge.add([read, write])
+    assert reads(judge) and reads(judge, operation=WRITE)
+    await judge.add([write, denied])
+    assert set(judge.acls) == {read, write, denied} and len(judge.acls) == 3
+    assert not reads(judge) and reads(judge, operation=WRITE)
+    await judge.remove([denied])
+    assert reads(judge)
+    await judge.remove([read])
+    assert judge.acls == [write]
+    await judge.remove([read, write, denied])
+    assert judge.acls == []
 
 
 async def test_another_front_end_follows_each_change(judge: Authorizer, following: Authorizer) -> None:
