@@ -5,6 +5,8 @@ from __future__ import annotations
 from korvet.pipeline.archive import ArchiveConfig, ArchiveProgress, ArchiveResult, TopicResult
 from korvet.pipeline.archive import archive as archive_topics
 from korvet.pipeline.errors import BrokerUnreachable, PipelineError, UnknownTopic
+from korvet.pipeline.iceberg import IcebergConfig, IcebergResult, TablePublished
+from korvet.pipeline.iceberg import publish as publish_iceberg
 from korvet.pipeline.lake.log_store import keep_one_writer
 from korvet.pipeline.lake.maintain import MaintainConfig, MaintainResult, TableMaintained
 from korvet.pipeline.lake.maintain import maintain as maintain_lake
@@ -24,6 +26,8 @@ __all__ = [
     "ArchiveProgress",
     "ArchiveResult",
     "BrokerUnreachable",
+    "IcebergConfig",
+    "IcebergResult",
     "KorvetDataSource",
     "MaintainConfig",
     "MaintainResult",
@@ -37,6 +41,7 @@ __all__ = [
     "RetypeConfig",
     "RetypeResult",
     "TableMaintained",
+    "TablePublished",
     "TopicResult",
     "UnknownTopic",
     "archive_topics",
@@ -45,6 +50,7 @@ __all__ = [
     "maintain_lake",
     "make_report",
     "make_session",
+    "publish_iceberg",
     "replay_topic",
     "retype_topic",
     "save_report",

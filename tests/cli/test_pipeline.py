@@ -88,7 +88,7 @@ def test_each_verb_has_its_own_table(given: Given, config: Path) -> None:
     assert (report["to"], report["since"]) == ("s3a://figures/lags", datetime(2026, 1, 31, 11, tzinfo=UTC))
 
 
-@pytest.mark.parametrize("verb", ["archive", "replay", "report", "retype", "maintain"])
+@pytest.mark.parametrize("verb", ["archive", "replay", "report", "retype", "maintain", "iceberg"])
 def test_each_setting_of_the_file_is_one_of_the_verb(verb: str) -> None:
     names = {setting.replace("-", "_") for setting in PIPELINE["properties"][verb]["properties"]}
     assert names <= {parameter.name for parameter in pipeline.commands[verb].params}
@@ -215,7 +215,7 @@ def test_help_comes_without_spark() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("verb", ["archive", "replay", "report", "retype", "maintain"])
+@pytest.mark.parametrize("verb", ["archive", "replay", "report", "retype", "maintain", "iceberg"])
 def test_job_is_the_file_of_its_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "job", verb]) == 0
     path = Path(capsys.readouterr().out.strip())

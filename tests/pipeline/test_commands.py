@@ -84,6 +84,13 @@ def test_verbs_work_one_after_the_other(
     assert code == 0, err
     assert [(done["table"], done["error"]) for done in json.loads(out)] == [(f"{lake}/{topic}/raw", None)]
 
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    code, out, err = korvet("iceberg", "--lake", lake, "--catalog", catalog)
+    assert code == 0, err
+    assert out.splitlines()[1].split()[::2] == [f"{topic}.raw", "1"]
+    code, out, err = korvet("iceberg", "--lake", lake, "--catalog", catalog, "--topic", "absent")
+    assert (code, "there are no tables of an archive" in err) == (1, True)
+
     copy = f"{topic}-copy"
     code, out, err = korvet("replay", "--lake", lake, "--topic", topic, "--to", copy, "--create", "--json")
     assert code == 0, err
@@ -116,6 +123,7 @@ def test_verbs_work_one_after_the_other(
             ["retype", "--lake", "LAKE", "--topic", "absent"],
             "topic absent: it has no raw table in LAKE; archive the topic first",
         ),
+        (["iceberg", "--lake", "LAKE", "--catalog", "nowhere"], "the Iceberg catalog nowhere: Iceberg's client failed"),
         (["maintain", "--lake", "LAKE"], "LAKE: there are no tables of an archive"),
         (
             ["maintain", "--lake", "LAKE", "--expire-after", "23h"],

@@ -83,6 +83,6 @@ def test_spark_finds_an_installed_korvets_data_source_and_jobs(installed: Path, 
     assert (
         run(installed, tmp_path, "-c", LOOK_FOR_SOURCES) == f"korvet {installed}/korvet/pipeline/source/__init__.py\n"
     )
-    for verb in ("archive", "replay", "report", "retype", "maintain"):
+    for verb in ("archive", "replay", "report", "retype", "maintain", "iceberg"):
         job = run(installed, tmp_path, "-m", "korvet.cli", "pipeline", "job", verb).strip()
         assert job == f"{installed}/korvet/jobs/{verb}.py" and Path(job).is_file()

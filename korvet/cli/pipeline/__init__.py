@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from korvet.cli.pipeline.archive import archive
+from korvet.cli.pipeline.iceberg import iceberg
 from korvet.cli.pipeline.job import job
 from korvet.cli.pipeline.maintain import maintain
 from korvet.cli.pipeline.replay import replay
@@ -20,5 +21,5 @@ def pipeline() -> None:
     """
 
 
-for command in (archive, replay, report, retype, maintain, job):
+for command in (archive, replay, report, retype, maintain, iceberg, job):
     pipeline.add_command(command)

@@ -6,7 +6,7 @@ import click
 
 
 @click.command()
-@click.argument("verb", type=click.Choice(["archive", "replay", "report", "retype", "maintain"]))
+@click.argument("verb", type=click.Choice(["archive", "replay", "report", "retype", "maintain", "iceberg"]))
 @click.option("--packages", is_flag=True, help="Print the options by which spark-submit fetches Delta before the path.")
 @click.option(
     "--add",

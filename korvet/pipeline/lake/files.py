@@ -45,6 +45,13 @@ def kind(spark: SparkSession, path: str) -> Literal["absent", "empty", "director
         raise _unreadable(path, error) from None
 
 
+def uri(spark: SparkSession, path: str) -> str:
+    """The path as a URI with ``://``, whatever the working directory."""
+    system, hadoop_path = _at(spark, path)
+    scheme, _, rest = str(system.makeQualified(hadoop_path).toString()).partition(":")
+    return f"{scheme}://{rest.removeprefix('//')}"
+
+
 def directories(spark: SparkSession, path: str) -> list[str]:
     """The names of the directories in a directory, sorted; none if it does not exist.
 

@@ -98,7 +98,7 @@ def read_proven(spark: SparkSession, table: str) -> Proven | None:
     :raises PipelineError: if something else is there, or its log cannot be read.
     """
     try:
-        snapshot = _snapshot(spark, table)
+        snapshot = delta_snapshot(spark, table)
         if snapshot is None:
             return None
         newest, holds = _told(spark, table, int(snapshot.version()))
@@ -122,7 +122,7 @@ def last_transaction(spark: SparkSession, table: str, application: str) -> int |
     :raises PipelineError:
     """
     try:
-        snapshot = _snapshot(spark, table)
+        snapshot = delta_snapshot(spark, table)
         return None if snapshot is None else _transactions(snapshot).get(application)
     except (Py4JJavaError, PySparkException) as error:
         raise _unreadable(table, error) from None
@@ -134,14 +134,17 @@ def latest_version(spark: SparkSession, table: str) -> int | None:
     :raises PipelineError:
     """
     try:
-        snapshot = _snapshot(spark, table)
+        snapshot = delta_snapshot(spark, table)
     except (Py4JJavaError, PySparkException) as error:
         raise _unreadable(table, error) from None
     return None if snapshot is None else int(snapshot.version())
 
 
-def _snapshot(spark: SparkSession, table: str) -> Any:
-    """Delta's own view of the table as it is now."""
+def delta_snapshot(spark: SparkSession, table: str) -> Any:
+    """Delta's own view of the table as it is now; None if there is no table.
+
+    :raises PipelineError: if something else is there.
+    """
     match files.kind(spark, table):
         case "absent" | "empty":
             return None

@@ -1,0 +1,54 @@
+"""``korvet pipeline iceberg``: the lake's tables in a catalog of Iceberg."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from korvet.cli.options import as_json
+from korvet.cli.output import say_error, show_json, show_table
+from korvet.cli.pipeline.options import Common, common, lake
+
+_FAILED = 1
+
+
+@click.command()
+@lake
+@click.option(
+    "--catalog",
+    required=True,
+    metavar="URI|NAME",
+    help="A REST catalog (http://…), a database (sqlite:///FILE), or a catalog's name in pyiceberg's configuration.",
+)
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic's tables. May be given again.")
+@as_json
+@common
+def iceberg(common: Common, lake: str, catalog: str, topics: tuple[str, ...], as_json: bool) -> None:
+    """Give a catalog of Iceberg the lake's tables as they are now, over the same files.
+
+    Run it again after an archive or maintenance. If it is cut off, run it again.
+
+    \b
+    Example:  korvet pipeline iceberg --lake lake --catalog http://127.0.0.1:8181
+    """
+    from korvet.cli.pipeline.progress import log_to_stderr
+    from korvet.cli.pipeline.running import spark_session
+
+    log_to_stderr(common)
+    with spark_session(common, "iceberg") as spark:
+        from korvet.pipeline.iceberg import IcebergConfig, publish
+
+        result = publish(spark, IcebergConfig(lake=lake, catalog=catalog, topics=topics))
+    tables = [done for _, done in sorted(result.tables.items())]
+    if as_json:
+        show_json([asdict(done) for done in tables])
+    else:
+        show_table(
+            ["TABLE", "DELTA VERSION", "FILES ADDED", "FILES REMOVED"],
+            [(done.name, done.delta_version, done.files_added, done.files_removed) for done in tables],
+        )
+    for error in result.failed.values():
+        say_error(str(error))
+    if result.failed:
+        raise click.exceptions.Exit(_FAILED)

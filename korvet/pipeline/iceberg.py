@@ -1,0 +1,193 @@
+"""Iceberg tables over the Parquet files of a lake's Delta tables, for readers that do not know Delta.
+
+Such a table has metadata alone. One commit of its catalog gives it just the files of the Delta table's newest version.
+So a step that was cut off may be repeated, and a repeated one finds nothing to do. Delta's files have no ids of
+columns: Iceberg's name mapping finds columns by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.failures import failure
+from korvet.pipeline.lake import Lake, files
+from korvet.pipeline.lake.proofs import delta_snapshot
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+_KEPT_FOR: Final = timedelta(days=7)
+"""Maintenance may delete files of former versions after that time."""
+_PROPERTIES: Final = {
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_VERSION: Final = "korvet.delta.version"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergConfig:
+    """A lake, and the catalog that gets its tables.
+
+    :param catalog: the URI of a REST catalog (http, https) or of a database (sqlite, postgresql), or a catalog's name
+        in pyiceberg's own configuration.
+    :param topics: only these topics; none: all topics.
+    """
+
+    lake: str
+    catalog: str
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePublished:
+    """A table's name in the catalog, the version of its Delta table, and the numbers of files that changed."""
+
+    name: str
+    delta_version: int
+    files_added: int
+    files_removed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergResult:
+    """The tables, and the errors of those that failed, by the paths of the Delta tables."""
+
+    tables: Mapping[str, TablePublished] = field(default_factory=dict)
+    failed: Mapping[str, PipelineError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Delta:
+    """A version of a Delta table: its URI, its columns, and the URIs of its files."""
+
+    uri: str
+    version: int
+    columns: pa.Schema
+    files: frozenset[str]
+
+
+def publish(spark: SparkSession, config: IcebergConfig) -> IcebergResult:
+    """Give a catalog the raw tables, typed tables and dead letters of a lake, as they are now.
+
+    A table that fails does not end the others.
+
+    :raises PipelineError: if there is no such catalog, if the lake has no such tables, or if packages are missing.
+    """
+    catalog, lake = _catalog(config.catalog), Lake(config.lake)
+    done, failed = {}, {}
+    for topic in config.topics or files.directories(spark, config.lake):
+        for name, path in (
+            ("raw", lake.raw(topic)), ("typed", lake.typed(topic)), ("dead_letters", lake.dead_letters(topic)),
+        ):  # fmt: skip
+            try:
+                delta = _delta(spark, path)
+                if delta is not None:
+                    done[path] = _explained(path, partial(_follow, catalog, (topic, name), delta))
+            except PipelineError as error:
+                failed[path] = error
+    if not done and not failed:
+        raise PipelineError(f"{config.lake}: there are no tables of an archive; archive a topic, or name another lake")
+    return IcebergResult(tables=done, failed=failed)
+
+
+def _catalog(named: str) -> Catalog:
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError:
+        raise PipelineError("Iceberg: packages are missing; install korvet[iceberg]") from None
+    if "://" in named:
+        return _explained("the Iceberg catalog", partial(load_catalog, "korvet", uri=named))
+    return _explained(f"the Iceberg catalog {named}", partial(load_catalog, named))
+
+
+def _delta(spark: SparkSession, path: str) -> _Delta | None:
+    """The newest version of a table; None if there is none.
+
+    :raises PipelineError: also if some of its rows are deleted within files.
+    """
+    try:
+        found = delta_snapshot(spark, path)
+        if found is None:
+            return None
+        version = int(found.version())
+        columns = spark.read.format("delta").option("versionAsOf", version).load(path).schema
+        added = DataFrame(found.allFiles().toDF(), spark).select("path", "deletionVector").collect()
+    except (Py4JJavaError, PySparkException) as error:
+        raise PipelineError(f"{path}: it cannot be read: {failure(error)}") from None
+    if any(row["deletionVector"] is not None for row in added):
+        raise PipelineError(
+            f"{path}: files have deleted rows (deletion vectors), which its Iceberg table would show; "
+            f"run REORG TABLE delta.`{path}` APPLY (PURGE) before"
+        )
+    root = files.uri(spark, path)
+    paths = [unquote(row["path"]) for row in added]
+    return _Delta(
+        uri=root,
+        version=version,
+        columns=to_arrow_schema(columns, timezone="UTC"),
+        files=frozenset(each if "://" in each else f"{root}/{each}" for each in paths),
+    )
+
+
+def _follow(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> TablePublished:
+    """Give a table the files of the Delta table, in one commit."""
+    catalog.create_namespace_if_not_exists(name[0])
+    table = _table(catalog, name, delta)
+    has = {task.file.file_path: task.file for task in table.scan().plan_files()}
+    added, removed = sorted(delta.files - has.keys()), sorted(has.keys() - delta.files)
+    told = {_VERSION: str(delta.version)}
+    if added or removed:
+        with table.transaction() as step:
+            if removed:
+                with step.update_snapshot(snapshot_properties=told).overwrite() as cut:
+                    for path in removed:
+                        cut.delete_data_file(has[path])
+            if added:
+                step.add_files(added, snapshot_properties=told, check_duplicate_files=False)
+        # Snapshots without files would be of no use.
+        table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - _KEPT_FOR).commit()
+    return TablePublished(
+        name=".".join(name), delta_version=delta.version, files_added=len(added), files_removed=len(removed)
+    )
+
+
+def _table(catalog: Catalog, name: tuple[str, str], delta: _Delta) -> Table:
+    """The table with these columns. It begins anew if a column's type has become one that Iceberg cannot change to."""
+    from pyiceberg.exceptions import ValidationError
+
+    # It is beside the Delta table: VACUUM deletes what Delta does not know.
+    location = f"{delta.uri.rpartition('/')[0]}/iceberg/{name[1]}"
+    table = catalog.create_table_if_not_exists(name, delta.columns, location=location, properties=_PROPERTIES)
+    try:
+        with table.update_schema() as update:
+            update.union_by_name(delta.columns)
+    except ValidationError:
+        catalog.drop_table(name)
+        table = catalog.create_table(name, delta.columns, location=location, properties=_PROPERTIES)
+    return table
+
+
+def _explained(what: str, call: Callable[[], T]) -> T:
+    """Call Iceberg's client, which lets errors of its libraries for HTTP, files and databases through."""
+    try:
+        return call()
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise PipelineError(f"{what}: Iceberg's client failed: {reason}") from error

@@ -1,0 +1,120 @@
+"""Iceberg tables over the files of Delta tables: what a reader of Iceberg finds as these change."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.iceberg import IcebergConfig, TablePublished, publish
+from korvet.pipeline.lake import RAW_COLUMNS, Lake, Proven
+from korvet.pipeline.lake.maintain import MaintainConfig, maintain
+from korvet.pipeline.lake.table import Table
+
+pytest.importorskip("pyiceberg")
+
+NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123456)
+
+
+class Scene:
+    """A lake with a topic's raw table, and a catalog in a database."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.spark, self.lake = spark, Lake(str(directory / "a lake"))
+        self.catalog = f"sqlite:///{directory}/catalog.db"
+        self.raw = Table(spark, self.lake.raw("orders"), {})
+        self._proof = Proven(topic="orders", topic_id="id", generation=1, batch_id=-1, offsets={0: 0})
+
+    def append(self, count: int) -> None:
+        begin = self._proof.offsets[0]
+        rows = [
+            (b"\xff", b"%d" % n, [("h", b"1")], "orders", 0, n, NOON + datetime.timedelta(seconds=n), 0, NOON.date())
+            for n in range(begin, begin + count)
+        ]
+        batch = {"batch_id": self._proof.batch_id + 1, "offsets": {0: begin + count}}
+        self._proof = replace(self._proof, **batch)  # type: ignore[arg-type]
+        self.raw.append(self.spark.createDataFrame(rows, RAW_COLUMNS).coalesce(1), self._proof)
+
+    def publish(self) -> dict[str, TablePublished]:
+        result = publish(self.spark, IcebergConfig(lake=self.lake.location, catalog=self.catalog))
+        assert not result.failed
+        return {done.name: done for done in result.tables.values()}
+
+    def rows(self, kind: str) -> list[dict[str, object]]:
+        """The rows that a reader of Iceberg finds."""
+        from pyiceberg.catalog import load_catalog
+
+        table = load_catalog("korvet", uri=self.catalog).load_table(("orders", kind))
+        rows: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
+        return rows
+
+    def values(self) -> list[int]:
+        return sorted(int(row["value"]) for row in self.rows("raw"))  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def scene(spark: SparkSession, tmp_path: Path) -> Scene:
+    return Scene(spark, tmp_path)
+
+
+def test_reader_of_iceberg_finds_the_rows_of_the_newest_version(scene: Scene) -> None:
+    scene.append(3)
+    assert scene.publish()["orders.raw"].files_added == 1
+    first = min(scene.rows("raw"), key=lambda row: str(row["value"]))
+    assert isinstance(first.pop("_archived"), datetime.date)
+    assert first == {
+        "key": b"\xff", "value": b"0", "headers": [{"key": "h", "value": b"1"}], "topic": "orders", "partition": 0,
+        "offset": 0, "timestamp": NOON.replace(tzinfo=datetime.UTC), "timestampType": 0, "date": NOON.date(),
+    }  # fmt: skip
+    scene.append(2)
+    assert scene.values() == [0, 1, 2]
+    done = scene.publish()["orders.raw"]
+    assert (done.files_added, done.files_removed, scene.values()) == (1, 0, [0, 1, 2, 3, 4])
+    done = scene.publish()["orders.raw"]
+    assert (done.files_added, done.files_removed) == (0, 0)
+
+
+def test_reader_of_iceberg_finds_each_row_once_after_compaction(scene: Scene) -> None:
+    for _ in range(3):
+        scene.append(2)
+        scene.publish()
+    assert not maintain(scene.spark, MaintainConfig(lake=scene.lake.location)).failed
+    done = scene.publish()["orders.raw"]
+    assert (done.files_added, done.files_removed, scene.values()) == (1, 3, [*range(6)])
+
+
+def test_typed_table_with_other_columns_keeps_its_rows(scene: Scene) -> None:
+    path = scene.lake.typed("orders")
+
+    def write(rows: DataFrame) -> None:
+        rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+
+    write(scene.spark.createDataFrame([(1,)], "id long"))
+    assert scene.publish()["orders.typed"].files_added == 1
+    write(scene.spark.createDataFrame([(2, "Bonn")], "id long, city string"))
+    scene.publish()
+    expected = [{"id": 1, "city": None}, {"id": 2, "city": "Bonn"}]
+    assert sorted(scene.rows("typed"), key=lambda row: str(row["id"])) == expected
+    # Integers became numbers: the table was written anew.
+    rows = scene.spark.createDataFrame([(1.5, "Oslo")], "id double, city string")
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+    scene.publish()
+    assert scene.rows("typed") == [{"id": 1.5, "city": "Oslo"}]
+
+
+def test_table_with_rows_deleted_within_files_is_refused(scene: Scene) -> None:
+    scene.append(3)
+    scene.spark.sql(f"ALTER TABLE delta.`{scene.raw.path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    scene.spark.sql(f"DELETE FROM delta.`{scene.raw.path}` WHERE offset = 1")
+    result = publish(scene.spark, IcebergConfig(lake=scene.lake.location, catalog=scene.catalog))
+    assert "deletion vectors" in str(result.failed[scene.raw.path])
+
+
+def test_catalog_that_is_not_there_is_one_sentence(scene: Scene) -> None:
+    scene.append(1)
+    with pytest.raises(PipelineError, match="the Iceberg catalog nowhere: Iceberg's client failed"):
+        publish(scene.spark, IcebergConfig(lake=scene.lake.location, catalog="nowhere"))
