@@ -21,7 +21,9 @@ def helm_program() -> Path:
     go = find_tool("go")
 
     def build(target: Path) -> None:
-        run_build([go, "build", "-ldflags=-s -w", "-o", str(target / "chart"), "."], PROJECT)
+        # Unoptimized it takes two thirds of the time.
+        flags = ["-gcflags=all=-N -l", "-ldflags=-s -w"]
+        run_build([go, "build", *flags, "-o", str(target / "chart"), "."], PROJECT)
 
     sources = [PROJECT / name for name in ("go.mod", "go.sum", "main.go")]
     return built_once("chart", sources, build) / "chart"
