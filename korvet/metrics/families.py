@@ -91,6 +91,14 @@ CONNECTIONS = _table(
         "connections", "Open connections, by listener and by the mechanism of the login (none without one).",
         "listener", "mechanism", jmx=f"{_SOCKETS}connection-count",
     ),
+    _gauge("clients", "Connections that asked for something in a namespace.", "namespace"),
+    _counter(
+        "throttles", "Times that a connection was not read because its client was over a quota.",
+    ),
+    _counter(
+        "throttle_seconds", "The length of these times.",
+        jmx="kafka.server:type=Produce,user=…,client-id=…,name=throttle-time",
+    ),
     _gauge("connections_limit", "Connections for which max.connections and the file descriptors suffice."),
     _counter(
         "connections_accepted", "Accepted connections.", "listener", jmx=f"{_SOCKETS}connection-creation-total",

@@ -77,6 +77,8 @@ class Crowd:
         """The number of connections of each kind."""
         self.came_at: Counter[str] = Counter()
         """The number of connections that there ever were, by listener."""
+        self.throttles, self.throttled_s = 0, 0.0
+        """How often a connection was not read for a quota, and for how long in all."""
         self.logins: Counter[tuple[str, str, str]] = Counter()
         """By listener, mechanism and outcome."""
         self.answers = answers or AnswerBudget(limits.answer_bytes)

@@ -13,7 +13,7 @@ import resource
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ import anyio
 from kio.schema.errors import ErrorCode
 
 import korvet
+from korvet.api.shared.context import Frontend
 from korvet.metrics.buckets import LAG_BOUNDS_S
 from korvet.metrics.samples import Samples
 from korvet.redis.client import Store
@@ -42,13 +43,14 @@ _TICK_S: Final = 0.25
 class Serving:
     """A front-end process that serves: its number, what its namespaces share, and its connections.
 
-    ``turns`` tells the open namespaces, and whether it has their turns to sweep.
+    ``turns`` tells the open namespaces, and whether it has their turns to sweep; ``frontends`` are their front-ends.
     """
 
     number: int
     process: Process
     crowd: Crowd
     turns: Callable[[], Mapping[str, bool]]
+    frontends: Callable[[], Sequence[Frontend]]
 
 
 class LoopLag:
@@ -122,6 +124,8 @@ def _figures(serving: Serving, lag: LoopLag) -> Iterator[_Figure]:
     yield from _of_connections(serving.crowd)
     yield from _of_redis(serving.process)
     yield from _of_store(serving.process)
+    for frontend in serving.frontends():
+        yield "clients", (frontend.namespace.name,), frontend.activity.clients
     for namespace, has_turn in serving.turns().items():
         yield "sweep_turn", (namespace,), int(has_turn)
     yield from _of_process(serving.number, lag)
@@ -168,6 +172,8 @@ def _of_connections(crowd: Crowd) -> Iterator[_Figure]:
     yield "connections_limit", (), crowd.most_connections
     for listener, count in crowd.came_at.items():
         yield "connections_accepted_total", (listener,), count
+    yield "throttles_total", (), crowd.throttles
+    yield "throttle_seconds_total", (), crowd.throttled_s
     for login, count in crowd.logins.items():
         yield "logins_total", login, count
     for event, count in crowd.lines.counts.items():

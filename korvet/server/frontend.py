@@ -195,7 +195,8 @@ async def serve_listeners(
         live.on_change(take)
         tasks.start_soon(give_back_freed, partial(_memory_in_use, server, process), stop)
         await tasks.start(server.serve, doors, stop)
-        ready(Serving(number=number, process=process, crowd=server, turns=partial(_turns, registries, opened)))
+        turns = partial(_turns, registries, opened)
+        ready(Serving(number=number, process=process, crowd=server, turns=turns, frontends=opened.all))
 
 
 def _turns(registries: Mapping[str | None, Registry], opened: Opened) -> Mapping[str, bool]:

@@ -149,6 +149,8 @@ class Receiver(asyncio.BufferedProtocol):
         until = self._loop.time() + wait_s
         if wait_s <= 0 or until <= self._throttled_until or self._draining or self._is_closing:
             return
+        self._crowd.throttles += 1
+        self._crowd.throttled_s += until - max(self._throttled_until, self._loop.time())
         self._throttled_until = until
         if self._throttled is None:
             self._look_at_throttled()

@@ -46,6 +46,11 @@ class Activity:
         self._left_at = asyncio.get_running_loop().time()
 
     @property
+    def clients(self) -> int:
+        """The clients' connections of this front-end."""
+        return self._clients
+
+    @property
     def has_clients(self) -> bool:
         """Whether this front-end has a client's connection, or had one a moment ago."""
         return self._clients > 0 or asyncio.get_running_loop().time() - self._left_at < _LATELY_S

@@ -65,6 +65,7 @@ CLUSTER: Final = Dashboard(
                 title="Connections by listener and login",
                 queries=[
                     ("sum by (listener, mechanism) (korvet_connections)", "{{listener}} {{mechanism}}"),
+                    ("sum by (namespace) (korvet_clients)", "in the namespace {{namespace}}"),
                     ("sum(korvet_connections_limit)", "limit"),
                 ],
             ),
@@ -79,7 +80,11 @@ CLUSTER: Final = Dashboard(
             Panel(
                 title="Refused and cut-off clients",
                 text="The event is that of the log's line.",
-                queries=[(f"sum by (event) ({_rate('korvet_client_events_total')})", "{{event}}")],
+                queries=[
+                    (f"sum by (event) ({_rate('korvet_client_events_total')})", "{{event}}"),
+                    (f"sum({_rate('korvet_throttles_total')})", "throttled for a quota"),
+                    (f"sum({_rate('korvet_throttle_seconds_total')})", "seconds of throttles"),
+                ],
                 unit="cps",
             ),
         ],

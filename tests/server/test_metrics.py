@@ -21,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from korvet.server.figures import kafka_name
 from korvet.server.settings import ListenerSettings, ServeSettings
+from tests.api.quotas import limit
 from tests.oracle.batches import Batch, encode
 from tests.oracle.messages import request_frame
 from tests.support.broker import KorvetServer, running_broker
@@ -121,6 +122,22 @@ def test_connections_come_and_go(server: KorvetServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port)), socket.create_connection(("127.0.0.1", server.port)):
         is_open(2)
     is_open(0)
+
+
+def test_clients_are_counted_by_namespace(server: KorvetServer) -> None:
+    def are_there(count: int) -> None:
+        scrape_until(
+            server.metrics_port,
+            lambda found: total(found, "korvet_clients", namespace="default") == count,
+            f"{count} clients are there",
+        )
+
+    are_there(0)
+    with socket.create_connection(("127.0.0.1", server.port), WITHIN_S) as client:
+        client.sendall(METADATA)
+        assert client.recv(1)
+        are_there(1)
+    are_there(0)
 
 
 def test_malformed_requests_are_counted(server: KorvetServer) -> None:
@@ -276,3 +293,15 @@ def test_one_of_two_brokers_tells_of_topics() -> None:
 
 def serving(redis_url: str) -> AbstractContextManager[KorvetServer]:
     return running_broker(redis_url=redis_url, has_metrics=True)
+
+
+def test_throttles_are_counted() -> None:
+    # A second worker would hear of the quota a moment later.
+    with running_broker(has_metrics=True) as server:
+        assert total(scrape(server.metrics_port), "korvet_throttles_total") == 0
+        limit(server.port, {"client_id": "oracle"}, producer_byte_rate=1.0)
+        send(server, request_frame("produce", 9, {"acks": -1, "timeout": 1000, "topic_data": DATA_NOWHERE}, 1))
+        figures = scrape_until(
+            server.metrics_port, lambda found: total(found, "korvet_throttles_total") == 1, "the throttle is counted"
+        )
+        assert total(figures, "korvet_throttle_seconds_total") > 0
