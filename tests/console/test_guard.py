@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import secrets
 from collections.abc import Mapping
 from types import MappingProxyType
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.console.conftest import running_console
 from tests.support.broker import KorvetServer
+from tests.support.kafka import Kafka
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -101,3 +106,18 @@ def test_cluster_that_is_away_is_named() -> None:
         status, text, _ = asked(url, "GET", "/topics")
     assert status == 503
     assert "no broker answers at 127.0.0.1:1" in text
+
+
+def test_console_shows_an_apache_kafka(kafka: Kafka) -> None:
+    name = f"console-{secrets.token_hex(4)}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(name, b"a value")
+    assert producer.flush(60) == 0
+    paths = ["/", "/topics", f"/topic?name={name}", f"/records?name={name}", "/groups", "/transactions", "/security"]
+    with running_console("--bootstrap-server", kafka.bootstrap) as url:
+        pages = {path: asked(url, "GET", path) for path in paths}
+    assert {path: status for path, (status, _, _) in pages.items() if status != 200} == {}
+    assert name in pages["/topics"][1]
+    assert "a value" in pages[f"/records?name={name}"][1]
