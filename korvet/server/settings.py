@@ -251,8 +251,8 @@ class Limits:
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     max_idle_ms: int = _IDLE_MS
     connection_bytes: int = 64 << 20
-    produce_bytes: int = 8 << 20
-    produce_share_bytes: int = 256 << 10
+    produce_bytes: int = 16 << 20
+    produce_share_bytes: int = 1 << 20
     process_bytes: int = _QUEUED_BYTES
     large_frames_bytes: int = _UNFINISHED_BYTES
     max_connections: int = _MOST
