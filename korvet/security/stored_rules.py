@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 SLICE: Final = 500
 """Rules that are read in one go, in 3 to 5 ms."""
-_LONGEST_SHOWN: Final = 200
+LONGEST_SHOWN: Final = 200
 _KINDS: Final = tuple(kind for kind in ResourceType if kind > ResourceType.ANY)
 _PATTERNS: Final = (PatternType.LITERAL, PatternType.PREFIXED)
 _OPERATIONS: Final = tuple(operation for operation in Operation if operation > Operation.ANY)
@@ -55,7 +55,7 @@ def rules_in_steps(texts: Iterable[str]) -> Generator[None, None, Rules]:
                 rules.add(one)
             if not has_told:
                 has_told = True
-                log.error("an access rule cannot be read; what it may deny is denied", rule=text[:_LONGEST_SHOWN])
+                log.error("an access rule cannot be read; what it may deny is denied", rule=text[:LONGEST_SHOWN])
         if number % SLICE == 0:
             yield
     rules.finish()
@@ -85,7 +85,7 @@ def _parts(text: str) -> Sequence[Any] | None:
     """The seven parts of a rule; None if they are not numbers and texts in their places."""
     try:
         parts = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(parts, list) or len(parts) != len(Acl._fields):
         return None

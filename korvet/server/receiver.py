@@ -167,7 +167,8 @@ class Receiver(asyncio.BufferedProtocol):
             self._end_throttle()
         else:
             self._throttled = self._loop.call_later(min(left_s, _LOOK_S), self._look_at_throttled)
-            if not self._frames.is_inside_frame and has_left(self._transport):
+            # A small frame that its client did not finish is worth nothing.
+            if not self._frames.is_inside_large_frame and has_left(self._transport):
                 self._transport.abort()
 
     def _end_throttle(self) -> None:

@@ -299,6 +299,14 @@ def test_added_partitions_count(port: int, version: int, codes: list[str]) -> No
         assert 0 < throttle_ms <= (5_000 if version == 3 else 20_000)
 
 
+def test_debt_of_months_is_told_as_the_longest_time_that_there_is(port: int) -> None:
+    name = limited(port, controller_mutation_rate=1e-9)
+    with client(port, name) as one:
+        asked = creation(topics(partitions=110), validate_only=True)
+        throttle_ms, found = mutated(one, "create_topics", 5, "topics", **asked)
+    assert (throttle_ms, found) == (2**31 - 1, ["NONE", "NONE"])
+
+
 # ---------------------------------------------------------------------- the end of a throttle
 
 
@@ -306,6 +314,15 @@ def test_a_throttled_client_that_leaves_is_let_go(broker: KorvetServer) -> None:
     topic, name = created(broker.port), limited(broker.port, producer_byte_rate=100)
     with client(broker.port, name) as one:
         spend(one, topic, 100_000)
+        before = connections(broker)
+    eventually(lambda: connections(broker) < before, "the connection of a client that left is still open")
+
+
+def test_a_throttled_client_that_leaves_within_a_request_is_let_go(broker: KorvetServer) -> None:
+    topic, name = created(broker.port), limited(broker.port, producer_byte_rate=100)
+    with client(broker.port, name) as one:
+        spend(one, topic, 100_000)
+        one.socket.sendall(b"\x00\x00")
         before = connections(broker)
     eventually(lambda: connections(broker) < before, "the connection of a client that left is still open")
 

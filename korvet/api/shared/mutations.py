@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.context import Context
 
+_MOST_MS: Final = 2**31 - 1
 EXCEEDED: Final = (ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
 
 
@@ -46,5 +47,5 @@ class Mutations:
 
     @property
     def throttle_ms(self) -> int:
-        """The time that the answer tells, and for which the connection is not read."""
-        return ceil(self._wait_s * 1000)
+        """The time that the answer tells, and for which the connection is not read. The field is an int32."""
+        return ceil(min(self._wait_s * 1000, _MOST_MS))
