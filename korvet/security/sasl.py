@@ -230,6 +230,9 @@ class Login:
             return None if self._bearer.token is None else self._bearer.token.user, answer
         if self._scram is None:
             self._scram = ScramServer(self.mechanism, await self._realm.judge(name_in(token)))
+        else:
+            # The client chooses the time between the steps: a former password must not count after it.
+            self._scram.credentials = await self._realm.judge(self._scram.name)
         answer = self._scram.step(token)
         return self._scram.user, answer
 

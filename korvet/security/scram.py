@@ -157,15 +157,19 @@ def _shape(credential: Credential) -> _Shape:
 
 
 class ScramServer:
-    """One login. `step` takes the client's two messages; afterwards ``user`` is who logged in."""
+    """One login. `step` takes the client's two messages; afterwards ``user`` is who logged in.
+
+    A login succeeds only if its user has the same credential at both steps. Set ``credentials`` between them to those
+    that count then.
+    """
 
     def __init__(self, mechanism: str, credentials: Judge) -> None:
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
-        self._credentials = credentials
+        self.credentials = credentials
         self._credential: Credential | None = None
         self._is_known = False
-        self._name = self._bare = self._first = self._nonce = self._binding = ""
+        self.name = self._bare = self._first = self._nonce = self._binding = ""
         self.user: str | None = None
 
     def step(self, message: bytes) -> bytes:
@@ -183,12 +187,12 @@ class ScramServer:
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None or self._bare:
             raise LoginRefused("this is no first message of SCRAM without channel binding")
-        self._name = _unescaped(found["user"])
-        if found["authzid"] and _unescaped(found["authzid"]) != self._name:
+        self.name = _unescaped(found["user"])
+        if found["authzid"] and _unescaped(found["authzid"]) != self.name:
             raise LoginRefused("the authorization id is another user")
         if ",tokenauth=true" in found["extensions"]:
             raise LoginRefused("delegation tokens are not served")
-        self._credential, self._is_known = self._credentials.find(self._mechanism, self._name)
+        self._credential, self._is_known = self.credentials.find(self._mechanism, self.name)
         self._bare, self._binding = found["bare"], text[: found.start("bare")]
         self._nonce = found["nonce"] + _base36(secrets.randbits(_NONCE_BITS))
         salt = base64.b64encode(self._credential.salt).decode()
@@ -210,7 +214,9 @@ class ScramServer:
         is_right = hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key)
         if not (is_right and len(proof) == len(signature) and self._is_known):
             raise LoginRefused("invalid credentials")
-        self.user = self._name
+        if self.credentials.find(self._mechanism, self.name) != (credential, True):
+            raise LoginRefused("its credential has changed since the first step")
+        self.user = self.name
         return b"v=" + base64.b64encode(hmac.digest(credential.server_key, signed, self._hash))
 
 

@@ -136,6 +136,16 @@ def test_replayed_exchange_is_refused_by_a_new_nonce() -> None:
         other.step(message)
 
 
+@pytest.mark.parametrize("later", [credentials("alice"), credentials("bob")])
+def test_credential_that_changed_or_went_between_the_steps_is_refused(later: Credentials) -> None:
+    server, first = ScramServer(MECHANISM, credentials("alice")), "n,,n=alice,r=abc"
+    answer = server.step(first.encode())
+    server.credentials = later
+    with pytest.raises(LoginRefused, match="has changed"):
+        server.step(final(first, answer))
+    assert server.user is None
+
+
 def test_refused_exchange_does_not_begin_again() -> None:
     server = ScramServer(MECHANISM, credentials("alice"))
     server.step(b"n,,n=alice,r=abc")

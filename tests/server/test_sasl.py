@@ -101,6 +101,19 @@ def test_clients_log_in_and_go_on_over_the_ends_of_their_sessions(broker: Korvet
         assert seen == sent
 
 
+def test_login_that_is_half_done_does_not_end_with_the_former_password(broker: KorvetServer, connect: Connect) -> None:
+    mechanism = "SCRAM-SHA-256"
+    users(broker, "add", "renewed", "--mechanism", mechanism, stdin="former")
+    half = connect()
+    half.begin(mechanism)
+    final = half.scram_final("renewed", "former", mechanism)
+    add_user(broker, "renewed", mechanism)
+    deadline = time.monotonic() + WITHIN_S
+    while connect().log_in_by_scram("renewed")["error_code"] != "NONE":
+        assert time.monotonic() < deadline
+    assert half.step(final)["error_code"] == "SASL_AUTHENTICATION_FAILED"
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_wrong_passwords_and_unknown_users_are_refused_alike(broker: KorvetServer, mechanism: str) -> None:
     async def refused(user: str, password: str) -> str:
