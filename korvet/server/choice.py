@@ -80,14 +80,20 @@ class Choice:
             found = self._listeners[namespace] = replace(self._listener, nodes=nodes, advertised_host=host)
         return found
 
-    async def enter(self, place: Place, guest: Guest) -> Frontend:
+    def tenant_id(self, place: Place) -> str | None:
+        """The id of the active tenant of a place."""
+        tenant = None if place.namespace is None else self.namespaces.tenants.active(place.namespace)
+        return None if tenant is None else tenant.id
+
+    async def enter(self, place: Place, guest: Guest, tenant_id: str | None = None) -> Frontend:
         """The front-end of a place.
 
+        :param tenant_id: of the only tenant to enter; None for any of the name.
         :raises NoEntry: there is none, or it takes nobody.
         """
         if place.namespace is None:
             raise NoEntry("the client names no tenant")
-        return await self.namespaces.enter(place.namespace, guest)
+        return await self.namespaces.enter(place.namespace, guest, tenant_id)
 
 
 class ChosenRealm:
@@ -96,6 +102,8 @@ class ChosenRealm:
     def __init__(self, choice: Choice, guest: Guest) -> None:
         self._choice = choice
         self._guest = guest
+        self._tenant_id: str | None = None
+        """Of the tenant whose credentials judge the login. A later one of the same name is somebody else's."""
         self.told: Told | None = None
         """What the server name told."""
         self.frontend: Frontend | None = None
@@ -103,6 +111,7 @@ class ChosenRealm:
 
     async def judge(self, name: str) -> Judge:
         place = self._choice.place(name, self.told)
+        self._tenant_id = self._tenant_id or self._choice.tenant_id(place)
         return _Placed(await self._choice.namespaces.credentials(place.namespace), name, place.user)
 
     async def admit(self, name: str) -> str:
@@ -112,7 +121,7 @@ class ChosenRealm:
                 raise LoginRefused("it logged in again in another namespace")
             return place.user
         try:
-            self.frontend = await self._choice.enter(place, self._guest)
+            self.frontend = await self._choice.enter(place, self._guest, self._tenant_id)
         except NoEntry as refused:
             raise LoginRefused(str(refused)) from None
         with suppress(KorvetError):

@@ -136,8 +136,9 @@ class Connection(Receiver):
         except KorvetError as error:
             self._be_refused(error)
             return
-        self._join(choice, frontend)
-        self._go_on()
+        if self._transport is not None:
+            self._join(choice, frontend)
+            self._go_on()
 
     def _join(self, choice: Choice, frontend: Frontend) -> None:
         """Have requests go to the namespace that was entered."""
@@ -145,6 +146,11 @@ class Connection(Receiver):
         self._frontend = frontend
         target = self._header.target_port if node is None else node
         self._headers.join(frontend, choice.listener(frontend.namespace.name), target)
+
+    def _leave(self) -> None:
+        """Leave the namespace that was entered, which need not be joined yet."""
+        if self._choice is not None:
+            self._choice.namespaces.leave(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._answers.transport = None
@@ -156,8 +162,7 @@ class Connection(Receiver):
             self._answers.release()
         if self._headers.is_of_client:
             self._frontend.activity.left()
-        if self._choice is not None:
-            self._choice.namespaces.leave(self._frontend, self)
+        self._leave()
         self._crowd.closed(self)
 
     def eof_received(self) -> bool:
@@ -249,6 +254,8 @@ class Connection(Receiver):
                 self._transport.close()
             else:
                 self._answers.release()
+                # The task may have entered after the connection was lost.
+                self._leave()
 
     def _may_go_on(self) -> bool:
         return self._has_work() and self._answers.writable is None and not self._is_closing

@@ -100,11 +100,15 @@ class Namespaces:
         self._process = process
         self._has_users = any(one.sasl and one.namespace_from is not None for one in process.settings.listeners)
         self._open: dict[str, _Held] = {}
+        self._guests: dict[Guest, _Held] = {}
         self._views: dict[str, tuple[int, Credentials]] = {}
+        """Versions and credentials, by the ids of tenants."""
+        self._histories = 0
+        """The changes of history, of which each made all versions uncertain."""
         self._told: set[str] = set()
         self._tasks: TaskGroup | None = None
         self.tenants.watch(self._tenants_changed)
-        process.store.on_history_change(self._views.clear)
+        process.store.on_history_change(self._distrust)
 
     def frontends(self) -> Iterator[Frontend]:
         """The front-ends that are open."""
@@ -134,18 +138,27 @@ class Namespaces:
 
         Redis is asked at each login, whether or not the tenant is there or open, so its time tells nothing.
         """
-        if name is None or self.tenants.active(name) is None:
+        tenant = None if name is None else self.tenants.active(name)
+        if name is None or tenant is None:
             with suppress(KorvetError):
                 await self._ask_users(_NOBODY, 0)
             return Credentials({}, self._secret_of(name or _NOBODY))
-        known = self._views.get(name, (_UNKNOWN_VERSION, Credentials({}, self._secret_of(name))))
+        known = self._views.get(tenant.id, (_UNKNOWN_VERSION, Credentials({}, self._secret_of(name))))
+        histories = self._histories
         # As in a fixed namespace, the users last known may log in while Redis is away.
         with suppress(KorvetError):
             _, version, flat = await self._ask_users(name, known[0])
             if version != known[0]:
                 known = version, Credentials(parse_credentials(flat), self._secret_of(name))
-                self._remember(name, *known)
+                # If history changed meanwhile, the answer may be of the former one.
+                if self._histories == histories:
+                    self._remember(tenant.id, *known)
         return known[1]
+
+    def _distrust(self) -> None:
+        """Forget the known versions: after history went back, they may come again with other users."""
+        self._histories += 1
+        self._views.clear()
 
     def _ask_users(self, name: str, known_version: int) -> Awaitable[Any]:
         key = Namespace(name).security.users
@@ -153,10 +166,10 @@ class Namespaces:
             Purpose.COORDINATE, "korvet_users_read", [key], known_version=known_version
         )
 
-    def _remember(self, name: str, version: int, credentials: Credentials) -> None:
+    def _remember(self, tenant_id: str, version: int, credentials: Credentials) -> None:
         """Keep a view; the oldest ones go if all have too many credentials."""
-        self._views.pop(name, None)
-        self._views[name] = version, credentials
+        self._views.pop(tenant_id, None)
+        self._views[tenant_id] = version, credentials
         held = sum(len(view.known) for _, view in self._views.values())
         while held > _MOST_CREDENTIALS and len(self._views) > 1:
             _, view = self._views.pop(next(iter(self._views)))
@@ -167,14 +180,18 @@ class Namespaces:
 
     # ------------------------------------------------------------------ guests
 
-    async def enter(self, name: str, guest: Guest) -> Frontend:
+    async def enter(self, name: str, guest: Guest, tenant_id: str | None = None) -> Frontend:
         """The front-end of a tenant's namespace, which is opened if it is not open. The guest `leave`s later.
 
-        :raises NoEntry: the tenant is unknown or suspended, has its connections already, or cannot be opened now.
+        :param tenant_id: of the only tenant to enter; None for any of the name.
+        :raises NoEntry: the tenant is unknown, suspended or another one, has its connections already, or cannot be
+            opened now.
         """
         tenant = self.tenants.active(name)
         if tenant is None or self.draining.is_set() or self._tasks is None:
             raise NoEntry(f"there is no active tenant {name!r}")
+        if tenant_id is not None and tenant.id != tenant_id:
+            raise NoEntry(f"tenant {name} is a later one than that of the login")
         held = self._open.get(name)
         if held is None:
             held = self._begin(tenant)
@@ -182,6 +199,7 @@ class Namespaces:
         if most is not None and len(held.guests) >= most:
             raise NoEntry(f"tenant {name} has {most} connections here, as many as its limit allows")
         held.come(guest)
+        self._guests[guest] = held
         try:
             await held.settled.wait()
             if held.failure is not None:
@@ -189,14 +207,14 @@ class Namespaces:
             if held.frontend is None or self._open.get(name) is not held:
                 raise NoEntry(f"tenant {name} was closed meanwhile")
         except BaseException:
-            held.leave(guest, anyio.current_time())
+            self.leave(guest)
             raise
         return held.frontend
 
-    def leave(self, frontend: Frontend, guest: Guest) -> None:
-        """Note that a guest's connection has ended."""
-        held = self._open.get(frontend.namespace.name)
-        if held is not None and held.frontend is frontend:
+    def leave(self, guest: Guest) -> None:
+        """Note that a guest's connection has ended, wherever it is in."""
+        held = self._guests.pop(guest, None)
+        if held is not None:
             held.leave(guest, anyio.current_time())
 
     def _begin(self, tenant: Tenant) -> _Held:
@@ -236,6 +254,8 @@ class Namespaces:
             held.tenant = tenant
             if held.frontend is not None:
                 self._apply(held, held.frontend)
+        for tenant_id in self._views.keys() - self.tenants.ids():
+            del self._views[tenant_id]
 
     def _apply(self, held: _Held, frontend: Frontend) -> None:
         """Have a tenant's limits and super users count."""

@@ -123,6 +123,8 @@ class SaslConnection(Connection):
 
     def _open(self) -> None:
         """Let requests through, for the user who logged in."""
+        if self._transport is None:
+            return
         self._is_gated = False
         self._crowd.logged_in(self, self._login.mechanism)
         self._frames.bound(self._crowd.limits.max_frame_bytes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -106,6 +106,10 @@ class Tenants:
         """The tenant of a name, if clients may get into it."""
         tenant = self._known.get(name)
         return tenant if tenant is not None and tenant.state is State.ACTIVE else None
+
+    def ids(self) -> Set[str]:
+        """The ids of the active tenants."""
+        return {tenant.id for tenant in self._known.values() if tenant.state is State.ACTIVE}
 
     def names(self) -> Sequence[str]:
         """The names of the active tenants."""

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 import redis
 
+from korvet.api.shared.context import Listener
+from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.redis.client import Purpose
 from korvet.security.protocol import NamespaceFrom
+from korvet.security.scram import LoginRefused, make_credential
 from korvet.server import namespaces as module
+from korvet.server.choice import Choice, ChosenRealm, Place
+from korvet.server.connection import Connection
+from korvet.server.crowd import Crowd
 from korvet.server.namespaces import Namespaces, NoEntry
 from korvet.server.process import Process
-from korvet.server.settings import ListenerSettings, ServeSettings
+from korvet.server.sasl_connection import SaslConnection
+from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.store import library
 from korvet.store.keys import TENANTS, Namespace
 from korvet.store.library import open_store
+from korvet.store.security.users import CredentialKey, field_of, text_of
 from korvet.store.topics import create_topic
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
 WITHIN_S = 30.0
+ALICE = CredentialKey("SCRAM-SHA-256", "alice")
 LISTENERS = (ListenerSettings(namespace_from=NamespaceFrom.PRINCIPAL, sasl=("PLAIN",)),)
 
 
@@ -139,7 +152,7 @@ async def test_namespace_is_closed_when_its_clients_have_left(
         first = await namespaces.enter("acme", visitor)
         await namespaces.enter("globex", other)
         callbacks = len(first.store._history_callbacks)
-        namespaces.leave(first, visitor)
+        namespaces.leave(visitor)
         with anyio.fail_after(WITHIN_S):
             while len(list(namespaces.frontends())) > 1 or len(first.store._history_callbacks) >= callbacks:
                 await anyio.sleep(0.05)
@@ -155,11 +168,11 @@ async def test_oldest_empty_namespace_makes_room_and_full_ones_stay(
     async with opened(redis_server) as namespaces:
         await create(namespaces, client, "a", "b", "c", "d")
         visitors = [Visitor() for _ in range(3)]
-        a = await namespaces.enter("a", visitors[0])
+        await namespaces.enter("a", visitors[0])
         await namespaces.enter("b", visitors[1])
         with pytest.raises(NoEntry, match="2 namespaces are open"):
             await namespaces.enter("c", visitors[2])
-        namespaces.leave(a, visitors[0])
+        namespaces.leave(visitors[0])
         await namespaces.enter("c", visitors[2])
         assert {one.namespace.name for one in namespaces.frontends()} == {"b", "c"}
         assert not any(visitor.is_aborted for visitor in visitors)
@@ -170,10 +183,7 @@ async def test_later_tenant_of_the_same_name_is_opened_anew(redis_server: Server
         await create(namespaces, client, "acme")
         visitor = Visitor()
         first = await namespaces.enter("acme", visitor)
-        client.fcall("korvet_tenant_switch", 1, TENANTS.tenants, "acme", "deleting")
-        client.fcall("korvet_tenant_forget", 1, TENANTS.tenants, "acme", "acme")
-        client.fcall("korvet_tenant_create", 1, TENANTS.tenants, "acme", "a later one", "{}", "")
-        await namespaces.tenants.refresh()
+        await begin_again(namespaces, client, "acme")
         assert visitor.is_aborted
         assert await namespaces.enter("acme", Visitor()) is not first
 
@@ -188,7 +198,7 @@ async def test_namespace_that_nobody_opens_is_visited(
         _, topic = await create_topic(frontend.catalog, frontend.log, "gone", 1, {})
         assert topic is not None
         await frontend.catalog.begin_delete(topic)
-        namespaces.leave(frontend, visitor)
+        namespaces.leave(visitor)
     topics = Namespace("acme").catalog.topics
     assert client.hexists(topics, "gone")
     monkeypatch.setattr(module, "VISIT_S", 0.1)
@@ -197,6 +207,107 @@ async def test_namespace_that_nobody_opens_is_visited(
             while client.hexists(topics, "gone"):
                 await anyio.sleep(0.05)
         assert list(namespaces.frontends()) == []
+
+
+async def begin_again(namespaces: Namespaces, client: redis.Redis, name: str) -> None:
+    """Delete a tenant whose id is its name, and create another one of that name."""
+    client.fcall("korvet_tenant_switch", 1, TENANTS.tenants, name, "deleting")
+    client.fcall("korvet_tenant_forget", 1, TENANTS.tenants, name, name)
+    client.fcall("korvet_tenant_create", 1, TENANTS.tenants, name, "a later one", "{}", "")
+    await namespaces.tenants.refresh()
+
+
+def chosen(namespaces: Namespaces) -> Choice:
+    host, port = "127.0.0.1", 9092
+    nodes = FixedNodes([Node(id=1, host=host, port=port)])
+    listener = Listener(host=host, port=port, advertised_host=host, advertised_port=port, nodes=nodes)
+    return Choice(LISTENERS[0], listener, namespaces)
+
+
+async def test_login_enters_the_tenant_alone_that_judged_it(redis_server: Server, client: redis.Redis) -> None:
+    async with opened(redis_server) as namespaces:
+        await create(namespaces, client, "acme")
+        first, second = (ChosenRealm(chosen(namespaces), Visitor()) for _ in range(2))
+        await first.judge("alice@acme")
+        await begin_again(namespaces, client, "acme")
+        with pytest.raises(LoginRefused, match="a later one"):
+            await first.admit("alice@acme")
+        await second.judge("alice@acme")
+        assert await second.admit("alice@acme") == "alice"
+
+
+def alter(client: redis.Redis, name: str, password: str) -> None:
+    """Give alice a password, and the credentials the version 7."""
+    key = Namespace(name).security.users
+    client.fcall("korvet_users_alter", 1, key, field_of(ALICE), text_of(make_credential(ALICE.mechanism, password)))
+    client.hset(key, "", 7)
+
+
+async def test_credentials_of_a_former_history_are_not_kept(
+    redis_server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(redis_server) as namespaces:
+        await create(namespaces, client, "acme")
+        alter(client, "acme", "former")
+        ask = namespaces._ask_users
+
+        async def ask_while_history_changes(name: str, known_version: int) -> Any:
+            reply = await ask(name, known_version)
+            for callback in namespaces._process.store._history_callbacks:
+                callback()
+            return reply
+
+        with monkeypatch.context() as patch:
+            patch.setattr(namespaces, "_ask_users", ask_while_history_changes)
+            former = await namespaces.credentials("acme")
+        alter(client, "acme", "later")
+        assert (await namespaces.credentials("acme")).find(*ALICE) != former.find(*ALICE)
+
+
+async def test_credentials_of_a_former_tenant_are_not_kept(redis_server: Server, client: redis.Redis) -> None:
+    async with opened(redis_server) as namespaces:
+        await create(namespaces, client, "acme")
+        alter(client, "acme", "former")
+        former = await namespaces.credentials("acme")
+        await begin_again(namespaces, client, "acme")
+        assert not namespaces._views
+        alter(client, "acme", "later")
+        assert (await namespaces.credentials("acme")).find(*ALICE) != former.find(*ALICE)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with anyio.fail_after(WITHIN_S):
+        while not is_so():
+            await anyio.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", [Connection, SaslConnection])
+async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
+    redis_server: Server, client: redis.Redis, kind: type[Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(redis_server) as namespaces:
+        await create(namespaces, client, "acme")
+        choice, crowd, tasks = chosen(namespaces), Crowd(limits_of({})), list[Callable[[], Awaitable[None]]]()
+        # The connection's task goes on where the test says.
+        monkeypatch.setattr(crowd, "_tasks", SimpleNamespace(start_soon=tasks.append))
+        connection = kind(crowd, choice.listener("acme"), choice.lobby, choice=choice)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            await asyncio.get_running_loop().create_connection(lambda: connection, sock=ours)
+            connection.abort()
+            await until(lambda: connection._transport is None)
+        if isinstance(connection, SaslConnection):
+            assert connection._chosen is not None
+            await connection._chosen.judge("alice@acme")
+            await connection._chosen.admit("alice@acme")
+            connection._open()
+        else:
+            await connection._enter(choice, Place("acme", "alice"))
+        (serve,) = tasks
+        await serve()
+        (frontend,) = namespaces.frontends()
+        assert not namespaces._guests and not frontend.users._watchers and not +crowd.kinds
+        assert connection._frontend is choice.lobby
 
 
 async def test_opened_namespace_cannot_name_keys_of_another(redis_server: Server, client: redis.Redis) -> None:

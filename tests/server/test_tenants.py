@@ -18,8 +18,10 @@ from confluent_kafka import Consumer, Producer
 
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
+from korvet.store.keys import TENANTS
 from korvet.wire.proxy_header import V2_BEGIN
 from tests.api.data import records
+from tests.server.sasl_session import Session
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
 from tests.support.issuer import Issuer
@@ -62,8 +64,8 @@ def broker(authority: Authority, issuer: Issuer) -> Iterator[KorvetServer]:
     listeners = [
         ListenerSettings(port=0, name="login", namespace_from=by_login, security=Security.SASL_PLAINTEXT,
                          sasl=(*MECHANISMS, "OAUTHBEARER")),
-        ListenerSettings(port=0, name="both", namespace_from=by_login, security=Security.SASL_TLS, sasl=MECHANISMS,
-                         **named),
+        ListenerSettings(port=0, name="both", namespace_from=by_login, security=Security.SASL_TLS,
+                         sasl=(*MECHANISMS, "OAUTHBEARER"), **named),
         ListenerSettings(port=0, name="sni", namespace_from=by_name, security=Security.SASL_TLS, sasl=MECHANISMS,
                          **named),
         ListenerSettings(port=0, name="certificate", namespace_from=by_login, security=Security.TLS, **tls,
@@ -313,6 +315,52 @@ def test_deleted_tenant_leaves_no_key_and_its_name_can_be_used_again(broker: Kor
             return bool(client.log_in("alice@gone")["error_code"] == "NONE" and topics_of(client) == set())
 
     eventually(is_empty)
+
+
+def test_half_done_login_does_not_enter_a_later_tenant_of_the_same_name(broker: KorvetServer) -> None:
+    create_tenant(broker, "again")
+    with Session(broker.port) as half, broker.redis() as redis:
+        half.begin("SCRAM-SHA-256")
+        final = half.scram_final("alice@again", PASSWORD, "SCRAM-SHA-256")
+        # The steps of a deletion, without its pause.
+        _, tenant_id = redis.fcall("korvet_tenant_switch", 1, TENANTS.tenants, "again", "deleting")
+        redis.delete(*redis.scan_iter(match="korvet:{again:*"))
+        redis.fcall("korvet_tenant_forget", 1, TENANTS.tenants, "again", tenant_id)
+        create_tenant(broker, "again")
+
+        def is_known() -> bool:
+            with connected(broker.port) as client:
+                return bool(client.log_in("alice@again")["error_code"] == "NONE")
+
+        eventually(is_known)
+        assert half.step(final)["error_code"] == "SASL_AUTHENTICATION_FAILED"
+        assert half.is_closed()
+
+
+def test_clients_that_leave_while_they_enter_do_not_count(
+    broker: KorvetServer, issuer: Issuer, context: ssl.SSLContext
+) -> None:
+    create_tenant(broker, "hasty", "connections=2")
+    with connected(broker.port, login="alice@hasty") as client:
+        assert topics_of(client) == set()
+    message = f"n,,\x01auth=Bearer {issuer.token('carol@hasty')}\x01\x01".encode()
+    # Over TLS the broker sees at once that a client has left, also while it answers.
+    leaving = [Client(broker.ports[BOTH], "b1-hasty.kafka.example", context) for _ in range(2)]
+    for one in leaving:
+        assert one.ask("sasl_handshake", 1, mechanism="OAUTHBEARER")["error_code"] == "NONE"
+    with broker.redis() as redis:
+        redis.client_pause(1000)
+    for one in leaving:
+        one.send("sasl_authenticate", 2, auth_bytes=message)
+    time.sleep(0.3)
+    for one in leaving:
+        one.socket.close()
+
+    def is_in() -> bool:
+        with connected(broker.port) as client, connected(broker.port) as other:
+            return all(one.log_in("alice@hasty")["error_code"] == "NONE" for one in (client, other))
+
+    eventually(is_in)
 
 
 def test_limits_of_topics_partitions_groups_and_connections_hold(broker: KorvetServer) -> None:
