@@ -101,6 +101,8 @@ class Namespaces:
         self._has_users = any(one.sasl and one.namespace_from is not None for one in process.settings.listeners)
         self._open: dict[str, _Held] = {}
         self._guests: dict[Guest, _Held] = {}
+        self._visited: tuple[Tenant, anyio.CancelScope] | None = None
+        """The tenant that is being visited."""
         self._views: dict[str, tuple[int, Credentials]] = {}
         """Versions and credentials, by the ids of tenants."""
         self._histories = 0
@@ -254,8 +256,15 @@ class Namespaces:
             held.tenant = tenant
             if held.frontend is not None:
                 self._apply(held, held.frontend)
+        if self._visited is not None and not self._is_active(self._visited[0]):
+            self._visited[1].cancel()
         for tenant_id in self._views.keys() - self.tenants.ids():
             del self._views[tenant_id]
+
+    def _is_active(self, tenant: Tenant) -> bool:
+        """Whether clients may get into a tenant, and it is still the same one."""
+        now = self.tenants.active(tenant.name)
+        return now is not None and now.id == tenant.id
 
     def _apply(self, held: _Held, frontend: Frontend) -> None:
         """Have a tenant's limits and super users count."""
@@ -344,19 +353,26 @@ class Namespaces:
             names: Sequence[str] = random.sample(self.tenants.names(), len(self.tenants.names()))
             for name in names:
                 await anyio.sleep(VISIT_S / len(names))
-                if name not in self._open and self.tenants.active(name) is not None:
-                    await self._visit(name)
+                tenant = self.tenants.active(name)
+                if name not in self._open and tenant is not None:
+                    await self._visit(tenant)
             if not names:
                 await anyio.sleep(_LOOK_S)
 
-    async def _visit(self, name: str) -> None:
-        frontend = self._process.build(name)
+    async def _visit(self, tenant: Tenant) -> None:
+        frontend = self._process.build(tenant.name)
         try:
-            await visit(frontend)
+            with anyio.CancelScope() as scope:
+                self._visited = tenant, scope
+                await visit(frontend)
         except KorvetError as failure:
             if not self._process.store.has_told(failure):
-                self._tell(name, failure)
+                self._tell(tenant.name, failure)
+        except Exception as error:
+            # Damaged keys of one tenant must not end the process of all.
+            log.error("a visit to a tenant's namespace failed unexpectedly", tenant=tenant.name, exc_info=error)
         finally:
+            self._visited = None
             assert isinstance(frontend.store, ScopedStore)
             frontend.store.close()
 

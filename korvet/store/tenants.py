@@ -21,7 +21,8 @@ from korvet.redis.wakeup import Wakeups
 from korvet.store.every import every
 from korvet.store.keys import TENANTS
 
-_REFRESH_S: Final = 30.0
+_REFRESH_S: Final = 3.0
+"""A deletion waits for front-ends longer than this (`korvet.cli.tenant_deletion`)."""
 _UNKNOWN_VERSION: Final = -1
 _SECRET_BYTES: Final = 32
 
@@ -129,7 +130,7 @@ class Tenants:
         await self.refresh()
 
     async def follow(self) -> None:
-        """Keep the view current until cancelled: read at each announced change, and every 30 s."""
+        """Keep the view current until cancelled: read at each announced change, and every 3 s."""
         complaint = "the tenants cannot be read; those last known count"
         await every(0.0, self._follow, complaint, has_told=self._store.has_told)
 

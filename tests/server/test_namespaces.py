@@ -13,9 +13,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 import redis
+from structlog.testing import capture_logs
 
-from korvet.api.shared.context import Listener
+from korvet.api.shared.context import Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
+from korvet.cli import tenant_deletion
 from korvet.redis.client import Purpose
 from korvet.security.protocol import NamespaceFrom
 from korvet.security.scram import LoginRefused, make_credential
@@ -27,7 +29,8 @@ from korvet.server.namespaces import Namespaces, NoEntry
 from korvet.server.process import Process
 from korvet.server.sasl_connection import SaslConnection
 from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
-from korvet.store import library
+from korvet.store import library, tenants
+from korvet.store.every import RETRY_S
 from korvet.store.keys import TENANTS, Namespace
 from korvet.store.library import open_store
 from korvet.store.security.users import CredentialKey, field_of, text_of
@@ -308,6 +311,44 @@ async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
         (frontend,) = namespaces.frontends()
         assert not namespaces._guests and not frontend.users._watchers and not +crowd.kinds
         assert connection._frontend is choice.lobby
+
+
+async def test_visit_that_fails_or_whose_tenant_goes_holds_up_no_other(
+    redis_server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "VISIT_S", 0.1)
+    visited, cancelled = set[str](), anyio.Event()
+
+    async def visit(frontend: Frontend) -> None:
+        name = frontend.namespace.name
+        visited.add(name)
+        if name == "damaged":
+            raise ValueError("no batch")
+        if name == "endless":
+            try:
+                await anyio.sleep_forever()
+            finally:
+                cancelled.set()
+
+    monkeypatch.setattr(module, "visit", visit)
+    with capture_logs() as lines:
+        async with opened(redis_server, AlwaysTurn()) as namespaces:
+            await create(namespaces, client, "damaged")
+            await until(lambda: "damaged" in visited)
+            await create(namespaces, client, "endless")
+            await until(lambda: "endless" in visited)
+            client.fcall("korvet_tenant_switch", 1, TENANTS.tenants, "endless", "deleting")
+            await namespaces.tenants.refresh()
+            with anyio.fail_after(WITHIN_S):
+                await cancelled.wait()
+            await create(namespaces, client, "other")
+            await until(lambda: "other" in visited)
+    events = {(line["event"], line.get("tenant")) for line in lines if line["log_level"] == "error"}
+    assert events == {("a visit to a tenant's namespace failed unexpectedly", "damaged")}
+
+
+def test_deletion_waits_longer_than_a_front_end_takes_to_hear_of_it() -> None:
+    assert tenants._REFRESH_S + RETRY_S < tenant_deletion.GRACE_S
 
 
 async def test_opened_namespace_cannot_name_keys_of_another(redis_server: Server, client: redis.Redis) -> None:
