@@ -6,7 +6,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -124,7 +124,11 @@ def test_unserved_version_of_the_handshake_lets_nobody_in(connect: Connect, vers
     session = connect()
     session.socket.sendall(request_frame("sasl_handshake", 1, {"mechanism": "PLAIN"}, 7, sent_version=version))
     session.socket.sendall(request_frame("metadata", 1, {"topics": []}, 8))
-    rest = session.socket.makefile("rb").read()
+    rest = b""
+    # The broker may close before it has read the second request; then the end is a reset.
+    with suppress(ConnectionResetError):
+        while piece := session.socket.recv(1024):
+            rest += piece
     assert len(rest) < 64
     assert is_good(connect)
 
