@@ -12,7 +12,8 @@ from korvet.security.key_source import KeySource, SourceSettings
 from korvet.security.oauthbearer import MECHANISM, BearerServer, Shown, parse_first
 from korvet.security.plain import MECHANISM as PLAIN
 from korvet.security.protocol import MECHANISMS
-from korvet.security.scram import HASHES, LoginRefused
+from korvet.security.salted import HASHES
+from korvet.security.scram import LoginRefused
 from korvet.security.tokens import TokenRules, Tokens
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.ported import kafka
