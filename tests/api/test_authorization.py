@@ -12,7 +12,7 @@ import pytest
 from korvet.api import registry
 from korvet.security.acl import Operation, PatternType, Permission, ResourceType
 from korvet.store.contract import FUNCTIONS
-from tests.api.acls import TURNED_ON, everything, on_cluster, rule, set_rules
+from tests.api.acls import TURNED_ON, everything, on_cluster, rule, set_rules, whole_budget
 from tests.api.data import connected, records
 from tests.api.raw import ask, create_topics, created, unique
 from tests.oracle.versions import API_KEYS, supported
@@ -404,6 +404,7 @@ def test_a_refused_request_is_no_change_in_the_audit_log(broker: KorvetServer, s
     allowed = unique("mine")
     set_rules(broker, rule(TOPIC, allowed, Operation.ALL))
     topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in (SECRET, allowed)]
+    whole_budget()
     before = len(broker.log)
     for _ in range(2):
         ask(broker.port, "create_topics", 7, topics=topics, timeout=1000)

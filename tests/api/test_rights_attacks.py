@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.security.acl import Operation, PatternType, Permission, ResourceType
-from tests.api.acls import TURNED_ON, everything, rule, set_rules
+from tests.api.acls import TURNED_ON, everything, rule, set_rules, whole_budget
 from tests.api.raw import ask, created, unique
 from tests.api.test_authorization import NOBODYS, REFUSALS, SECRET, T29, codes
 from tests.oracle.versions import supported
@@ -135,6 +135,7 @@ def test_a_name_cannot_write_lines_into_the_log(broker: KorvetServer) -> None:
 
 
 def test_a_flood_of_refusals_is_counted_and_leaves_room_for_changes(broker: KorvetServer) -> None:
+    whole_budget()
     before = len(broker.log)
     names = [{"name": unique(), "num_partitions": 1, "replication_factor": 1} for _ in range(5_000)]
     answer = ask(broker.port, "create_topics", 7, topics=names, validate_only=True)
