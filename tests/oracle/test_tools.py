@@ -237,6 +237,8 @@ def test_config_tool_prints_brokers_as_for_kafka(tools: Tools, topic: str) -> No
         "group.max.size",
         "max.incremental.fetch.session.cache.slots",
         "offsets.topic.replication.factor",
+        "sasl.oauthbearer.allow.unverified.audience",
+        "sasl.oauthbearer.allow.unverified.issuer",
         "super.users",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "transaction.remove.expired.transaction.cleanup.interval.ms",
