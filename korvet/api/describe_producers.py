@@ -52,8 +52,11 @@ async def handle(ctx: Context, request: Any) -> Answer:
 async def _described(ctx: Context, topic: Topic | int | None, index: int) -> dict[str, Any]:
     if isinstance(topic, int):
         return _answer(index, topic)
-    if topic is None or not 0 <= index < topic.partitions:
+    if topic is None:
         return _answer(index, UNKNOWN_TOPIC_OR_PARTITION)
+    if not 0 <= index < topic.partitions:
+        # As Kafka does, say no more of a topic that is there.
+        return {**_answer(index, UNKNOWN_TOPIC_OR_PARTITION), "error_message": None}
     log = ctx.frontend.log
     try:
         producers = await log.producers(log.partition(topic, index))

@@ -31,6 +31,10 @@ PASSWORD: Final = "of-the-oracle"
 SETUP_VERSIONS: Final = {"produce": 12, "fetch": 12}
 
 
+PRESENT: Final = object()
+"""Stands for any value in a step's ``until``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plus:
     """A saved number and an amount to add to it."""
@@ -53,7 +57,8 @@ class Step:
     version: shapes the request; None is the version under test for the script's own API, else the newest usual one.
     sent_version, answer_version: the version in the header and the answer's, if they differ from `version`.
     on: the connection. later: send only, a Receive reads the answer. silent: no answer must come.
-    save: variable -> path in the answer. until: repeat until `path` has the value; "" means until there is no error.
+    save: variable -> path in the answer. until: repeat until `path` has the value, or any if that is `PRESENT`; ""
+    means until there is no error.
     errors: every error code in Kafka's answer apart from NONE, to prove that a script fits its name; None: not checked.
     ignore: paths of this answer that may differ between two runs of the same broker.
     """
@@ -300,9 +305,10 @@ def _reached(outcome: Any, until: tuple[str, Any]) -> bool:
     if not path:
         return isinstance(outcome, dict) and not error_codes(outcome)
     try:
-        return bool(at(outcome, path) == wanted)
+        found = at(outcome, path)
     except LookupError:
         return False
+    return wanted is PRESENT or bool(found == wanted)
 
 
 def play(script: Script, version: int, address: str, variables: Mapping[str, Any], user: str = "") -> Transcript:

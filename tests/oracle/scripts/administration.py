@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tests.oracle.script import Script, Step
+from tests.oracle.script import PRESENT, Script, Step
 from tests.oracle.scripts.steps import new_topic
 
 UNKNOWN: Final = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -118,9 +118,16 @@ QUORUM: Final = (
 )
 
 
-def _quotas(*components: tuple[str, int, str | None], strict: bool = False, errors: tuple[str, ...] = ()) -> Step:
+def _quotas(
+    *components: tuple[str, int, str | None],
+    strict: bool = False,
+    errors: tuple[str, ...] = (),
+    until: tuple[str, Any] | None = None,
+) -> Step:
+    """``until`` waits for a change: Kafka answers it before its brokers tell of it."""
     asked = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components]
-    return Step(api="describe_client_quotas", body={"components": asked, "strict": strict}, errors=errors)
+    body = {"components": asked, "strict": strict}
+    return Step(api="describe_client_quotas", body=body, errors=errors, until=until)
 
 
 _INVALID: Final = ("INVALID_REQUEST",)
@@ -174,17 +181,17 @@ QUOTAS: Final = (
         api="alter_client_quotas",
         steps=(
             _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=1024.0, request_percentage=12.5)),
-            _quotas(("user", 0, "$g")),
+            _quotas(("user", 0, "$g"), until=("entries[0]", PRESENT)),
             _quotas(("user", 0, "$g"), strict=True),
             _quotas(("user", 0, "$g"), ("client-id", 2, None), strict=True),
             _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=2048.0, request_percentage=None)),
             _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0), validate_only=True),
             _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=5.0)),
-            _quotas(("user", 0, "$g"), ("client-id", 1, None), strict=True),
+            _quotas(("user", 0, "$g"), ("client-id", 1, None), strict=True, until=("entries[0]", PRESENT)),
             _quotas(("user", 0, "$g"), ("client-id", 2, None)),
             _alter(_entry(("user", "$g"), ("client-id", None), consumer_byte_rate=None)),
             _alter(_entry(("user", "$g"), ("client-id", "$h"), producer_byte_rate=None)),
-            _quotas(("user", 0, "$g")),
+            _quotas(("user", 0, "$g"), until=("entries", [])),
         ),
     ),
     Script(
@@ -192,9 +199,9 @@ QUOTAS: Final = (
         api="alter_client_quotas",
         steps=(
             _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=100.0)),
-            _quotas(("ip", 0, "203.0.113.77"), strict=True),
+            _quotas(("ip", 0, "203.0.113.77"), strict=True, until=("entries[0]", PRESENT)),
             _alter(_entry(("ip", "203.0.113.77"), connection_creation_rate=None)),
-            _quotas(("ip", 0, "203.0.113.77")),
+            _quotas(("ip", 0, "203.0.113.77"), until=("entries", [])),
         ),
     ),
     Script(
