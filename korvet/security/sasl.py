@@ -128,6 +128,8 @@ class Login:
         self.state = State.START
         self.principal: Principal | None = None
         """Who logged in first; a later login keeps it."""
+        self.successes = 0
+        """How often the client has logged in."""
         self.mechanism = self.reason = ""
         """The mechanism, and for the log why the login failed."""
         self._realm = realm
@@ -204,6 +206,7 @@ class Login:
         self.principal = self.principal or Principal("User", user)
         lifetime_ms = self._lifetime_ms()
         self.state, self._scram, self._bearer = State.READY, None, None
+        self.successes += 1
         if lifetime_ms:
             self._ends_at = self._clock() + lifetime_ms / 1000
         return Outcome(token=answer, lifetime_ms=lifetime_ms)

@@ -40,6 +40,8 @@ class SaslConnection(Connection):
         super().__init__(crowd, listener, frontend, header, identify, choice)
         limits = crowd.limits
         self._chosen = None if choice is None else ChosenRealm(choice, self)
+        self._successes = 0
+        """The logins that are counted."""
         self._login = self._headers.login = Login(
             listener.sasl,
             self._chosen or OwnUsers(frontend.users, crowd.credentials),
@@ -126,7 +128,9 @@ class SaslConnection(Connection):
         if self._transport is None:
             return
         self._is_gated = False
-        self._crowd.logged_in(self, self._login.mechanism)
+        if self._login.successes != self._successes:
+            self._successes = self._login.successes
+            self._crowd.logged_in(self, self._login.mechanism)
         self._frames.bound(self._crowd.limits.max_frame_bytes)
         if self._chosen is not None and self._choice is not None and self._chosen.frontend is not None:
             self._enter_chosen(self._choice, self._chosen.frontend)
