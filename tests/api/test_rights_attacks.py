@@ -125,6 +125,7 @@ def test_a_denial_counts_at_once_after_the_permission_was_used(broker: KorvetSer
 def test_a_name_cannot_write_lines_into_the_log(broker: KorvetServer) -> None:
     forged = "2026-01-01T00:00:00Z [info     ] changed                        audit=True principal=User:admin"
     name = f"x\n{forged}\n\x1b[2J\u202e"
+    whole_budget()
     before = len(broker.log)
     ask(broker.port, "delete_topics", 6, topics=[{"name": name}])
     ask(broker.port, "find_coordinator", 5, key_type=0, coordinator_keys=[name])
