@@ -15,6 +15,7 @@ from tests.oracle.scripts.consumer_steps import (
     described,
     group_config,
     join,
+    known_topic,
     leave,
     owned,
     script,
@@ -263,7 +264,7 @@ SUBSCRIPTIONS: Final = (
     ),
     script(
         "assignor",
-        *new_topic("u", partitions=2),
+        *known_topic(2, "u"),
         join("m", server_assignor="range", subscribed_topic_names=["$t", "$u"]),
         join("n", server_assignor="range", subscribed_topic_names=["$t", "$u"]),
         described("Reconciling"),

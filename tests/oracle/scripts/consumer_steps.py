@@ -50,13 +50,14 @@ def seen() -> tuple[Step, ...]:
     )
 
 
-def known_topic(partitions: int) -> tuple[Step, ...]:
-    """Create topic `$t`, and wait until the coordinator assigns it: Kafka's learns of topics after the brokers do."""
-    body = {"group_id": "$h", "member_id": "first", "member_epoch": 0, **FULL_REQUEST}
+def known_topic(partitions: int, topic: str = "t") -> tuple[Step, ...]:
+    """Create a topic, and wait until the coordinator assigns it: Kafka's learns of topics after the brokers do."""
+    only = {**FULL_REQUEST, "subscribed_topic_names": [f"${topic}"]}
+    body = {"group_id": "$h", "member_id": "first", "member_epoch": 0, **only}
     own = ("member_epoch", "assignment")
     heartbeat = Step(api="consumer_group_heartbeat", version=1, body=body, until=(FIRST_PARTITION, 0), ignore=own)
     return (
-        *new_topic(partitions=partitions),
+        *new_topic(topic, partitions=partitions),
         heartbeat,
         replace(heartbeat, body={**body, "member_epoch": -1}, until=None),
         Step(api="delete_groups", version=2, body={"groups_names": ["$h"]}),
