@@ -92,4 +92,4 @@ def produce(address: str, began: float, topic: str) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    print(*produce(sys.argv[1], float(sys.argv[2]), sys.argv[3]))  # noqa: T201
+    sys.stdout.write(" ".join(map(str, produce(sys.argv[1], float(sys.argv[2]), sys.argv[3]))) + "\n")

@@ -31,18 +31,27 @@ class Complaint(Exception):
     """A client's error, and what its log told of it."""
 
 
+class _Lines(logging.Handler):
+    """The texts of the warnings that a library logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
 @contextmanager
 def listening(name: str) -> Iterator[list[str]]:
     """Add a library's warnings to the error of the block: some libraries tell only there that a login was refused."""
-    lines: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    handler = _Lines()
     logger = logging.getLogger(name)
     logger.addHandler(handler)
     try:
-        yield lines
+        yield handler.lines
     except Exception as error:
-        raise Complaint(f"{error!r}; {'; '.join(lines[:20])}") from error
+        raise Complaint(f"{error!r}; {'; '.join(handler.lines[:20])}") from error
     finally:
         logger.removeHandler(handler)
 
