@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 import anyio
@@ -23,25 +24,23 @@ from korvet.quotas.meters import Meters
 from korvet.quotas.rules import Rules, Settings, Windows
 from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
-from korvet.store.every import every
+from korvet.store.followed import Followed
 from korvet.store.keys import Namespace
 from korvet.store.security.quotas import StoredQuotas, Use
 
 log = structlog.get_logger()
 
-_REFRESH_S: Final = 30.0
 _REPORT_S: Final = 0.25
 _PATIENCE_S: Final = 3.0
 """The time after which an answer does not come any more."""
 _MOST_REPORTED: Final = 1000
 """Buckets of one report; those left are reported with the next one."""
-_UNKNOWN_VERSION: Final = -1
 
 Changes = Mapping[tuple[Entity, str], float | None]
 """New values of quotas by entity and kind; None deletes one."""
 
 
-class Quotas:
+class Quotas(Followed):
     """The quotas of a namespace.
 
     ``meters`` is None while the namespace has no quotas.
@@ -58,42 +57,21 @@ class Quotas:
         windows: Windows,
         front_ends: Callable[[], int],
     ) -> None:
+        self._stored = StoredQuotas(namespace, store)
+        super().__init__(store, wakeups, self._stored.channel, "the quotas cannot be read; those last known count")
         self.meters: Meters | None = None
         self.settings: Settings = {}
-        self._stored = StoredQuotas(namespace, store)
-        self._store = store
-        self._wakeups = wakeups
         self._windows = windows
         self._front_ends = front_ends
-        self._version = _UNKNOWN_VERSION
         self._used = asyncio.Event()
-        store.on_history_change(self._distrust)
 
     # ------------------------------------------------------------------ the settings
 
-    async def follow(self) -> None:
-        """Keep the settings current until cancelled: read at each announced change, and every 30 s."""
-        complaint = "the quotas cannot be read; those last known count"
-        await every(0.0, self._follow, complaint, has_told=self._store.has_told)
-
-    async def _follow(self) -> None:
-        with self._wakeups.listen([self._stored.channel]) as listening:
-            await listening.ready()
-            await self.refresh()
-            await listening.wait(_REFRESH_S)
-
-    async def refresh(self) -> None:
-        """Read the settings; nothing is transferred if the version is the known one."""
-        known = self._version
-        version, texts = await self._stored.read(known)
+    async def _read(self, known_version: int) -> int:
+        version, texts = await self._stored.read(known_version)
         if texts is not None:
-            self._take(_parsed(texts))
-            # If history changed meanwhile, the answer may be of the former one: ask for everything again.
-            self._version = version if self._version == known else _UNKNOWN_VERSION
-
-    def _distrust(self) -> None:
-        """Forget the known version: after history went back, it may come again with other quotas."""
-        self._version = _UNKNOWN_VERSION
+            self._take(parse_settings(texts))
+        return version
 
     def _take(self, settings: Settings) -> None:
         self.settings = settings
@@ -152,12 +130,12 @@ class Quotas:
                 log.warning("redis cannot add up what clients use; quotas are divided", share=f"{share:.0%}")
 
 
-def _parsed(texts: Mapping[bytes, bytes]) -> Settings:
+def parse_settings(texts: Mapping[bytes, bytes]) -> Settings:
     """The settings of some texts; one that korvet did not write limits nobody."""
     settings: dict[Entity, dict[str, float]] = {}
     for field, text in texts.items():
         with suppress(ValueError):
-            parsed = parsed_field(field.decode())
-            if parsed is not None:
-                settings.setdefault(parsed[0], {})[parsed[1]] = float(text)
+            parsed, number = parsed_field(field.decode()), float(text)
+            if parsed is not None and 0 < number < inf:
+                settings.setdefault(parsed[0], {})[parsed[1]] = number
     return settings

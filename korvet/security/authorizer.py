@@ -24,15 +24,13 @@ from korvet.security.audit import Audit
 from korvet.security.principal import Principal
 from korvet.security.rules import EVERYTHING, Client, Operations, Rules
 from korvet.security.stored_rules import SLICE, encoded, rules_in_steps
-from korvet.store.every import every
+from korvet.store.followed import Followed
 from korvet.store.security.acls import MOST_CALL_BYTES, MOST_RULES, StoredAcls
 
 log = structlog.get_logger()
 
 STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The value of authorizer.class.name that turns authorization on."""
-_REFRESH_S: Final = 30.0
-_UNKNOWN_VERSION: Final = -1
 _MOST_CACHED: Final = 10_000
 _LONGEST_CACHED: Final = 256
 
@@ -57,7 +55,7 @@ async def _texts(acls: Sequence[Acl]) -> Sequence[str] | None:
     return texts if left_bytes >= 0 and len(texts) == len(acls) else None
 
 
-class Authorizer:
+class Authorizer(Followed):
     """A namespace's rules, followed until cancelled by `follow`."""
 
     def __init__(
@@ -69,20 +67,17 @@ class Authorizer:
         super_users: Collection[str],
         is_open: bool,
     ) -> None:
+        super().__init__(store, wakeups, stored.channel, "access rules cannot be read; the last known ones count")
         self.audit = audit
         self.generation = 0
         """Counts the states that were read; a judgement is good while this is the same."""
         self._stored = stored
-        self._has_told = store.has_told
-        self._wakeups = wakeups
         self._super_users = frozenset(super_users)
         self._is_open = is_open
         self._reading = anyio.Lock()
-        self._version = _UNKNOWN_VERSION
         self._rules: Rules | None = None
         self._cache: dict[tuple[str, str, ResourceType, str], Operations] = {}
         self._some: dict[tuple[str, str, ResourceType, Operation, bool], bool] = {}
-        store.on_history_change(self._distrust)
 
     def configure(self, super_users: Collection[str], is_open: bool) -> None:
         """Have other super users and another allow.everyone.if.no.acl.found count."""
@@ -99,28 +94,18 @@ class Authorizer:
         """The most rules' prefixes that one name may begin with: each adds to the cost of a judgement."""
         return 0 if self._rules is None else self._rules.nesting
 
-    async def follow(self) -> None:
-        """Keep the rules current until cancelled."""
-        await every(
-            0.0, self._follow, "access rules cannot be read; the last known ones count", has_told=self._has_told
-        )
-
-    async def _follow(self) -> None:
-        with self._wakeups.listen([self._stored.channel]) as listening:
-            await listening.ready()
-            await self.refresh()
-            await listening.wait(_REFRESH_S)
-
     async def refresh(self) -> None:
-        """Read the rules if their version is not the known one. Other work goes on while they are read.
+        """Read the rules if their version is not the known one, one reading after the other.
 
         :raises StoreUnavailable, StoreError:
         """
         async with self._reading:
-            known = self._version
-            version, texts = await self._stored.read(known)
-            if texts is None:
-                return
+            await super().refresh()
+
+    async def _read(self, known_version: int) -> int:
+        """Other work goes on while rules are taken over."""
+        version, texts = await self._stored.read(known_version)
+        if texts is not None:
             steps = rules_in_steps(texts)
             while True:
                 try:
@@ -129,12 +114,8 @@ class Authorizer:
                     self._rules = stop.value
                     break
                 await anyio.lowlevel.checkpoint()
-            # If history changed meanwhile, the answer may be of the former one: ask for everything again.
-            self._version = version if self._version == known else _UNKNOWN_VERSION
             self._forget()
-
-    def _distrust(self) -> None:
-        self._version = _UNKNOWN_VERSION
+        return version
 
     def _forget(self) -> None:
         self._cache.clear()

@@ -6,10 +6,8 @@ channel of the tenants' key.
 
 from __future__ import annotations
 
-import base64
 import json
-import secrets
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,13 +16,11 @@ from typing import Final
 
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
-from korvet.store.every import every
+from korvet.store.followed import Followed, read_secret
 from korvet.store.keys import TENANTS
 
-_REFRESH_S: Final = 3.0
+REFRESH_S: Final = 3.0
 """A deletion waits for front-ends longer than this (`korvet.cli.tenant_deletion`)."""
-_UNKNOWN_VERSION: Final = -1
-_SECRET_BYTES: Final = 32
 
 
 class State(StrEnum):
@@ -73,7 +69,7 @@ def parse_tenant(name: str, text: bytes) -> Tenant:
             limits={str(limit): int(number) for limit, number in dict(found["limits"]).items()},
             super_users=str(found["super_users"]),
         )
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"no tenant: {error}") from None
 
 
@@ -87,21 +83,19 @@ def parse_tenants(flat: Sequence[bytes]) -> dict[str, Tenant]:
     return found
 
 
-class Tenants:
+class Tenants(Followed):
     """All tenants, as last read.
 
     :raises StoreUnavailable, StoreFull, StoreError: `open` and `refresh`.
     """
 
     def __init__(self, store: Store, wakeups: Wakeups) -> None:
+        complaint = "the tenants cannot be read; those last known count"
+        super().__init__(store, wakeups, TENANTS.tenants, complaint, REFRESH_S)
         self._store = store
-        self._wakeups = wakeups
-        self._version = _UNKNOWN_VERSION
         self._known: Mapping[str, Tenant] = MappingProxyType({})
-        self._watchers: list[Callable[[], None]] = []
         self.secret = b""
         """A secret that is the same at every front-end; empty before `open`."""
-        store.on_history_change(self._distrust)
 
     def active(self, name: str) -> Tenant | None:
         """The tenant of a name, if clients may get into it."""
@@ -116,43 +110,15 @@ class Tenants:
         """The names of the active tenants."""
         return [name for name, tenant in self._known.items() if tenant.state is State.ACTIVE]
 
-    def watch(self, watcher: Callable[[], None]) -> None:
-        """Call ``watcher`` after each change of the view."""
-        self._watchers.append(watcher)
-
     async def open(self) -> None:
         """Read the secret and all tenants."""
-        proposed = base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
-        _, secret = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_security_secret", [TENANTS.secret], proposed=proposed
-        )
-        self.secret = base64.b64decode(secret)
+        self.secret = await read_secret(self._store, TENANTS.secret)
         await self.refresh()
 
-    async def follow(self) -> None:
-        """Keep the view current until cancelled: read at each announced change, and every 3 s."""
-        complaint = "the tenants cannot be read; those last known count"
-        await every(0.0, self._follow, complaint, has_told=self._store.has_told)
-
-    async def _follow(self) -> None:
-        with self._wakeups.listen([TENANTS.tenants]) as listening:
-            await listening.ready()
-            await self.refresh()
-            await listening.wait(_REFRESH_S)
-
-    async def refresh(self) -> None:
-        """Read the tenants; nothing is transferred if the version is the known one."""
-        known = self._version
+    async def _read(self, known_version: int) -> int:
         _, version, flat = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_tenants_read", [TENANTS.tenants], known_version=known
+            Purpose.COORDINATE, "korvet_tenants_read", [TENANTS.tenants], known_version=known_version
         )
-        if version != known:
+        if version != known_version:
             self._known = MappingProxyType(parse_tenants(flat))
-            # If history changed meanwhile, the answer may be of the former one: ask for everything again.
-            self._version = version if self._version == known else _UNKNOWN_VERSION
-            for watcher in self._watchers:
-                watcher()
-
-    def _distrust(self) -> None:
-        """Forget the known version: after history went back, it may come again with other tenants."""
-        self._version = _UNKNOWN_VERSION
+        return int(version)

@@ -1,5 +1,5 @@
--- Versions of a namespace's users and access rules. Front-ends ask for all of them only if the version is not the known
--- one. A first version is a time, so none comes again after its key was deleted or lost. Without a key it is 0.
+-- Versions of users, access rules, quotas and tenants. Front-ends ask for all of them only if the version is not the
+-- known one. A first version is a time, so none comes again after its key was deleted or lost. Without a key it is 0.
 local security = {}
 
 -- The version of a hash, which its field of the empty name has.

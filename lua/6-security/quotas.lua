@@ -48,7 +48,7 @@ end
 -- Bound: 10000 quotas
 function quotas.read(keys, args)
   local asked = value.arguments(args, 'quotas_read: known_version:int')
-  local version = tonumber(redis.call('HGET', keys[1], '') or 0)
+  local version = security.version(keys[1])
   return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
 end
 redis.register_function{
@@ -88,9 +88,7 @@ function quotas.alter(keys, args)
         redis.call('HSET', keys[1], changes[at], changes[at + 1])
       end
     end
-    -- A first version is the time, so a key that was deleted by hand repeats none.
-    redis.call('HSETNX', keys[1], '', value.integer(clock.now_us()))
-    redis.call('SPUBLISH', keys[1], value.integer(redis.call('HINCRBY', keys[1], '', 1)))
+    security.publish(keys[1])
   end
   return { code.NONE }
 end

@@ -37,16 +37,14 @@ function tenants.text_of(tenant)
     .. cjson.encode(tenant.super_users) .. '}'
 end
 
--- Write a tenant, or with nil forget it, and publish the next version: the writes of every change. A first version is
--- the time, so a key that was deleted by hand repeats none.
+-- Write a tenant, or with nil forget it, and publish the next version: the writes of every change.
 function tenants.store(key, name, text)
-  redis.call('HSETNX', key, '', value.integer(clock.now_us())) -- first write
   if text then
-    redis.call('HSET', key, name, text)
+    redis.call('HSET', key, name, text) -- first write
   else
     redis.call('HDEL', key, name)
   end
-  redis.call('SPUBLISH', key, value.integer(redis.call('HINCRBY', key, '', 1)))
+  security.publish(key)
 end
 
 function tenants.found(key, name)
@@ -61,7 +59,7 @@ end
 -- Bound: 10000 tenants
 function tenants.read(keys, args)
   local asked = value.arguments(args, 'tenants_read: known_version:int')
-  local version = tonumber(redis.call('HGET', keys[1], '') or 0)
+  local version = security.version(keys[1])
   return { code.NONE, version, version ~= asked.known_version and catalog.fields(keys[1]) or {} }
 end
 redis.register_function{

@@ -7,8 +7,7 @@ follows the channel of the credentials' key. `korvet.security.scram` knows what 
 from __future__ import annotations
 
 import base64
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -16,14 +15,11 @@ from typing import Final, NamedTuple
 from korvet.errors import StoreUnavailable
 from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
-from korvet.store.every import every
+from korvet.store.followed import Followed, read_secret
 from korvet.store.keys import Namespace
 
 MOST_AT_ONCE: Final = 1000
 """Credentials that one call alters."""
-_REFRESH_S: Final = 30.0
-_UNKNOWN_VERSION: Final = -1
-_SECRET_BYTES: Final = 32
 
 
 class CredentialKey(NamedTuple):
@@ -45,7 +41,7 @@ class Credential(NamedTuple):
         return "Credential([hidden])"
 
 
-class Users:
+class Users(Followed):
     """The credentials of a namespace.
 
     :raises StoreUnavailable, StoreFull, StoreError: `open`, `refresh` and `alter`.
@@ -53,59 +49,26 @@ class Users:
 
     def __init__(self, namespace: Namespace, store: Store, wakeups: Wakeups) -> None:
         self._keys = namespace.security
+        complaint = "the users cannot be read; those last known may log in"
+        super().__init__(store, wakeups, self._keys.users, complaint)
         self._store = store
-        self._wakeups = wakeups
-        self._version = _UNKNOWN_VERSION
-        self._watchers: set[Callable[[], None]] = set()
         self.credentials: Mapping[CredentialKey, Credential] = MappingProxyType({})
         """All credentials as last read."""
         self.secret = b""
         """The secret of the namespace, the same at every front-end; empty before `open`."""
-        store.on_history_change(self._distrust)
 
     async def open(self) -> None:
         """Read the secret and all credentials."""
-        proposed = base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
-        _, secret = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_security_secret", [self._keys.secret], proposed=proposed
-        )
-        self.secret = base64.b64decode(secret)
+        self.secret = await read_secret(self._store, self._keys.secret)
         await self.refresh()
 
-    async def follow(self) -> None:
-        """Keep the view current until cancelled: read at each announced change, and every 30 s."""
-        complaint = "the users cannot be read; those last known may log in"
-        await every(0.0, self._follow, complaint, has_told=self._store.has_told)
-
-    async def _follow(self) -> None:
-        with self._wakeups.listen([self._keys.users]) as listening:
-            await listening.ready()
-            await self.refresh()
-            await listening.wait(_REFRESH_S)
-
-    async def refresh(self) -> None:
-        """Read the credentials; nothing is transferred if the version is the known one."""
-        known = self._version
+    async def _read(self, known_version: int) -> int:
         _, version, flat = await self._store.call_function(
-            Purpose.COORDINATE, "korvet_users_read", [self._keys.users], known_version=known
+            Purpose.COORDINATE, "korvet_users_read", [self._keys.users], known_version=known_version
         )
-        if version != known:
+        if version != known_version:
             self.credentials = MappingProxyType(parse_credentials(flat))
-            # If history changed meanwhile, the answer may be of the former one: ask for everything again.
-            self._version = version if self._version == known else _UNKNOWN_VERSION
-            for watcher in list(self._watchers):
-                watcher()
-
-    def _distrust(self) -> None:
-        """Forget the known version: after history went back, it may come again with other users."""
-        self._version = _UNKNOWN_VERSION
-
-    def watch(self, watcher: Callable[[], None]) -> None:
-        """Call ``watcher`` after each change of the view."""
-        self._watchers.add(watcher)
-
-    def unwatch(self, watcher: Callable[[], None]) -> None:
-        self._watchers.discard(watcher)
+        return int(version)
 
     async def alter(self, changes: Mapping[CredentialKey, Credential | None]) -> tuple[int, Sequence[int]]:
         """Set at most `MOST_AT_ONCE` credentials, or delete those with None.
