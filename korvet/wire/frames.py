@@ -79,11 +79,6 @@ class FrameSplitter:
         """The bytes of a large frame that have not arrived; 0 outside of one."""
         return 0 if self._large is None else self._large_bytes - self._got
 
-    @property
-    def is_inside_frame(self) -> bool:
-        """Whether a frame has begun and not ended; a connection that closes then was cut off."""
-        return self._large is not None or bool(self._begun)
-
     def bound(self, max_frame_bytes: int) -> None:
         """Take frames of up to so many bytes from now on."""
         self._max_frame_bytes = max_frame_bytes
