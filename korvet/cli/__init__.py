@@ -23,6 +23,7 @@ from korvet.cli.groups import groups
 from korvet.cli.options import HELP_NAMES
 from korvet.cli.output import say_error, say_note
 from korvet.cli.pipeline import pipeline
+from korvet.cli.quotas import quotas
 from korvet.cli.serve import serve
 from korvet.cli.tenants import tenants
 from korvet.cli.topics import topics
@@ -37,15 +38,17 @@ OK, FAILED, MISUNDERSTOOD, INTERRUPTED = 0, 1, 2, 130
 def korvet() -> None:
     """A Kafka-protocol broker whose state lives in Redis.
 
-    'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; so do 'users'
-    and 'acls', which also reach Redis. 'tenants', 'functions' and 'doctor' talk to Redis. 'pipeline' moves topics to a
-    lake and back.
+    'korvet serve' starts a broker. 'topics' and 'groups' talk to a running one, as any Kafka client does; so do
+    'users', 'acls' and 'quotas', which also reach Redis. 'tenants', 'functions' and 'doctor' talk to Redis. 'pipeline'
+    moves topics to a lake and back.
     """
     for sentence in unknown_variables(korvet):
         say_note(f"korvet: {sentence}")
 
 
-for command in (serve, topics, groups, users, acls, tenants, functions, doctor, console, pipeline, config, completion):
+for command in (
+    serve, topics, groups, users, acls, quotas, tenants, functions, doctor, console, pipeline, config, completion
+):  # fmt: skip
     korvet.add_command(command)
 
 

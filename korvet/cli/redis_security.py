@@ -1,14 +1,16 @@
-"""Users and access rules straight in Redis, for the first of them. Front-ends learn of each change at once."""
+"""Users, access rules and quotas straight in Redis. Front-ends learn of each change at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from korvet.cli.output import say_note
 from korvet.cli.redis import call_function
 from korvet.cli.user_facts import User
 from korvet.errors import KorvetError
+from korvet.quotas import entity as entities
+from korvet.quotas.quotas import parse_settings
 from korvet.security.acl import Acl, AclFilter
 from korvet.security.scram import make_credential
 from korvet.security.stored_rules import decoded, encoded
@@ -93,3 +95,30 @@ class RedisRules:
         if rules:
             call_function(self._nodes, "korvet_acls_remove", self._key, rules=list(map(encoded, rules)))
         return rules
+
+
+class RedisQuotas:
+    """The quotas of a namespace.
+
+    :raises KorvetError: every method, if Redis refuses.
+    """
+
+    def __init__(self, nodes: Sequence[Node], namespace: Namespace) -> None:
+        self._nodes = nodes
+        self._key = namespace.security.quotas
+
+    def alter(self, entity: entities.Entity, quotas: Mapping[str, float | None]) -> None:
+        """Set quotas of an entity; None removes one. All or none of them change."""
+        changes = [
+            text
+            for name, number in quotas.items()
+            for text in (entities.field_of(entity, name), "" if number is None else entities.number_text(number))
+        ]
+        (code,) = call_function(self._nodes, "korvet_quotas_alter", self._key, changes=changes)
+        if code:
+            raise KorvetError("no quota was changed: a name is too long, or there would be more than 10000 quotas")
+
+    def find(self) -> dict[entities.Entity, dict[str, float]]:
+        """All quotas by entity."""
+        _, _, flat = call_function(self._nodes, "korvet_quotas_read", self._key, known_version=_ALL)
+        return parse_settings(dict(zip(flat[::2], flat[1::2], strict=True)))

@@ -1,8 +1,11 @@
-"""The two ways to users and access rules: over Kafka's protocol, or straight in Redis before anybody may log in."""
+"""The two ways to users, access rules and quotas: over Kafka's protocol, or straight in Redis.
+
+The first users and rules go straight to Redis, before anybody may log in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -17,6 +20,7 @@ from korvet.cli.options import Function, bootstrap_server, command_config, embed
 
 if TYPE_CHECKING:
     from korvet.cli.user_facts import User
+    from korvet.quotas.entity import Entity
     from korvet.security.acl import Acl, AclFilter
     from korvet.store.security.users import CredentialKey
 
@@ -41,11 +45,19 @@ class Rules(Protocol):
     def remove(self, filters: Sequence[AclFilter]) -> list[Acl]: ...
 
 
+class Quotas(Protocol):
+    """The quotas of a namespace: see `korvet.cli.kafka.quotas.KafkaQuotas`."""
+
+    def alter(self, entity: Entity, quotas: Mapping[str, float | None]) -> None: ...
+    def find(self) -> dict[Entity, dict[str, float]]: ...
+
+
 class Secured(NamedTuple):
-    """The users and the access rules behind a door."""
+    """What is behind a door."""
 
     users: Users
     rules: Rules
+    quotas: Quotas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +68,13 @@ class KafkaDoor:
 
     @contextmanager
     def opened(self) -> Iterator[Secured]:
-        """Users and rules, while the connections are open."""
+        """What is behind it, while the connections are open."""
         from korvet.cli.kafka.acls import KafkaRules
+        from korvet.cli.kafka.quotas import KafkaQuotas
         from korvet.cli.kafka.users import KafkaUsers
 
         with self.cluster.client() as client:
-            yield Secured(KafkaUsers(client), KafkaRules(client))
+            yield Secured(KafkaUsers(client), KafkaRules(client), KafkaQuotas(client))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +86,15 @@ class RedisDoor:
 
     @contextmanager
     def opened(self) -> Iterator[Secured]:
-        """Users and rules, while the connections are open."""
+        """What is behind it, while the connections are open."""
         from korvet.cli.redis import open_nodes, refuse_lone_node
-        from korvet.cli.redis_security import RedisRules, RedisUsers
+        from korvet.cli.redis_security import RedisQuotas, RedisRules, RedisUsers
         from korvet.store.keys import Namespace
 
         with open_nodes(self.url) as nodes:
             refuse_lone_node(self.url, nodes)
-            yield Secured(RedisUsers(nodes, Namespace(self.namespace)), RedisRules(nodes, Namespace(self.namespace)))
+            namespace = Namespace(self.namespace)
+            yield Secured(RedisUsers(nodes, namespace), RedisRules(nodes, namespace), RedisQuotas(nodes, namespace))
 
 
 Door = KafkaDoor | RedisDoor

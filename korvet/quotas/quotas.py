@@ -130,7 +130,7 @@ class Quotas(Followed):
                 log.warning("redis cannot add up what clients use; quotas are divided", share=f"{share:.0%}")
 
 
-def parse_settings(texts: Mapping[bytes, bytes]) -> Settings:
+def parse_settings(texts: Mapping[bytes, bytes]) -> dict[Entity, dict[str, float]]:
     """The settings of some texts; one that korvet did not write limits nobody."""
     settings: dict[Entity, dict[str, float]] = {}
     for field, text in texts.items():

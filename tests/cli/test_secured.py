@@ -378,6 +378,58 @@ def test_rules_are_added_listed_and_removed_by_both_doors(
         assert [rule["operation"] for rule in left] == ["CREATE", "DESCRIBE"]
 
 
+def test_quotas_are_set_listed_and_removed_by_both_doors(
+    broker: KorvetServer, config: Config, korvet: Callable[..., Shown]
+) -> None:
+    over_kafka = ["--command-config", config(BOTH, "SASL_SSL", "SCRAM-SHA-512")]
+    in_redis = ["--data-dir", broker.data_dir]
+    rates = {"producer_byte_rate": 1000.0, "request_percentage": 12.5}
+    for door, other in ((over_kafka, in_redis), (in_redis, over_kafka)):
+        user = f"u {uuid4().hex[:8]}"
+        alone: list[object] = [{"entity": {"user": user}, "quotas": rates}]
+        pair = {"entity": {"user": user, "client-id": None}, "quotas": {"consumer_byte_rate": 5.0}}
+        code, out, err = korvet(
+            "quotas", "set", "--user", user, "producer_byte_rate=1000", "request_percentage=12.5", *door
+        )
+        assert (code, out.split("\n")[1].split()) == (0, [*user.split(), "-", "-", "producer_byte_rate", "1000"]), err
+        assert korvet("quotas", "set", "--user", user, "--client-defaults", "consumer_byte_rate=5", *door)[0] == 0
+        assert korvet("quotas", "set", "--ip-defaults", "connection_creation_rate=1000", *door)[0] == 0
+        assert json.loads(korvet("quotas", "list", "--user", user, "--json", *other)[1]) == [*alone, pair]
+        assert json.loads(korvet("quotas", "list", "--ip-defaults", "--json", *other)[1]) == [
+            {"entity": {"ip": None}, "quotas": {"connection_creation_rate": 1000.0}}
+        ]
+        removed = korvet("quotas", "remove", "--user", user, "--client-defaults", *door)
+        assert removed == (0, "removed: consumer_byte_rate\n", "")
+        assert korvet("quotas", "remove", "--user", user, "request_percentage", *door)[0] == 0
+        rates_left = [{"entity": {"user": user}, "quotas": {"producer_byte_rate": 1000.0}}]
+        assert json.loads(korvet("quotas", "list", "--user", user, "--json", *other)[1]) == rates_left
+        code, _, err = korvet("quotas", "remove", "--user", user, "producer_byte_rate", "request_percentage", *door)
+        assert (code, err) == (1, "korvet: it has no request_percentage; see all quotas with: korvet quotas list\n")
+        assert json.loads(korvet("quotas", "list", "--user", user, "--json", *other)[1]) == rates_left
+        assert korvet("quotas", "remove", "--ip-defaults", *door)[0] == 0
+        assert korvet("quotas", "remove", "--ip-defaults", *door)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["producer_byte_rate=1"], "name an entity: --user, --client, --ip"),
+        (["--user", "a", "--user-defaults", "producer_byte_rate=1"], "give either --user or --user-defaults"),
+        (["--user", "", "producer_byte_rate=1"], "empty user not supported"),
+        (["--user", "a", "--ip", "::1", "producer_byte_rate=1"], "IP entity shouldnot be combined"),
+        (["--ip", "example.org", "connection_creation_rate=1"], "example.org is not a valid IP"),
+        (["--ip", "::1", "producer_byte_rate=1"], "invalid configuration key producer_byte_rate"),
+        (["--user", "a", "producer_byte_rate=nan"], "must be greater than 0"),
+        (["--user", "a", "producer_byte_rate=1.5"], "cannot be a fractional value"),
+        (["--user", "a", "producer_byte_rate"], "'producer_byte_rate' is not of the form QUOTA=NUMBER"),
+        (["--user", "a", "producer_byte_rate=1", "producer_byte_rate=2"], "producer_byte_rate is given twice"),
+    ],
+)
+def test_quotas_in_wrong_words_are_refused(korvet: Callable[..., Shown], words: list[str], complaint: str) -> None:
+    code, out, err = korvet("quotas", "set", *words)
+    assert (code, out) == (2, "") and complaint in err, err
+
+
 def test_rules_of_a_producer_let_it_produce_and_no_more(
     config: Config, korvet: Callable[..., Shown], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Korvet's own commands log in at Apache Kafka as they do at korvet, and show the same of its rules and users."""
+"""Korvet's own commands log in at Apache Kafka as at korvet, and show the same of its rules, users and quotas."""
 
 from __future__ import annotations
 
@@ -83,9 +83,29 @@ def test_users_are_added_listed_and_removed(korvet: Korvet, tmp_path: Path) -> N
     assert korvet("users", "remove", name)[0] == 1
 
 
+def test_quotas_are_set_listed_and_removed(korvet: Korvet) -> None:
+    client = unique("own")
+    assert korvet("quotas", "set", "--user-defaults", "--client", client, "controller_mutation_rate=1.5")[0] == 0
+
+    def known() -> Any:
+        return json.loads(korvet("quotas", "list", "--client", client, "--json")[1])
+
+    quotas = {"controller_mutation_rate": 1.5}
+    wanted = [{"entity": {"user": None, "client-id": client}, "quotas": quotas}]
+    poll_until(lambda: known() == wanted, "the new quota")
+    assert korvet("quotas", "remove", "--user-defaults", "--client", client)[0] == 0
+    poll_until(lambda: known() == [], "the end of the quota")
+
+
 @pytest.mark.parametrize(
     "command",
-    [["acls", "list"], ["acls", "add", "--allow-principal", "User:a", "--topic", "t"], ["users", "list"]],
+    [
+        ["acls", "list"],
+        ["acls", "add", "--allow-principal", "User:a", "--topic", "t"],
+        ["users", "list"],
+        ["quotas", "list"],
+        ["quotas", "set", "--user", "a", "producer_byte_rate=1"],
+    ],
 )
 def test_client_without_rights_is_told_so(korvet: Korvet, command: list[str]) -> None:
     code, out, err = korvet(*command, user=NOBODY)
