@@ -8,6 +8,7 @@ Source: PlainSaslServer
 from __future__ import annotations
 
 import hmac
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
@@ -18,6 +19,8 @@ from korvet.security.scram import Judge, LoginRefused, derive_credential
 MECHANISM: Final = "PLAIN"
 MOST_PASSWORD_BYTES: Final = 1024
 _TOKENS: Final = 3
+_MOST_DERIVATIONS: Final = 3
+"""Of one login, if its credential changes during each."""
 
 
 class PlainLogin(NamedTuple):
@@ -48,13 +51,21 @@ def parse_plain(message: bytes) -> PlainLogin:
     return PlainLogin(user, password)
 
 
-async def is_right(login: PlainLogin, credentials: Judge, threads: CapacityLimiter) -> bool:
+async def is_right(login: PlainLogin, judge: Callable[[], Awaitable[Judge]], threads: CapacityLimiter) -> bool:
     """Whether a user has this password, by the best credential there is; by a false one for an unknown user.
 
+    A login may wait long for its thread. It is judged by the credential that counts when its thread has ended.
+
+    :param judge: tells the credentials to judge by, as they are now.
     :param threads: the bound on threads that derive keys at the same time.
     """
-    mechanism, credential, is_known = credentials.best(login.user)
-    salt, iterations = credential.salt, credential.iterations
-    salted = await to_thread.run_sync(salted_password, mechanism, login.password, salt, iterations, limiter=threads)
-    derived = derive_credential(mechanism, salted, salt, iterations)
-    return hmac.compare_digest(derived.stored_key, credential.stored_key) and is_known
+    found = (await judge()).best(login.user)
+    for _ in range(_MOST_DERIVATIONS):
+        mechanism, credential, is_known = judged = found
+        salt, iterations = credential.salt, credential.iterations
+        salted = await to_thread.run_sync(salted_password, mechanism, login.password, salt, iterations, limiter=threads)
+        found = (await judge()).best(login.user)
+        if found == judged:
+            derived = derive_credential(mechanism, salted, salt, iterations)
+            return hmac.compare_digest(derived.stored_key, credential.stored_key) and is_known
+    return False

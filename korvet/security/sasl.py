@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import partial
 from time import monotonic, time
 from typing import Final, NamedTuple, Protocol
 
@@ -223,7 +224,7 @@ class Login:
         """The name if the login is complete, and the answer's token."""
         if self.mechanism == plain.MECHANISM:
             login = plain.parse_plain(token)
-            if not await plain.is_right(login, await self._realm.judge(login.user), self._threads):
+            if not await plain.is_right(login, partial(self._realm.judge, login.user), self._threads):
                 raise LoginRefused("invalid credentials")
             return login.user, b""
         if self.mechanism == oauthbearer.MECHANISM:
