@@ -7,6 +7,7 @@ from typing import Final
 from korvet.configs.types import Check, Config, Kind, at_least, is_key_url, one_of
 
 OAUTH_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
+NAMESPACE_CLAIM: Final = "korvet.sasl.oauthbearer.namespace.claim.name"
 TOKEN_ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
@@ -65,6 +66,12 @@ OAUTH_CONFIGS: Final = (
         "sasl.oauthbearer.clock.skew.seconds", Kind.INT, "30", "How much the issuer's clock may differ.", at_least(0)
     ),
     _config("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "The claim of a token that names the user."),
+    _config(
+        NAMESPACE_CLAIM,
+        Kind.STRING,
+        None,
+        "The claim of a token that names the tenant. With it a token opens no other namespace.",
+    ),
     _config(
         "sasl.oauthbearer.scope.claim.name",
         Kind.STRING,

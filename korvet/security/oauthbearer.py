@@ -73,10 +73,14 @@ class BearerServer:
         try:
             token = await self._tokens.verify(shown.token)
         except InvalidToken as invalid:
-            self._problem = f"the token is invalid: {invalid}"
-            return _STATUS.encode()
+            return self.refuse(f"the token is invalid: {invalid}")
         if shown.authzid and shown.authzid != token.user:
             asked = shown.authzid if len(shown.authzid) <= _TOLD else f"{shown.authzid[:_TOLD]}..."
             raise LoginRefused("the authorization id is another user", _OTHER_USER.format(asked, token.user))
         self.token = token
         return b""
+
+    def refuse(self, problem: str) -> bytes:
+        """The answer to a token that lets nobody in. The next step fails."""
+        self._problem = problem
+        return _STATUS.encode()

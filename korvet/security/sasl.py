@@ -61,9 +61,10 @@ class Realm(Protocol):
     async def judge(self, name: str) -> Judge:
         """The credentials to judge the login of a name by."""
 
-    async def admit(self, name: str) -> str:
+    async def admit(self, name: str, claimed: str | None = None) -> str:
         """Let in a client that has proved its name; the name of its user.
 
+        :param claimed: the namespace that its token names, as `Token.namespace`; None without a token.
         :raises LoginRefused: if it may not come in.
         """
 
@@ -86,16 +87,19 @@ class Views:
 
 
 class OwnUsers:
-    """The realm of a listener with one namespace."""
+    """The realm of a listener with one namespace, of this name."""
 
-    def __init__(self, users: Users, views: Views) -> None:
+    def __init__(self, name: str, users: Users, views: Views) -> None:
+        self._name = name
         self._users = users
         self._views = views
 
     async def judge(self, _name: str) -> Judge:
         return self._views.of(self._users)
 
-    async def admit(self, name: str) -> str:
+    async def admit(self, name: str, claimed: str | None = None) -> str:
+        if claimed and claimed != self._name:
+            raise LoginRefused("its token names another namespace")
         return name
 
     def has(self, key: CredentialKey) -> bool:
@@ -199,7 +203,13 @@ class Login:
             name, answer = await self._step(token)
             if name is None:
                 return Outcome(token=answer)
-            user = await self._realm.admit(name)
+            try:
+                user = await self._admit(name)
+            except LoginRefused as refused:
+                if self._bearer is None:
+                    raise
+                # A token of an unknown tenant looks as an invalid one.
+                return Outcome(token=self._bearer.refuse(str(refused)))
             if self.principal is not None and user != self.principal.name:
                 raise LoginRefused("it logged in again as another user")
         except LoginRefused as refused:
@@ -211,6 +221,10 @@ class Login:
         if lifetime_ms:
             self._ends_at = self._clock() + lifetime_ms / 1000
         return Outcome(token=answer, lifetime_ms=lifetime_ms)
+
+    async def _admit(self, name: str) -> str:
+        token = None if self._bearer is None else self._bearer.token
+        return await self._realm.admit(name, None if token is None else token.namespace)
 
     def _lifetime_ms(self) -> int:
         """The time until the client has to log in again; 0 for never."""

@@ -32,10 +32,14 @@ class InvalidToken(Exception):
 
 
 class Token(NamedTuple):
-    """What a valid token tells: the user, and the time in Unix seconds at which it expires."""
+    """What a valid token tells: the user, and the time in Unix seconds at which it expires.
+
+    ``namespace`` is the one that it names, empty if it names none, and None if no claim is configured for it.
+    """
 
     user: str
     expires_at: float
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,7 @@ class TokenRules:
     clock_skew_s: int = 30
     sub_claim: str = "sub"
     scope_claim: str = "scope"
+    namespace_claim: str = ""
 
 
 class Tokens:
@@ -132,7 +137,15 @@ class Tokens:
             raise InvalidToken(f"its claim {rules.scope_claim!r} is no list of different scopes")
         if not isinstance(claims["exp"], int | float):
             raise InvalidToken("its claim 'exp' is no number")
-        return Token(user.strip(), float(claims["exp"]))
+        return Token(user.strip(), float(claims["exp"]), self._namespace(claims))
+
+    def _namespace(self, claims: dict[str, Any]) -> str | None:
+        if not (claim := self._rules.namespace_claim):
+            return None
+        namespace = claims.get(claim, "")
+        if not isinstance(namespace, str) or len(namespace) > _LONGEST_USER_BYTES:
+            raise InvalidToken(f"its claim {claim!r} is no text, or too long")
+        return namespace
 
 
 def _are_scopes(told: Any) -> bool:

@@ -57,14 +57,19 @@ class Choice:
             return None
         return self._pattern.read(client_tls(header).authority if session is None else server_name_of(session))
 
-    def place(self, name: str, told: Told | None) -> Place:
-        """The place that a proven name means, beside what the server name told."""
-        if not self.by_login:
-            return Place(None if told is None else told.namespace, name)
-        user, _, namespace = name.rpartition("@")
-        if not user or (told is not None and told.namespace != namespace):
-            return Place(None, name)
-        return Place(namespace, user)
+    def place(self, name: str, told: Told | None, claimed: str | None = None) -> Place:
+        """The place that a proven name means, beside what the server name told.
+
+        :param claimed: the namespace that a token names, as `Token.namespace`.
+        """
+        by_host = None if told is None else told.namespace
+        user, namespace = name, by_host
+        if claimed is not None:
+            namespace = claimed
+        elif self.by_login:
+            user, _, namespace = name.rpartition("@")
+        agrees = namespace == by_host or (self.by_login and told is None)
+        return Place(namespace, user) if user and agrees else Place(None, name)
 
     def listener(self, namespace: str) -> Listener:
         """The listener as clients of a namespace see it: with host names of their own."""
@@ -114,8 +119,8 @@ class ChosenRealm:
         self._tenant_id = self._tenant_id or self._choice.tenant_id(place)
         return _Placed(await self._choice.namespaces.credentials(place.namespace), name, place.user)
 
-    async def admit(self, name: str) -> str:
-        place = self._choice.place(name, self.told)
+    async def admit(self, name: str, claimed: str | None = None) -> str:
+        place = self._choice.place(name, self.told, claimed)
         if self.frontend is not None:
             if self.frontend.namespace.name != place.namespace:
                 raise LoginRefused("it logged in again in another namespace")

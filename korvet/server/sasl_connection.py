@@ -44,7 +44,7 @@ class SaslConnection(Connection):
         """The logins that are counted."""
         self._login = self._headers.login = Login(
             listener.sasl,
-            self._chosen or OwnUsers(frontend.users, crowd.credentials),
+            self._chosen or OwnUsers(frontend.namespace.name, frontend.users, crowd.credentials),
             max_reauth_ms=limits.max_reauth_ms,
             failed_s=limits.failed_login_delay_ms / 1000,
             threads=crowd.password_threads,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from korvet.configs.oauth import OAUTH_URL
+from korvet.configs.oauth import NAMESPACE_CLAIM, OAUTH_URL
 from korvet.configs.types import is_per_ip_overrides, parse_per_ip_overrides
 from korvet.errors import ConfigError
 from korvet.quotas.bucket import Limit
@@ -219,6 +219,12 @@ def check_sasl(listeners: Sequence[ListenerSettings], broker: Mapping[str, str])
             raise ConfigError(f"listener {where}: 'sasl' needs security 'sasl_tls' or 'sasl_plaintext'")
         if "OAUTHBEARER" in listener.sasl and not broker.get(OAUTH_URL):
             raise ConfigError(f"listener {where}: OAUTHBEARER needs {OAUTH_URL}, the keys that sign tokens")
+        is_by_name = listener.namespace_from is NamespaceFrom.SNI
+        if "OAUTHBEARER" in listener.sasl and is_by_name and not broker.get(NAMESPACE_CLAIM):
+            raise ConfigError(
+                f"listener {where}: OAUTHBEARER with namespace-from 'sni' needs {NAMESPACE_CLAIM}; without it every "
+                "token would open every tenant"
+            )
         for mechanism, secrets in () if security.has_tls else _NEED_TLS.items():
             setting = f"korvet.sasl.{mechanism.lower()}.without.tls"
             if mechanism in listener.sasl and broker.get(setting, "false").lower() != "true":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from korvet.configs.brokers import BROKER_CONFIGS
-from korvet.configs.oauth import OAUTH_URL
+from korvet.configs.oauth import NAMESPACE_CLAIM, OAUTH_URL
 from korvet.configs.types import problem, split
 from korvet.errors import ConfigError
 from korvet.security.key_source import KeySource, SourceSettings
@@ -50,6 +50,7 @@ def token_settings(broker: Mapping[str, str]) -> TokenSettings | None:
         clock_skew_s=int(text("sasl.oauthbearer.clock.skew.seconds")),
         sub_claim=text("sasl.oauthbearer.sub.claim.name"),
         scope_claim=text("sasl.oauthbearer.scope.claim.name"),
+        namespace_claim=text(NAMESPACE_CLAIM),
     )
     for name, is_told in (("issuer", rules.issuer), ("audience", rules.audience)):
         if not is_told and text(f"sasl.oauthbearer.allow.unverified.{name}").lower() != "true":

@@ -32,7 +32,7 @@ class Realm:
     async def judge(self, _name: str) -> Judge:
         return self._credentials
 
-    async def admit(self, name: str) -> str:
+    async def admit(self, name: str, claimed: str | None = None) -> str:
         return name
 
     def has(self, key: CredentialKey) -> bool:

@@ -14,7 +14,7 @@ from korvet.security.plain import MECHANISM as PLAIN
 from korvet.security.protocol import MECHANISMS
 from korvet.security.salted import HASHES
 from korvet.security.scram import LoginRefused
-from korvet.security.tokens import TokenRules, Tokens
+from korvet.security.tokens import Token, TokenRules, Tokens
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.ported import kafka
 
@@ -121,7 +121,7 @@ def test_valid_token_logs_its_subject_in(issuer: Issuer, authzid: str) -> None:
     token = issuer.token("alice", exp=4_000_000_000)
     server, answers = steps(issuer, message(token, authzid, firstKey="value1", secondKey="value2"))
     assert answers == [b""]
-    assert server.token == ("alice", 4_000_000_000)
+    assert server.token == Token("alice", 4_000_000_000)
 
 
 @kafka("OAuthBearerSaslServerTest.authorizationIdNotEqualsAuthenticationId")

@@ -34,6 +34,7 @@ from tests.support.tenants import (
     create_tenant,
     korvet,
     make_topic,
+    shows_token,
     topics_of,
 )
 
@@ -224,13 +225,10 @@ def test_load_balancer_where_tls_ended_tells_the_server_name(
 
 
 def test_token_names_the_namespace_and_its_user(broker: KorvetServer, issuer: Issuer) -> None:
-    for name, error in (("carol@acme", "NONE"), ("carol@nobodys", "SASL_AUTHENTICATION_FAILED"),
-                        ("carol", "SASL_AUTHENTICATION_FAILED")):  # fmt: skip
+    for name, is_in in (("carol@acme", True), ("carol@nobodys", False), ("carol", False)):
         with connected(broker.port) as client:
-            client.ask("sasl_handshake", 1, mechanism="OAUTHBEARER")
-            message = f"n,,\x01auth=Bearer {issuer.token(name)}\x01\x01".encode()
-            assert client.ask("sasl_authenticate", 2, auth_bytes=message)["error_code"] == error
-            assert error != "NONE" or topics_of(client) is not None
+            assert shows_token(client, issuer.token(name)) is is_in
+            assert not is_in or topics_of(client) is not None
 
 
 def test_certificate_names_the_namespace_and_its_user(

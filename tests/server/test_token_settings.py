@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from korvet.errors import ConfigError
-from korvet.security.protocol import Security
+from korvet.security.protocol import NamespaceFrom, Security
 from korvet.server.live import _merged
 from korvet.server.settings import ListenerSettings, ServeSettings, check_sasl
 from korvet.server.token_settings import token_settings
@@ -44,6 +44,15 @@ def test_issuer_and_audience_have_to_be_told_or_given_up(name: str) -> None:
     found = token_settings({**without, f"sasl.oauthbearer.allow.unverified.{name}": "true"})
     assert found is not None
     assert not getattr(found.rules, name)
+
+
+def test_server_name_alone_does_not_choose_among_tenants_for_a_token() -> None:
+    """Attack: tokens have no tenant's list of users, so any of them would open each tenant."""
+    listener = replace(OVER_TLS, namespace_from=NamespaceFrom.SNI)
+    claim = "korvet.sasl.oauthbearer.namespace.claim.name"
+    with pytest.raises(ConfigError, match=claim):
+        check_sasl([listener], COMPLETE)
+    check_sasl([listener], {**COMPLETE, claim: "tenant"})
 
 
 def test_settings_have_kafkas_defaults() -> None:

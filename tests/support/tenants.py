@@ -103,6 +103,21 @@ def connected(
         client.socket.close()
 
 
+def shows_token(client: Client, token: str) -> bool:
+    """Whether a token lets its client in. If not, it gets a status, and its answer to that ends the login."""
+    assert client.ask("sasl_handshake", 1, mechanism="OAUTHBEARER")["error_code"] == "NONE"
+    shown = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    answer = client.ask("sasl_authenticate", 2, auth_bytes=shown)
+    assert answer["error_code"] == "NONE"
+    if not answer["auth_bytes"]:
+        return True
+    assert bytes(answer["auth_bytes"]) == b'{"status":"invalid_token"}'
+    end = client.ask("sasl_authenticate", 2, auth_bytes=b"\x01")
+    assert (end["error_code"], end["error_message"]) == ("SASL_AUTHENTICATION_FAILED", '{"status":"invalid_token"}')
+    assert client.is_closed()
+    return False
+
+
 def make_topic(client: Client, name: str, partitions: int = 1) -> str:
     """The code of a topic's creation."""
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
