@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +14,8 @@ from korvet.errors import ConfigError
 if TYPE_CHECKING:
     from korvet.cli.kafka.client import Client
 
+DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
+"""The mechanism by which `korvet users add` lets a user log in."""
 _BOOTSTRAP: Final = "bootstrap.servers"
 _MAX_FILE_BYTES: Final = 1 << 20
 
@@ -60,6 +62,42 @@ class Cluster:
         if security.unused:
             say_note(f"korvet: {self.file}: this command does not use {', '.join(security.unused)}")
         return lambda: Client(self.bootstrap, security)
+
+    def clients_of_users(self) -> Callable[[str, str], Client]:
+        """A function that makes a client of a user and a password, by the other settings of the file.
+
+        Without a protocol in the settings it is SASL_SSL, or SASL_PLAINTEXT at brokers of this machine.
+
+        :raises ConfigError: if the clients cannot follow a setting, or passwords would pass others unprotected.
+        """
+        from korvet.cli.kafka.client import Client
+        from korvet.cli.kafka.login import password_login
+        from korvet.cli.kafka.security import client_security
+
+        is_here = all(_is_here(address.host) for address in parse_addresses(self.bootstrap))
+        settings = {"security.protocol": "SASL_PLAINTEXT" if is_here else "SASL_SSL", **self.settings}
+        mechanism = settings.pop("sasl.mechanisms", settings.get("sasl.mechanism", DEFAULT_MECHANISM)).upper()
+        own = {"sasl.mechanism": mechanism, "sasl.username": "visitor", "sasl.password": "of their own"}
+        try:
+            _check_passwords(settings["security.protocol"], mechanism)
+            security = client_security({**settings, **own})
+        except ConfigError as error:
+            raise ConfigError(str(error) if self.file is None else f"{self.file}: {error}") from None
+        if mechanism == "PLAIN" and security.tls is None and not is_here:
+            raise ConfigError("PLAIN would show visitors' passwords to others on the way to the broker; use SASL_SSL")
+
+        def client(user: str, password: str) -> Client:
+            login = password_login(mechanism, user, password)
+            return Client(self.bootstrap, replace(security, login=login))
+
+        return client
+
+
+def _check_passwords(protocol: str, mechanism: str) -> None:
+    if not protocol.upper().startswith("SASL_"):
+        raise ConfigError("security.protocol: visitors log in at the broker, so it is SASL_SSL or SASL_PLAINTEXT")
+    if mechanism == "OAUTHBEARER":
+        raise ConfigError("sasl.mechanism: visitors have passwords, so it is PLAIN or SCRAM")
 
 
 def _is_here(host: str) -> bool:

@@ -128,11 +128,15 @@ class Certificates:
         """Read the files again whenever they have changed."""
         while True:
             await anyio.sleep(_LOOK_S)
-            stamp = await anyio.to_thread.run_sync(_stamp, self._files)
-            if stamp == self._seen and stamp != self._stamp:
-                await self.reload(stamp)
-            self._seen = stamp
-            self._warn_if_expired()
+            await self.look()
+
+    async def look(self) -> None:
+        """Read the files again if they have changed, and stayed the same since the look before."""
+        stamp = await anyio.to_thread.run_sync(_stamp, self._files)
+        if stamp == self._seen and stamp != self._stamp:
+            await self.reload(stamp)
+        self._seen = stamp
+        self._warn_if_expired()
 
     async def reload(self, stamp: Stamp | None = None) -> None:
         """Read the files now. If they are wrong, the context stays."""

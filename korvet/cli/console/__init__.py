@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from korvet.cli.options import cluster_options
-from korvet.errors import ConfigError
+from korvet.cli.times import Duration
 
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
@@ -27,27 +27,63 @@ DEFAULT_LISTEN = "127.0.0.1:9080"
     show_default=True,
     envvar="KORVET_CONSOLE_LISTEN",
     metavar="HOST:PORT",
-    help="The address of the pages; only one of the loopback. Port 0 takes a free one.",
+    help="The address of the pages. Port 0 takes a free one. Other addresses than the loopback's need --login.",
+)
+@click.option("--login", is_flag=True, help="Visitors log in as users of the broker, and see what these may see.")
+@click.option("--tls-cert", metavar="FILE", help="The certificate chain of the pages in PEM.")
+@click.option("--tls-key", metavar="FILE", help="The certificate's key in PEM.")
+@click.option("--tls-terminated", is_flag=True, help="A proxy before the console speaks TLS with browsers.")
+@click.option(
+    "--hostname", "hostnames", multiple=True, metavar="NAME", help="A name of the console in URLs. May be given again."
+)
+@click.option(
+    "--idle-timeout",
+    type=Duration(),
+    default="30m",
+    show_default=True,
+    metavar="DURATION",
+    help="Log out visitors that did nothing for so long.",
+)
+@click.option(
+    "--operator", "operators", multiple=True, metavar="USER", help="With --login: a user that sees Redis, too."
 )
 @click.option("--redis", "redis_url", envvar="KORVET_REDIS", metavar="URL", help="Show this Redis's health, too.")
 @click.option("--allow-changes", is_flag=True, help="Offer to reset offsets, to delete groups and to remove members.")
 @cluster_options
-def console(listen: str, redis_url: str | None, allow_changes: bool, cluster: Cluster) -> None:
+def console(
+    listen: str,
+    login: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_terminated: bool,
+    hostnames: tuple[str, ...],
+    idle_timeout: float,
+    operators: tuple[str, ...],
+    redis_url: str | None,
+    allow_changes: bool,
+    cluster: Cluster,
+) -> None:
     """Show topics, records, groups and transactions in a browser, until Ctrl-C.
 
-    The console asks for no login, so it listens on the loopback alone. Reach it from elsewhere through a tunnel of SSH.
-    It shows what this command's client may see.
+    Without --login it shows what this command's client may see, to everybody at this machine. With it, visitors log in
+    as users of the broker, at a listener with logins.
 
     \b
-    Example:  korvet console --bootstrap-server broker.example:9092
+    Examples:  korvet console --bootstrap-server broker.example:9092
+               korvet console --login --listen 0.0.0.0:9080 --tls-cert tls.crt --tls-key tls.key -b 127.0.0.1:9093
     """
-    from korvet.cli.console.serving import serve
-    from korvet.cli.kafka.address import parse_addresses
+    from korvet.cli.console.start import Way, start
 
-    address, *more = parse_addresses(listen)
-    if more or address.host not in ("127.0.0.1", "localhost", "::1"):
-        raise ConfigError(
-            f"--listen {listen}: the console asks for no login, so it listens on one address, 127.0.0.1 or ::1; "
-            "reach it from elsewhere by ssh -L"
-        )
-    serve(address, cluster.clients(), redis_url, allow_changes=allow_changes)
+    way = Way(
+        listen=listen,
+        login=login,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_terminated=tls_terminated,
+        hostnames=frozenset(hostnames),
+        idle_s=idle_timeout,
+        operators=frozenset(operators),
+        redis_url=redis_url,
+        allow_changes=allow_changes,
+    )
+    start(way, cluster)

@@ -1,20 +1,19 @@
 """The console's pages as a Starlette application.
 
-Each page asks the cluster anew, in a thread, by a client that it borrows. Changes need ``allow_changes``, a POST from
-the console's own pages, and the token of this process, which no other site's page can read.
+Each page asks the cluster anew, in a thread, by a client that it borrows of its visitor. Changes need
+``allow_changes``, a POST from the console's own pages, and the visitor's token, which no other site's page can read.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from anyio import to_thread
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,25 +25,35 @@ from starlette.staticfiles import StaticFiles
 
 from korvet import __version__
 from korvet.cli.console import changes, views
-from korvet.cli.console.clients import Busy, Clients
-from korvet.cli.console.guard import Guard
-from korvet.cli.console.views import View
-from korvet.cli.kafka.client import Client
+from korvet.cli.console.guard import Guard, Hosts
+from korvet.cli.console.login import ENDED, Logins, Refused, Stranger, is_refusal, page_inside, to_login
+from korvet.cli.console.views import Sources, View
+from korvet.cli.console.visitors import Busy, Visitor
 from korvet.cli.kafka.errors import BrokerError
 from korvet.errors import ConfigError, KorvetError
 
 STATIC: Final = Path(__file__).with_name("static")
+PATHS: Final = frozenset(path for path, _, _ in views.PAGES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """What the pages share."""
+    """What the pages share.
 
-    clients: Clients
-    redis_url: str | None
+    :ivar door: how visitors log in; or the visitor that everybody is.
+    """
+
+    door: Logins | Visitor
+    sources: Sources
     allow_changes: bool
-    token: str = field(default_factory=partial(secrets.token_urlsafe, 32))
     templates: Environment = field(default_factory=lambda: _templates())
+
+    def visitor(self, request: Request) -> Visitor:
+        """The visitor of a request.
+
+        :raises Stranger: if visitors log in, and this one did not.
+        """
+        return self.door if isinstance(self.door, Visitor) else self.door.visitor(request)
 
 
 def _templates() -> Environment:
@@ -78,30 +87,35 @@ def _query(path: str, **fields: object) -> str:
     return f"{path}?{urlencode({name: value for name, value in fields.items() if value not in (None, '')})}"
 
 
-def make_app(
-    make_client: Callable[[], Client],
-    *,
-    hosts: frozenset[str],
-    redis_url: str | None = None,
-    allow_changes: bool = False,
-) -> Starlette:
+def make_app(door: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: str, allow_changes: bool) -> Starlette:
     """The console.
 
+    :param scheme: http or https, as browsers see it.
+
     :param hosts: the Host headers that name it; a request with another one is refused, because a foreign site's name
-        may lead to the loopback (DNS rebinding).
+        may lead to the console's address (DNS rebinding).
     """
-    console = Console(clients=Clients(make_client), redis_url=redis_url, allow_changes=allow_changes)
+    console = Console(door=door, sources=sources, allow_changes=allow_changes)
     pages = [Route(path, partial(_page, console, name, view)) for path, name, view in views.PAGES]
     actions = [Route(path, partial(_change, console, change), methods=["POST"]) for path, change in changes.CHANGES]
+    doors = []
+    if isinstance(door, Logins):
+        doors = [
+            Route("/login", partial(_login_page, console), methods=["GET"]),
+            Route("/login", partial(_log_in, console, door), methods=["POST"]),
+            Route("/logout", partial(_log_out, console, door), methods=["POST"]),
+        ]
     return Starlette(
         routes=[
+            *doors,
             *pages,
             Route("/group/lag", partial(_lag, console)),
             *actions,
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
-        middleware=[Middleware(Guard, hosts=hosts)],
+        middleware=[Middleware(Guard, hosts=hosts, scheme=scheme)],
         exception_handlers={
+            Stranger: partial(_unknown, console),
             HTTPException: partial(_refused, console),
             KorvetError: partial(_failed, console),
         },
@@ -109,55 +123,128 @@ def make_app(
 
 
 async def _page(console: Console, name: str, view: View, request: Request) -> Response:
-    fields = dict(request.query_params)
-    values = await to_thread.run_sync(_shown, console, view, fields)
-    return _html(console, name, values, done=fields.get("done", ""))
+    visitor, fields = console.visitor(request), dict(request.query_params)
+    if request.url.path in views.FOR_OPERATORS and not visitor.is_operator:
+        raise HTTPException(403, "only the users that the console was started with as --operator see this page")
+    values = await visitor.run(_shown, console, visitor, view, fields)
+    return _html(console, name, values, visitor, done=fields.get("done", ""))
 
 
-def _shown(console: Console, view: View, fields: Mapping[str, str]) -> dict[str, Any]:
-    with console.clients.borrow() as client:
-        return view(client, fields, console.redis_url)
+def _shown(console: Console, visitor: Visitor, view: View, fields: Mapping[str, str]) -> dict[str, Any]:
+    with visitor.clients.borrow() as client:
+        return view(client, fields, console.sources)
 
 
 async def _lag(console: Console, request: Request) -> Response:
-    return JSONResponse(await to_thread.run_sync(_shown, console, views.lag, dict(request.query_params)))
+    visitor, fields = console.visitor(request), dict(request.query_params)
+    return JSONResponse(await visitor.run(_shown, console, visitor, views.lag, fields))
 
 
 async def _change(console: Console, change: changes.Change, request: Request) -> Response:
+    visitor = console.visitor(request)
     if not console.allow_changes:
         raise HTTPException(403, "this console changes nothing; start it with --allow-changes")
-    async with request.form(max_files=0, max_fields=20) as form:
-        fields = {name: value for name, value in form.items() if isinstance(value, str)}
-    if not secrets.compare_digest(fields.get("token", "").encode(), console.token.encode()):
-        raise HTTPException(403, "the form is of an earlier console; load its page again")
-    answer = await to_thread.run_sync(_changed, console, change, fields)
+    fields = await _signed_form(request, visitor)
+    answer = await visitor.run(_changed, visitor, change, fields)
     if isinstance(answer, changes.Plan):
-        return _html(console, "plan.html", {"plan": answer})
+        return _html(console, "plan.html", {"plan": answer}, visitor)
     return RedirectResponse(answer, 303)
 
 
-def _changed(console: Console, change: changes.Change, fields: Mapping[str, str]) -> changes.Plan | str:
-    with console.clients.borrow() as client:
+def _changed(visitor: Visitor, change: changes.Change, fields: Mapping[str, str]) -> changes.Plan | str:
+    with visitor.clients.borrow() as client:
         return change(client, fields)
 
 
-async def _refused(console: Console, _request: Request, error: Exception) -> Response:
+async def _form(request: Request) -> dict[str, str]:
+    async with request.form(max_files=0, max_fields=20) as form:
+        return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+async def _signed_form(request: Request, visitor: Visitor) -> dict[str, str]:
+    """The fields of a form of this visitor's pages.
+
+    :raises HTTPException: 403, if it is of other pages.
+    """
+    fields = await _form(request)
+    if not secrets.compare_digest(fields.get("token", "").encode(), visitor.token.encode()):
+        raise HTTPException(403, "the form is of an earlier console or session; load its page again")
+    return fields
+
+
+async def _login_page(console: Console, request: Request) -> Response:
+    fields = dict(request.query_params)
+    problem = ENDED if "ended" in fields else ""
+    return _login_form(console, fields, problem, 200)
+
+
+async def _log_in(console: Console, logins: Logins, request: Request) -> Response:
+    fields = await _form(request)
+    response = RedirectResponse(page_inside(fields.get("next", ""), PATHS), 303)
+    try:
+        await logins.let_in(request, fields.get("user", ""), fields.get("password", ""), response)
+    except Refused as refused:
+        return _login_form(console, fields, str(refused), refused.status)
+    return response
+
+
+def _login_form(console: Console, fields: Mapping[str, str], problem: str, status: int) -> Response:
+    values = {"next": page_inside(fields.get("next", ""), PATHS), "name": fields.get("user", ""), "problem": problem}
+    return _html(console, "login.html", values, status=status)
+
+
+async def _log_out(_console: Console, logins: Logins, request: Request) -> Response:
+    await _signed_form(request, logins.visitor(request))
+    response = RedirectResponse("/login", 303)
+    logins.let_out(request, response)
+    return response
+
+
+async def _unknown(console: Console, request: Request, _error: Exception) -> Response:
+    assert isinstance(console.door, Logins)
+    return to_login(request, console.door, PATHS)
+
+
+async def _refused(console: Console, request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _html(console, "error.html", {"problem": error.detail}, status=error.status_code)
+    return _error(console, request, error.detail, error.status_code)
 
 
-async def _failed(console: Console, _request: Request, error: Exception) -> Response:
-    status = 503 if isinstance(error, Busy) or (isinstance(error, BrokerError) and error.code is None) else 404
-    return _html(
-        console, "error.html", {"problem": str(error)}, status=400 if isinstance(error, ConfigError) else status
-    )
+async def _failed(console: Console, request: Request, error: Exception) -> Response:
+    if isinstance(console.door, Logins) and is_refusal(error):
+        # The user was removed, or has another password.
+        return to_login(request, console.door, PATHS)
+    if isinstance(error, ConfigError):
+        status = 400
+    else:
+        status = 503 if isinstance(error, Busy) or (isinstance(error, BrokerError) and error.code is None) else 404
+    return _error(console, request, str(error), status)
 
 
-def _html(console: Console, name: str, values: Mapping[str, Any], *, status: int = 200, done: str = "") -> HTMLResponse:
+def _error(console: Console, request: Request, problem: str, status: int) -> Response:
+    try:
+        visitor = console.visitor(request)
+    except Stranger:
+        visitor = None
+    return _html(console, "error.html", {"problem": problem}, visitor, status=status)
+
+
+def _html(
+    console: Console,
+    name: str,
+    values: Mapping[str, Any],
+    visitor: Visitor | None = None,
+    *,
+    status: int = 200,
+    done: str = "",
+) -> HTMLResponse:
+    """A page; without a visitor it leads nowhere."""
     shared = {
         "allow_changes": console.allow_changes,
-        "has_redis": console.redis_url is not None,
-        "token": console.token,
+        "has_redis": visitor is not None and visitor.is_operator and console.sources.redis_url is not None,
+        "token": "" if visitor is None else visitor.token,
+        "user": None if visitor is None else visitor.user,
+        "is_known": visitor is not None,
         "done": changes.DONE.get(done, ""),
     }
     return HTMLResponse(console.templates.get_template(name).render({**shared, **values}), status)

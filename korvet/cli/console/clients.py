@@ -2,54 +2,62 @@
 
 from __future__ import annotations
 
-import queue
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.errors import BrokerError
 
-MOST_CLIENTS: Final = 8
-WAIT_S: Final = 10.0
-
-
-class Busy(BrokerError):
-    """All clients are in use."""
+FRESH_S: Final = 60.0
+"""The time for which an idle client is kept. A broker closes its connections later, and would fail the next page."""
 
 
 class Clients:
-    """At most `MOST_CLIENTS` clients, made when they are needed."""
+    """The clients of one visitor, made when they are needed."""
 
-    def __init__(self, make: Callable[[], Client]) -> None:
+    def __init__(self, make: Callable[[], Client], clock: Callable[[], float] = time.monotonic) -> None:
         self._make = make
-        self._idle: queue.LifoQueue[Client | None] = queue.LifoQueue()
-        for _ in range(MOST_CLIENTS):
-            self._idle.put(None)
+        self._clock = clock
+        self._idle: list[tuple[float, Client]] = []
+        self._is_closed = False
+        self._lock = threading.Lock()
 
     @contextmanager
     def borrow(self) -> Iterator[Client]:
-        """A client for the time of the block. One whose request failed is closed.
-
-        :raises Busy: if none is free for `WAIT_S`.
-        """
+        """A client for the time of the block. One whose request failed is closed."""
+        client = self._fresh() or self._make()
         try:
-            client = self._idle.get(timeout=WAIT_S)
-        except queue.Empty:
-            raise Busy("the console is busy; try again") from None
-        try:
-            client = client or self._make()
             yield client
         except BaseException:
-            if client is not None:
-                client.__exit__(None, None, None)
-            client = None
+            _close(client)
             raise
-        finally:
-            self._idle.put(client)
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append((self._clock(), client))
+                return
+        _close(client)
 
     def close(self) -> None:
-        """Close the clients that nobody uses."""
-        while not self._idle.empty():
-            if (client := self._idle.get()) is not None:
-                client.__exit__(None, None, None)
+        """Close the clients: those that are in use once their request is answered."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for _, client in idle:
+            _close(client)
+
+    def _fresh(self) -> Client | None:
+        """The client that was used last; those that were idle for too long are closed."""
+        with self._lock:
+            least = self._clock() - FRESH_S
+            stale = [client for used, client in self._idle if used < least]
+            self._idle = [(used, client) for used, client in self._idle if used >= least]
+            found = self._idle.pop()[1] if self._idle else None
+        for client in stale:
+            _close(client)
+        return found
+
+
+def _close(client: Client) -> None:
+    client.__exit__(None, None, None)

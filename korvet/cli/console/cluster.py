@@ -13,7 +13,7 @@ from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.groups import Group, describe_group
 from korvet.cli.kafka.log_dirs import log_bytes
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets
-from korvet.cli.kafka.topics import Setting, Topic, describe_settings, describe_topics
+from korvet.cli.kafka.topics import Topic, describe_topics
 from korvet.errors import KorvetError
 
 
@@ -70,11 +70,10 @@ class LagRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPage:
-    """A topic with its partitions and settings."""
+    """A topic with its partitions."""
 
     topic: Topic
     partitions: Sequence[PartitionRow]
-    settings: Sequence[Setting]
 
 
 def describe_cluster(client: Client) -> Cluster:
@@ -118,7 +117,7 @@ def topic_page(client: Client, name: str) -> TopicPage:
         PartitionRow(one.partition, one.leader, starts.get(place, 0), ends.get(place, 0), sizes.get(place, 0))
         for one, place in zip(topic.partitions, partitions, strict=True)
     ]
-    return TopicPage(topic=topic, partitions=rows, settings=describe_settings(client, [name])[name])
+    return TopicPage(topic=topic, partitions=rows)
 
 
 def existing_group(client: Client, id: str) -> Group:

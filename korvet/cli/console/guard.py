@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,16 +22,43 @@ HEADERS: Final = {
 }
 MOST_BODY_BYTES: Final = 65_536
 
+Hosts = Callable[[str], bool]
+"""Whether a Host header names the console."""
+
+
+def loopback_hosts(port: int) -> Hosts:
+    """The hosts of a browser that looks at the loopback's port, perhaps through a tunnel with the same port."""
+    return frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")).__contains__
+
+
+def public_hosts(names: frozenset[str]) -> Hosts:
+    """These names at any port, and each IP address: no foreign site is at one of ours."""
+    known = {"localhost", *(name.lower() for name in names)}
+
+    def is_ours(host: str) -> bool:
+        name, colon, port = host.rpartition(":")
+        if not colon or not port.isdecimal():
+            name = host
+        try:
+            ip_address(name.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            return name.lower() in known
+        return True
+
+    return is_ours
+
 
 class Guard:
     """ASGI middleware.
 
     :param hosts: the Host headers that name the console.
+    :param scheme: http or https, as browsers see it.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, scheme: str) -> None:
         self._app = app
         self._hosts = hosts
+        self._scheme = scheme
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -42,12 +71,13 @@ class Guard:
     def _refusal(self, method: str, headers: Headers) -> str | None:
         """Why a request is refused; None if it is not."""
         host = headers.get("host", "")
-        if host not in self._hosts:
+        if not self._hosts(host):
             return f"this console is not at {host[:100]}\n"
         if method in ("GET", "HEAD"):
             return None
         # A browser names the page that a form came from. Programs name none, and have no token by accident.
-        if headers.get("origin", f"http://{host}") != f"http://{host}":
+        page = f"{self._scheme}://{host}"
+        if headers.get("origin", page) != page:
             return "this request comes from another site\n"
         size = headers.get("content-length", "")
         if not size.isdigit() or int(size) > MOST_BODY_BYTES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -24,20 +25,27 @@ from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import BrokerError
 from korvet.cli.kafka.groups import group_facts, list_groups
 from korvet.cli.kafka.reset import parse_time
-from korvet.cli.kafka.topics import list_topics
+from korvet.cli.kafka.topics import describe_settings, list_topics
 from korvet.cli.kafka.transactions import describe_transaction, list_transactions
 from korvet.cli.kafka.users import KafkaUsers
 from korvet.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
 
 T = TypeVar("T")
 Fields = Mapping[str, str]
-View = Callable[[Client, Fields, str | None], dict[str, Any]]
+View = Callable[[Client, Fields, "Sources"], dict[str, Any]]
 STATES: Final = ("", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Empty", "Dead")
 ANY_PARTITION: Final = -1
 _ALL_RULES: Final = AclFilter(ResourceType.ANY, PatternType.ANY, None, None, None, Operation.ANY, Permission.ANY)
 
 
-def _overview(client: Client, _fields: Fields, _redis: str | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What pages show beside the cluster: the URL of its Redis; None for nothing."""
+
+    redis_url: str | None = None
+
+
+def _overview(client: Client, _fields: Fields, _sources: Sources) -> dict[str, Any]:
     states: dict[str, int] = {}
     for group in list_groups(client):
         states[group.state] = states.get(group.state, 0) + 1
@@ -51,20 +59,27 @@ def _overview(client: Client, _fields: Fields, _redis: str | None) -> dict[str, 
     }
 
 
-def _topics(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def _topics(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     wanted = asked.text(fields, "q")
     topics = [topic for topic in list_topics(client) if wanted.lower() in topic.name.lower()]
     page = page_of(topics, asked.number(fields, "page", 1))
     return {"q": wanted, "page": page, "rows": topic_rows(client, page.rows)}
 
 
-def _topic(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
-    shown = topic_page(client, asked.text(fields, "name"))
-    page = page_of(shown.partitions, asked.number(fields, "page", 1))
-    return {"name": shown.topic.name, "id": shown.topic.id, "page": page, "settings": shown.settings}
+def _topic(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+    name = asked.text(fields, "name")
+    shown = topic_page(client, name)
+    settings, no_settings = _told(lambda: describe_settings(client, [name])[name])
+    return {
+        "name": name,
+        "id": shown.topic.id,
+        "page": page_of(shown.partitions, asked.number(fields, "page", 1)),
+        "settings": settings,
+        "no_settings": no_settings,
+    }
 
 
-def _records(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def _records(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     partition = asked.number(fields, "partition", ANY_PARTITION)
     start, at = asked.choice(fields, "start", STARTS), asked.text(fields, "at")
     wanted = Wanted(
@@ -88,12 +103,12 @@ def _value(start: str, at: str, fields: Fields) -> int:
     return asked.number(fields, "at", 0) if start == "offset" else 0
 
 
-def _record(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def _record(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     name, partition = asked.text(fields, "name"), asked.number(fields, "partition", 0)
     return {"name": name, "record": one_record(client, name, partition, asked.number(fields, "offset", 0))}
 
 
-def _groups(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def _groups(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     wanted, state = asked.text(fields, "q"), asked.choice(fields, "state", STATES)
     groups = list_groups(client, [state] if state else [])
     found = [group for group in groups if wanted.lower() in group.group.lower()]
@@ -101,7 +116,7 @@ def _groups(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any
     return {"q": wanted, "state": state, "states": STATES, "page": page}
 
 
-def _group(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def _group(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     id = asked.text(fields, "id")
     group = existing_group(client, id)
     rows = lag_rows(client, group)
@@ -115,19 +130,19 @@ def _group(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]
     }
 
 
-def lag(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def lag(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     """A group's lag now, for the chart: Unix seconds and records."""
     group = existing_group(client, asked.text(fields, "id"))
     return {"time": time.time(), "lag": total_lag(lag_rows(client, group))}
 
 
-def _transactions(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def _transactions(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     wanted = asked.text(fields, "q")
     found = [one for one in list_transactions(client) if wanted.lower() in one.id.lower()]
     return {"q": wanted, "page": page_of(found, asked.number(fields, "page", 1))}
 
 
-def _transaction(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def _transaction(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     transaction = describe_transaction(client, asked.text(fields, "id"))
     return {
         "transaction": transaction,
@@ -136,7 +151,7 @@ def _transaction(client: Client, fields: Fields, _redis: str | None) -> dict[str
     }
 
 
-def _security(client: Client, fields: Fields, _redis: str | None) -> dict[str, Any]:
+def _security(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     wanted = asked.text(fields, "q")
     users, no_users = _told(KafkaUsers(client).find)
     rules, no_rules = _told(lambda: KafkaRules(client).find([_ALL_RULES]))
@@ -152,7 +167,7 @@ def _security(client: Client, fields: Fields, _redis: str | None) -> dict[str, A
 
 
 def _told(ask: Callable[[], Sequence[T]]) -> tuple[Sequence[T], str]:
-    """What a broker tells, or nothing and why: a cluster without access rules still has users."""
+    """What a broker tells, or nothing and why: a part of a page may be forbidden, or off."""
     try:
         return ask(), ""
     except BrokerError as error:
@@ -161,12 +176,12 @@ def _told(ask: Callable[[], Sequence[T]]) -> tuple[Sequence[T], str]:
         return (), str(error)
 
 
-def _redis(_client: Client, _fields: Fields, redis_url: str | None) -> dict[str, Any]:
+def _redis(_client: Client, _fields: Fields, sources: Sources) -> dict[str, Any]:
     from korvet.cli.doctor import examined
 
-    if redis_url is None:
+    if sources.redis_url is None:
         raise HTTPException(404, "start the console with --redis URL to see Redis's health")
-    return {"servers": examined(redis_url, "default")}
+    return {"servers": examined(sources.redis_url, "default")}
 
 
 PAGES: Final[tuple[tuple[str, str, View], ...]] = (
@@ -183,3 +198,5 @@ PAGES: Final[tuple[tuple[str, str, View], ...]] = (
     ("/redis", "redis.html", _redis),
 )
 """Path, template and view of each page."""
+FOR_OPERATORS: Final = frozenset({"/redis"})
+"""The pages that show more than a cluster's rules protect."""

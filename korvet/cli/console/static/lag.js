@@ -12,11 +12,16 @@ if (chart) {
   const line = style.getPropertyValue("--line");
   const points = [[], []];
   const axis = { stroke: text, grid: { stroke: line }, ticks: { stroke: line } };
+  // uPlot's own bounds of a single point are years apart.
+  const shown = () => {
+    const first = points[0].at(0) ?? Date.now() / 1000;
+    return [first, Math.max(points[0].at(-1) ?? 0, first + LEAST_S)];
+  };
   const plot = new uPlot({
     width: chart.clientWidth || 600,
     height: 180,
     legend: { show: false },
-    scales: { x: { range: (_plot, first, last) => [first, Math.max(last, first + LEAST_S)] } },
+    scales: { x: { range: shown } },
     axes: [axis, { ...axis, size: 80 }],
     series: [{}, { label: "lag", stroke: style.getPropertyValue("--link"), points: { show: true } }],
   }, points, chart);

@@ -1,0 +1,322 @@
+"""Logins at the console: the broker judges them, and its rules decide what a visitor sees."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from korvet.cli import run
+from korvet.cli.cluster import Cluster
+from korvet.cli.kafka.acls import KafkaRules
+from korvet.cli.kafka.users import KafkaUsers
+from korvet.security.acl import Acl, Operation, PatternType, Permission, ResourceType
+from korvet.security.protocol import Security
+from korvet.server.settings import ListenerSettings
+from korvet.store.security.users import CredentialKey
+from tests.console.conftest import WITHIN_MS, running_console
+from tests.console.test_pages import HOSTILE, redis_url
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.certificates import Authority
+
+MECHANISM = "SCRAM-SHA-512"
+PASSWORD = "right=,ä"
+IDLE_S = 1.0
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+BROKER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin;User:ANONYMOUS",
+    "connection.failed.authentication.delay.ms": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[KorvetServer]:
+    """A broker with logins, and rules: alice may see the topic of hers, and bob the one of his."""
+    listeners = [
+        ListenerSettings(name="plain", port=0),
+        ListenerSettings(name="login", port=0, security=Security.SASL_PLAINTEXT, sasl=(MECHANISM,)),
+    ]
+    with running_broker(listeners=listeners, broker=BROKER) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for future in admin.create_topics([NewTopic(f"of-{user}", 1, 1) for user in ("alice", "bob")]).values():
+            future.result(60)
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "of-alice"})
+        consumer.commit(offsets=[TopicPartition("of-alice", 0, 0)], asynchronous=False)
+        consumer.close()
+        with Cluster(bootstrap=broker.bootstrap).client() as client:
+            for user in ("admin", "alice", "bob", "gone", HOSTILE):
+                KafkaUsers(client).add(CredentialKey(MECHANISM, user), PASSWORD, 4096)
+            KafkaRules(client).add([rule(ResourceType.TOPIC, user) for user in ("alice", "bob")])
+            KafkaRules(client).add([rule(ResourceType.GROUP, "alice")])
+        yield broker
+
+
+def rule(resource: ResourceType, user: str) -> Acl:
+    operation = Operation.DESCRIBE
+    return Acl(resource, PatternType.LITERAL, f"of-{user}", f"User:{user}", "*", operation, Permission.ALLOW)
+
+
+@pytest.fixture(scope="module")
+def guarded(secured: KorvetServer) -> Iterator[str]:
+    """A console with a login that may change things, and whose operator is admin."""
+    with running_console(
+        "--bootstrap-server", f"127.0.0.1:{secured.ports[1]}", "--login", "--allow-changes",
+        "--redis", redis_url(secured), "--operator", "admin",
+    ) as url:  # fmt: skip
+        yield url
+
+
+@pytest.fixture(scope="module")
+def over_tls(secured: KorvetServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console with TLS on all addresses, whose sessions end soon."""
+    pair = Authority.make(tmp_path_factory.mktemp("authority")).server()
+    with running_console(
+        "--bootstrap-server", f"127.0.0.1:{secured.ports[1]}", "--login", "--listen", "0.0.0.0:0",
+        "--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--idle-timeout", f"{IDLE_S}s",
+    ) as url:  # fmt: skip
+        yield url.replace("0.0.0.0", "127.0.0.1")
+
+
+@pytest.fixture
+def visitors(browser: Browser) -> Iterator[tuple[BrowserContext, BrowserContext]]:
+    """Two browsers that share nothing."""
+    contexts = browser.new_context(ignore_https_errors=True), browser.new_context(ignore_https_errors=True)
+    try:
+        yield contexts
+    finally:
+        for context in contexts:
+            context.close()
+
+
+def log_in(page: Page, url: str, user: str, password: str = PASSWORD) -> None:
+    page.set_default_timeout(WITHIN_MS)
+    if "/login" not in page.url:
+        page.goto(url)
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def ask(
+    url: str,
+    method: str,
+    path: str,
+    fields: Mapping[str, str] = MappingProxyType({}),
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, str, http.client.HTTPMessage]:
+    place = urlsplit(url)
+    if place.scheme == "https":
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            place.netloc, timeout=60, context=ssl._create_unverified_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(place.netloc, timeout=60)
+    try:
+        connection.request(method, path, urlencode(fields) or None, {**FORM, **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def cookie_of(url: str, user: str, headers: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The cookie of a new session, as a browser sends it."""
+    status, text, answered = ask(url, "POST", "/login", {"user": user, "password": PASSWORD}, headers)
+    assert status == 303, text
+    return answered["set-cookie"].partition(";")[0]
+
+
+def token_of(url: str, cookie: str) -> str:
+    return (
+        ask(url, "GET", "/topics", headers={"Cookie": cookie})[1].partition('name="token" value="')[2].partition('"')[0]
+    )
+
+
+def test_two_visitors_see_what_their_rules_allow(guarded: str, visitors: tuple[BrowserContext, BrowserContext]) -> None:
+    for context, user, other in zip(visitors, ("alice", "bob"), ("bob", "alice"), strict=True):
+        page = context.new_page()
+        log_in(page, f"{guarded}/topics", user)
+        expect(page).to_have_url(f"{guarded}/topics")
+        expect(page.get_by_role("link", name=f"of-{user}")).to_be_visible()
+        expect(page.get_by_role("link", name=f"of-{other}")).to_have_count(0)
+        page.goto(f"{guarded}/topic?name=of-{user}")
+        expect(page.locator("#live tbody tr")).to_have_count(1)
+        expect(page.locator("main")).to_contain_text("TOPIC_AUTHORIZATION_FAILED")
+        page.goto(f"{guarded}/topic?name=of-{other}")
+        expect(page.get_by_role("alert")).to_contain_text("TOPIC_AUTHORIZATION_FAILED")
+        page.goto(f"{guarded}/security")
+        expect(page.locator("main")).to_contain_text("CLUSTER_AUTHORIZATION_FAILED")
+
+
+def test_change_is_judged_by_the_visitors_rules(guarded: str, visitors: tuple[BrowserContext, BrowserContext]) -> None:
+    page = visitors[0].new_page()
+    log_in(page, f"{guarded}/group?id=of-alice", "alice")
+    page.get_by_role("button", name="Delete of-alice and its offsets").click()
+    expect(page.get_by_role("alert")).to_contain_text("GROUP_AUTHORIZATION_FAILED")
+    other = visitors[1].new_page()
+    log_in(other, f"{guarded}/group?id=of-alice", "admin")
+    expect(other.get_by_role("heading", level=1)).to_contain_text("of-alice")
+
+
+def test_login_leads_back_to_the_page_and_logout_ends_the_session(guarded: str, page: Page) -> None:
+    page.goto(f"{guarded}/topics?q=of-al")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+    log_in(page, guarded, "alice")
+    expect(page).to_have_url(f"{guarded}/topics?q=of-al")
+    (cookie,) = page.context.cookies()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+    assert page.context.cookies() == []
+    status, _, headers = ask(guarded, "GET", "/topics", headers={"Cookie": f"{cookie['name']}={cookie['value']}"})
+    assert (status, headers["location"]) == (303, "/login?ended=1&next=%2Ftopics")
+
+
+def test_hostile_user_is_shown_and_runs_nothing(guarded: str, page: Page) -> None:
+    log_in(page, guarded, HOSTILE)
+    expect(page.locator("header")).to_contain_text(HOSTILE)
+    assert page.locator("header img, header script").count() == 0
+
+
+def test_wrong_password_and_unknown_user_get_the_same_page(guarded: str) -> None:
+    answers = []
+    for user, password in (("alice", "wrong"), ("nobody", PASSWORD), ("nobody", "x" * 5000), ("", ""), ("a\0", "b")):
+        status, text, headers = ask(guarded, "POST", "/login", {"user": user, "password": password})
+        answers.append((status, text.replace(f'value="{user}"', "").replace(" autofocus", "")))
+        assert headers["set-cookie"] is None
+    assert answers[0][0] == 401
+    assert "knows no such user with this password" in answers[0][1]
+    assert answers[1:4] == answers[:1] * 3
+    assert answers[4][0] == 401
+
+
+def test_cookie_is_for_the_console_alone(guarded: str, over_tls: str) -> None:
+    for url, name, secure in ((guarded, "korvet-", ""), (over_tls, "__Host-korvet-", "; Secure")):
+        fields = {"user": "alice", "password": PASSWORD}
+        cookie = ask(url, "POST", "/login", fields)[2]["set-cookie"]
+        assert cookie.startswith(f"{name}{urlsplit(url).port}=")
+        assert cookie.partition(";")[2] == f" HttpOnly; Path=/; SameSite=strict{secure}"
+
+
+def test_session_that_a_stranger_planted_is_not_taken(guarded: str) -> None:
+    name = f"korvet-{urlsplit(guarded).port}"
+    planted = {"Cookie": f"{name}=planted"}
+    cookie = cookie_of(guarded, "alice", planted)
+    assert cookie != planted["Cookie"]
+    assert ask(guarded, "GET", "/topics", headers=planted)[0] == 303
+    # A login ends the session that the browser had, so nobody else goes on with it.
+    again = cookie_of(guarded, "bob", {"Cookie": cookie})
+    assert again != cookie
+    assert ask(guarded, "GET", "/topics", headers={"Cookie": cookie})[0] == 303
+    assert ask(guarded, "GET", "/topics", headers={"Cookie": again})[0] == 200
+
+
+def test_change_with_the_token_of_another_session_is_refused(guarded: str) -> None:
+    alice, admin = cookie_of(guarded, "alice"), cookie_of(guarded, "admin")
+    for token in (token_of(guarded, alice), "", "x"):
+        fields = {"id": "of-alice", "token": token}
+        status, text, _ = ask(guarded, "POST", "/group/delete", fields, {"Cookie": admin})
+        assert status == 403
+        assert "earlier console or session" in text
+        assert ask(guarded, "POST", "/logout", fields, {"Cookie": admin})[0] == 403
+    assert ask(guarded, "GET", "/topics", headers={"Cookie": admin})[0] == 200
+
+
+def test_login_from_another_site_is_refused(guarded: str) -> None:
+    fields, headers = {"user": "alice", "password": PASSWORD}, {"Origin": "https://evil.example"}
+    assert ask(guarded, "POST", "/login", fields, headers)[0] == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/record?name=of-alice", "/group/lag?id=of-alice", "/redis", "/transactions"])
+def test_stranger_sees_no_page(guarded: str, path: str) -> None:
+    status, text, _ = ask(guarded, "GET", path)
+    assert status == (401 if "lag" in path else 303)
+    assert "of-" not in text
+    assert ask(guarded, "POST", "/group/delete", {"id": "of-alice"})[0] == 303
+
+
+def test_only_operators_see_redis(guarded: str) -> None:
+    status, text, _ = ask(guarded, "GET", "/redis", headers={"Cookie": cookie_of(guarded, "alice")})
+    assert status == 403
+    assert "/redis" not in text
+    status, text, _ = ask(guarded, "GET", "/redis", headers={"Cookie": cookie_of(guarded, "admin")})
+    assert status == 200
+    assert "library" in text
+
+
+def test_session_ends_with_its_user(secured: KorvetServer, guarded: str) -> None:
+    cookie = {"Cookie": cookie_of(guarded, "gone")}
+    assert ask(guarded, "GET", "/topics", headers=cookie)[0] == 200
+    with Cluster(bootstrap=secured.bootstrap).client() as client:
+        assert KafkaUsers(client).remove("gone", [MECHANISM])
+    # The broker closes the connections of the session; one page may find that out before the next one logs in anew.
+    until = time.monotonic() + 60
+    while (found := ask(guarded, "GET", "/topics", headers=cookie))[0] != 303 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert (found[0], found[2]["location"]) == (303, "/login?ended=1&next=%2Ftopics")
+
+
+def test_idle_session_ends_and_the_page_says_so(over_tls: str, visitors: tuple[BrowserContext, BrowserContext]) -> None:
+    page = visitors[0].new_page()
+    log_in(page, over_tls, "alice")
+    page.wait_for_url(lambda url: "/login" not in url)
+    time.sleep(IDLE_S)
+    page.goto(f"{over_tls}/topics")
+    expect(page.get_by_role("alert")).to_have_text("Your session has ended.")
+
+
+def test_console_refuses_other_names_than_its_own(over_tls: str) -> None:
+    assert ask(over_tls, "GET", "/login", headers={"Host": "evil.example"})[0] == 403
+    assert ask(over_tls, "GET", "/login", headers={"Host": "localhost"})[0] == 200
+
+
+def test_listener_without_logins_lets_nobody_in_and_an_address_that_fails_too_often_waits(
+    secured: KorvetServer,
+) -> None:
+    fields = {"user": "alice", "password": PASSWORD}
+    with running_console("--bootstrap-server", secured.bootstrap, "--login", "--tls-terminated") as url:
+        page = {"Origin": url.replace("http:", "https:")}
+        seen = [
+            ask(url, "POST", "/login", fields, {**page, "X-Forwarded-For": f"192.0.2.{number}, 203.0.113.9"})
+            for number in range(11)
+        ]
+        other = ask(url, "POST", "/login", fields, {**page, "X-Forwarded-For": "203.0.113.10"})
+    assert (seen[0][0], seen[-1][0], other[0]) == (503, 429, 503)
+    assert "No broker can judge logins now" in seen[0][1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "settings", "told"),
+    [
+        (["--listen", "0.0.0.0:0"], "", "listens on 127.0.0.1 or ::1; add --login"),
+        (["--listen", "0.0.0.0:0", "--login"], "", "passwords would pass others unprotected"),
+        (["--login", "--tls-cert", "a"], "", "--tls-cert and --tls-key go together"),
+        (["--login", "--tls-cert", "a", "--tls-terminated"], "", "leaves certificates to the proxy"),
+        (["--login", "--tls-cert", "/missing", "--tls-key", "/missing"], "", "TLS file /missing: no such file"),
+        (["--operator", "a"], "", "--operator is for a console with --login"),
+        (["--login", "--redis", "redis://127.0.0.1:1"], "", "shows Redis to nobody"),
+        (["--login"], "security.protocol=SSL", "it is SASL_SSL or SASL_PLAINTEXT"),
+        (["--login"], "sasl.mechanism=OAUTHBEARER", "it is PLAIN or SCRAM"),
+        (
+            ["--login", "-b", "broker.example"],
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN",
+            "PLAIN would show visitors' passwords",
+        ),
+    ],
+)
+def test_console_that_would_show_too_much_does_not_start(
+    flags: list[str], settings: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(settings)
+    assert run(["console", "--listen", "127.0.0.1:0", *flags, "--command-config", str(file)]) == 2
+    assert told in capsys.readouterr().err
