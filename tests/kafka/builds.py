@@ -26,6 +26,9 @@ SHORT_LIVED_JVM = (
     f"-Djava.util.logging.config.file={os.devnull}",
 )
 
+JAVA_VERSIONS = {"java-3.9": "3.9.2", "java-4.4": "4.4.0"}
+"""Drivers of the Java client in other versions than the pom's."""
+
 PYTHON_DRIVERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
 
 
@@ -37,23 +40,33 @@ def driver_command(name: str, bootstrap: str) -> list[str]:
     """The command that starts a client's driver, which the first use builds. Raises BuildError."""
     if name == "java":
         return [*java_command("korvet.driver.Main"), bootstrap]
+    if name in JAVA_VERSIONS:
+        return [*java_command("korvet.driver.Main", clients=JAVA_VERSIONS[name]), bootstrap]
     if name == "kafkajs":
         return [*_node_command(), bootstrap]
     return [sys.executable, "-m", f"tests.kafka.drivers.{PYTHON_DRIVERS[name]}", bootstrap]
 
 
-def java_command(main: str, project: str = "java") -> list[str]:
-    """The command that runs a class of a Java project here, which the first use compiles. Raises BuildError."""
+def java_command(main: str, project: str = "java", clients: str | None = None) -> list[str]:
+    """The command that runs a class of a Java project here, which the first use compiles. Raises BuildError.
+
+    With ``clients``, a version of Kafka's clients, the same classes run on that version.
+    """
     java, maven = find_tool("java"), find_tool("mvn")
     directory = HERE / project
     sources = [directory / "pom.xml", *sorted(directory.glob("src/**/*.java"))]
 
-    def build(target: Path) -> None:
-        goals = ["compiler:compile", "dependency:copy-dependencies"]
-        run_build([maven, "-q", "-B", "-f", str(directory / "pom.xml"), *goals, f"-Dkorvet.build={target}"], directory)
+    def run_maven(target: Path, *arguments: str) -> None:
+        command = [maven, "-q", "-B", "-f", str(directory / "pom.xml"), f"-Dkorvet.build={target}"]
+        run_build([*command, *arguments], directory)
 
-    built = built_once(project, sources, build)
-    return [java, *SHORT_LIVED_JVM, "-cp", f"{built}/classes:{built}/lib/*", main]
+    jars = "dependency:copy-dependencies"
+    built = built_once(project, sources, lambda target: run_maven(target, "compiler:compile", jars))
+    libraries = built
+    if clients is not None:
+        version = f"-Dkafka.version={clients}"
+        libraries = built_once(f"{project}-{clients}", sources[:1], lambda target: run_maven(target, jars, version))
+    return [java, *SHORT_LIVED_JVM, "-cp", f"{built}/classes:{libraries}/lib/*", main]
 
 
 def tools_command() -> list[str]:
@@ -66,6 +79,18 @@ def tools_command() -> list[str]:
 
     built = built_once("tools", [source], build)
     return [java, *SHORT_LIVED_JVM, "-Dlog4j2.level=OFF", "-cp", f"{built}:{jars}", "Tools"]
+
+
+def framework_command(program: str) -> tuple[list[str], dict[str, str]]:
+    """The command of a Python program in frameworks/, and its environment. Raises BuildError."""
+    wanted = HERE / "frameworks" / "requirements.txt"
+
+    def build(target: Path) -> None:
+        quietly = ["--quiet", "--disable-pip-version-check"]
+        run_build([sys.executable, "-m", "pip", "install", *quietly, "--target", str(target), "-r", str(wanted)], HERE)
+
+    packages = built_once("frameworks-python", [wanted], build)
+    return [sys.executable, str(wanted.with_name(program))], {**os.environ, "PYTHONPATH": str(packages)}
 
 
 def _node_command() -> list[str]:

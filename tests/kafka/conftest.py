@@ -22,6 +22,7 @@ from tests.support.broker import KorvetServer, running_broker
 
 JoinGroup = Callable[[Client, str, str, MemberOptions | None], Member]
 NewTopic = Callable[..., str]
+ClientNamed = Callable[[str], Client]
 
 
 # Members of the consumer protocol learn of changes at their next heartbeat, by default every five seconds.
@@ -47,14 +48,14 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def client_named(bootstrap: str) -> Iterator[Callable[[str], Client]]:
+def client_named(bootstrap: str) -> Iterator[ClientNamed]:
     """Gives each client by name; a driver starts when a test first asks for it, and lives as long as the session."""
     with running_clients(bootstrap) as clients:
         yield clients.named
 
 
 @pytest.fixture(params=NAMES)
-def client(request: pytest.FixtureRequest, client_named: Callable[[str], Client]) -> Client:
+def client(request: pytest.FixtureRequest, client_named: ClientNamed) -> Client:
     """Each client in turn; a test for some clients only parametrises this fixture indirectly."""
     return client_named(request.param)
 

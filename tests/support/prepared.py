@@ -14,7 +14,15 @@ import pytest
 
 from tests.deploy.helm import helm_program
 from tests.deploy.image import base
-from tests.kafka.builds import BUILD_WITHIN_S, BuildError, driver_command, java_command, tools_command
+from tests.kafka.builds import (
+    BUILD_WITHIN_S,
+    JAVA_VERSIONS,
+    BuildError,
+    driver_command,
+    framework_command,
+    java_command,
+    tools_command,
+)
 from tests.kafka.example_builds import go_example, java_example, node_example, rust_example
 from tests.support.kafka import ROOT, KafkaUnavailable, fetch_dependencies
 from tests.support.mirror import mirror_jars
@@ -51,8 +59,10 @@ STEPS: dict[str, Callable[[], object]] = {
     "the jars of S3": s3a_jars,
     "Kafka's jars and tools": tools_command,
     "MirrorMaker's jars": mirror_jars,
-    "the Java clients": lambda: driver_command("java", ""),
+    "the Java clients": lambda: [driver_command(name, "") for name in ("java", *JAVA_VERSIONS)],
     "Kafka Streams": lambda: java_command("", "streams"),
+    "Kafka Connect and Spring Kafka": lambda: java_command("", "frameworks"),
+    "Faust and Quix Streams": lambda: framework_command(""),
     "kafkajs": lambda: driver_command("kafkajs", ""),
     "Helm": helm_program,
     "the base of the image": base,
