@@ -148,7 +148,7 @@ STORE = _table(
     _counter("placed_batch_hits", "Placed batches that were in memory when a reader came."),
     _counter("placed_batch_misses", "Placed batches that were not."),
     _counter("sweeps", "Steps of background work.", "sweep"),
-    _counter("sweep_failures", "Steps of background work that failed.", "sweep"),
+    _counter("sweep_failures", "Steps of background work that failed while Redis could be used.", "sweep"),
     _counter("sweep_seconds", "Time of these steps.", "sweep"),
     _gauge("sweep_turn", "Whether this front-end has the namespace's turn to sweep.", "namespace"),
 )

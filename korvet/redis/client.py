@@ -249,13 +249,23 @@ class Store:
     @property
     def problem(self) -> str:
         """Why there is no connection, in one line."""
+        link = self._down_link()
+        if link is not None:
+            return str(link.problem)
+        return self._slots.problem if self._slots is not None else ""
+
+    @property
+    def missing(self) -> str:
+        """The server of the problem; empty if no server has been found yet."""
+        link = self._down_link()
+        return link.lines.server if link is not None else ""
+
+    def _down_link(self) -> Link | None:
+        """A link that is down; preferably one that its server turned away."""
         links = [
             link for server in self._servers.values() for link in server.links[: Purpose.CONFIRM] if not link.is_up
         ]
-        links.sort(key=lambda link: not link.is_turned_away)
-        if links:
-            return str(links[0].problem)
-        return self._slots.problem if self._slots is not None else ""
+        return min(links, key=lambda link: not link.is_turned_away, default=None)
 
     @property
     def server(self) -> dict[str, str]:

@@ -103,7 +103,7 @@ async def stdout_writer() -> asyncio.WriteTransport:
 def problem_of(store: Store) -> str:
     """Why Redis cannot be used by clients' requests; empty if it can."""
     if not store.is_connected():
-        return f"Redis: {store.problem}"
+        return f"Redis ({store.missing}): {store.problem}" if store.missing else f"Redis: {store.problem}"
     problems = (link.lines.problem for link in store.primaries)
     return next((problem for problem in problems if problem), "")
 

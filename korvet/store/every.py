@@ -20,7 +20,7 @@ _WITHOUT_FIGURES: Final = str.maketrans("", "", "0123456789")
 
 @dataclass(slots=True)
 class Steps:
-    """The steps of one kind that were taken, those of them that failed, and the time of all."""
+    """The steps of one kind that were taken, those that failed though Redis could be used, and the time of all."""
 
     taken: int = 0
     failed: int = 0
@@ -62,8 +62,8 @@ async def every(
     :param complaint: the line of the log about a step that failed.
     :param at_once: take the first step without a pause.
     :param sleep: the function that pauses; it may pause longer (`korvet.store.activity`).
-    :param has_told: whether the log has a line about an error already.
-    :param steps: counts the steps.
+    :param has_told: whether the log has a line about an error already, as about an outage of Redis.
+    :param steps: counts the steps; one that an outage ended does not count as failed.
     """
     told: set[str] = set()
     steps = steps or Steps()
@@ -74,10 +74,11 @@ async def every(
         try:
             await step()
         except KorvetError as error:
-            steps.failed += 1
-            if not has_told(error) and (kind := kind_of(error)) not in told:
-                told.add(kind)
-                log.warning(complaint, reason=str(error))
+            if not has_told(error):
+                steps.failed += 1
+                if (kind := kind_of(error)) not in told:
+                    told.add(kind)
+                    log.warning(complaint, reason=str(error))
             pause_s = max(RETRY_S, _pause(interval_s))
         else:
             told.clear()

@@ -4,21 +4,11 @@ from pathlib import Path
 from typing import Final
 
 from scripts.dashboards.dashboard import Dashboard, Panel
+from scripts.dashboards.pipeline import PIPELINE
+from scripts.dashboards.queries import GROUP, NAMESPACE, TOPIC, quantile, rate
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "deploy" / "grafana"
 _WAITING: Final = 'api!~"Fetch|JoinGroup|SyncGroup"'
-_NAMESPACE: Final = {"namespace": "label_values(korvet_topics, namespace)"}
-_TOPIC: Final = 'namespace=~"$namespace", topic=~"$topic"'
-_GROUP: Final = 'namespace=~"$namespace", group=~"$group"'
-
-
-def _rate(metric: str) -> str:
-    return f"rate({metric}[$__rate_interval])"
-
-
-def _quantile(part: float, metric: str, by: str = "") -> str:
-    return f"histogram_quantile({part}, sum by ({by}le) ({_rate(metric)}))"
-
 
 CLUSTER: Final = Dashboard(
     name="cluster",
@@ -33,12 +23,12 @@ CLUSTER: Final = Dashboard(
         [
             Panel(
                 title="Requests",
-                queries=[(f"sum by (api) ({_rate('korvet_requests_total')})", "{{api}}")],
+                queries=[(f"sum by (api) ({rate('korvet_requests_total')})", "{{api}}")],
                 unit="reqps",
             ),
             Panel(
                 title="Error codes in answers",
-                queries=[(f"sum by (api, error) ({_rate('korvet_request_errors_total')})", "{{api}} {{error}}")],
+                queries=[(f"sum by (api, error) ({rate('korvet_request_errors_total')})", "{{api}} {{error}}")],
                 unit="cps",
             ),
         ],
@@ -47,15 +37,15 @@ CLUSTER: Final = Dashboard(
                 title="Time to the answer, 99 of 100",
                 text="Without requests that wait by intent.",
                 queries=[
-                    (_quantile(0.99, f"korvet_request_duration_seconds_bucket{{{_WAITING}}}", "api, "), "{{api}}"),
+                    (quantile(0.99, f"korvet_request_duration_seconds_bucket{{{_WAITING}}}", "api, "), "{{api}}"),
                 ],
                 unit="s",
             ),
             Panel(
                 title="Bytes in and out",
                 queries=[
-                    (f"sum({_rate('korvet_request_bytes_total')})", "in"),
-                    (f"sum({_rate('korvet_response_bytes_total')})", "out"),
+                    (f"sum({rate('korvet_request_bytes_total')})", "in"),
+                    (f"sum({rate('korvet_response_bytes_total')})", "out"),
                 ],
                 unit="Bps",
             ),
@@ -72,8 +62,8 @@ CLUSTER: Final = Dashboard(
             Panel(
                 title="New connections and logins",
                 queries=[
-                    (f"sum by (listener) ({_rate('korvet_connections_accepted_total')})", "new at {{listener}}"),
-                    (f"sum by (mechanism, outcome) ({_rate('korvet_logins_total')})", "{{mechanism}} {{outcome}}"),
+                    (f"sum by (listener) ({rate('korvet_connections_accepted_total')})", "new at {{listener}}"),
+                    (f"sum by (mechanism, outcome) ({rate('korvet_logins_total')})", "{{mechanism}} {{outcome}}"),
                 ],
                 unit="cps",
             ),
@@ -81,9 +71,9 @@ CLUSTER: Final = Dashboard(
                 title="Refused and cut-off clients",
                 text="The event is that of the log's line.",
                 queries=[
-                    (f"sum by (event) ({_rate('korvet_client_events_total')})", "{{event}}"),
-                    (f"sum({_rate('korvet_throttles_total')})", "throttled for a quota"),
-                    (f"sum({_rate('korvet_throttle_seconds_total')})", "seconds of throttles"),
+                    (f"sum by (event) ({rate('korvet_client_events_total')})", "{{event}}"),
+                    (f"sum({rate('korvet_throttles_total')})", "throttled for a quota"),
+                    (f"sum({rate('korvet_throttle_seconds_total')})", "seconds of throttles"),
                 ],
                 unit="cps",
             ),
@@ -92,14 +82,14 @@ CLUSTER: Final = Dashboard(
             Panel(
                 title="Lateness of the event loops",
                 queries=[
-                    (_quantile(0.5, "korvet_loop_lag_seconds_bucket"), "half"),
-                    (_quantile(0.99, "korvet_loop_lag_seconds_bucket"), "99 of 100"),
+                    (quantile(0.5, "korvet_loop_lag_seconds_bucket"), "half"),
+                    (quantile(0.99, "korvet_loop_lag_seconds_bucket"), "99 of 100"),
                 ],
                 unit="s",
             ),
             Panel(
                 title="CPU of the front-ends",
-                queries=[(_rate("korvet_worker_cpu_seconds_total"), "{{instance}} {{worker}}")],
+                queries=[(rate("korvet_worker_cpu_seconds_total"), "{{instance}} {{worker}}")],
                 unit="percentunit",
             ),
             Panel(
@@ -118,7 +108,7 @@ CLUSTER: Final = Dashboard(
 TOPICS: Final = Dashboard(
     name="topics",
     title="Korvet: topics",
-    variables={**_NAMESPACE, "topic": 'label_values(korvet_partition_end_offset{namespace=~"$namespace"}, topic)'},
+    variables={**NAMESPACE, "topic": 'label_values(korvet_partition_end_offset{namespace=~"$namespace"}, topic)'},
     rows=[
         [
             Panel(
@@ -133,7 +123,7 @@ TOPICS: Final = Dashboard(
                 title="Bytes in logs", is_stat=True, unit="bytes",
                 queries=[
                     (
-                        f"sum(max by (namespace, topic, partition) (korvet_partition_size_bytes{{{_TOPIC}}}))",
+                        f"sum(max by (namespace, topic, partition) (korvet_partition_size_bytes{{{TOPIC}}}))",
                         "bytes",
                     )
                 ],
@@ -145,7 +135,7 @@ TOPICS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, sum by (namespace, topic) (max by (namespace, topic, partition) "
-                        f"({_rate(f'korvet_partition_end_offset{{{_TOPIC}}}')})))",
+                        f"({rate(f'korvet_partition_end_offset{{{TOPIC}}}')})))",
                         "{{namespace}} {{topic}}",
                     )
                 ],
@@ -156,7 +146,7 @@ TOPICS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, sum by (namespace, topic) (max by (namespace, topic, partition) "
-                        f"({_rate(f'korvet_partition_appended_bytes_total{{{_TOPIC}}}')})))",
+                        f"({rate(f'korvet_partition_appended_bytes_total{{{TOPIC}}}')})))",
                         "{{namespace}} {{topic}}",
                     )
                 ],
@@ -169,7 +159,7 @@ TOPICS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, sum by (namespace, topic) (max by (namespace, topic, partition) "
-                        f"(korvet_partition_size_bytes{{{_TOPIC}}})))",
+                        f"(korvet_partition_size_bytes{{{TOPIC}}})))",
                         "{{namespace}} {{topic}}",
                     )
                 ],
@@ -180,7 +170,7 @@ TOPICS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, sum by (namespace, topic) (max by (namespace, topic, partition) "
-                        f"(korvet_partition_end_offset{{{_TOPIC}}} - korvet_partition_start_offset{{{_TOPIC}}})))",
+                        f"(korvet_partition_end_offset{{{TOPIC}}} - korvet_partition_start_offset{{{TOPIC}}})))",
                         "{{namespace}} {{topic}}",
                     )
                 ],
@@ -193,7 +183,7 @@ TOPICS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, max by (namespace, topic, partition) "
-                        f"(korvet_partition_leader_epochs{{{_TOPIC}}}))",
+                        f"(korvet_partition_leader_epochs{{{TOPIC}}}))",
                         "{{namespace}} {{topic}}-{{partition}}",
                     )
                 ],
@@ -203,7 +193,7 @@ TOPICS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, max by (namespace, topic, partition) "
-                        f"(korvet_partition_open_transaction_seconds{{{_TOPIC}}}))",
+                        f"(korvet_partition_open_transaction_seconds{{{TOPIC}}}))",
                         "{{namespace}} {{topic}}-{{partition}}",
                     )
                 ],
@@ -214,7 +204,7 @@ TOPICS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, sum by (namespace, topic) (max by (namespace, topic, partition) "
-                        f"(korvet_archive_lag{{{_TOPIC}}})))",
+                        f"(korvet_archive_lag{{{TOPIC}}})))",
                         "{{namespace}} {{topic}}",
                     )
                 ],
@@ -226,7 +216,7 @@ TOPICS: Final = Dashboard(
 GROUPS: Final = Dashboard(
     name="groups",
     title="Korvet: groups and lag",
-    variables={**_NAMESPACE, "group": 'label_values(korvet_group_members{namespace=~"$namespace"}, group)'},
+    variables={**NAMESPACE, "group": 'label_values(korvet_group_members{namespace=~"$namespace"}, group)'},
     rows=[
         [
             Panel(
@@ -243,7 +233,7 @@ GROUPS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, sum by (namespace, group) (max by (namespace, group, topic, partition) "
-                        f"(korvet_group_lag{{{_GROUP}}})))",
+                        f"(korvet_group_lag{{{GROUP}}})))",
                         "{{namespace}} {{group}}",
                     )
                 ],
@@ -255,7 +245,7 @@ GROUPS: Final = Dashboard(
                 queries=[
                     (
                         "topk(20, max by (namespace, group, topic, partition) "
-                        f"(korvet_group_lag{{{_GROUP}}}))",
+                        f"(korvet_group_lag{{{GROUP}}}))",
                         "{{group}} {{topic}}-{{partition}}",
                     )
                 ],
@@ -265,7 +255,7 @@ GROUPS: Final = Dashboard(
                 queries=[
                     (
                         "topk(10, sum by (namespace, group) (max by (namespace, group, topic, partition) "
-                        f"({_rate(f'korvet_group_offset{{{_GROUP}}}')})))",
+                        f"({rate(f'korvet_group_offset{{{GROUP}}}')})))",
                         "{{namespace}} {{group}}",
                     )
                 ],
@@ -277,7 +267,7 @@ GROUPS: Final = Dashboard(
                 title="Members, the ten largest groups",
                 queries=[
                     (
-                        f"topk(10, max by (namespace, group) (korvet_group_members{{{_GROUP}}}))",
+                        f"topk(10, max by (namespace, group) (korvet_group_members{{{GROUP}}}))",
                         "{{namespace}} {{group}}",
                     )
                 ],
@@ -328,8 +318,8 @@ REDIS: Final = Dashboard(
                 title="Mean time of a command",
                 queries=[
                     (
-                        f"sum by (purpose) ({_rate('korvet_redis_wait_seconds_sum')}) / "
-                        f"sum by (purpose) ({_rate('korvet_redis_wait_seconds_count')})",
+                        f"sum by (purpose) ({rate('korvet_redis_wait_seconds_sum')}) / "
+                        f"sum by (purpose) ({rate('korvet_redis_wait_seconds_count')})",
                         "{{purpose}}",
                     )
                 ],
@@ -339,12 +329,12 @@ REDIS: Final = Dashboard(
         [
             Panel(
                 title="Commands",
-                queries=[(f"sum by (purpose) ({_rate('korvet_redis_wait_seconds_count')})", "{{purpose}}")],
+                queries=[(f"sum by (purpose) ({rate('korvet_redis_wait_seconds_count')})", "{{purpose}}")],
                 unit="cps",
             ),
             Panel(
                 title="Reads by what answered them",
-                queries=[(f"sum by (source) ({_rate('korvet_reads_total')})", "{{source}}")],
+                queries=[(f"sum by (source) ({rate('korvet_reads_total')})", "{{source}}")],
                 unit="cps",
             ),
             Panel(
@@ -359,21 +349,21 @@ REDIS: Final = Dashboard(
             Panel(
                 title="Placed batches out of memory",
                 queries=[
-                    (f"sum({_rate('korvet_placed_batch_hits_total')})", "hits"),
-                    (f"sum({_rate('korvet_placed_batch_misses_total')})", "misses"),
+                    (f"sum({rate('korvet_placed_batch_hits_total')})", "hits"),
+                    (f"sum({rate('korvet_placed_batch_misses_total')})", "misses"),
                 ],
                 unit="cps",
             ),
             Panel(
                 title="Background work: share of time",
-                queries=[(f"sum by (sweep) ({_rate('korvet_sweep_seconds_total')})", "{{sweep}}")],
+                queries=[(f"sum by (sweep) ({rate('korvet_sweep_seconds_total')})", "{{sweep}}")],
                 unit="percentunit",
             ),
             Panel(
                 title="Background work: steps and failures",
                 queries=[
-                    (f"sum by (sweep) ({_rate('korvet_sweeps_total')})", "{{sweep}}"),
-                    (f"sum by (sweep) ({_rate('korvet_sweep_failures_total')})", "{{sweep}} failed"),
+                    (f"sum by (sweep) ({rate('korvet_sweeps_total')})", "{{sweep}}"),
+                    (f"sum by (sweep) ({rate('korvet_sweep_failures_total')})", "{{sweep}} failed"),
                 ],
                 unit="cps",
             ),
@@ -396,7 +386,7 @@ REDIS: Final = Dashboard(
     ],
 )  # fmt: skip
 
-DASHBOARDS: Final = {f"{one.name}.json": one for one in (CLUSTER, TOPICS, GROUPS, REDIS)}
+DASHBOARDS: Final = {f"{one.name}.json": one for one in (CLUSTER, TOPICS, GROUPS, REDIS, PIPELINE)}
 
 if __name__ == "__main__":
     for file, dashboard in DASHBOARDS.items():

@@ -64,6 +64,14 @@ async def test_failure_that_is_in_the_log_already_is_not_logged_again() -> None:
     assert await said(known, StoreError("broken"), told=known) == ["broken"]
 
 
+async def test_outage_does_not_count_as_a_failure_of_the_step() -> None:
+    away = StoreUnavailable("away")
+    steps, counted = Steps(None, away, away, StoreError("broken")), module.Steps()
+    with steps.scope, anyio.fail_after(10):
+        await every(0.001, steps.step, "it failed", has_told=lambda error: error is away, steps=counted)
+    assert steps.taken == 4 and counted.failed == 1
+
+
 async def test_exception_that_is_none_of_korvets_ends_the_steps() -> None:
     steps = Steps(KorvetError("once"), ValueError("a defect"))
     with pytest.raises(ValueError, match="a defect"):
