@@ -19,7 +19,7 @@ AddPartitionsToTxnManager
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -29,7 +29,6 @@ from korvet.api.shared.acks import ALL, ask_for_replicas, ask_for_room, lacks_re
 from korvet.api.shared.context import Context
 from korvet.api.shared.data_failures import failure_code
 from korvet.api.shared.produced import JOINS_SINCE, NO_TIMESTAMP, Outcome, Pending, Produced, unknown_code
-from korvet.api.shared.turns import result_at_once
 from korvet.codes import (
     INVALID_REQUIRED_ACKS,
     KAFKA_STORAGE_ERROR,
@@ -74,17 +73,29 @@ class _Job(NamedTuple):
     split: list[SplitRecord] | None = None
 
 
-_Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], Refusal | None]
+_Row = tuple[str | UUID, Topic | None, bool, list[Outcome]]
+"""A topic's name or id, the topic, whether it is forbidden, and its outcomes."""
+_Plan = tuple[list[tuple[str | UUID, list[Outcome]]], list[_Job], list[Refusal]]
+"""The outcomes by topic, a job for each open outcome, and reasons for which the whole request fails. It is a plain
+tuple because each request makes one."""
 
 
 def start(ctx: Context, request: Any) -> Awaitable[Answer] | None:
     """Send all batches to Redis at once; None if something must be waited for first, or there are too many."""
-    plan = result_at_once(_plan(ctx, request, may_wait=True))
-    if plan is None:
-        return None
-    topics, jobs, why = plan
-    if why is not None:
-        return Produced(ctx, request, _all_failed(ctx, request, why))
+    plan: _Plan = [], [], []
+    count = 0
+    for data in request.topic_data:
+        parts = data.partition_data
+        count += len(parts) or 1
+        if count > AT_ONCE:
+            return None
+        row = _row(ctx, data)
+        for part in parts:
+            if not _plan(ctx, request, plan, row, part, may_wait=True):
+                return None
+    topics, jobs, whys = plan
+    if whys:
+        return Produced(ctx, request, _all_failed(ctx, request, whys[0]))
     for job in jobs:
         _send_or_refuse(ctx, request, job, is_opened=False)
     return Produced(ctx, request, topics)
@@ -98,8 +109,7 @@ async def handle(ctx: Context, request: Any) -> Answer:
         await ctx.frontend.catalog.refresh()
     except KorvetError as error:
         away = error
-    plan = await ctx.frontend.turns.result(_plan(ctx, request, may_wait=False))
-    assert plan is not None
+    plan = await _planned(ctx, request)
     if away is not None:
         for job in plan[1]:
             job.partition.in_flight.refuse(job.batch, "the catalog could not be read")
@@ -107,9 +117,9 @@ async def handle(ctx: Context, request: Any) -> Answer:
     for job in plan[1]:
         await ask_for_room(ctx, job.partition)
         await ask_for_replicas(ctx, request, job.partition)
-    topics, jobs, why = await _opened(ctx, request, plan)
-    if why is not None:
-        return await Produced(ctx, request, _all_failed(ctx, request, why))
+    topics, jobs, whys = await _opened(ctx, request, plan)
+    if whys:
+        return await Produced(ctx, request, _all_failed(ctx, request, whys[0]))
     async for job in ctx.frontend.turns.paced(jobs, size=AT_ONCE):
         _send_or_refuse(ctx, request, job, is_opened=True)
     return await Produced(ctx, request, topics)
@@ -120,8 +130,8 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
 
     Only a batch that the log would take is opened.
     """
-    topics, jobs, why = plan
-    if why is not None or request.acks not in _VALID_ACKS:
+    topics, jobs, whys = plan
+    if whys or request.acks not in _VALID_ACKS:
         return plan
     log = ctx.frontend.log
     left = []
@@ -137,7 +147,7 @@ async def _opened(ctx: Context, request: Any, plan: _Plan) -> _Plan:
             job.outcomes[job.at] = Pending(job.partition, None, refusal=opened)
         else:
             left.append(_Job(job.outcomes, job.at, job.partition, *opened))
-    return topics, left, why
+    return topics, left, whys
 
 
 def _send_or_refuse(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -> None:
@@ -147,42 +157,45 @@ def _send_or_refuse(ctx: Context, request: Any, job: _Job, *, is_opened: bool) -
         job.outcomes[job.at] = PartitionAnswer(job.partition.index, INVALID_REQUIRED_ACKS)
 
 
-def _plan(ctx: Context, request: Any, *, may_wait: bool) -> Generator[None, None, _Plan | None]:
-    """Outcomes by topic, a job for each open outcome, and the reason if the whole request fails. Nothing is sent yet.
-
-    None if ``may_wait``, and something must be waited for first or there are too many topics or partitions. Otherwise
-    it yields where other requests are due.
-    """
-    jobs: list[_Job] = []
-    topics: list[tuple[str | UUID, list[Outcome]]] = []
-    why: Refusal | None = None
-    count, rights, turns = 0, ctx.rights, ctx.frontend.turns
+async def _planned(ctx: Context, request: Any) -> _Plan:
+    """The plan of a request that waits for whatever it needs, with turns for other requests."""
+    plan: _Plan = [], [], []
+    rights, turns = ctx.rights, ctx.frontend.turns
     for data in request.topic_data:
-        count += max(1, len(data.partition_data))
-        if may_wait and count > AT_ONCE:
-            return None
-        if not may_wait and turns.is_due(AT_ONCE if rights is None else max(1, AT_ONCE // rights.weight)):
-            yield
-        name, topic = _topic(ctx, data)
-        is_forbidden = rights is not None and _is_forbidden(rights, name, topic)
-        outcomes: list[Outcome] = []
+        if turns.is_due(AT_ONCE if rights is None else max(1, AT_ONCE // rights.weight)):
+            await turns.turn()
+        row = _row(ctx, data)
         for part in data.partition_data:
-            if not may_wait and turns.is_due():
-                yield
-            batch = read_batch(part.records, ctx.version)
-            why = why or _fails_request(ctx, request, batch)
-            if is_forbidden:
-                outcomes.append(PartitionAnswer(part.index, TOPIC_AUTHORIZATION_FAILED))
-                continue
-            outcome, partition = _judge(ctx, topic, part.index, batch)
-            if may_wait and (partition is None or _has_to_wait(ctx, request, partition, batch)):
-                return None
-            if partition is not None and not isinstance(batch, Refusal):
-                jobs.append(_Job(outcomes, len(outcomes), partition, batch, part.records))
-            outcomes.append(outcome)
-        if outcomes:
-            topics.append((name, outcomes))
-    return topics, jobs, why
+            if turns.is_due():
+                await turns.turn()
+            _plan(ctx, request, plan, row, part, may_wait=False)
+    return plan
+
+
+def _row(ctx: Context, data: Any) -> _Row:
+    name, topic = _topic(ctx, data)
+    return name, topic, ctx.rights is not None and _is_forbidden(ctx.rights, name, topic), []
+
+
+def _plan(ctx: Context, request: Any, plan: _Plan, row: _Row, part: Any, *, may_wait: bool) -> bool:
+    """Plan the batch of a partition; nothing is sent yet. False if ``may_wait``, and something must be waited for."""
+    topics, jobs, whys = plan
+    name, topic, is_forbidden, outcomes = row
+    if not outcomes:
+        topics.append((name, outcomes))
+    batch = read_batch(part.records, ctx.version)
+    if not whys and (why := _fails_request(ctx, request, batch)) is not None:
+        whys.append(why)
+    if is_forbidden:
+        outcomes.append(PartitionAnswer(part.index, TOPIC_AUTHORIZATION_FAILED))
+        return True
+    outcome, partition = _judge(ctx, topic, part.index, batch)
+    if may_wait and (partition is None or _has_to_wait(ctx, request, partition, batch)):
+        return False
+    if partition is not None and not isinstance(batch, Refusal):
+        jobs.append(_Job(outcomes, len(outcomes), partition, batch, part.records))
+    outcomes.append(outcome)
+    return True
 
 
 def _is_forbidden(rights: Rights, name: str | UUID, topic: Topic | None) -> bool:

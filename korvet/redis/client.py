@@ -153,6 +153,19 @@ class Store:
             self._slots.send(Purpose.APPEND, keys[0], future, placed)
         return future
 
+    @property
+    def whole(self) -> Store:
+        """The store of all namespaces, for keys that were judged once: it judges none."""
+        return self
+
+    def judge(self, keys: Sequence[str]) -> None:
+        """Judge keys once, for calls of the `whole` store.
+
+        :raises StoreError: one of them is of another namespace.
+        """
+        if not all(key.startswith(self._prefix) for key in keys):
+            raise self._outside("a call", keys)
+
     def _is_inside(self, _key: str, _command: Sequence[Argument]) -> bool:
         """Whether a command is for keys with the prefix."""
         return True

@@ -21,12 +21,17 @@ class ScopedStore(Store):
     :param prefix: what the keys of the namespace begin with (`korvet.store.keys.Namespace.prefix`).
     """
 
-    __slots__ = ("_own_callbacks", "_prefix")
+    __slots__ = ("_own_callbacks", "_prefix", "_whole")
 
     def __init__(self, store: Store, prefix: str) -> None:
         self.__dict__ = store.__dict__
+        self._whole = store
         self._prefix = prefix
         self._own_callbacks: list[Callable[[], None]] = []
+
+    @property
+    def whole(self) -> Store:
+        return self._whole
 
     def close(self) -> None:
         """Call nobody back any more who asked for it at this view."""

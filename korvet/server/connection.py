@@ -258,7 +258,8 @@ class Connection(Receiver):
                 self._leave()
 
     def _may_go_on(self) -> bool:
-        return self._has_work() and self._answers.writable is None and not self._is_closing
+        is_free = self._answers.writable is None and not (self._is_closing or self._puts_off)
+        return is_free and bool(self._queue.requests)
 
     def _has_work(self) -> bool:
         """Whether there is a request to answer now."""
@@ -305,9 +306,8 @@ class Connection(Receiver):
                 self._write(
                     [await encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer)]
                 )
-            _note_errors(queued.figures, answer)
-        except MalformedRequest as error:
-            self._refuse(error)
+            if queued.figures is not None:
+                _note_errors(queued.figures, answer)
         except Exception as error:
             self._failed(queued, api, context, error)
 
@@ -336,7 +336,8 @@ class Connection(Receiver):
                 self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
             elif answer is not None:
                 self._write([encode_response(api.key, context.version, queued.correlation_id, answer)])
-            _note_errors(queued.figures, answer)
+            if queued.figures is not None:
+                _note_errors(queued.figures, answer)
         except Exception as error:
             self._failed(queued, api, context, error)
             return True
@@ -357,6 +358,9 @@ class Connection(Receiver):
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
         """Answer a handler's exception if the response has an error code, else close the connection."""
+        if isinstance(error, MalformedRequest):
+            self._refuse(error)
+            return
         code = error_code(error)
         self._crowd.report(error, api.name, self.client)
         if queued.figures is not None:
@@ -424,10 +428,8 @@ class Connection(Receiver):
             self._work.set_result(None)
 
 
-def _note_errors(figures: RequestFigures | None, answer: Answer) -> None:
-    """Count the error codes of an answer, if somebody asks for figures."""
-    if figures is None:
-        return
+def _note_errors(figures: RequestFigures, answer: Answer) -> None:
+    """Count the error codes of an answer."""
     if isinstance(answer, list):
         if isinstance(answer, Refusals):
             figures.failed(answer.codes)

@@ -11,6 +11,7 @@ from korvet.errors import StoreError
 from korvet.redis.client import Purpose, Store
 from korvet.redis.scoped import ScopedStore
 from korvet.store.keys import TENANTS, Namespace
+from korvet.store.log.log import Log
 from tests.store.logs import Front
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +66,13 @@ async def test_own_keys_are_served_as_by_the_whole_store(one: Front, scoped: Sco
     assert await one.store.call(Purpose.READ, MINE, "HGET", MINE, "cluster_id") == b"x"
     assert scoped.run_id(MINE) == one.store.run_id(MINE)
     assert int((await scoped.call(Purpose.COORDINATE, MINE, "TIME"))[0]) > 0
+
+
+async def test_log_makes_no_memory_of_a_partition_of_another_namespace(one: Front, scoped: ScopedStore) -> None:
+    topic = await one.topic()
+    assert Log(OWN, scoped, one.catalog, one.wakeups).partition(topic, 0).keys == OWN.partition(topic.name, 0)
+    with pytest.raises(StoreError, match=r"keys that begin with 'korvet:\{ta:'"):
+        Log(OTHER, scoped, one.catalog, one.wakeups).partition(topic, 0)
 
 
 async def test_closed_view_calls_nobody_back(one: Front) -> None:

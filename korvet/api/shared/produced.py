@@ -90,11 +90,23 @@ class Produced:
     async def _answer(self) -> Buffers | None:
         if self._is_transactional:
             await self._verify()
-        topics = [(name, await self._settled(outcomes)) for name, outcomes in self._topics]
+        topics: list[tuple[str | UUID, list[PartitionAnswer]]] = []
+        codes: list[int] = []
+        number = 0
+        for name, outcomes in self._topics:
+            answers: list[PartitionAnswer] = []
+            for outcome in outcomes:
+                answer = outcome if isinstance(outcome, PartitionAnswer) else await _settled(self._ctx, outcome)
+                answers.append(answer)
+                if answer.code:
+                    codes.append(answer.code)
+                number += 1
+                if number % SLICE == 0:
+                    await self._ctx.frontend.turns.turn()
+            topics.append((name, answers))
         if self._is_silent:
             _check_silent(topics)
             return None
-        codes = [answer.code for _, answers in topics for answer in answers if answer.code]
         return with_codes([pack(self._ctx.version, topics)], codes)
 
     async def _verify(self) -> None:
@@ -102,14 +114,6 @@ class Produced:
         transactional = [one for one in appendings if one is not None and one.is_transactional]
         if len(transactional) > 1:
             await verify_together(transactional)
-
-    async def _settled(self, outcomes: list[Outcome]) -> list[PartitionAnswer]:
-        answers: list[PartitionAnswer] = []
-        for number, outcome in enumerate(outcomes, 1):
-            answers.append(outcome if isinstance(outcome, PartitionAnswer) else await _settled(self._ctx, outcome))
-            if number % SLICE == 0:
-                await self._ctx.frontend.turns.turn()
-        return answers
 
 
 def _check_silent(topics: list[tuple[str | UUID, list[PartitionAnswer]]]) -> None:

@@ -33,16 +33,6 @@ def with_few_repeats(things: Iterable[T]) -> list[T]:
     return kept
 
 
-def result_at_once(steps: Generator[None, None, T]) -> T:
-    """The result of steps that never yield."""
-    try:
-        next(steps)
-    except StopIteration as stop:
-        found: T = stop.value
-        return found
-    raise AssertionError("the steps wait for a turn")
-
-
 class Turns:
     """The turns of one front-end."""
 

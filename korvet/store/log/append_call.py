@@ -84,7 +84,7 @@ class AppendCall:
         keys: Sequence[str]
         if self._entries is not None:
             args = (*args[:9], *self._of_records(), *self._entries)
-            return log.store.fcall(Purpose.APPEND, "korvet_log_append_records", partition.transaction_keys, *args)
+            return log.whole_store.fcall(Purpose.APPEND, "korvet_log_append_records", partition.transaction_keys, *args)
         if self._membership is None:
             function, keys = "korvet_log_append", partition.keys
             if self._is_behind:
@@ -95,9 +95,9 @@ class AppendCall:
             joins = 1 if self._membership.joins else ""
             args = (*args, _IN_SEQUENCE if self._is_behind else "", ordinal, self._membership.transactional_id, joins)
         if not is_placed:
-            return log.store.fcall(Purpose.APPEND, function, keys, *args)
+            return log.whole_store.fcall(Purpose.APPEND, function, keys, *args)
         keys = (*keys, temporary_batch(partition.keys.log, log.next_token()))
-        return log.store.fcall_placed(function, keys, (data,), TEMPORARY_MS, *args)
+        return log.whole_store.fcall_placed(function, keys, (data,), TEMPORARY_MS, *args)
 
     def _of_records(self) -> tuple[Argument, ...]:
         """What `korvet_log_append_records` is told of the batch as a whole, behind its sequence."""

@@ -42,6 +42,8 @@ class Partitions:
         shared: Shared | None = None,
     ) -> None:
         self.store = store
+        self.whole_store = store.whole
+        """For appends: a partition's keys are judged when its memory is made."""
         self.wakeups = wakeups
         shared = shared or Shared(store, wakeups)
         self.recent, self.placed, self.known, self.reads = shared.recent, shared.placed, shared.known, shared.reads
@@ -74,14 +76,18 @@ class Partitions:
         kept = {p.index: p for p in known} if known and known[0].topic.id == topic.id else {}
         renewed = []
         for index in range(topic.partitions):
-            keys = self._namespace.transaction_log(topic.name, index)
-            partition = kept.get(index) or Partition(topic, index, keys)
+            partition = kept.get(index) or self._made(topic, index)
             partition.topic = topic
             renewed.append(partition)
         if len(self._partitions) > 2 * len(self._catalog.topics()) + 100:
             self._partitions = {name: own for name, own in self._partitions.items() if self._catalog.topic(name)}
         self._partitions[topic.name] = renewed
         return renewed
+
+    def _made(self, topic: Topic, index: int) -> Partition:
+        keys = self._namespace.transaction_log(topic.name, index)
+        self.store.judge(keys)
+        return Partition(topic, index, keys)
 
     def find_run_id(self, partition: Partition) -> str:
         """The run id of the server that holds a partition, for a call on the connection for appends.
