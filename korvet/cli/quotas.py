@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +11,7 @@ import click
 
 from korvet.cli.options import Function, as_json
 from korvet.cli.output import show_json, show_table
-from korvet.cli.security_door import Door, security_door
+from korvet.cli.security_door import DEFAULT_NAMESPACE, Door, RedisDoor, security_door
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ _FLAGS = {
     "ip": ("ip", "ADDRESS", "An IP address, for connections."),
 }
 """The flags of kafka-configs, with their types of entities."""
+
+
+LOBBY = ""
+"""The name that stands for no namespace; none has it."""
 
 
 @click.group()
@@ -45,6 +50,24 @@ def _entity(function: Function) -> Function:
     return decorated
 
 
+def _place(function: Function) -> Function:
+    """The flags of both doors and of the lobby; hands over ``door``."""
+
+    @security_door
+    @click.option("--lobby", is_flag=True, help="With Redis: for addresses whose clients have not chosen a tenant yet.")
+    @wraps(function)
+    def with_place(*args: Any, door: Door, lobby: bool, **given: Any) -> Any:
+        if lobby:
+            if not isinstance(door, RedisDoor) or door.namespace != DEFAULT_NAMESPACE:
+                raise click.UsageError("--lobby goes with --redis or --data-dir, and without --namespace")
+            if given["entity"].parts and given["entity"].ip is None:
+                raise click.UsageError("in the lobby there are no users and client ids yet; give --ip or --ip-defaults")
+            door = replace(door, namespace=LOBBY)
+        return function(*args, door=door, **given)
+
+    return cast("Function", with_place)
+
+
 def _named(given: dict[str, Any]) -> Entity:
     """The entity of some flags, which it takes out of the words."""
     from korvet.quotas.entity import Entity, entity_of
@@ -65,7 +88,7 @@ def _named(given: dict[str, Any]) -> Entity:
 @quotas.command("set")
 @click.argument("values", nargs=-1, required=True, metavar="QUOTA=NUMBER...")
 @_entity
-@security_door
+@_place
 def set_quotas(values: tuple[str, ...], entity: Entity, door: Door) -> None:
     """Set quotas of a user, a client id, a user with a client id, or an address; others stay.
 
@@ -84,7 +107,7 @@ def set_quotas(values: tuple[str, ...], entity: Entity, door: Door) -> None:
 @quotas.command("list")
 @_entity
 @as_json
-@security_door
+@_place
 def list_quotas(entity: Entity, as_json: bool, door: Door) -> None:
     """List the quotas, all or those of entities with the parts that are named.
 
@@ -104,7 +127,7 @@ def list_quotas(entity: Entity, as_json: bool, door: Door) -> None:
 @quotas.command()
 @click.argument("names", nargs=-1, metavar="[QUOTA]...")
 @_entity
-@security_door
+@_place
 def remove(names: tuple[str, ...], entity: Entity, door: Door) -> None:
     """Remove quotas of one entity, all of them or those that are named.
 

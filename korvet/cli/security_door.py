@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _REDIS: Final = ("redis_url", "data_dir")
 _KAFKA: Final = ("bootstrap_server", "command_config")
-_NAMESPACE: Final = "default"
+DEFAULT_NAMESPACE: Final = "default"
 
 
 class Users(Protocol):
@@ -112,7 +112,7 @@ def security_door(function: Function) -> Function:
         metavar="DIR",
         help="Straight in the embedded server of this directory, which must be running.",
     )
-    @click.option("--namespace", metavar="NAME", help=f"With Redis: the namespace.  [default: {_NAMESPACE}]")
+    @click.option("--namespace", metavar="NAME", help=f"With Redis: the namespace.  [default: {DEFAULT_NAMESPACE}]")
     @wraps(function)
     def with_door(
         *args: Any,
@@ -125,7 +125,7 @@ def security_door(function: Function) -> Function:
     ) -> Any:
         if _is_redis_meant():
             url = redis_url or embedded_url(Path(data_dir or "data"))
-            return function(*args, door=RedisDoor(url=url, namespace=namespace or _NAMESPACE), **others)
+            return function(*args, door=RedisDoor(url=url, namespace=namespace or DEFAULT_NAMESPACE), **others)
         if namespace is not None:
             raise click.UsageError("--namespace goes with --redis or --data-dir; a listener has its own namespace")
         return function(*args, door=KafkaDoor(cluster=named_cluster(bootstrap_server, command_config)), **others)

@@ -26,7 +26,7 @@ _REFUSALS: Final = {
 
 def limits_argument(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, int]:
     """The limits of NAME=NUMBER pairs; -1 for NAME=none."""
-    from korvet.store.tenants import Limit
+    from korvet.store.tenants import RATES, Limit
 
     limits = {}
     for pair in pairs:
@@ -36,6 +36,8 @@ def limits_argument(_context: click.Context, _parameter: click.Parameter, pairs:
         limits[name] = -1 if number == "none" else int(number)
         if limits[name] >= 2**53:
             raise click.BadParameter(f"{pair!r}: the number is too large")
+        if name in RATES and limits[name] == 0:
+            raise click.BadParameter(f"{pair!r}: a rate is greater than 0; to let nobody in: korvet tenants suspend")
     return limits
 
 

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from korvet.quotas.bucket import Bucket, Limit
-from korvet.quotas.rules import Meter, Rules
+from korvet.quotas.rules import Limits, Meter, Rules
 
 MOST_BUCKETS: Final = 10_000
 _MOST_METERS: Final = 10_000
@@ -74,17 +74,20 @@ class Meters:
             meter = self._meters[key] = self._rules.meter(principal.partition(":")[2], key[1])
         return meter
 
-    def take(self, limit: Limit, amount: float) -> None:
-        """Count use of a limit."""
-        bucket, now = self._bucket(limit), self._now()
-        bucket.take(amount, now, self.share)
-        if not self._used:
-            self._on_use()
-        self._used[bucket.limit.bucket] = bucket
+    def take(self, limits: Limits, amount: float) -> None:
+        """Count use of each limit."""
+        now = self._now()
+        for limit in limits:
+            bucket = self._bucket(limit)
+            bucket.take(amount, now, self.share)
+            if not self._used:
+                self._on_use()
+            self._used[bucket.limit.bucket] = bucket
 
-    def wait_s(self, limit: Limit | None) -> float:
-        """The time for which a client of this limit has to wait."""
-        return 0.0 if limit is None else self._bucket(limit).wait_s(self._now(), self.share)
+    def wait_s(self, limits: Limits) -> float:
+        """The time for which a client of these limits has to wait: the longest one."""
+        now = self._now()
+        return max((self._bucket(limit).wait_s(now, self.share) for limit in limits), default=0.0)
 
     def most_fetched(self, principal: str, client_id: str | None) -> int:
         """The most bytes that a client may fetch at once: what its bucket has left, or a bit more.
@@ -92,23 +95,22 @@ class Meters:
         Many of its consumers may fetch at the same time, and all would wait for what each of them got.
         Source: ClientQuotaManager.getMaxValueInQuotaWindow
         """
-        limit = self.meter(principal, client_id).fetch
-        if limit is None:
-            return _INT_MAX
-        left = self._bucket(limit).level(self._now(), self.share)
-        return max(1, int(min(_INT_MAX, max(left, limit.rate * _LEAST_FETCHED_S))))
+        now = self._now()
+        most: float = _INT_MAX
+        for limit in self.meter(principal, client_id).fetch:
+            left = self._bucket(limit).level(now, self.share)
+            most = min(most, max(left, limit.rate * _LEAST_FETCHED_S))
+        return max(1, int(most))
 
     def connection_wait_s(self, address: str) -> float:
         """Count a new connection from an address. If it is one too many it does not count, and this is its wait.
 
         Source: ConnectionQuotas.recordIpConnectionMaybeThrottle
         """
-        limit = self._rules.connections(address)
-        if limit is None:
-            return 0.0
-        wait_s = self.wait_s(limit)
+        limits = self._rules.connections(address)
+        wait_s = self.wait_s(limits)
         if not wait_s:
-            self.take(limit, 1)
+            self.take(limits, 1)
         return min(wait_s, self.window_s)
 
     def _bucket(self, limit: Limit) -> Bucket:

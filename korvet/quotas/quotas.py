@@ -21,7 +21,7 @@ import structlog
 from korvet.errors import KorvetError, StoreUnavailable
 from korvet.quotas.entity import Entity, field_of, number_text, parsed_field
 from korvet.quotas.meters import Meters
-from korvet.quotas.rules import Rules, Settings, Windows
+from korvet.quotas.rules import NO_CEILINGS, Rules, Settings, Windows
 from korvet.redis.client import Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.followed import Followed
@@ -43,7 +43,7 @@ Changes = Mapping[tuple[Entity, str], float | None]
 class Quotas(Followed):
     """The quotas of a namespace.
 
-    ``meters`` is None while the namespace has no quotas.
+    ``meters`` is None while the namespace has neither quotas nor ceilings.
 
     :param front_ends: tells how many front-ends there are, as last known.
     :raises StoreUnavailable, StoreFull, StoreError: `refresh` and `alter`.
@@ -61,6 +61,7 @@ class Quotas(Followed):
         super().__init__(store, wakeups, self._stored.channel, "the quotas cannot be read; those last known count")
         self.meters: Meters | None = None
         self.settings: Settings = {}
+        self._ceilings = NO_CEILINGS
         self._windows = windows
         self._front_ends = front_ends
         self._used = asyncio.Event()
@@ -73,14 +74,22 @@ class Quotas(Followed):
             self._take(parse_settings(texts))
         return version
 
+    def limit(self, ceilings: Mapping[str, float]) -> None:
+        """Have other ceilings of the whole namespace count, by quota."""
+        if ceilings != self._ceilings:
+            self._ceilings = ceilings
+            self._take(self.settings)
+
     def _take(self, settings: Settings) -> None:
         self.settings = settings
-        if not settings:
+        if not settings and not self._ceilings:
             self.meters = None
-        elif self.meters is None:
-            self.meters = Meters(Rules(settings, self._windows), self._used.set)
+            return
+        rules = Rules(settings, self._windows, self._ceilings)
+        if self.meters is None:
+            self.meters = Meters(rules, self._used.set)
         else:
-            self.meters.rules = Rules(settings, self._windows)
+            self.meters.rules = rules
 
     async def alter(self, changes: Changes) -> int:
         """Set and delete at most `korvet.store.security.quotas.MOST_AT_ONCE` quotas, all or none of them.

@@ -8,13 +8,16 @@ For each kind of quota the first of these entities counts that has it:
 The level says who shares a bucket: at 1, 2, 4 and 5 each pair of a user and a client id has one, at 3 and 6 each user,
 at 7 and 8 each client id.
 
+Above these a tenant has ceilings, which an operator sets: all of its clients share one bucket for each.
+
 Source: ClientQuotaManager.DefaultQuotaCallback, ConnectionQuotas
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import (
@@ -33,7 +36,10 @@ from korvet.quotas.entity import (
 )
 
 Settings = Mapping[Entity, Mapping[str, float]]
+NO_CEILINGS: Final[Mapping[str, float]] = MappingProxyType({})
 _PERCENT = 100.0
+_ALL: Final = "tenant"
+"""The second word of the name of a bucket that all clients share."""
 
 
 class Windows(NamedTuple):
@@ -55,21 +61,29 @@ class Windows(NamedTuple):
         return self.controller_num * self.controller_size_s
 
 
-class Meter(NamedTuple):
-    """The limits of a client; None if there is none. The unit of ``request`` is seconds of a thread."""
+Limits = tuple[Limit, ...]
+"""Limits that count together: the client's own, if it has one, and the tenant's ceiling, if there is one."""
 
-    produce: Limit | None
-    fetch: Limit | None
-    request: Limit | None
-    mutation: Limit | None
+
+class Meter(NamedTuple):
+    """The limits of a client. The unit of ``request`` is seconds of a thread."""
+
+    produce: Limits
+    fetch: Limits
+    request: Limits
+    mutation: Limits
 
 
 class Rules:
-    """The quotas of a namespace. They do not change; other quotas are other rules."""
+    """The quotas of a namespace. They do not change; other quotas are other rules.
 
-    def __init__(self, settings: Settings, windows: Windows) -> None:
+    :param ceilings: of the whole namespace, by quota.
+    """
+
+    def __init__(self, settings: Settings, windows: Windows, ceilings: Mapping[str, float] = NO_CEILINGS) -> None:
         self.settings = settings
         self.windows = windows
+        self._ceilings = ceilings
         self._of_addresses = {
             (normal_address(entity.ip) or DEFAULT): quotas[CONNECTION]
             for entity, quotas in settings.items()
@@ -80,21 +94,31 @@ class Rules:
         """The limits of a client."""
         past_s = self.windows.past_s
         return Meter(
-            self._limit(PRODUCE, user, client_id, past_s),
-            self._limit(FETCH, user, client_id, past_s),
-            self._limit(REQUEST, user, client_id, past_s, unit=1 / _PERCENT),
-            self._limit(MUTATION, user, client_id, self.windows.controller_s),
+            self._limits(PRODUCE, user, client_id, past_s),
+            self._limits(FETCH, user, client_id, past_s),
+            self._limits(REQUEST, user, client_id, past_s, unit=1 / _PERCENT),
+            self._limits(MUTATION, user, client_id, self.windows.controller_s),
         )
 
-    def connections(self, address: str) -> Limit | None:
-        """The limit of new connections from an address."""
+    def connections(self, address: str) -> Limits:
+        """The limits of new connections from an address."""
         address = normal_address(address) or address
+        past_s = self.windows.past_s
         rate = self._of_addresses.get(address, self._of_addresses.get(DEFAULT))
-        if rate is None:
-            return None
-        return Limit(f"{CONNECTION} {text_of([(IP, address)])}", rate, rate * self.windows.past_s)
+        own = () if rate is None else (Limit(f"{CONNECTION} {text_of([(IP, address)])}", rate, rate * past_s),)
+        return own + self._ceiling(CONNECTION, past_s)
 
-    def _limit(self, key: str, user: str, client_id: str, past_s: float, unit: float = 1.0) -> Limit | None:
+    def _limits(self, key: str, user: str, client_id: str, past_s: float, unit: float = 1.0) -> Limits:
+        own = self._limit(key, user, client_id, past_s, unit)
+        return (() if own is None else (own,)) + self._ceiling(key, past_s, unit)
+
+    def _ceiling(self, key: str, past_s: float, unit: float = 1.0) -> Limits:
+        if key not in self._ceilings:
+            return ()
+        rate = self._ceilings[key] * unit
+        return (Limit(f"{key} {_ALL}", rate, rate * past_s),)
+
+    def _limit(self, key: str, user: str, client_id: str, past_s: float, unit: float) -> Limit | None:
         of_user, of_client = (USER, user), (CLIENT_ID, client_id)
         for entity, sharers in (
             (Entity(user, client_id), (of_user, of_client)),

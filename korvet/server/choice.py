@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
+import anyio
+
 from korvet.api.shared.context import Frontend, Listener
 from korvet.api.shared.nodes import Nodes, named_nodes
 from korvet.errors import KorvetError
@@ -20,7 +22,7 @@ from korvet.security.protocol import NamespaceFrom
 from korvet.security.scram import Credentials, Judge, LoginRefused
 from korvet.security.tls import server_name_of
 from korvet.server.host_pattern import Told
-from korvet.server.namespaces import Guest, Namespaces, NoEntry
+from korvet.server.namespaces import Guest, Namespaces, NoEntry, TooMany
 from korvet.server.settings import ListenerSettings
 from korvet.store.security.users import Credential, CredentialKey
 from korvet.wire.proxy_header import ProxyHeader, client_tls
@@ -98,7 +100,11 @@ class Choice:
         """
         if place.namespace is None:
             raise NoEntry("the client names no tenant")
-        return await self.namespaces.enter(place.namespace, guest, tenant_id)
+        try:
+            return await self.namespaces.enter(place.namespace, guest, tenant_id)
+        except TooMany as refused:
+            await anyio.sleep(refused.wait_s)
+            raise
 
 
 class ChosenRealm:
@@ -128,6 +134,9 @@ class ChosenRealm:
         try:
             self.frontend = await self._choice.enter(place, self._guest, self._tenant_id)
         except NoEntry as refused:
+            if isinstance(refused, TooMany):
+                # Clients give up after a login that fails, but try again after a connection that ends.
+                self._guest.abort()
             raise LoginRefused(str(refused)) from None
         with suppress(KorvetError):
             # The view of the namespace may be older than the credentials that this login was judged by.

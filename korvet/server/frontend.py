@@ -86,7 +86,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
             await _once_redis_serves(partial(open_catalog, frontend, has_users=name in with_users))
         namespaces = Namespaces(process) if any(one.namespace_from for one in settings.listeners) else None
         if namespaces is not None:
-            await _once_redis_serves(namespaces.tenants.open)
+            await _once_redis_serves(namespaces.open)
         async with anyio.create_task_group() as tasks:
             opened = Opened(process, frontends, namespaces, tasks)
             tasks.start_soon(process.outages.watch)
@@ -96,7 +96,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
             for name, frontend in frontends.items():
                 start_following(tasks, frontend, has_users=name in with_users)
             if namespaces is not None:
-                tasks.start_soon(namespaces.tenants.follow)
+                namespaces.start_following(tasks)
             yield opened
             async with anyio.create_task_group() as draining:
                 for frontend in frontends.values():

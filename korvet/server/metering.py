@@ -46,10 +46,10 @@ class Metering:
 
     def arrived(self, size_bytes: int) -> float:
         """Count a request's bytes. Returns the time for which its connection is not read from now on."""
-        limit = self._meter.produce
-        if limit is not None and self._api.key == PRODUCE_KEY:
-            self._meters.take(limit, size_bytes)
-            self._told_s = self._meters.wait_s(limit)
+        limits = self._meter.produce
+        if limits and self._api.key == PRODUCE_KEY:
+            self._meters.take(limits, size_bytes)
+            self._told_s = self._meters.wait_s(limits)
         return self._told_s
 
     def serve(self, request: Any) -> Awaitable[Answer]:
@@ -70,10 +70,10 @@ class Metering:
             self._meters.take(self._meter.fetch, sum(map(len, answer)))
         elif isinstance(answer, dict):
             wait_s = answer.get("throttle_time", 0) / _MS
-        limit = self._meter.request
-        if limit is not None and answer is not None and self._api.key not in _UNTIMED:
-            self._meters.take(limit, self._spent_s)
-            wait_s = max(wait_s, min(self._meters.wait_s(limit), self._meters.window_s))
+        limits = self._meter.request
+        if limits and answer is not None and self._api.key not in _UNTIMED:
+            self._meters.take(limits, self._spent_s)
+            wait_s = max(wait_s, min(self._meters.wait_s(limits), self._meters.window_s))
         self._told_s = max(self._told_s, wait_s)
         return wait_s
 
@@ -87,7 +87,7 @@ class Metering:
 
     def call(self, function: Callable[..., T], *args: object) -> T:
         """Call a function for the request, and count its time."""
-        if self._meter.request is None:
+        if not self._meter.request:
             return function(*args)
         began = thread_time()
         try:
@@ -97,7 +97,7 @@ class Metering:
 
     def timed(self, awaitable: Awaitable[T]) -> Awaitable[T]:
         """The same awaitable, of which each step's time counts."""
-        return awaitable if self._meter.request is None else _Timed(self, awaitable)
+        return _Timed(self, awaitable) if self._meter.request else awaitable
 
 
 class _Timed:

@@ -20,6 +20,7 @@ from anyio.abc import TaskGroup
 
 from korvet.api.shared.context import Frontend
 from korvet.errors import KorvetError
+from korvet.quotas.entity import CONNECTION, FETCH, PRODUCE, REQUEST
 from korvet.redis.client import Purpose
 from korvet.redis.scoped import ScopedStore
 from korvet.security.scram import Credentials
@@ -45,6 +46,13 @@ _DRAIN_S: Final = 5.0
 _MOST_CREDENTIALS: Final = 100_000
 """That are kept of tenants, about 300 bytes each."""
 _UNKNOWN_VERSION: Final = -1
+_RATES: Final = {
+    Limit.PRODUCER_BYTE_RATE: PRODUCE,
+    Limit.CONSUMER_BYTE_RATE: FETCH,
+    Limit.REQUEST_PERCENTAGE: REQUEST,
+    Limit.CONNECTION_RATE: CONNECTION,
+}
+"""A tenant's rates as quotas."""
 _NOBODY: Final = "-"
 """A name that no tenant has."""
 
@@ -53,8 +61,19 @@ class NoEntry(KorvetError):
     """A client that may not come into a namespace."""
 
 
+class TooMany(NoEntry):
+    """One connection too many, which is closed without an answer ``wait_s`` later. Its client may try again."""
+
+    def __init__(self, reason: str, wait_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+
+
 class Guest(Protocol):
     """A connection that is in a namespace."""
+
+    client: str
+    """Its address."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -96,7 +115,7 @@ class Namespaces:
         self.draining = anyio.Event()
         """As `Frontend.draining`, of all that are open."""
         self.lobby = process.build("")
-        """A front-end of no namespace, for connections whose namespace is not known yet. It never reads anything."""
+        """A front-end of no namespace, for connections whose namespace is not known yet. It reads quotas alone."""
         self._process = process
         self._has_users = any(one.sasl and one.namespace_from is not None for one in process.settings.listeners)
         self._open: dict[str, _Held] = {}
@@ -186,8 +205,8 @@ class Namespaces:
         """The front-end of a tenant's namespace, which is opened if it is not open. The guest `leave`s later.
 
         :param tenant_id: of the only tenant to enter; None for any of the name.
-        :raises NoEntry: the tenant is unknown, suspended or another one, has its connections already, or cannot be
-            opened now.
+        :raises TooMany: the tenant has its connections already, or they come too fast.
+        :raises NoEntry: the tenant is unknown, suspended or another one, or cannot be opened now.
         """
         tenant = self.tenants.active(name)
         if tenant is None or self.draining.is_set() or self._tasks is None:
@@ -199,7 +218,7 @@ class Namespaces:
             held = self._begin(tenant)
         most = tenant.limits.get(Limit.CONNECTIONS)
         if most is not None and len(held.guests) >= most:
-            raise NoEntry(f"tenant {name} has {most} connections here, as many as its limit allows")
+            raise TooMany(f"tenant {name} has {most} connections here, as many as its limit allows")
         held.come(guest)
         self._guests[guest] = held
         try:
@@ -208,6 +227,9 @@ class Namespaces:
                 raise NoEntry(f"the namespace of tenant {name} cannot be opened: {held.failure}")
             if held.frontend is None or self._open.get(name) is not held:
                 raise NoEntry(f"tenant {name} was closed meanwhile")
+            meters = held.frontend.quotas.meters
+            if meters is not None and (wait_s := meters.connection_wait_s(guest.client)):
+                raise TooMany(f"tenant {name} or this address made more connections than its rate allows", wait_s)
         except BaseException:
             self.leave(guest)
             raise
@@ -270,12 +292,27 @@ class Namespaces:
         """Have a tenant's limits and super users count."""
         tenant = held.tenant
         frontend.catalog.limits = tenant.limits
+        frontend.quotas.limit({key: tenant.limits[rate] for rate, key in _RATES.items() if tenant.limits.get(rate)})
         if held.allowance is not None:
             held.allowance.limit(tenant.limits.get(Limit.BYTES))
         if frontend.authorizer is not None:
             frontend.authorizer.configure(*self._process.openness(tenant.super_users))
 
     # ------------------------------------------------------------------ tasks
+
+    async def open(self) -> None:
+        """Read the tenants, and the quotas of addresses that have not chosen one yet.
+
+        :raises StoreUnavailable, StoreFull, StoreError:
+        """
+        await self.tenants.open()
+        await self.lobby.quotas.refresh()
+
+    def start_following(self, tasks: TaskGroup) -> None:
+        """Keep current what `open` read."""
+        tasks.start_soon(self.tenants.follow)
+        tasks.start_soon(self.lobby.quotas.follow)
+        tasks.start_soon(self.lobby.quotas.report)
 
     async def run(self, turn: Turn) -> None:
         """Keep namespaces open until `draining` is set and all have closed.

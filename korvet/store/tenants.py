@@ -40,6 +40,14 @@ class Limit(StrEnum):
     TRANSACTIONAL_IDS = "transactional-ids"
     CONNECTIONS = "connections"
     BYTES = "bytes"
+    PRODUCER_BYTE_RATE = "producer-byte-rate"
+    CONSUMER_BYTE_RATE = "consumer-byte-rate"
+    REQUEST_PERCENTAGE = "request-percentage"
+    CONNECTION_RATE = "connection-rate"
+
+
+RATES: Final = (Limit.PRODUCER_BYTE_RATE, Limit.CONSUMER_BYTE_RATE, Limit.REQUEST_PERCENTAGE, Limit.CONNECTION_RATE)
+"""Limits that are never 0, as quotas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import CONNECTION, DEFAULT, FETCH, PRODUCE, Entity
 from korvet.quotas.meters import Meters
-from korvet.quotas.rules import Rules, Settings, Windows
+from korvet.quotas.rules import NO_CEILINGS, Rules, Settings, Windows
 from tests.support.ported import kafka
 
 
@@ -21,21 +23,19 @@ class Clock:
 class Buckets:
     """Meters with a clock, and how often they had something to report."""
 
-    def __init__(self, settings: Settings, most: int = 10_000) -> None:
+    def __init__(self, settings: Settings, most: int = 10_000, ceilings: Mapping[str, float] = NO_CEILINGS) -> None:
         self.clock = Clock()
         self.signals = 0
-        self.meters = Meters(Rules(settings, Windows()), self._signal, most=most, now=self.clock)
+        self.meters = Meters(Rules(settings, Windows(), ceilings), self._signal, most=most, now=self.clock)
 
     def _signal(self) -> None:
         self.signals += 1
 
     def produce(self, user: str, client_id: str, size: float) -> float:
         """Take bytes; the wait in seconds."""
-        limit = self.meters.meter(f"User:{user}", client_id).produce
-        if limit is None:
-            return 0.0
-        self.meters.take(limit, size)
-        return self.meters.wait_s(limit)
+        limits = self.meters.meter(f"User:{user}", client_id).produce
+        self.meters.take(limits, size)
+        return self.meters.wait_s(limits)
 
 
 @kafka(
@@ -102,9 +102,7 @@ def test_a_fetch_is_no_larger_than_the_quota_allows_at_once() -> None:
     buckets = Buckets({Entity("u"): {FETCH: 1000.0}})
     assert buckets.meters.most_fetched("User:u", "c") == 10_000
     for used, left in ((4_000, 6_000), (5_999, 100), (1_000, 100)):
-        limit = buckets.meters.meter("User:u", "c").fetch
-        assert limit is not None
-        buckets.meters.take(limit, used)
+        buckets.meters.take(buckets.meters.meter("User:u", "c").fetch, used)
         assert buckets.meters.most_fetched("User:u", "c") == left
     assert buckets.meters.most_fetched("User:v", None) == 2**31 - 1
 
@@ -124,8 +122,22 @@ def test_connections_beyond_the_rate_of_an_address_do_not_count() -> None:
     assert buckets.meters.connection_wait_s("10.0.0.1") == 0.0
 
 
+def test_all_clients_of_a_tenant_share_its_ceilings_beside_their_own_quotas() -> None:
+    buckets = Buckets({Entity("u"): {PRODUCE: 10.0}}, ceilings={PRODUCE: 20.0, FETCH: 30.0, CONNECTION: 1.0})
+    assert buckets.produce("v", "c", 150) == 0.0
+    assert buckets.produce("u", "c", 60) == 0.5, "the ceiling is 10 of 20 a second in debt"
+    assert buckets.produce("u", "c", 50) == 3.0, "the ceiling is 60 of 20 a second in debt"
+    assert buckets.produce("v", "other", 0) == 3.0
+    assert [limit.bucket for limit, _ in buckets.meters.reports(10)] == [
+        "producer_byte_rate tenant", "producer_byte_rate user=u",
+    ]  # fmt: skip
+    assert buckets.meters.most_fetched("User:w", None) == 300
+    waits = [buckets.meters.connection_wait_s(f"10.0.0.{number}") for number in range(12)]
+    assert waits == [0.0] * 11 + [1.0], "each address has connected once"
+
+
 def test_nobody_waits_longer_for_a_connection_than_a_window() -> None:
     buckets = Buckets({Entity(ip=DEFAULT): {CONNECTION: 0.1}})
     limit = Limit("connection_creation_rate ip=1.1.1.1", 0.1, 1.0)
-    buckets.meters.take(limit, 5)
+    buckets.meters.take((limit,), 5)
     assert buckets.meters.connection_wait_s("1.1.1.1") == 1

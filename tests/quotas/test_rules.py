@@ -8,7 +8,7 @@ import pytest
 
 from korvet.quotas.bucket import Limit
 from korvet.quotas.entity import CONNECTION, DEFAULT, FETCH, MUTATION, PRODUCE, REQUEST, Entity
-from korvet.quotas.rules import Rules, Settings, Windows
+from korvet.quotas.rules import Limits, Rules, Settings, Windows
 from tests.support.ported import kafka
 
 LEVELS = (
@@ -24,8 +24,14 @@ LEVELS = (
 """The entities that may limit the user u with the client id c, the strongest first."""
 
 
+def only(limits: Limits) -> Limit | None:
+    """The one limit, if there is one."""
+    assert len(limits) <= 1
+    return limits[0] if limits else None
+
+
 def produce(settings: Settings, user: str, client_id: str) -> Limit | None:
-    return Rules(settings, Windows()).meter(user, client_id).produce
+    return only(Rules(settings, Windows()).meter(user, client_id).produce)
 
 
 @kafka("ClientQuotaManagerTest.testQuotaConfigPrecedence")
@@ -64,9 +70,8 @@ def test_a_quota_of_its_own_comes_before_the_default_one(own: Entity, default: E
 
 def test_each_kind_of_quota_is_looked_for_alone() -> None:
     meter = Rules({Entity("u"): {FETCH: 5.0}, Entity(DEFAULT): {PRODUCE: 7.0, FETCH: 9.0}}, Windows()).meter("u", "c")
-    assert meter.fetch is not None and meter.fetch.rate == 5.0
-    assert meter.produce is not None and meter.produce.rate == 7.0
-    assert meter.request is None and meter.mutation is None
+    assert [limit.rate for limit in meter.fetch + meter.produce] == [5.0, 7.0]
+    assert meter.request == meter.mutation == ()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +89,7 @@ def test_the_level_says_who_shares_a_bucket(entity: Entity, sharers: int) -> Non
     """Of the users u and v with the client ids c and d; for u with c, d and e the user's alone."""
     rules = Rules({entity: {PRODUCE: 1.0}}, Windows())
     clients = [("u", "c"), ("u", "d"), ("v", "c"), ("v", "d")]
-    buckets = {limit.bucket for client in clients if (limit := rules.meter(*client).produce) is not None}
+    buckets = {limit.bucket for client in clients for limit in rules.meter(*client).produce}
     expected = {1: 1, 2: 2, 3: 2 if entity.user == DEFAULT else 1, 4: 4}[sharers]
     assert len(buckets) == expected
 
@@ -99,22 +104,28 @@ def test_names_cannot_make_anothers_bucket() -> None:
         ("<default>", "<default>"),
         ("", "%3Cdefault%3E"),
     ]
-    limits = [rules.meter(*client).produce for client in clients]
-    assert len({limit.bucket for limit in limits if limit is not None}) == len(clients)
+    assert len({limit.bucket for client in clients for limit in rules.meter(*client).produce}) == len(clients)
 
 
 @kafka("ClientQuotaManagerTest.testGetMaxValueInQuotaWindowWithNonDefaultQuotaWindow")
 def test_windows_say_how_much_may_be_used_at_once() -> None:
     settings = {Entity(DEFAULT): {PRODUCE: 10.0, REQUEST: 50.0, MUTATION: 2.0}}
     meter = Rules(settings, Windows(num=4, controller_num=5, controller_size_s=2)).meter("u", "c")
-    assert meter.produce is not None and (meter.produce.rate, meter.produce.capacity) == (10.0, 30.0)
-    assert meter.request is not None and (meter.request.rate, meter.request.capacity) == (0.5, 1.5)
-    assert meter.mutation is not None and (meter.mutation.rate, meter.mutation.capacity) == (2.0, 20.0)
+    found = [(limit.rate, limit.capacity) for limit in meter.produce + meter.request + meter.mutation]
+    assert found == [(10.0, 30.0), (0.5, 1.5), (2.0, 20.0)]
+
+
+def test_ceilings_of_a_tenant_have_the_units_of_quotas() -> None:
+    ceilings = {PRODUCE: 10.0, REQUEST: 50.0}
+    meter = Rules({}, Windows(num=4), ceilings).meter("u", "c")
+    found = [(limit.bucket, limit.rate, limit.capacity) for limit in meter.produce + meter.request]
+    assert found == [("producer_byte_rate tenant", 10.0, 30.0), ("request_percentage tenant", 0.5, 1.5)]
+    assert meter.fetch == meter.mutation == ()
 
 
 def test_an_address_has_its_own_rate_or_the_default_one_in_any_spelling() -> None:
     settings = {Entity(ip="10.0.0.1"): {CONNECTION: 5.0}, Entity(ip="2001:DB8::1"): {CONNECTION: 7.0}}
     rules = Rules({**settings, Entity(ip=DEFAULT): {CONNECTION: 9.0}}, Windows())
     found = {one: rules.connections(one) for one in ("10.0.0.1", "::ffff:10.0.0.1", "2001:db8:0::1", "10.0.0.2")}
-    assert [limit.rate for limit in found.values() if limit is not None] == [5.0, 5.0, 7.0, 9.0]
-    assert Rules(settings, Windows()).connections("10.0.0.2") is None
+    assert [limit.rate for limits in found.values() for limit in limits] == [5.0, 5.0, 7.0, 9.0]
+    assert Rules(settings, Windows()).connections("10.0.0.2") == ()

@@ -47,6 +47,8 @@ LISTENERS = (ListenerSettings(namespace_from=NamespaceFrom.PRINCIPAL, sasl=("PLA
 class Visitor:
     """A connection that notes whether it was closed."""
 
+    client = "127.0.0.1"
+
     def __init__(self) -> None:
         self.is_aborted = False
 

@@ -16,11 +16,13 @@ import aiokafka
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from korvet.cli import run
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
 from korvet.store.keys import TENANTS
 from korvet.wire.proxy_header import V2_BEGIN
-from tests.api.data import records
+from tests.api.data import fetch_request, records, wanted
+from tests.api.quotas import entry
 from tests.server.sasl_session import Session
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
@@ -103,6 +105,17 @@ def failure(broker: KorvetServer, name: str, password: str = PASSWORD, at: int =
         answer = client.log_in(name, password)
         assert client.is_closed()
         return answer
+
+
+def is_let_in(broker: KorvetServer, name: str) -> bool:
+    """Whether a login succeeds; else the connection ends without an answer, after which clients try again."""
+    with connected(broker.port) as client:
+        try:
+            answer = client.log_in(name)
+        except Closed:
+            return False
+        assert answer["error_code"] == "NONE"
+        return True
 
 
 def test_login_names_the_namespace_and_its_user(broker: KorvetServer) -> None:
@@ -379,7 +392,7 @@ def test_limits_of_topics_partitions_groups_and_connections_hold(broker: KorvetS
             codes.append(answer["topics"][0]["partitions"][0]["error_code"])
         assert codes == ["NONE", "POLICY_VIOLATION"]
         with connected(broker.port, login="alice@small"):
-            assert failure(broker, "alice@small")["error_code"] == "SASL_AUTHENTICATION_FAILED"
+            assert not is_let_in(broker, "alice@small")
         with connected(broker.port, login="alice@acme") as other:
             assert make_topic(other, "not-limited", 9) == "NONE"
         korvet(broker, "tenants", "limit", "small", "topics=none", "partitions=none")
@@ -405,6 +418,76 @@ def put(client: Client, topic: str, size: int = 5000) -> str:
     data = [{"name": topic, "partition_data": [{"index": 0, "records": records(1, size)}]}]
     answer = client.ask("produce", 9, acks=-1, timeout=1000, topic_data=data, transactional_id=None)
     return str(answer["responses"][0]["partition_responses"][0]["error_code"])
+
+
+def throttle_of(client: Client, topic: str, size: int) -> int:
+    """The throttle time in ms that a produced record is answered with."""
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": records(1, size)}]}]
+    return int(client.ask("produce", 9, acks=-1, timeout=1000, topic_data=data, transactional_id=None)["throttle_time"])
+
+
+def test_rates_of_a_tenant_count_for_all_its_clients_above_its_own_quotas(broker: KorvetServer) -> None:
+    create_tenant(broker, "fast", "producer-byte-rate=5000", "consumer-byte-rate=1000", users=("alice", "bob"))
+    with (
+        connected(broker.port, login="alice@fast") as alice,
+        connected(broker.port, login="bob@fast") as bob,
+        connected(broker.port, login="alice@acme") as other,
+    ):
+        assert make_topic(alice, "t") == "NONE" and make_topic(other, "not-fast") == "NONE"
+        quota = entry({"user": "bob"}, producer_byte_rate=10**9)
+        assert (
+            bob.ask("alter_client_quotas", 1, entries=[quota], validate_only=False)["entries"][0]["error_code"]
+            == "NONE"
+        )
+        assert throttle_of(alice, "t", 45_000) == 0, "ten seconds' worth may be used at once"
+        assert throttle_of(bob, "t", 10_000) > 0, "a tenant's own quota lifts no ceiling"
+        assert throttle_of(other, "not-fast", 100_000) == 0
+        fetch = fetch_request("t", wanted(0))
+        assert alice.ask("fetch", 11, **fetch)["throttle_time"] == 0
+        eventually(lambda: alice.ask("fetch", 11, **fetch)["throttle_time"] > 0)
+    korvet(broker, "tenants", "limit", "fast", "producer-byte-rate=none", "consumer-byte-rate=none")
+
+
+@pytest.mark.parametrize("limits", [["producer-byte-rate=0"], ["connection-rate=x"], ["connection-rate"]])
+def test_rates_that_would_stop_everything_are_refused(limits: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tenants", "limit", "acme", *limits, "--redis", "redis://127.0.0.1:1"]) == 2
+    assert limits[0] in capsys.readouterr().err
+
+
+def test_connections_of_a_tenant_come_no_faster_than_its_rate(broker: KorvetServer) -> None:
+    create_tenant(broker, "often", "connection-rate=1")
+    # A wait may let one in, so there are more than the eleven that come at once.
+    assert not all(is_let_in(broker, "alice@often") for _ in range(100))
+    assert is_let_in(broker, "alice@acme")
+    eventually(lambda: is_let_in(broker, "alice@often"))
+
+
+def test_quota_of_an_address_within_a_tenant_counts_when_its_client_enters(broker: KorvetServer) -> None:
+    create_tenant(broker, "addressed")
+    with connected(broker.port, login="alice@addressed") as client:
+        quota = entry({"ip": None}, connection_creation_rate=1)
+        altered = client.ask("alter_client_quotas", 1, entries=[quota], validate_only=False)
+        assert altered["entries"][0]["error_code"] == "NONE"
+        assert not all(is_let_in(broker, "alice@addressed") for _ in range(100))
+        assert is_let_in(broker, "alice@acme")
+
+
+def test_quota_of_the_lobby_counts_before_a_client_says_anything(broker: KorvetServer) -> None:
+    korvet(broker, "quotas", "set", "--lobby", "--ip", "127.0.0.1", "connection_creation_rate=1")
+
+    def is_closed() -> bool:
+        with connected(broker.port) as client:
+            client.socket.settimeout(0.2)
+            try:
+                return client.is_closed()
+            except TimeoutError:
+                return False
+
+    try:
+        eventually(is_closed)
+    finally:
+        korvet(broker, "quotas", "remove", "--lobby", "--ip", "127.0.0.1")
+    eventually(lambda: not is_closed())
 
 
 def test_producers_of_a_tenant_with_too_many_bytes_wait_and_all_else_goes_on(broker: KorvetServer) -> None:

@@ -27,22 +27,22 @@ class Mutations:
 
     def __init__(self, ctx: Context, strict_since: int) -> None:
         self._meters = ctx.frontend.quotas.meters
-        self._limit = None if self._meters is None else self._meters.meter(ctx.principal, ctx.client_id).mutation
+        self._limits = () if self._meters is None else self._meters.meter(ctx.principal, ctx.client_id).mutation
         self._is_strict = ctx.version >= strict_since
         self._wait_s = 0.0
 
     def take(self, partitions: int) -> bool:
         """Count the partitions of one topic; false if the topic is refused. Any number fits while the quota is not
         used up."""
-        if self._meters is None or self._limit is None:
+        if self._meters is None or not self._limits:
             return True
-        wait_s = self._meters.wait_s(self._limit)
+        wait_s = self._meters.wait_s(self._limits)
         if wait_s and self._is_strict:
             self._wait_s = max(self._wait_s, wait_s)
             return False
-        self._meters.take(self._limit, partitions)
+        self._meters.take(self._limits, partitions)
         if not self._is_strict:
-            self._wait_s = max(self._wait_s, self._meters.wait_s(self._limit))
+            self._wait_s = max(self._wait_s, self._meters.wait_s(self._limits))
         return True
 
     @property
