@@ -28,7 +28,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 guard()
 hasten_spark()
 
-pytest_plugins = ["tests.support.redis", "tests.support.broker", "tests.support.kafka", "tests.support.needs"]
+pytest_plugins = [
+    "tests.support.redis", "tests.support.broker", "tests.support.kafka", "tests.support.needs", "tests.support.order"
+]  # fmt: skip
 
 
 @pytest.hookimpl(trylast=True)

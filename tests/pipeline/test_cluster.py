@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.cli import run
 from tests.support.broker import KorvetServer
-from tests.support.java import SHORT_LIVED
+from tests.support.java import COMPILED, SHORT_LIVED
 
 SPARK_HOME = Path(pyspark.__file__).parent
 READY_WITHIN_S = 120.0
@@ -128,6 +128,8 @@ def submit(
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.ui.enabled": "false",
+        # These jobs compile their plans, and change them while they run, as those of users do.
+        **COMPILED,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "false",

@@ -99,7 +99,7 @@ def test_growth_is_a_table_with_a_row_for_each_size(monkeypatch: pytest.MonkeyPa
 
 
 def test_growth_of_shards_serves_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("SHARDS", (1,)), ("SECONDS", 0.2), ("REPEATS", 1)):
+    for name, value in (("SHARDS", (1,)), ("SECONDS", 0.2), ("REPEATS", 1), ("MOST_BYTES", 60_000)):
         monkeypatch.setattr(growth, name, value)
     ((shards, single, batched),) = growth.shards().rows
     assert shards == "1"

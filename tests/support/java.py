@@ -18,6 +18,14 @@ SHORT_LIVED = (
     "-XX:+UnlockDiagnosticVMOptions",
     "-XX:-BytecodeVerificationRemote",
 )
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings for tables of some rows: half of Spark's time goes into compiling plans and changing them as they run."""
+COMPILED = dict(zip(INTERPRETED, ("true", "FALLBACK", "true"), strict=True))
+"""The same settings as Spark has them."""
 _CACHE = Path(__file__).resolve().parents[2] / ".cache"
 # The JVM says on stdout that it leaves an archive out, which tests would take for a command's output.
 _QUIETLY = ("-Xlog:disable", "-Xlog:all=error:stderr")
@@ -44,12 +52,14 @@ def _jdk(java: Path) -> str:
 def hasten_spark() -> None:
     """Make every Spark that this process or a child of it starts use these flags: driver, master and workers.
 
-    Executors on a cluster get the flags by ``spark.executor.extraJavaOptions``. The archive of classes is used if it is
-    there by then.
+    Drivers interpret their plans. Executors on a cluster get the flags by ``spark.executor.extraJavaOptions``. The
+    archive of classes is used if it is there by then.
     """
     classes = spark_classes()
     archive = (f"-XX:SharedArchiveFile={classes}", *_QUIETLY) if classes is not None and classes.exists() else ()
     flags = " ".join((*SHORT_LIVED, *archive))
+    # A driver takes settings of Spark from system properties, too; what a session is told overrides them.
+    driver_flags = " ".join((flags, *(f"-D{name}={value}" for name, value in INTERPRETED.items())))
     # Spark's scripts read these: for a driver, for a master or worker, and for the launcher that builds their commands.
-    os.environ |= {"SPARK_SUBMIT_OPTS": flags, "SPARK_DAEMON_JAVA_OPTS": flags}
+    os.environ |= {"SPARK_SUBMIT_OPTS": driver_flags, "SPARK_DAEMON_JAVA_OPTS": flags}
     os.environ["SPARK_LAUNCHER_OPTS"] = " ".join(SHORT_LIVED)
