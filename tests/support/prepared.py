@@ -62,7 +62,7 @@ STEPS: dict[str, Callable[[], object]] = {
     "the Java clients": lambda: [driver_command(name, "") for name in ("java", *JAVA_VERSIONS)],
     "Kafka Streams": lambda: java_command("", "streams"),
     "Kafka Connect and Spring Kafka": lambda: java_command("", "frameworks"),
-    "Faust and Quix Streams": lambda: framework_command(""),
+    "Faust and Quix Streams": lambda: framework_command("totals_faust.py"),
     "kafkajs": lambda: driver_command("kafkajs", ""),
     "Helm": helm_program,
     "the base of the image": base,
