@@ -135,8 +135,9 @@ class Tokens:
             )
         if not _are_scopes(claims.get(rules.scope_claim, [])):
             raise InvalidToken(f"its claim {rules.scope_claim!r} is no list of different scopes")
-        if not isinstance(claims["exp"], int | float):
-            raise InvalidToken("its claim 'exp' is no number")
+        for name in ("exp", "iat"):
+            if not isinstance(claims[name], int | float) or claims[name] < 0:
+                raise InvalidToken(f"its claim {name!r} is no number of seconds since 1970")
         return Token(user.strip(), float(claims["exp"]), self._namespace(claims))
 
     def _namespace(self, claims: dict[str, Any]) -> str | None:

@@ -49,16 +49,25 @@ def names(broker: KorvetServer, **conditions: Any) -> set[str]:
     return {resource["resource_name"] for resource in answer["resources"]}
 
 
-@kafka("AuthorizerTest.testAddAclsOnLiteralResource", "AuthorizerTest.testAclManagementAPIs")
+@kafka(
+    "AuthorizerTest.testAddAclsOnLiteralResource",
+    "AuthorizerTest.testAclManagementAPIs",
+    "AclControlManagerTest.testAddAndDelete",
+    "AclControlManagerTest.testCreateAclDeleteAcl",
+    "AclControlManagerTest.testCreateDedupe",
+    "AclControlManagerTest.testDeleteDedupe",
+)
 def test_created_rules_are_described_and_deleted_by_filters(broker: KorvetServer) -> None:
     one, other = unique(), unique()
     assert create(broker, {**VALID, "resource_name": one}, {**VALID, "resource_name": one}) == [("NONE", None)] * 2
     assert create(broker, {**VALID, "resource_name": other, "resource_pattern_type": 4}) == [("NONE", None)]
     assert names(broker, resource_name_filter=one) == {one}
     assert names(broker, resource_name_filter=f"{other}-x", pattern_type_filter=2) >= {other}
-    filters = [{**ANYTHING, "resource_name_filter": one}, {**ANYTHING, "resource_name_filter": "none-such"}]
-    first, second = ask(broker.port, "delete_acls", 3, filters=filters)["filter_results"]
-    assert [acl["resource_name"] for acl in first["matching_acls"]] == [one]
+    wanted = {**ANYTHING, "resource_name_filter": one}
+    filters = [wanted, {**ANYTHING, "resource_name_filter": "none-such"}, {**wanted, "operation": 3}]
+    first, second, third = ask(broker.port, "delete_acls", 3, filters=filters)["filter_results"]
+    for found in (first, third):
+        assert [acl["resource_name"] for acl in found["matching_acls"]] == [one]
     assert (second["error_code"], second["matching_acls"]) == ("NONE", [])
     assert one not in names(broker) and other in names(broker)
 
@@ -74,11 +83,15 @@ def test_created_rules_are_described_and_deleted_by_filters(broker: KorvetServer
         ({"operation": 1}, "Invalid operation ANY"),
         ({"permission_type": 1}, "Invalid permissionType ANY"),
         ({"principal": "alice"}, None),
+        ({"principal": ""}, None),
     ],
 )
 @kafka(
     "AclControlManagerTest.testValidateNewAcl",
     "AclControlManagerTest.testValidateFilter",
+    "AclControlManagerTest.testValidateAclWithBadPrincipal",
+    "AclControlManagerTest.testValidateAclWithEmptyPrincipal",
+    "AuthorizerTest.testEmptyAclThrowsException",
 )
 def test_an_invalid_rule_is_refused_beside_a_valid_one(
     broker: KorvetServer, change: dict[str, Any], why: str | None

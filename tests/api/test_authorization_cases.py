@@ -52,10 +52,10 @@ class Request:
     """A request, and the codes in its answer."""
 
     def __init__(self, api: str, version: int, **values: Any) -> None:
-        self._api, self._version, self._values = api, version, values
+        self._api, self._version, self.values = api, version, values
 
     def answer(self, broker: KorvetServer) -> Any:
-        return ask(broker.port, self._api, self._version, **self._values)
+        return ask(broker.port, self._api, self._version, **self.values)
 
     def codes(self, broker: KorvetServer) -> set[str]:
         found = codes(self.answer(broker))
@@ -72,8 +72,8 @@ def produced(transactional_id: str | None = None, name: str = NAME, attributes: 
     return Request("produce", 9, transactional_id=transactional_id, acks=-1, timeout=5000, topic_data=data)
 
 
-def fetched(replica_id: int = -1) -> Request:
-    asked = [{"topic": NAME, "partitions": [{"partition": 0, "partition_max_bytes": 10_000, "fetch_offset": 0}]}]
+def fetched(replica_id: int = -1, name: str = NAME) -> Request:
+    asked = [{"topic": name, "partitions": [{"partition": 0, "partition_max_bytes": 10_000, "fetch_offset": 0}]}]
     return Request(
         "fetch", 12, replica_id=replica_id, max_wait=0, min_bytes=0, max_bytes=10_000, session_epoch=-1, topics=asked
     )
@@ -416,7 +416,7 @@ def test_a_request_is_answered_by_the_rules_of_its_client(
     assert request_.codes(broker) == {expected}
 
 
-@kafka("AuthorizerIntegrationTest.testFetchAllOffsetsTopicAuthorization")
+@kafka("AuthorizerIntegrationTest.testOffsetFetchAllTopicPartitionsAuthorization")
 def test_offsets_of_all_topics_leave_out_those_that_the_client_may_not_describe(broker: KorvetServer) -> None:
     set_rules(broker, group(READ), topic(READ))
     assert COMMIT.codes(broker) == {"NONE"}

@@ -39,7 +39,9 @@ def altered(broker: KorvetServer, *changes: dict[str, Any]) -> dict[str, tuple[s
         "upsertions": [one for one in changes if "iterations" in one],
     }
     answer = ask(broker.port, "alter_user_scram_credentials", 0, **asked)
-    return {one["user"]: (one["error_code"], one["error_message"]) for one in answer["results"]}
+    outcomes = {one["user"]: (one["error_code"], one["error_message"]) for one in answer["results"]}
+    assert len(outcomes) == len(answer["results"])
+    return outcomes
 
 
 def described(broker: KorvetServer, *names: str) -> dict[str, Any]:
@@ -68,7 +70,10 @@ def test_unacceptable_changes_are_refused_each_with_its_reason(broker: KorvetSer
     unknown = ("UNSUPPORTED_SASL_MECHANISM", "Unknown SCRAM mechanism")
     assert altered(broker, deletion("")) == {"": empty}
     assert altered(broker, upsertion("")) == {"": empty}
+    assert altered(broker, deletion(""), deletion(""), upsertion("")) == {"": empty}
     assert altered(broker, deletion("a", UNKNOWN), upsertion("b", 56)) == {"a": unknown, "b": unknown}
+    known = [deletion("a", UNKNOWN), deletion("a"), upsertion("b", 10), upsertion("b"), upsertion("c", UNKNOWN)]
+    assert altered(broker, *known) == dict.fromkeys("abc", unknown)
     outcomes = altered(broker, upsertion("few", iterations=1), upsertion("many", iterations=2**31 - 1))
     assert outcomes == {
         "few": ("UNACCEPTABLE_CREDENTIAL", "Too few iterations"),
@@ -96,6 +101,9 @@ def test_user_named_twice_is_not_altered(broker: KorvetServer) -> None:
         one: ("NONE", None),
     }
     assert described(broker, one, other) == dict.fromkeys([one, other], "RESOURCE_NOT_FOUND")
+    both = [change(name) for change in (deletion, upsertion) for name in (one, other)]
+    altered(broker, *both[2:])
+    assert altered(broker, *both) == {one: twice, other: twice}
 
 
 @kafka(

@@ -17,8 +17,9 @@ from korvet.errors import ConfigError
 from korvet.security import key_source
 from korvet.security.jwks import MOST_KEYS, KeysUnreadable
 from korvet.security.key_source import KeySource, SourceSettings, check_source, read_keys
+from korvet.security.tokens import InvalidToken, TokenRules, Tokens
 from tests.support.certificates import Authority
-from tests.support.issuer import Answer, Issuer, KeyServer, answer_with, make_key, public_jwk
+from tests.support.issuer import Answer, Issuer, KeyServer, answer_with, make_key, part, public_jwk
 from tests.support.ported import kafka
 
 pytestmark = pytest.mark.anyio
@@ -181,12 +182,27 @@ async def test_failed_read_keeps_the_keys_and_is_tried_again(server: KeyServer, 
             assert await source.find(issuer.name, "ES256") is not None
 
 
-@kafka("RefreshingHttpsJwksTest.testBasicScheduleRefresh", "RefreshingHttpsJwksTest.testMaybeExpediteRefreshNoDelay")
+@kafka(
+    "RefreshingHttpsJwksTest.testBasicScheduleRefresh",
+    "RefreshingHttpsJwksTest.testMaybeExpediteRefreshNoDelay",
+    "RefreshingHttpsJwksTest.testMaybeExpediteRefreshDelays",
+)
 async def test_unknown_name_asks_for_the_keys_once(server: KeyServer) -> None:
     async with following(server.url) as source:
         for _ in range(20):
             assert await source.find("unknown", "ES256") is None
         assert server.requests == 2
+
+
+@kafka("RefreshingHttpsJwksTest.testLongKey")
+async def test_name_that_is_too_long_asks_for_no_keys(server: KeyServer, issuer: Issuer) -> None:
+    async with following(server.url) as source:
+        judge = Tokens(TokenRules(algorithms=("ES256",)), source)
+        await judge.verify(issuer.token())
+        for _ in range(3):
+            with pytest.raises(InvalidToken, match="1000 characters"):
+                await judge.verify(f"{part({'alg': 'ES256', 'kid': 'k' * 1001})}.{part({})}.{part(b'x')}")
+        assert server.requests == 1
 
 
 @kafka("RefreshingHttpsJwksTest.testSecondaryRefreshAfterElapsedDelay")

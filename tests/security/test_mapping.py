@@ -80,6 +80,12 @@ def test_first_rule_that_matches_makes_the_name(subject: str, name: str) -> None
         (r"RULE:^CN=a\/b$/x\/y/U,DEFAULT", "CN=a/b", "X/Y"),
         (r"RULE:^CN=a\,O=b$/c/", "CN=a,O=b", "c"),
         ("  RULE:^a$/b/  ,  , DEFAULT ", "z", "z"),
+        ("  RULE:([A-Z]*)/$1/L   ,RULE:([a-z]+)/$1$1/,   DEFAULT  ", "AB", "ab"),
+        ("  RULE:([A-Z]*)/$1/L   ,RULE:([a-z]+)/$1$1/,   DEFAULT  ", "ab", "abab"),
+        (",  , RULE: /   /    ,,,   DEFAULT, ,   ", "CN=a", "CN=a"),
+        (",,RULE://,,,DEFAULT,,", "CN=a", "CN=a"),
+        (r"RULE:CN=\\(\/)\(\)/\/$1/U,DEFAULT", r"CN=\/()", "//"),
+        ("RULE:,RULE:,/x,RULE:,\\/y/U,DEFAULT", ",RULE:,", "X,RULE:,/Y"),
     ],
 )
 def test_commas_and_slashes_may_be_in_rules(rules: str, subject: str, name: str) -> None:

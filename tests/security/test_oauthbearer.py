@@ -7,14 +7,17 @@ from pathlib import Path
 
 import anyio
 import pytest
+from kio.schema.errors import ErrorCode
 
 from korvet.security.key_source import KeySource, SourceSettings
 from korvet.security.oauthbearer import MECHANISM, BearerServer, Shown, parse_first
 from korvet.security.plain import MECHANISM as PLAIN
 from korvet.security.protocol import MECHANISMS
 from korvet.security.salted import HASHES
+from korvet.security.sasl import Login, Outcome
 from korvet.security.scram import LoginRefused
 from korvet.security.tokens import Token, TokenRules, Tokens
+from tests.security.test_login_cost import Realm
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.ported import kafka
 
@@ -30,12 +33,18 @@ def message(token: str, authzid: str = "", **extensions: str) -> bytes:
     "OAuthBearerClientInitialResponseTest.testAuthorizationId",
     "OAuthBearerClientInitialResponseTest.testBuildServerResponseToBytes",
     "OAuthBearerClientInitialResponseTest.testRfc7688Example",
+    "OAuthBearerClientInitialResponseTest.testBuildClientResponseToBytes",
+    "OAuthBearerClientInitialResponseTest.testExtensions",
+    "OAuthBearerClientInitialResponseTest.testCharSupportForRfc6750Token",
+    "OAuthBearerClientInitialResponseTest.testNoExtensionsFromByteArray",
 )
 @pytest.mark.parametrize(
     ("told", "shown"),
     [
         (b"n,,\x01auth=Bearer 123.345.567\x01\x01", Shown("123.345.567", "")),
         (b"n,,\x01auth=Bearer 123.345.567\x01nineteen=42\x01\x01", Shown("123.345.567", "")),
+        (b"n,,\x01propA=valueA1, valueA2\x01auth=Bearer 567\x01propB=valueB\x01\x01", Shown("567", "")),
+        (b"n,,\x01auth=Bearer AZaz09-._~+/A==\x01\x01", Shown("AZaz09-._~+/A==", "")),
         (b"n,a=myuser,\x01auth=bearer  345\x01\x01", Shown("345", "myuser")),
         (b"n,a=a=2Cb=3Dc,\x01auth=Bearer 345\x01\x01", Shown("345", "a,b=c")),
         (
@@ -154,3 +163,32 @@ def test_no_token_is_valid_before_the_keys_were_read(tmp_path: Path, issuer: Iss
     lost.path.unlink()
     _, (status,) = steps(lost, message(lost.token()))
     assert status == b'{"status":"invalid_token"}'
+
+
+@kafka(
+    "SaslServerAuthenticatorTest.testSessionExpiresAtTokenExpiry",
+    "SaslServerAuthenticatorTest.testSessionExpiresAtTokenExpiryDespiteNoReauthIsSet",
+    "SaslServerAuthenticatorTest.testSessionExpiresAtMaxReauthTime",
+)
+@pytest.mark.parametrize(
+    ("max_reauth_ms", "token_lasts_s", "least_ms", "most_ms"),
+    [(0, 3600, 3_000_000, 3_600_000), (7_200_000, 3600, 3_000_000, 3_600_000), (60_000, 3600, 60_000, 60_000)],
+)
+def test_session_ends_with_its_token_or_at_the_longest_time_of_the_broker(
+    issuer: Issuer, max_reauth_ms: int, token_lasts_s: int, least_ms: int, most_ms: int
+) -> None:
+    async def run() -> Outcome:
+        source = KeySource(SourceSettings(url=issuer.url))
+        tokens = Tokens(TokenRules(algorithms=("ES256",), issuer=ISSUER, audience=(AUDIENCE,)), source)
+        threads = anyio.CapacityLimiter(1)
+        login = Login([MECHANISM], Realm(), max_reauth_ms=max_reauth_ms, failed_s=0.0, threads=threads, tokens=tokens)
+        login.handshake(MECHANISM)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(source.follow)
+            outcome = await login.authenticate(message(issuer.token(lasts_s=token_lasts_s)))
+            tasks.cancel_scope.cancel()
+        return outcome
+
+    outcome = anyio.run(run)
+    assert outcome.error is ErrorCode.none
+    assert least_ms <= outcome.lifetime_ms <= most_ms

@@ -9,6 +9,7 @@ import pytest
 from korvet.security.acl import Acl, AclFilter, Operation, PatternType, ResourceType
 from korvet.security.authorizer import parse_super_users
 from korvet.security.rules import Client, Rules
+from korvet.security.stored_rules import decoded, encoded
 from tests.security.test_acl import DENY, GROUP, LITERAL, PREFIXED, TOPIC, allows, rule
 from tests.support.ported import kafka
 
@@ -153,7 +154,12 @@ def test_only_a_resource_without_a_rule_of_anybody_may_be_open(is_open: bool) ->
     assert allows(rules, READ, "topic2", principal=BOB, is_open=is_open) == is_open
 
 
-@kafka("StandardAuthorizerTest.testConfigure", "AuthorizerTest.testSuperUserWithCustomPrincipalHasAccess")
+@kafka(
+    "StandardAuthorizerTest.testConfigure",
+    "StandardAuthorizerTest.testGetConfiguredSuperUsers",
+    "AuthorizerTest.testSuperUserWithCustomPrincipalHasAccess",
+    "AuthorizerTest.testAclConfigWithWhitespace",
+)
 def test_super_users_are_principals_between_semicolons() -> None:
     assert parse_super_users(" User:alice; Group:ops ;;User:CN=a,O=b") == {"User:alice", "Group:ops", "User:CN=a,O=b"}
     for wrong in ("alice", "User:", ":alice"):
@@ -201,3 +207,10 @@ def test_a_denial_for_a_host_counts_for_its_address_mapped_into_the_other_family
     for written in ("1.2.3.4", "::ffff:1.2.3.4", "0:0:0:0:0:ffff:102:304"):
         assert not allows([rule(READ), rule(READ, DENY, host=written)], host=host)
     assert allows([rule(READ), rule(READ, DENY, host="1.2.3.5")], host=host)
+
+
+@kafka("AclEntryTest.testAclJsonConversion")
+@pytest.mark.parametrize("name", ["alice", "\\bob", "bob1\\bob2", 'CN="a, b"', "*", "ü\u2028", "a\nb"])
+def test_a_rule_is_the_same_after_redis(name: str) -> None:
+    stored = rule(READ, DENY, name=name, principal=f"User:{name}", host="host1")
+    assert decoded(encoded(stored)) == stored

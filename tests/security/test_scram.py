@@ -7,12 +7,14 @@ import hashlib
 import hmac
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 
 from korvet.security.plain import PlainLogin, parse_plain
+from korvet.security.salted import keys_of, salted_password
 from korvet.security.scram import Credentials, LoginRefused, ScramServer, make_credential
-from korvet.store.security.users import CredentialKey, parse_credential, text_of
+from korvet.store.security.users import CredentialKey, parse_credential, parse_credentials, text_of
 from tests.support.ported import kafka
 
 MECHANISM = "SCRAM-SHA-256"
@@ -43,6 +45,7 @@ def final(
 
 @kafka(
     "ScramSaslServerTest.noAuthorizationIdSpecified",
+    "ScramSaslServerTest.validateNonceExchange",
     "ScramMessagesTest.validServerFirstMessage",
     "ScramMessagesTest.validServerFinalMessage",
 )
@@ -85,12 +88,12 @@ def test_extensions_of_another_form_are_refused(extension: str) -> None:
         server.step(final(first, answer, extension=f",{extension}"))
 
 
-@kafka("ScramSaslServerTest.authorizatonIdEqualsAuthenticationId")
+@kafka("ScramSaslServerTest.authorizationIdEqualsAuthenticationId")
 def test_authorization_id_of_the_user_is_taken() -> None:
     assert ScramServer(MECHANISM, credentials("alice")).step(b"n,a=alice,n=alice,r=abc").startswith(b"r=abc")
 
 
-@kafka("ScramSaslServerTest.authorizatonIdNotEqualsAuthenticationId", "ScramMessagesTest.invalidClientFirstMessage")
+@kafka("ScramSaslServerTest.authorizationIdNotEqualsAuthenticationId", "ScramMessagesTest.invalidClientFirstMessage")
 @pytest.mark.parametrize(
     "first",
     [
@@ -117,12 +120,25 @@ def test_first_message_of_another_form_or_identity_is_refused(first: str) -> Non
         ScramServer(MECHANISM, credentials("alice")).step(first.encode())
 
 
-@pytest.mark.parametrize("changed", [{"nonce": "abcd"}, {"binding": "eSws"}, {"password": "wrong"}])
-def test_final_message_with_another_nonce_binding_or_password_is_refused(changed: dict[str, str]) -> None:
+@pytest.mark.parametrize("changed", [{"binding": "eSws"}, {"password": "wrong"}])
+def test_final_message_with_another_binding_or_password_is_refused(changed: dict[str, str]) -> None:
     server, first = ScramServer(MECHANISM, credentials("alice")), "n,,n=alice,r=abc"
     answer = server.step(first.encode())
     with pytest.raises(LoginRefused):
         server.step(final(first, answer, **changed))
+    assert server.user is None
+
+
+@kafka(
+    "ScramSaslServerTest.validateFailedNonceExchange",
+    "ScramSaslServerTest.validateFailedNonceExchangeWithPrependingClientNonce",
+)
+@pytest.mark.parametrize("nonce", ["abcd", "abc", "abc{told}", "x{told}", "{told}x"])
+def test_final_message_with_another_nonce_is_refused_though_its_proof_is_right(nonce: str) -> None:
+    server, first = ScramServer(MECHANISM, credentials("alice")), "n,,n=alice,r=abc"
+    answer = server.step(first.encode())
+    with pytest.raises(LoginRefused, match="nonce"):
+        server.step(final(first, answer, nonce=nonce.format(told=fields(answer)["r"])))
     assert server.user is None
 
 
@@ -185,11 +201,29 @@ def test_plain_spends_on_an_unknown_user_what_it_spends_on_most_users() -> None:
     assert Credentials(others, SECRET).best("b") == ("SCRAM-SHA-256", weak, True)
 
 
-def test_escaped_names_are_the_names_that_they_stand_for() -> None:
-    name = "a,b=c"
-    server, first = ScramServer(MECHANISM, credentials(name)), "n,,n=a=2Cb=3Dc,r=abc"
+@kafka("ScramFormatterTest.saslName")
+@pytest.mark.parametrize(
+    "name", ["user1", "123", "1,2", "user=A", "user==B", "user,1", "user 1", ",", "=", ",=", "==", "=2C", "a,b=c"]
+)
+def test_escaped_names_are_the_names_that_they_stand_for(name: str) -> None:
+    escaped = name.replace("=", "=3D").replace(",", "=2C")
+    server, first = ScramServer(MECHANISM, credentials(name)), f"n,,n={escaped},r=abc"
     server.step(final(first, server.step(first.encode())))
     assert server.user == name
+
+
+@kafka("ScramFormatterTest.rfc7677Example")
+def test_keys_make_the_proofs_of_the_example_in_rfc_7677() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    keys = keys_of(MECHANISM, salted_password(MECHANISM, "pencil", salt, 4096))
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    signed = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}".encode()
+    signature = hmac.digest(keys.stored, signed, "sha256")
+    proof = bytes(one ^ other for one, other in zip(keys.client, signature, strict=True))
+    assert base64.b64encode(proof) == b"dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    assert base64.b64encode(hmac.digest(keys.server, signed, "sha256")) == (
+        b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    )
 
 
 def test_largest_message_is_judged_in_linear_time() -> None:
@@ -204,10 +238,36 @@ def test_largest_message_is_judged_in_linear_time() -> None:
     assert time.process_time() - began < 30
 
 
+@kafka("ScramCredentialUtilsTest.stringConversion", "ScramCredentialUtilsTest.generateCredential")
 def test_credential_is_the_same_after_redis_and_hides_itself() -> None:
     credential = make_credential("SCRAM-SHA-512", "secret")
     assert parse_credential(text_of(credential).encode()) == credential
+    assert not {*make_credential("SCRAM-SHA-512", "secret")[:3]} & {*credential[:3]}
     assert "salt" not in repr(credential) and "hidden" in repr(credential)
+
+
+@kafka(
+    "ScramCredentialUtilsTest.invalidCredential",
+    "ScramCredentialUtilsTest.missingFields",
+    "ScramCredentialUtilsTest.extraneousFields",
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(b" ", b" =", 1),
+        lambda text: text.rpartition(b" ")[0],
+        lambda text: text + b" c2FsdA==",
+        lambda text: b"many " + text.partition(b" ")[2],
+        lambda text: b"",
+    ],
+    ids=["no base64", "a part is missing", "a part too many", "no number", "empty"],
+)
+def test_text_that_is_no_credential_lets_nobody_in_and_others_stay(change: Callable[[bytes], bytes]) -> None:
+    text = text_of(make_credential(MECHANISM, "right")).encode()
+    bad, good = f"{MECHANISM}:bad".encode(), f"{MECHANISM}:good".encode()
+    with pytest.raises(ValueError):
+        parse_credential(change(text))
+    assert list(parse_credentials([bad, change(text), good, text])) == [CredentialKey(MECHANISM, "good")]
 
 
 @kafka("PlainSaslServerTest.noAuthorizationIdSpecified", "PlainSaslServerTest.authorizationIdEqualsAuthenticationId")

@@ -9,6 +9,7 @@ import pytest
 from korvet.security.scram import Credentials, LoginRefused, ScramServer, make_credential
 from korvet.security.scram_client import MAX_ITERATIONS, UntrustedServer, scram_exchange
 from korvet.store.security.users import CredentialKey
+from tests.support.ported import kafka
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -41,9 +42,14 @@ def test_wrong_password_is_refused_by_the_server(mechanism: str) -> None:
         peer.step(final)
 
 
+@kafka("ScramMessagesTest.invalidServerFirstMessage")
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
+        ("r={nonce}more,s=c2FsdA==,i=-1", "first SCRAM message is wrong"),
+        ("r={nonce}more,s=c2FsdA==,i=1234a", "first SCRAM message is wrong"),
+        ("r={nonce}more,s==,i=4096", "not base64|message is wrong"),
+        ("r={nonce}more,s=c2FsdA==", "first SCRAM message is wrong"),
         ("r={nonce}more,s=c2FsdA==,i=4095", "4095 iterations"),
         (f"r={{nonce}}more,s=c2FsdA==,i={MAX_ITERATIONS + 1}", "1000001 iterations"),
         ("r={nonce}more,s=c2FsdA==,i=9999999999", "9999999999 iterations"),
@@ -65,7 +71,23 @@ def test_first_answer_that_costs_too_much_or_fits_no_request_ends_the_login(answ
         client.send(answer.format(nonce=nonce).encode())
 
 
-@pytest.mark.parametrize("last", [b"v=" + base64.b64encode(bytes(32)), b"v=AAAA", b"v=A", b"e=no", b"", b"\xff"])
+@kafka("ScramMessagesTest.invalidServerFinalMessage")
+@pytest.mark.parametrize(
+    "last",
+    [
+        b"v=",
+        b"v==",
+        b"v=a;b",
+        b"e=",
+        b"x=y",
+        b"v=" + base64.b64encode(bytes(32)),
+        b"v=AAAA",
+        b"v=A",
+        b"e=no",
+        b"",
+        b"\xff",
+    ],
+)
 def test_server_that_does_not_know_the_password_is_not_trusted(last: bytes) -> None:
     client = scram_exchange("SCRAM-SHA-256", "alice", "right")
     first = f"r={nonce_of(next(client))}more,s=c2FsdA==,i=4096"

@@ -133,7 +133,7 @@ def test_unserved_version_of_the_handshake_lets_nobody_in(connect: Connect, vers
     assert is_good(connect)
 
 
-@kafka("SaslAuthenticatorTest.testInvalidSaslPacket")
+@kafka("SaslAuthenticatorTest.testInvalidSaslPacket", "SaslServerAuthenticatorTest.testInvalidRequestHeader")
 def test_random_bytes_before_and_behind_a_handshake_close_the_connection(connect: Connect) -> None:
     chosen = random.Random(16)
     for number in range(60):
@@ -164,7 +164,7 @@ def test_announced_size_beyond_the_bound_closes_the_connection(connect: Connect,
 @kafka(
     "SaslAuthenticatorTest.testDisallowedKafkaRequestsBeforeAuthentication",
     "SaslAuthenticatorTest.testInvalidApiVersionsRequestSequence",
-    "SaslServerAuthenticatorTest.testUnexpectedRequestType",
+    "SaslServerAuthenticatorTest.testUnexpectedRequestTypeWithValidRequestHeader",
 )
 def test_no_api_but_those_of_the_login_is_served_before_it(connect: Connect) -> None:
     """The bodies are empty: the connection is closed without a look at them."""
