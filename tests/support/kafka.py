@@ -97,6 +97,8 @@ def _properties(
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        # Otherwise an idle broker writes twice a second, and a run has some of them.
+        "metadata.max.idle.interval.ms": "0",
         **settings,
     }
     path = directory / "server.properties"
