@@ -21,6 +21,7 @@ from tests.kafka.builds import (
     driver_command,
     framework_command,
     java_command,
+    run_build,
     tools_command,
 )
 from tests.kafka.example_builds import go_example, java_example, node_example, rust_example
@@ -48,6 +49,11 @@ def _ivy() -> None:
         raise BuildError(done.stderr[-2000:])
 
 
+def _collected() -> None:
+    """Have pytest compile all tests, which each of its processes would do at the same time."""
+    run_build([sys.executable, "-m", "pytest", "--collect-only", "-q"], ROOT)
+
+
 def _spark() -> None:
     pom, jars = ROOT / "tests" / "pipeline" / "spark-pom.xml", ROOT / ".cache" / "spark-4.2.0-jars"
     make_class_archive(",".join(sorted(str(path) for path in fetch_dependencies(pom, jars).glob("*.jar"))))
@@ -55,6 +61,7 @@ def _spark() -> None:
 
 STEPS: dict[str, Callable[[], object]] = {
     "the pipeline's packages": _ivy,
+    "the bytecode of all tests": _collected,
     "Spark's jars and classes": _spark,
     "the jars of S3": s3a_jars,
     "Kafka's jars and tools": tools_command,
