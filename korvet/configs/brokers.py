@@ -295,7 +295,7 @@ BROKER_CONFIGS: Final = table(
             _INT,
             INT_MAX,
             at_least(0),
-            "The most connections of a front-end from one address. Further ones are closed.",
+            "The most connections from one address to all front-ends. Further ones are closed.",
         ),
         Config(
             name="max.connections.per.ip.overrides",

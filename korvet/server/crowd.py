@@ -16,6 +16,7 @@ from korvet.api import registry
 from korvet.errors import KorvetError
 from korvet.metrics.requests import Requests
 from korvet.quotas.bucket import Bucket
+from korvet.quotas.tally import Tally
 from korvet.security.sasl import Views
 from korvet.security.tokens import Tokens
 from korvet.server import machine
@@ -102,7 +103,8 @@ class Crowd:
         self.credentials = Views()
         self.tokens = tokens
         """The judge of tokens, if a listener has OAUTHBEARER."""
-        self._of_client: Counter[str] = Counter()
+        self.addresses = Tally("ip", self._most_of)
+        """The connections by address."""
         self._expected: set[Member] = set()
         """Connections that are counted before they are open."""
         self._accepting: list[Accepting] = []
@@ -161,17 +163,20 @@ class Crowd:
         for accepting in self._accepting:
             accepting.go_on()
 
-    def _is_too_many(self, client: str, count: int) -> bool:
-        """Whether an address may not have so many connections; the log tells it. Source: ConnectionQuotas.inc"""
-        most = self.limits.max_connections_overrides.get(client, self.limits.max_connections_per_ip)
-        if count <= most:
+    def _most_of(self, client: str) -> int | None:
+        return self.limits.most_of(client)
+
+    def _is_too_many(self, client: str, more: int = 0) -> bool:
+        """Whether an address has too many connections; the log tells it. Source: ConnectionQuotas.inc"""
+        if not self.addresses.is_over(client, more):
             return False
+        most = self.addresses.most(client)
         self.lines.write("warning", "connection refused: its address has as many as it may", client=client, most=most)
         return True
 
     def has_no_room_for(self, client: str) -> bool:
         """Whether one more connection of an address would be too many, so that no handshake is worth its cost."""
-        return self._is_too_many(client, self._of_client[client] + 1)
+        return self._is_too_many(client, more=1)
 
     @contextmanager
     def expecting(self, client: str) -> Iterator[Callable[[Member], None]]:
@@ -179,7 +184,7 @@ class Crowd:
 
         The block names the connection to the function that it gets; then this counts no second time when it opens.
         """
-        self._of_client[client] += 1
+        self.addresses.come(client)
         named: list[Member] = []
 
         def name(connection: Member) -> None:
@@ -191,12 +196,7 @@ class Crowd:
         finally:
             if not named or named[0] in self._expected:
                 self._expected.difference_update(named)
-                self._uncount(client)
-
-    def _uncount(self, client: str) -> None:
-        self._of_client[client] -= 1
-        if not self._of_client[client]:
-            del self._of_client[client]
+                self.addresses.leave(client)
 
     # ------------------------------------------------------------------ called by connections
 
@@ -222,8 +222,9 @@ class Crowd:
         if connection in self._expected:
             self._expected.remove(connection)
         else:
-            self._of_client[connection.client] += 1
-        if self._is_too_many(connection.client, self._of_client[connection.client]):
+            self.addresses.come(connection.client)
+        self.addresses.welcome(connection.client, connection)
+        if self._is_too_many(connection.client):
             connection.abort()
         else:
             self.connections.add(connection)
@@ -241,7 +242,7 @@ class Crowd:
 
     def closed(self, connection: Member) -> None:
         self.kinds[connection.kind] -= 1
-        self._uncount(connection.client)
+        self.addresses.leave(connection.client, connection)
         self.left()
         self.connections.discard(connection)
         self.paused.discard(connection)

@@ -17,6 +17,7 @@ from korvet.api.shared.context import Frontend, Listener
 from korvet.api.shared.nodes import LeasedNodes, Nodes, virtual_nodes
 from korvet.errors import StoreFull, StoreUnavailable
 from korvet.metrics.requests import Requests
+from korvet.quotas.counting import Counting
 from korvet.redis.address import Address
 from korvet.redis.client import Store
 from korvet.redis.lone_node import refuse_lone_node
@@ -37,9 +38,10 @@ from korvet.server.token_settings import token_settings
 from korvet.store import library, rights
 from korvet.store.activity import Activity
 from korvet.store.capacity import largest_topics
-from korvet.store.keys import TENANTS, Namespace
+from korvet.store.keys import ALL_CONNECTIONS, TENANTS, Namespace
 from korvet.store.library import open_store
 from korvet.store.registry import Registry
+from korvet.store.security.connections import StoredConnections
 
 log = structlog.get_logger()
 
@@ -157,6 +159,7 @@ async def serve_listeners(
             opened.tasks.start_soon(tokens.keys.follow)
         requests = None if settings.metrics is None else Requests()
         server = Server(limits_of(settings.broker), process.shared.answers, tokens, requests)
+        _start_counting(server, opened)
         registries: dict[str | None, Registry] = {}
         for name, frontend in opened.frontends.items():
             addresses = _leased_addresses(settings, bound, name)
@@ -197,6 +200,20 @@ async def serve_listeners(
         await tasks.start(server.serve, doors, stop)
         turns = partial(_turns, registries, opened)
         ready(Serving(number=number, process=process, crowd=server, turns=turns, frontends=opened.all))
+
+
+def _start_counting(server: Server, opened: Opened) -> None:
+    """Count connections together with other front-ends: those with the same first namespace, or with tenants."""
+    process, tallies = opened.process, [server.addresses]
+    if opened.namespaces is not None:
+        keys = ALL_CONNECTIONS
+        tallies.append(opened.namespaces.tally)
+    elif server.limits.bounds_addresses:
+        keys = next(iter(opened.frontends.values())).namespace.connections
+    else:
+        return
+    counting = Counting(StoredConnections(keys, process.store), tallies, lambda: process.front_ends())
+    opened.tasks.start_soon(counting.tell)
 
 
 def _turns(registries: Mapping[str | None, Registry], opened: Opened) -> Mapping[str, bool]:

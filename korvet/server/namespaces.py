@@ -21,6 +21,7 @@ from anyio.abc import TaskGroup
 from korvet.api.shared.context import Frontend
 from korvet.errors import KorvetError
 from korvet.quotas.entity import CONNECTION, FETCH, PRODUCE, REQUEST
+from korvet.quotas.tally import Tally
 from korvet.redis.client import Purpose
 from korvet.redis.scoped import ScopedStore
 from korvet.security.scram import Credentials
@@ -116,6 +117,8 @@ class Namespaces:
         """As `Frontend.draining`, of all that are open."""
         self.lobby = process.build("")
         """A front-end of no namespace, for connections whose namespace is not known yet. It reads quotas alone."""
+        self.tally = Tally("tenant", self._most_connections)
+        """The connections by tenant."""
         self._process = process
         self._has_users = any(one.sasl and one.namespace_from is not None for one in process.settings.listeners)
         self._open: dict[str, _Held] = {}
@@ -216,11 +219,12 @@ class Namespaces:
         held = self._open.get(name)
         if held is None:
             held = self._begin(tenant)
-        most = tenant.limits.get(Limit.CONNECTIONS)
-        if most is not None and len(held.guests) >= most:
-            raise TooMany(f"tenant {name} has {most} connections here, as many as its limit allows")
+        if self.tally.is_over(name, more=1):
+            raise TooMany(f"tenant {name} has {self.tally.most(name)} connections, as many as its limit allows")
         held.come(guest)
         self._guests[guest] = held
+        self.tally.come(name)
+        self.tally.welcome(name, guest)
         try:
             await held.settled.wait()
             if held.failure is not None:
@@ -240,6 +244,11 @@ class Namespaces:
         held = self._guests.pop(guest, None)
         if held is not None:
             held.leave(guest, anyio.current_time())
+            self.tally.leave(held.tenant.name, guest)
+
+    def _most_connections(self, name: str) -> int | None:
+        tenant = self.tenants.active(name)
+        return None if tenant is None else tenant.limits.get(Limit.CONNECTIONS)
 
     def _begin(self, tenant: Tenant) -> _Held:
         if len(self._open) >= MOST_OPEN:
@@ -270,6 +279,8 @@ class Namespaces:
             held.frontend.activity.on_client()
 
     def _tenants_changed(self) -> None:
+        # A tenant may have got its first limit of connections.
+        self.tally.note_all()
         for held in list(self._open.values()):
             tenant = self.tenants.active(held.tenant.name)
             if tenant is None or tenant.id != held.tenant.id:

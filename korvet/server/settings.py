@@ -278,6 +278,16 @@ class Limits:
     max_reauth_ms: int = 0
     failed_login_delay_ms: int = 100
 
+    @property
+    def bounds_addresses(self) -> bool:
+        """Whether any address has a limit of connections."""
+        return self.max_connections_per_ip < _MOST or bool(self.max_connections_overrides)
+
+    def most_of(self, client: str) -> int | None:
+        """The most connections of an address at all front-ends; None without a limit."""
+        most = self.max_connections_overrides.get(client, self.max_connections_per_ip)
+        return most if most < _MOST else None
+
 
 def limits_of(broker: Mapping[str, str]) -> Limits:
     """The bounds that Kafka's settings and korvet's own settings name.

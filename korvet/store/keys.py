@@ -106,7 +106,24 @@ class TenantsKeys(NamedTuple):
     frontends: str
 
 
+class ConnectionKeys(NamedTuple):
+    """A unit of counters of connections, by its hash tag in braces."""
+
+    unit: str
+
+    @property
+    def leases(self) -> str:
+        """The zset of front-ends that count connections here."""
+        return f"korvet:{self.unit}:leases"
+
+    def counter(self, kind: str, name: str) -> str:
+        """The hash of the connections of an address or a tenant, by front-ends."""
+        return f"korvet:{self.unit}:connections:{kind}:{_encoded(name)}"
+
+
 TENANTS = TenantsKeys._make(f"korvet:{{@tenants}}:{name}" for name in TenantsKeys._fields)
+ALL_CONNECTIONS = ConnectionKeys("{@tenants}")
+"""The connections of front-ends whose clients choose a tenant."""
 
 
 def _encoded(identifier: str) -> str:
@@ -193,6 +210,11 @@ class Namespace:
         """The key of a bucket of a quota, which lies in its shard."""
         shard = crc32(name.encode()) % QUOTA_SHARDS
         return f"korvet:{{{_encoded(self.name)}:@quota:{shard:02d}}}:{_encoded(name)}"
+
+    @property
+    def connections(self) -> ConnectionKeys:
+        """The connections of front-ends of which this is the first fixed namespace."""
+        return ConnectionKeys(f"{{{_encoded(self.name)}:@connections}}")
 
     def probe(self, number: int) -> str:
         """A key that is never made, one of many in any slot."""

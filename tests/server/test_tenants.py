@@ -9,6 +9,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -43,6 +44,9 @@ from tests.support.tenants import (
 LOGIN, BOTH, SNI, CERTIFICATE, FIXED, TERMINATED = range(6)
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
 BROKER = {"korvet.sasl.plain.without.tls": "true", "korvet.sasl.oauthbearer.without.tls": "true"}
+LISTENER = ListenerSettings(
+    port=0, name="login", namespace_from=NamespaceFrom.PRINCIPAL, security=Security.SASL_PLAINTEXT, sasl=MECHANISMS
+)
 HOST = "b{node}-{namespace}.kafka.example"
 
 
@@ -65,8 +69,7 @@ def broker(authority: Authority, issuer: Issuer) -> Iterator[KorvetServer]:
     named: dict[str, Any] = {"advertised_host": HOST, "advertised_port": 9093, **tls}
     required = {"tls_client_auth": ClientAuth.REQUIRED, "principal_rules": r"RULE:^CN=([^,]+),O=([^,]+)$/$1@$2/"}
     listeners = [
-        ListenerSettings(port=0, name="login", namespace_from=by_login, security=Security.SASL_PLAINTEXT,
-                         sasl=(*MECHANISMS, "OAUTHBEARER")),
+        replace(LISTENER, sasl=(*MECHANISMS, "OAUTHBEARER")),
         ListenerSettings(port=0, name="both", namespace_from=by_login, security=Security.SASL_TLS,
                          sasl=(*MECHANISMS, "OAUTHBEARER"), **named),
         ListenerSettings(port=0, name="sni", namespace_from=by_name, security=Security.SASL_TLS, sasl=MECHANISMS,
@@ -397,6 +400,23 @@ def test_limits_of_topics_partitions_groups_and_connections_hold(broker: KorvetS
             assert make_topic(other, "not-limited", 9) == "NONE"
         korvet(broker, "tenants", "limit", "small", "topics=none", "partitions=none")
         eventually(lambda: make_topic(client, "c", 9) in ("NONE", "TOPIC_ALREADY_EXISTS"))
+
+
+def test_connections_of_a_tenant_are_bounded_over_all_front_ends(broker: KorvetServer) -> None:
+    create_tenant(broker, "narrow", "connections=2")
+    with (
+        running_broker(listeners=[replace(LISTENER, port=0)], broker=BROKER, redis_url=url_of(broker)) as other,
+        connected(broker.port, login="alice@narrow") as one,
+        connected(other.port, login="alice@narrow"),
+    ):
+        eventually(lambda: not is_let_in(broker, "alice@narrow") and not is_let_in(other, "alice@narrow"))
+        assert topics_of(one) == set()
+        korvet(broker, "tenants", "limit", "narrow", "connections=3")
+        eventually(lambda: is_let_in(broker, "alice@narrow") and is_let_in(other, "alice@narrow"))
+
+
+def url_of(broker: KorvetServer) -> str:
+    return f"unix://{broker.embedded_socket}"
 
 
 def test_fixed_namespace_needs_no_registration(broker: KorvetServer) -> None:

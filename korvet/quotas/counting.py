@@ -1,0 +1,106 @@
+"""What keeps the limits of connections for all front-ends together: each tells the others of its own, by Redis.
+
+A front-end that counts connections has a lease in Redis. It tells of each change at once, and then at most four times a
+second. Without a change it only keeps the lease. If it dies, what it told ends with the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import structlog
+
+from korvet.errors import KorvetError
+from korvet.quotas.tally import Tally
+from korvet.store.security.connections import LEASE_S, MOST_AT_ONCE, StoredConnections
+
+log = structlog.get_logger()
+
+_TELL_S: Final = 0.25
+_CALLS_AT_ONCE: Final = 20
+_RENEW_S: Final = LEASE_S / 3
+_AGAIN_S: Final = 1200.0
+"""Counters in Redis last an hour; all are told again more often."""
+_PATIENCE_S: Final = 3.0
+_LEAVE_S: Final = 1.0
+
+
+class Counting:
+    """The tallies of a front-end, which others hear of while `tell` runs.
+
+    :param front_ends: tells how many front-ends there are, as last known.
+    """
+
+    def __init__(self, stored: StoredConnections, tallies: Sequence[Tally], front_ends: Callable[[], int]) -> None:
+        self._stored = stored
+        self._tallies = tallies
+        self._front_ends = front_ends
+        self._changed = asyncio.Event()
+        self._has_told = False
+        for tally in tallies:
+            tally.on_change = self._changed.set
+        stored.on_loss(self._tell_all_again)
+
+    async def tell(self) -> None:
+        """Tell and hear until cancelled; then what was told ends."""
+        again_at = anyio.current_time() + _AGAIN_S
+        try:
+            while True:
+                with anyio.move_on_after(_RENEW_S):
+                    await self._changed.wait()
+                self._changed.clear()
+                if anyio.current_time() > again_at:
+                    again_at = anyio.current_time() + _AGAIN_S
+                    self._tell_all_again()
+                for _ in range(_CALLS_AT_ONCE):
+                    if not await self._tell():
+                        break
+                await anyio.sleep(_TELL_S)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVE_S), suppress(KorvetError):
+                if self._has_told:
+                    await self._stored.tell({}, lease_s=0)
+
+    async def _tell(self) -> bool:
+        """Tell some changes; without any keep the lease, if anything may depend on it.
+
+        :returns: whether there is more to tell, and somebody who hears it.
+        """
+        changes = {
+            (tally.kind, name): (tally, count)
+            for tally in self._tallies
+            for name, count in tally.changes(MOST_AT_ONCE // len(self._tallies)).items()
+        }
+        if not changes and not (self._has_told and any(tally.has_own for tally in self._tallies)):
+            return False
+        heard = None
+        with suppress(KorvetError), anyio.move_on_after(_PATIENCE_S):
+            heard = await self._stored.tell({counter: count for counter, (_, count) in changes.items()})
+        self._note_parts(1 if heard is not None else max(1, self._front_ends()))
+        for tally in self._tallies:
+            told = {name: count for (kind, name), (_, count) in changes.items() if kind == tally.kind}
+            if heard is None:
+                tally.unheard(told)
+            else:
+                tally.heard({name: heard.others[tally.kind, name] for name in told})
+        if heard is not None and not heard.had_lease and self._has_told:
+            self._tell_all_again()
+        self._has_told = self._has_told or heard is not None
+        has_more = any(tally.has_changes for tally in self._tallies)
+        if has_more:
+            self._changed.set()
+        return has_more and heard is not None
+
+    def _tell_all_again(self) -> None:
+        for tally in self._tallies:
+            tally.note_all()
+
+    def _note_parts(self, parts: int) -> None:
+        for tally in self._tallies:
+            if parts > 1 and tally.parts == 1:
+                log.warning("redis cannot add up connections; limits are divided", kind=tally.kind, parts=parts)
+            tally.parts = parts

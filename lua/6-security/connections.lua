@@ -1,0 +1,73 @@
+-- The connections that count for a limit of all front-ends together: those of an address, or of a tenant. Each
+-- front-end tells its own number of them when it changes, and hears that of the others. A front-end has a lease; what
+-- one without a lease told does not count, and goes when somebody looks at the counter.
+local connections = { LASTS_MS = 3600000, MOST_LEASES = 10000 }
+
+-- The front-ends that have a lease, by their names.
+function connections.living(key)
+  local living = {}
+  for _, front_end in ipairs(redis.call('ZRANGE', key, 0, connections.MOST_LEASES - 1)) do
+    living[front_end] = true
+  end
+  return living
+end
+
+-- The connections of living front-ends but one, and the fields of those that live no more.
+function connections.others(key, living, front_end)
+  local total, dead, told = 0, {}, redis.call('HGETALL', key)
+  for at = 1, #told, 2 do
+    if not living[told[at]] then
+      dead[#dead + 1] = told[at]
+    elseif told[at] ~= front_end then
+      total = total + (tonumber(told[at + 1]) or 0)
+    end
+  end
+  return total, dead
+end
+
+-- connections_count: tell how many connections a front-end has, and hear how many all others have; repeatable
+-- KEYS[1] leases zset  front_end -> time in ms at which its lease ends
+-- KEYS[2..] counters hash  front_end -> number of connections
+-- ARGV[1] front_end   ARGV[2] lease_ms   0 ends the lease, and with it all that the front-end told
+-- ARGV[3..] counts: one for each counter
+-- Returns {0, had_lease 0|1, [others, ...]}; without a lease before, what the front-end told earlier may be lost
+-- Bound: 100 counts
+function connections.count(keys, args)
+  local asked = value.arguments(args, 'connections_count: front_end lease_ms:int counts*<=100')
+  if #asked.counts ~= #keys - 1 then
+    error('korvet_connections_count takes one count for each counter', 0)
+  end
+  for at, count in ipairs(asked.counts) do
+    asked.counts[at] = value.number(count, 'korvet_connections_count: counts')
+  end
+  local now, others = value.now_ms(), {}
+  local ends_ms = tonumber(redis.call('ZSCORE', keys[1], asked.front_end) or 0)
+  redis.call('ZREMRANGEBYSCORE', keys[1], '-inf', value.integer(now)) -- first write
+  if asked.lease_ms > 0 then
+    redis.call('ZADD', keys[1], value.integer(now + asked.lease_ms), asked.front_end)
+    redis.call('PEXPIRE', keys[1], value.integer(connections.LASTS_MS))
+  else
+    redis.call('ZREM', keys[1], asked.front_end)
+  end
+  local living = connections.living(keys[1])
+  for at, count in ipairs(asked.counts) do
+    local key = keys[at + 1]
+    local total, dead = connections.others(key, living, asked.front_end)
+    others[at] = total
+    for _, front_end in ipairs(dead) do
+      redis.call('HDEL', key, front_end)
+    end
+    if count > 0 then
+      redis.call('HSET', key, asked.front_end, value.integer(count))
+      redis.call('PEXPIRE', key, value.integer(connections.LASTS_MS))
+    else
+      redis.call('HDEL', key, asked.front_end)
+    end
+  end
+  return { code.NONE, ends_ms > now and 1 or 0, others }
+end
+redis.register_function{
+  function_name = 'korvet_connections_count',
+  callback = connections.count,
+  description = 'tell how many connections a front-end has, and hear how many all others have; repeatable',
+}
