@@ -20,6 +20,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import Answer, api, registry
 from korvet.api.shared import needs
 from korvet.api.shared.context import Context
+from korvet.api.shared.telemetry import MOST_SOFTWARE_CHARACTERS
 from korvet.wire.codec import API_VERSIONS_KEY, Fields, encode_response
 
 HIGHEST = 4
@@ -30,6 +31,9 @@ Tools take Kafka's version from metadata.version: these are Kafka 4.1's levels (
 """
 FEATURES_EPOCH: Final = 3
 _FEATURES_SINCE: Final = 3
+_SOFTWARE_SINCE: Final = 3
+_TELEMETRY: Final = (71, 72)
+"""These APIs are told of only if somebody looks at what clients push. They are served in any case."""
 _HEAD_BYTES: Final = 8
 """Size and correlation id: the header of an answer to ApiVersions has nothing else at any version (KIP-511)."""
 _LEVEL_0_SINCE: Final = 4
@@ -38,18 +42,23 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 @api(API_VERSIONS_KEY, 0, HIGHEST, needs=needs.nothing)
 async def handle(ctx: Context, request: Any) -> Answer:
-    if ctx.version >= 3 and not _names_its_software(request):
+    if ctx.version >= _SOFTWARE_SINCE and not _names_its_software(request):
         if ctx.login is not None:
             ctx.login.asks_versions_again()
         return {"error_code": ErrorCode.invalid_request, "api_keys": (), "throttle_time": 0}
-    return [_packed(ctx.version)]
+    if ctx.version >= _SOFTWARE_SINCE:
+        ctx.peer.software_name = request.client_software_name[:MOST_SOFTWARE_CHARACTERS]
+        ctx.peer.software_version = request.client_software_version[:MOST_SOFTWARE_CHARACTERS]
+    return [_packed(ctx.version, has_telemetry=ctx.frontend.telemetry.receiver is not None)]
 
 
 @cache
-def _packed(version: int) -> bytes:
+def _packed(version: int, *, has_telemetry: bool) -> bytes:
     """The body of the answer: every connection asks for it first, and it is always the same."""
     features = _features(version) if version >= _FEATURES_SINCE else {}
     answer = {**supported(ErrorCode.none), **features}
+    if not has_telemetry:
+        answer["api_keys"] = [one for one in answer["api_keys"] if one["api_key"] not in _TELEMETRY]
     return encode_response(API_VERSIONS_KEY, version, 0, answer)[_HEAD_BYTES:]
 
 

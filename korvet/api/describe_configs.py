@@ -1,9 +1,9 @@
-"""DescribeConfigs (32), versions 1 to 4: the configs of topics, brokers and groups, with the source of each value.
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics, brokers, groups and client metrics, with their sources.
 
 - 1: sources and synonyms (KIP-226); 3: types and documentation (KIP-569)
 
 A broker's configs are the cluster's, except for its address. A group also has facts that korvet tells (GROUP_FACTS).
-Korvet has no configs of broker loggers and client metrics: such a resource is answered with INVALID_REQUEST.
+Korvet has no configs of broker loggers: such a resource is answered with INVALID_REQUEST.
 
 Source: kafka.server.ConfigHelper.describeConfigs.
 """
@@ -16,7 +16,14 @@ from kio.schema.errors import ErrorCode
 
 from korvet.api import api
 from korvet.api.shared.admin import MALFORMED_MESSAGE, read_failure
-from korvet.api.shared.config_entries import Entry, broker_entries, cluster_entries, group_entries, topic_entries
+from korvet.api.shared.config_entries import (
+    Entry,
+    broker_entries,
+    client_metrics_entries,
+    cluster_entries,
+    group_entries,
+    topic_entries,
+)
 from korvet.api.shared.config_resources import RESOURCE_TYPES, ResourceType, config_needs, unsupported
 from korvet.api.shared.context import Context
 from korvet.api.shared.nodes import Node
@@ -89,6 +96,10 @@ async def _entries(ctx: Context, resource: Any) -> list[Entry] | tuple[ErrorCode
         if not name:
             return ErrorCode.invalid_request, "Group name must not be empty"
         return group_entries(catalog, name, await ctx.frontend.groups.administration.describe(name))
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            return ErrorCode.invalid_request, "Client metrics subscription name must not be empty"
+        return client_metrics_entries(catalog, name)
     return ErrorCode.invalid_request, unsupported(resource.resource_type)
 
 

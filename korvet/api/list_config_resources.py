@@ -1,9 +1,9 @@
 """ListConfigResources (key 74), versions 0 and 1: the resources that have configs, by type (KIP-1142).
 
-- 0: client metrics only; korvet has none
+- 0: client metrics only
 - 1: the client chooses types; none chosen means all
 
-All topics and brokers are named, and the groups that have configs of their own.
+All topics and brokers are named, the groups that have configs of their own, and the subscriptions of client metrics.
 
 Source: KafkaApis.handleListConfigResources
 """
@@ -36,7 +36,8 @@ _TYPES_SINCE: Final = 1
     ),
 )
 async def handle(ctx: Context, request: Any) -> Fields:
-    chosen = request.resource_types or tuple(ResourceType) if ctx.version >= _TYPES_SINCE else ()
+    named = request.resource_types if ctx.version >= _TYPES_SINCE else (ResourceType.CLIENT_METRICS,)
+    chosen = named or tuple(ResourceType)
     if not RESOURCE_TYPES.issuperset(chosen):
         return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
     try:
@@ -52,4 +53,5 @@ def _names(ctx: Context, kind: int) -> Iterable[str]:
         return [topic.name for topic in ctx.frontend.catalog.topics()]
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return map(str, node_ids(ctx))
-    return ctx.frontend.catalog.configured_groups() if kind == ResourceType.GROUP else ()
+    catalog = ctx.frontend.catalog
+    return catalog.configured_groups() if kind == ResourceType.GROUP else catalog.client_metrics

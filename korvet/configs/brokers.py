@@ -238,6 +238,13 @@ BROKER_CONFIGS: Final = table(
             check=at_least(1),
         ),
         _at_start(
+            "korvet.metrics.max.client.series",
+            _INT,
+            50_000,
+            at_least(0),
+            "The most series that metrics tell of what clients push.",
+        ),
+        _at_start(
             "korvet.metrics.max.series",
             _INT,
             100_000,
@@ -327,6 +334,13 @@ BROKER_CONFIGS: Final = table(
             check=is_principals,
             documentation="Principals that may do everything, as in User:admin;User:operator.",
             read_only=True,
+        ),
+        _at_start(
+            "telemetry.max.bytes",
+            _INT,
+            1_048_576,
+            at_least(1),
+            "The most bytes of metrics that a client may push at once, compressed or not.",
         ),
         _at_start(
             "transaction.max.timeout.ms",

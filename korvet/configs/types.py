@@ -37,6 +37,7 @@ class Source(IntEnum):
     CLUSTER = 3
     STATIC = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 

@@ -8,32 +8,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from math import inf
+from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from korvet.metrics.clients import Pushed
 from korvet.metrics.families import FAMILIES, Family, Kind
 from korvet.metrics.samples import Samples, Value
 
+_PUSHED: Final = "A metric that clients push."
 
-def render(samples: Samples, accept: str) -> tuple[bytes, str]:
-    """The figures as text, and its content type, for a request's Accept header."""
+
+def render(samples: Samples, pushed: Pushed, accept: str) -> tuple[bytes, str]:
+    """The figures and clients' own metrics as text, and its content type, for a request's Accept header."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(samples))
+    registry.register(_Collector(samples, pushed))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
 class _Collector(Collector):
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: Samples, pushed: Pushed) -> None:
         self._samples = samples
+        self._pushed = pushed
 
     def collect(self) -> Iterable[Metric]:
         for name, family in FAMILIES.items():
             values = self._samples.values.get(name)
             if values:
                 yield _metric(family, values)
+        for name, series in self._pushed.items():
+            # Clients of several versions need not agree on a type.
+            metric = Metric(name, _PUSHED, "unknown")
+            for labels, value in series:
+                metric.add_sample(name, dict(labels), value)
+            yield metric
 
 
 def _metric(family: Family, values: Mapping[tuple[str, ...], Value]) -> Metric:

@@ -138,6 +138,22 @@ REDIS = _table(
     ),
 )  # fmt: skip
 
+CLIENTS = _table(
+    _gauge(
+        "client_info", "1, for each client that pushes metrics, with what it says of itself.",
+        "namespace", "client_instance_id", "client_id", "client_software_name", "client_software_version",
+        "client_source_address", "principal", "client_rack", "group_id", "group_instance_id", "group_member_id",
+        "transactional_id", jmx="kafka.server:type=client-metrics,name=instance-count",
+    ),
+    _gauge("client_metrics_series", "Series that clients pushed.", "namespace"),
+    _counter(
+        "client_metrics_dropped",
+        "Points that were pushed and are not told: kind (histograms, differences), size, bound (of a push), clients "
+        "(korvet.metrics.max.client.series).",
+        "namespace", "reason",
+    ),
+)  # fmt: skip
+
 STORE = _table(
     _counter(
         "reads",
@@ -230,5 +246,5 @@ ROUNDS = _table(
 )
 
 FAMILIES: Mapping[str, Family] = {
-    **REQUESTS, **CONNECTIONS, **REDIS, **STORE, **PROCESS, **TOPICS, **GROUPS, **ROUNDS
+    **REQUESTS, **CONNECTIONS, **CLIENTS, **REDIS, **STORE, **PROCESS, **TOPICS, **GROUPS, **ROUNDS
 }  # fmt: skip

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from korvet.metrics.clients import Pushed
 from korvet.metrics.exposition import render
 from korvet.metrics.samples import Samples
 
@@ -47,6 +48,9 @@ class Told(Protocol):
 
     def samples(self) -> Samples:
         """All figures, as of now."""
+
+    def pushed(self) -> Pushed:
+        """The series that clients pushed, as of now."""
 
     def death(self) -> str:
         """Why the process tree has to be started anew, in lines; empty if it lives."""
@@ -109,7 +113,8 @@ class _Pages:
             made_at, page, content_type = self._made.get(accept, (-_FRESH_S, b"", ""))
             if anyio.current_time() - made_at >= _FRESH_S:
                 samples = self._told.samples()
-                page, content_type = await anyio.to_thread.run_sync(render, samples, accept)
+                pushed = self._told.pushed()
+                page, content_type = await anyio.to_thread.run_sync(render, samples, pushed, accept)
                 self._made[accept] = anyio.current_time(), page, content_type
         return page, content_type
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from korvet.metrics.clients import Clients, Pushed
 from korvet.metrics.samples import Samples
 
 log = structlog.get_logger()
@@ -38,9 +39,11 @@ class Board:
 
     :param workers: their number.
     :param is_draining: whether they take no more clients.
+    :param clients: what clients pushed to them.
     """
 
-    def __init__(self, workers: int, is_draining: Callable[[], bool]) -> None:
+    def __init__(self, workers: int, is_draining: Callable[[], bool], clients: Clients) -> None:
+        self.clients = clients
         self._is_draining = is_draining
         self._of_redis = Samples()
         self._most = workers
@@ -69,6 +72,13 @@ class Board:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             log.error("a worker's figures cannot be read", worker=number, reason=str(error))
         worker.heard_at = monotonic()
+
+    def pushed_by(self, number: int, line: bytes) -> None:
+        """Take what a client pushed to a worker, as `korvet.server.pushes` writes it."""
+        try:
+            self.clients.take(json.loads(line))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            log.error("a client's metrics cannot be read", worker=number, reason=str(error))
 
     def ended(self, number: int, *, is_restarted: bool) -> None:
         """Note that a worker ended."""
@@ -99,10 +109,15 @@ class Board:
             samples.add(worker.samples)
             samples.set("korvet_worker_silent_seconds", now - worker.heard_at, str(number))
         samples.add(self._of_redis)
+        self.clients.add_to(samples)
         samples.set("korvet_workers", self._most)
         samples.set("korvet_workers_up", sum(worker.accepts for worker in self._workers.values()))
         samples.set("korvet_worker_restarts_total", self._restarts)
         return samples
+
+    def pushed(self) -> Pushed:
+        """The series that clients pushed, as of now."""
+        return self.clients.pushed()
 
     def death(self) -> str:
         """Why the process tree has to be started anew, in lines; empty if it lives."""

@@ -31,7 +31,7 @@ from korvet.server.metering import Metering
 from korvet.server.receiver import Receiver
 from korvet.server.request_queue import TURN_S
 from korvet.server.requests import Headers, Request
-from korvet.server.sockets import peer_of
+from korvet.server.sockets import peer_of, port_of_peer
 from korvet.wire.codec import Buffers, Refusals, encode_error, encode_response, frame_response, has_top_level_error
 from korvet.wire.proxy_header import ProxyHeader
 
@@ -99,6 +99,8 @@ class Connection(Receiver):
         # At 0 a TLS transport would pause with nothing to write.
         transport.set_write_buffer_limits(high=0 if session is None else 1)
         self.client = self._headers.client = self.client or peer_of(transport)
+        # A load balancer's header has no port of its client.
+        self._headers.peer.port = None if self._header.client_host else port_of_peer(transport)
         self._answers.joins_small = session is not None
         self._crowd.opened(self)
         try:

@@ -30,6 +30,7 @@ from korvet.server.crowd import Crowd
 from korvet.server.logs import LimitedLog
 from korvet.server.machine import resident_bytes
 from korvet.server.process import Process
+from korvet.server.pushes import MOST_UNREAD_BYTES
 from korvet.server.requests import CHARGE_BYTES
 from korvet.store.library import library_version
 from korvet.store.memory import UNLIMITED
@@ -73,8 +74,8 @@ async def tell(serving: Serving, out: asyncio.WriteTransport) -> None:
     """Write the process's figures each second, until cancelled."""
     lag, lines = LoopLag(), LimitedLog()
     while True:
-        # A supervisor that has not read the last line gets no further one.
-        if not out.get_write_buffer_size():
+        # A supervisor that does not read gets no further line. What clients pushed may be before it.
+        if out.get_write_buffer_size() < MOST_UNREAD_BYTES:
             try:
                 out.write(_line(serving, lag))
             except Exception as error:

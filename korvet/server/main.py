@@ -16,6 +16,7 @@ import structlog
 
 import korvet
 from korvet.errors import KorvetError
+from korvet.metrics.clients import Clients
 from korvet.redis.address import parse_redis_url
 from korvet.redis.client import Store
 from korvet.security.key_source import check_source
@@ -103,7 +104,7 @@ async def _serve(live: Live) -> None:
         # Metrics are told by a process without clients: the supervisor.
         is_alone = settings.workers == 1 and settings.metrics is None
         open_socket = bind if is_alone else reserve
-        board = Board(settings.workers, stop.is_set)
+        board = Board(settings.workers, stop.is_set, Clients(settings.most_client_series))
         with ExitStack() as stack:
             bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
             async with _told(settings, board), _redis(settings) as redis:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from anyio.abc import TaskGroup
 
 from korvet.api.shared.context import Frontend
+from korvet.api.shared.telemetry import Telemetry
 from korvet.api.shared.turns import Turns
 from korvet.quotas.quotas import Quotas
 from korvet.redis.client import Store
@@ -14,6 +15,7 @@ from korvet.redis.scoped import ScopedStore
 from korvet.redis.wakeup import Wakeups
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer, parse_super_users
+from korvet.server.pushes import Pushes
 from korvet.server.settings import ServeSettings, limits_of, windows_of
 from korvet.store.activity import Activity
 from korvet.store.background import transaction_sweep
@@ -48,6 +50,7 @@ class Process:
         self.wakeups = Wakeups(store)
         self.turns = Turns()
         self.sweeps = Sweeps()
+        self.pushes = None if settings.metrics is None else Pushes()
         self.front_ends: Callable[[], int] = lambda: 1
         """How many front-ends there are, as last known."""
         self.shared = Shared(
@@ -75,6 +78,7 @@ class Process:
             users=Users(namespace, store, self.wakeups),
             wakeups=self.wakeups,
             activity=activity,
+            telemetry=Telemetry(catalog, self.pushes),
             quotas=Quotas(namespace, store, self.wakeups, windows_of(self.settings.broker), lambda: self.front_ends()),
             authorizer=self._authorizer(namespace, store, super_users),
             turns=self.turns,

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from korvet.api import Answer, Api, Begun
 from korvet.api.api_versions import supported
 from korvet.api.shared.context import Context, Frontend, Listener
+from korvet.api.shared.telemetry import Peer
 from korvet.api.shared.turns import Turns
 from korvet.metrics.requests import RequestFigures
 from korvet.security.principal import ANONYMOUS
@@ -119,6 +120,7 @@ class Headers:
         """The client's address."""
         self.principal = str(ANONYMOUS)
         """The identity of the client, fixed before its first request."""
+        self.peer = Peer()
         self.login: Login | None = None
         """The login of a connection of a listener with SASL."""
         self.is_of_client = False
@@ -221,6 +223,7 @@ class Headers:
                 api_key=header.api_key,
                 version=header.version,
                 share=self._share,
+                peer=self.peer,
                 rights=None if authorizer is None else Rights(authorizer, self.principal, self.client, name),
             )
         return context

@@ -31,6 +31,7 @@ _UNFINISHED_BYTES = 256 << 20
 _MOST = 2**31 - 1
 _NEED_TLS = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
 _SERIES = 100_000
+_CLIENT_SERIES = 50_000
 _CREATION_RATE = "max.connection.creation.rate"
 
 
@@ -115,6 +116,11 @@ class ServeSettings:
     def most_series(self) -> int:
         """The most series of topics, groups and transactions that metrics tell of."""
         return int(self.broker.get("korvet.metrics.max.series", _SERIES))
+
+    @property
+    def most_client_series(self) -> int:
+        """The most series of what clients push."""
+        return int(self.broker.get("korvet.metrics.max.client.series", _CLIENT_SERIES))
 
     def to_json(self) -> str:
         """The settings as JSON, for a worker process."""

@@ -79,6 +79,12 @@ def peer_of(transport: asyncio.Transport) -> str:
     return host_of(peer) if peer else ""
 
 
+def port_of_peer(transport: asyncio.Transport) -> int | None:
+    """The port of a connection's client; None if the client has gone already."""
+    peer = transport.get_extra_info("peername")
+    return int(peer[1]) if peer else None
+
+
 def host_of(peer: Sequence[str | int]) -> str:
     """The host of a peer's address, as `peer_of` has it."""
     host = str(peer[0])

@@ -14,8 +14,8 @@ import structlog
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from korvet.server import figures, pushes
 from korvet.server.board import Board
-from korvet.server.figures import PREFIX
 from korvet.server.live import Live
 from korvet.server.settings import ServeSettings
 from korvet.server.worker import orders
@@ -125,8 +125,10 @@ async def _listen(process: Process, number: int, accepts: Callable[[int], None],
             line = await lines.receive_until(b"\n", _MOST_LINE_BYTES)
             if line == b"ready":
                 accepts(number)
-            elif line.startswith(PREFIX):
-                board.heard(number, line.removeprefix(PREFIX))
+            elif line.startswith(figures.PREFIX):
+                board.heard(number, line.removeprefix(figures.PREFIX))
+            elif line.startswith(pushes.PREFIX):
+                board.pushed_by(number, line.removeprefix(pushes.PREFIX))
 
 
 async def _stop_when(stop: anyio.Event, process: Process) -> None:

@@ -44,7 +44,8 @@ async def _work(order: dict[str, Any]) -> None:
     def ready(served: Serving) -> None:
         serving.set()
         out.write(b"ready\n")
-        if settings.metrics is not None:
+        if served.process.pushes is not None:
+            served.process.pushes.send_to(out)
             tasks.start_soon(tell, served, out)
 
     out = await stdout_writer()

@@ -34,6 +34,13 @@ class UndecodableRecords(KorvetError):
     """A batch does not hold the records that its header promises."""
 
 
+class TooLong(ValueError):
+    """Data is more than a bound when decompressed."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"more than {most_bytes} bytes")
+
+
 def first_at_or_after(batch: Batch, data: bytes, timestamp: int, from_delta: int = 0) -> tuple[int, int] | None:
     """The offset delta and the timestamp (ms) of the first record that is not older than ``timestamp``.
 
@@ -102,31 +109,44 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def decompressed(codec: int, data: bytes) -> bytes:
+def decompressed(codec: int, data: bytes, most_bytes: int | None = None) -> bytes:
     """The records of a batch, decompressed by the codec of its attributes.
 
-    :raises ValueError, zlib.error, struct.error, cramjam.DecompressionError: if the data is damaged, or too much.
+    :param most_bytes: the bound on them; without one `MOST_BYTES`.
+    :raises TooLong: if they are more than ``most_bytes``.
+    :raises ValueError, zlib.error, struct.error, cramjam.DecompressionError: if the data is damaged.
     """
+    most_bytes = MOST_BYTES if most_bytes is None else most_bytes
     if codec == GZIP:
-        return zlib.decompressobj(_GZIP_WINDOW).decompress(data, MOST_BYTES)
+        return _gunzipped(data, most_bytes)
     if codec == SNAPPY:
-        return _unsnapped(data)
+        return _unsnapped(data, most_bytes)
     if codec == LZ4:
-        return _bounded(cramjam.lz4.decompress_into, data)
+        return _bounded(cramjam.lz4.decompress_into, data, most_bytes)
     if codec == ZSTD:
-        return _bounded(cramjam.zstd.decompress_into, data)
+        return _bounded(cramjam.zstd.decompress_into, data, most_bytes)
     return data
 
 
-def _bounded(decompress_into: _Into, data: bytes) -> bytes:
-    room_bytes = min(MOST_BYTES, _GUESSED_RATIO * len(data) + 65536)
+def _gunzipped(data: bytes, most_bytes: int) -> bytes:
+    gzip = zlib.decompressobj(_GZIP_WINDOW)
+    plain = gzip.decompress(data, most_bytes)
+    if gzip.unconsumed_tail and gzip.decompress(gzip.unconsumed_tail, 1):
+        raise TooLong(most_bytes)
+    return plain
+
+
+def _bounded(decompress_into: _Into, data: bytes, most_bytes: int) -> bytes:
+    room_bytes = min(most_bytes, _GUESSED_RATIO * len(data) + 65536)
     while True:
         try:
             return _filled(decompress_into, data, room_bytes)
         except cramjam.DecompressionError as error:
-            if room_bytes == MOST_BYTES or _NO_ROOM not in str(error):
+            if _NO_ROOM not in str(error):
                 raise
-        room_bytes = min(MOST_BYTES, _GUESSED_RATIO * room_bytes)
+            if room_bytes == most_bytes:
+                raise TooLong(most_bytes) from None
+        room_bytes = min(most_bytes, _GUESSED_RATIO * room_bytes)
 
 
 def _filled(decompress_into: _Into, data: bytes, room_bytes: int) -> bytes:
@@ -135,10 +155,10 @@ def _filled(decompress_into: _Into, data: bytes, room_bytes: int) -> bytes:
     return bytes(memoryview(room)[:size])
 
 
-def _unsnapped(data: bytes) -> bytes:
+def _unsnapped(data: bytes, most_bytes: int) -> bytes:
     chunks = list(_snappy_chunks(data)) if data.startswith(_XERIAL_MAGIC) else [data]
-    if sum(map(cramjam.snappy.decompress_raw_len, chunks)) > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES} bytes")
+    if sum(map(cramjam.snappy.decompress_raw_len, chunks)) > most_bytes:
+        raise TooLong(most_bytes)
     return b"".join(bytes(cramjam.snappy.decompress_raw(chunk)) for chunk in chunks)
 
 

@@ -5,8 +5,18 @@
 -- (TRYAGAIN). So the first write makes all three keys, topics and configs with a field of the empty name.
 local catalog = {}
 
--- The prefix of groups' settings in the configs.
-catalog.GROUP = 'group:'
+-- The prefixes of settings in the configs that are not the cluster's: those of groups, and of client metrics.
+catalog.OWNED = { 'group:', 'client-metrics:' }
+
+-- Whether a setting in the configs is not the cluster's.
+function catalog.is_owned(name)
+  for _, prefix in ipairs(catalog.OWNED) do
+    if string.sub(name, 1, #prefix) == prefix then
+      return true
+    end
+  end
+  return false
+end
 
 -- Write and publish the next version: the last writes of every change.
 function catalog.publish(meta_key)
@@ -120,10 +130,11 @@ redis.register_function{
 }
 
 -- catalog_configure: change cluster-wide dynamic settings
+-- To replace them leaves the settings of groups and of client metrics.
 -- KEYS[1] meta    hash  version, cluster_id, last_producer_id
 -- KEYS[2] topics  hash  name -> topic JSON
 -- KEYS[3] configs hash  name -> cluster-wide dynamic setting
--- ARGV[1] change   JSON {"set": {name: value}, "delete": [name], "replace": bool}; replace leaves groups' settings
+-- ARGV[1] change   JSON {"set": {name: value}, "delete": [name], "replace": bool}
 -- Returns {0}
 -- Source: ConfigurationControlManager.incrementalAlterConfigs, legacyAlterConfigs
 function catalog.configure(keys, args)
@@ -133,7 +144,7 @@ function catalog.configure(keys, args)
   local new = value.changed(old, change)
   catalog.make_keys(keys) -- first write
   for name in pairs(old) do
-    local is_kept = change.replace and string.sub(name, 1, #catalog.GROUP) == catalog.GROUP
+    local is_kept = change.replace and catalog.is_owned(name)
     if new[name] == nil and not is_kept then
       redis.call('HDEL', keys[3], name)
     end

@@ -150,6 +150,8 @@ REFUSALS: dict[str, tuple[dict[str, Any], set[str]]] = {
     ),
     "consumer_group_describe": ({"group_ids": ["g"]}, {G30}),
     "list_config_resources": ({}, {C31}),
+    "get_telemetry_subscriptions": ({}, {"NONE"}),
+    "push_telemetry": ({}, {"INVALID_REQUEST"}),
     "describe_acls": (ANY, {C31}),
     "create_acls": ({"creations": [ACL]}, {C31}),
     "delete_acls": ({"filters": [ANY]}, {C31}),

@@ -164,12 +164,14 @@ def test_cluster_wide_settings_are_set_deleted_and_replaced(catalog: Catalog) ->
         assert catalog.read()[2] == expected
 
 
-def test_group_settings_survive_a_replacement_of_the_clusters(catalog: Catalog) -> None:
+@pytest.mark.parametrize("kind", ["group", "client-metrics"])
+def test_settings_of_others_survive_a_replacement_of_the_clusters(catalog: Catalog, kind: str) -> None:
     """Front-ends of a former version do not know them, and replace all other settings."""
-    assert catalog.call("korvet_catalog_configure", '{"set": {"a": "1", "group:g:b": "2", "group:h:b": "3"}}') == [0]
+    change = f'{{"set": {{"a": "1", "{kind}:g:b": "2", "{kind}:h:b": "3"}}}}'
+    assert catalog.call("korvet_catalog_configure", change) == [0]
     assert catalog.call("korvet_catalog_configure", '{"set": {"c": "4"}, "replace": true}') == [0]
-    assert catalog.call("korvet_catalog_configure", '{"delete": ["group:h:b"]}') == [0]
-    assert catalog.read()[2] == {"c": "4", "group:g:b": "2"}
+    assert catalog.call("korvet_catalog_configure", f'{{"delete": ["{kind}:h:b"]}}') == [0]
+    assert catalog.read()[2] == {"c": "4", f"{kind}:g:b": "2"}
 
 
 @pytest.mark.parametrize(

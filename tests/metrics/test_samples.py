@@ -53,7 +53,7 @@ def test_json_carries_figures_and_leaves_out_unknown_ones() -> None:
 
 def test_names_that_clients_chose_are_escaped() -> None:
     hostile = 'a"} 1\nkorvet_workers 9\n\\'
-    text, _ = render(of("korvet_client_events_total", 1, hostile), "")
+    text, _ = render(of("korvet_client_events_total", 1, hostile), {}, "")
     (family,) = text_string_to_metric_families(text.decode())
     (sample,) = family.samples
     assert (sample.name, sample.labels, sample.value) == ("korvet_client_events_total", {"event": hostile}, 1)
@@ -64,7 +64,7 @@ def test_a_histogram_counts_each_request_once() -> None:
     figures = requests.of("fetch", 4)
     for seconds in (0.0001, REQUEST_BOUNDS_S[0], 0.3, 1000.0):
         figures.answered(seconds, 10, 20)
-    text, _ = render(of(HISTOGRAM, [*figures.buckets, figures.seconds], "Fetch"), "")
+    text, _ = render(of(HISTOGRAM, [*figures.buckets, figures.seconds], "Fetch"), {}, "")
     (family,) = text_string_to_metric_families(text.decode())
     found = {(one.name, one.labels.get("le")): one.value for one in family.samples}
     assert found[f"{HISTOGRAM}_bucket", "0.0005"] == 2

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from korvet.metrics import web
+from korvet.metrics.clients import Pushed
 from korvet.metrics.samples import Samples
 from korvet.metrics.web import serve
 from korvet.server.sockets import bind, port_of
@@ -34,6 +35,9 @@ class Told:
     def samples(self) -> Samples:
         self.made += 1
         return self._samples
+
+    def pushed(self) -> Pushed:
+        return {}
 
     def death(self) -> str:
         return "worker 1 is gone"

@@ -49,7 +49,11 @@ FREE: Final = (
         compared="presence",
         reason="names of nodes and their addresses",
     ),
-    Free(fields=("cluster_id", "topic_id", "producer_id"), compared="presence", reason="each broker mints its own ids"),
+    Free(
+        fields=("cluster_id", "topic_id", "producer_id", "client_instance_id"),
+        compared="presence",
+        reason="each broker mints its own ids",
+    ),
     Free(
         fields=("log_dir", "total_bytes", "usable_bytes"),
         compared="not",
@@ -101,6 +105,17 @@ DIFFERENCES: Final = (
         api="describe_producers",
         path="topics[].partitions[].active_producers[].coordinator_epoch",
         reason="korvet's coordinators have no epochs, so it is 0 for every producer of a transaction",
+    ),
+    Difference(
+        api="get_telemetry_subscriptions",
+        path="delta_temporality",
+        reason="korvet wants sums since a client's start, for any front-end may get the next push; Kafka wants changes",
+    ),
+    Difference(
+        api="get_telemetry_subscriptions",
+        path="subscription_id",
+        script="rights *",
+        reason="it is computed from the client instance id, and here each broker makes one up",
     ),
     Difference(
         api="fetch",

@@ -162,6 +162,7 @@ _RESOURCES: Final = [
     {"resource_type": 2, "resource_name": "$w", "configuration_keys": ["retention.ms"]},
     {"resource_type": 32, "resource_name": "$g", "configuration_keys": ["consumer.session.timeout.ms"]},
     {"resource_type": 4, "resource_name": "", "configuration_keys": ["message.max.bytes"]},
+    {"resource_type": 16, "resource_name": "$g", "configuration_keys": ["metrics"]},
 ]
 _CHANGES: Final = [
     {"resource_type": kind, "resource_name": name, "configs": [{"name": key, "value": value}]}
@@ -171,6 +172,7 @@ _CHANGES: Final = [
         (2, "$w", "retention.ms", "1000"),
         (32, "$g", "consumer.session.timeout.ms", "50000"),
         (4, "", "message.max.bytes", "1000000"),
+        (16, "$g", "metrics", ""),
     )
 ]
 _FILTER: Final = {
@@ -262,6 +264,8 @@ REQUESTS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
                                   "topic_partitions": [], "subscribed_topic_names": ["$t", "$w"]}),
     ("consumer_group_describe", {"group_ids": ["$g", "$h"], "include_authorized_operations": True}),
     ("list_config_resources", {"resource_types": [2]}),
+    ("get_telemetry_subscriptions", {"client_instance_id": None}),
+    ("push_telemetry", {"client_instance_id": None}),
     ("describe_acls", _FILTER),
     ("create_acls", {"creations": [{"resource_type": 2, "resource_name": "", "resource_pattern_type": 3,
                                     "principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}]}),

@@ -21,7 +21,9 @@ from confluent_kafka.admin import AdminClient
 from tests.api.raw import unique
 from tests.kafka.builds import tools_command
 from tests.kafka.process import Driver
+from tests.support.broker import running_broker
 from tests.support.kafka import KafkaUnavailable
+from tests.support.scraping import scrape_until, total
 from tests.support.tools import cannot_run
 
 TOPICS, OFFSETS = "org.apache.kafka.tools.TopicCommand", "org.apache.kafka.tools.GetOffsetShell"
@@ -35,6 +37,7 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 WITHIN_S = 30.0
 READING = {"--describe", "--list"}
@@ -269,6 +272,45 @@ def test_config_tool_prints_quotas_of_addresses_as_for_kafka(tools: Tools) -> No
     tools.same(CONFIGS, "--alter", *address, "--add-config", "producer_byte_rate=100", code=1)
     tools.same(CONFIGS, "--alter", *address, "--delete-config", "connection_creation_rate")
     tools.same(CONFIGS, "--describe", *address)
+
+
+def test_client_metrics_tools_print_as_for_kafka(tools: Tools) -> None:
+    name, prefix = unique("subscription"), "org.apache.kafka.producer."
+    one = ("--entity-type", "client-metrics", "--entity-name", name)
+    tools.same(CLIENT_METRICS, "--describe", "--name", name)
+    tools.same(CLIENT_METRICS, "--alter", "--name", name, "--metrics", prefix, "--interval", "60000")
+    tools.same(CLIENT_METRICS, "--alter", "--name", name, "--match", "client_id=no-such.*,client_software_name=none")
+    assert prefix in tools.same(CLIENT_METRICS, "--describe", "--name", name)
+    assert name in tools.same(CLIENT_METRICS, "--list", mine=name)
+    tools.same(CLIENT_METRICS, "--describe", mine=name)
+    tools.same(CONFIGS, "--describe", *one)
+    tools.same(CONFIGS, "--describe", "--entity-type", "client-metrics", mine=name)
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "interval.ms=99", code=1)
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "match=[client_id=(]", code=1)
+    tools.same(CONFIGS, "--alter", *one, "--add-config", "no.such=1", code=1)
+    tools.same(CONFIGS, "--alter", *one, "--delete-config", "match")
+    tools.same(CLIENT_METRICS, "--delete", "--name", name)
+    tools.same(CLIENT_METRICS, "--list", mine=name)
+
+
+def test_java_producer_pushes_its_metrics(tools: Tools) -> None:
+    """With its own settings: it pushes whatever it is asked for."""
+    client = unique("java")
+    subscription = ("--name", unique("all"), "--metrics", "*", "--interval", "100", "--match", f"client_id={client}")
+    with running_broker(has_metrics=True) as korvet:
+        assert tools.run(korvet.bootstrap, CLIENT_METRICS, "--alter", *subscription)[0] == 0
+        sent = ("--topic", unique("topic"), "--num-records", "10", "--record-size", "100", "--throughput", "10")
+        properties = (f"bootstrap.servers={korvet.bootstrap}", f"client.id={client}")
+        code, output = tools.run_as_it_is(PERFORMANCE, *sent, "--producer-props", *properties)
+        assert code == 0, output
+        # The push at its end has them all.
+        figures = scrape_until(
+            korvet.metrics_port,
+            lambda found: total(found, "kafka_client_producer_record_send_total", client_id=client) == 10,
+            "all records are told",
+        )
+    (info,) = [dict(labels) for name, labels in figures if name == "korvet_client_info"]
+    assert (info["client_software_name"], info["client_software_version"]) == ("apache-kafka-java", "4.1.2")
 
 
 def test_java_producer_reports_its_throttle_time(tools: Tools, topic: str) -> None:

@@ -17,6 +17,7 @@ API_KEYS: Final = {
     "alter_client_quotas": 49,
     "describe_user_scram_credentials": 50, "describe_quorum": 55, "describe_acls": 29, "create_acls": 30,
     "delete_acls": 31, "alter_user_scram_credentials": 51, "sasl_handshake": 17, "sasl_authenticate": 36,
+    "get_telemetry_subscriptions": 71, "push_telemetry": 72,
 }  # fmt: skip
 
 # Produce and SaslHandshake are advertised from 0, because librdkafka looks for that. As in Kafka, 0 to 2 of Produce
@@ -39,7 +40,11 @@ ADVERTISED: Final = {
     "describe_user_scram_credentials": (0, 0), "describe_quorum": (0, 2),
     "describe_acls": (1, 3), "create_acls": (1, 3), "delete_acls": (1, 3),
     "alter_user_scram_credentials": (0, 0), "sasl_handshake": (0, 1), "sasl_authenticate": (0, 2),
+    "get_telemetry_subscriptions": (0, 0), "push_telemetry": (0, 0),
 }  # fmt: skip
+
+TOLD_TO_A_RECEIVER: Final = ("get_telemetry_subscriptions", "push_telemetry")
+"""Both brokers serve these always, and advertise them only if metrics that clients push go somewhere."""
 
 
 _SERVED_SINCE: Final = {"produce": 3, "sasl_handshake": 1}

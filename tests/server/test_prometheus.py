@@ -22,6 +22,8 @@ from korvet.metrics.families import FAMILIES, Kind
 from korvet.security.protocol import Security
 from korvet.server.settings import ListenerSettings
 from korvet.store.keys import Namespace
+from tests.api.telemetry import subscribed
+from tests.metrics.otlp import DELTA, gauge, point, pushed, total
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.prometheus import RULES, Prometheus, operands, running_prometheus
 from tests.support.redis import Server, running_server
@@ -96,6 +98,7 @@ def load(broker: KorvetServer, redis: Server) -> Iterator[None]:
     commit_for_archive(common)
     for number in range(MANY):
         ask(broker.ports[0], commit_request(f"z-{number:03d}"))
+    push_metrics(broker)
     transactional = Producer({**common, "transactional.id": "t", "transaction.timeout.ms": 600_000})
     transactional.init_transactions(60)
     transactional.begin_transaction()
@@ -168,6 +171,12 @@ def commit_request(group: str) -> bytes:
     return request(8, 2, 45, body=head + b"\x00\x00\x00\x01\x00\x06orders" + struct.pack(">iiqh", 1, 0, 0, 0))
 
 
+def push_metrics(broker: KorvetServer) -> None:
+    with subscribed(broker, metrics="*", interval_ms="200000") as (client, told):
+        difference = total("b", point(1), temporality=DELTA)
+        assert client.push(told, pushed(gauge("app.level", point(7)), difference)) == "NONE"
+
+
 def commit_for_archive(common: dict[str, str]) -> None:
     consumer = Consumer({**common, "group.id": "korvet.archive"})
     consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
@@ -192,6 +201,12 @@ def test_every_metric_of_the_table_is_told_under_load(stage: Stage) -> None:
     while missing := untold(scrape(stage.broker.metrics_port)):
         assert time.monotonic() < deadline, f"these are not told: {missing}"
         time.sleep(0.2)
+
+
+def test_metrics_of_clients_join_what_is_known_of_the_client(stage: Stage) -> None:
+    stage.until_it_has_values(
+        "kafka_client_app_level * on (namespace, client_instance_id) group_left (principal) korvet_client_info == 7"
+    )
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)

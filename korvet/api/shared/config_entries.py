@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from korvet.configs.brokers import BROKER_CONFIGS, BROKER_FACTS
+from korvet.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS, GROUP_FACTS
 from korvet.configs.topics import TOPIC_CONFIGS
-from korvet.configs.types import Config, Source
+from korvet.configs.types import Config, Source, split
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.settings import Effective
+from korvet.store.catalog.settings import NOTHING, Effective
 from korvet.store.catalog.topic import Topic
 from korvet.store.groups import why_unstable
 from korvet.store.groups.types import GroupDescription
@@ -57,6 +58,18 @@ def group_entries(catalog: Catalog, group_id: str, group: GroupDescription | Non
         _entry(GROUP_FACTS[name], [Effective(name=name, value=value, source=Source.GROUP)])
         for name, value in facts.items()
     ]
+
+
+def client_metrics_entries(catalog: Catalog, name: str) -> list[Entry]:
+    """All configs of a subscription, which need not exist."""
+    own = catalog.client_metrics.get(name, NOTHING)
+    entries = []
+    for config in CLIENT_METRICS_CONFIGS.values():
+        # Kafka shows these as it read them, and not as they were set.
+        text = ",".join(split(own.get(config.name, "")))
+        value = Effective(name=config.name, value=text, source=Source.CLIENT_METRICS)
+        entries.append(_entry(config, [value] if config.name in own else []))
+    return entries
 
 
 def _facts(catalog: Catalog, group: GroupDescription) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Changes of the configs of topics, groups and the cluster, for AlterConfigs and IncrementalAlterConfigs.
+"""Changes of configs, for AlterConfigs and IncrementalAlterConfigs: topics, groups, client metrics and the cluster.
 
 A request names resources; each is judged alone and applied alone. A broker's configs are the cluster's, because every
 front-end serves every request. Clients set them for all brokers (the empty name); korvet refuses to set them for one. A
@@ -22,6 +22,7 @@ from korvet.api.shared.context import Context
 from korvet.api.shared.needs import CODES, MESSAGES, Narrowed, Needs, Steps
 from korvet.api.shared.turns import SLICE
 from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.client_metrics import UnknownConfig, subscription
 from korvet.configs.groups import GROUP_CONFIGS
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import Config, group_problem, problem, topic_problem
@@ -30,7 +31,7 @@ from korvet.security import acl as security
 from korvet.security.acl import Operation
 from korvet.security.rights import Rights
 from korvet.store.catalog.catalog import Catalog
-from korvet.store.catalog.settings import ConfigChange
+from korvet.store.catalog.settings import NOTHING, ConfigChange
 from korvet.store.topics import name_problem
 from korvet.wire.codec import Fields
 
@@ -51,6 +52,8 @@ class ResourceType(IntEnum):
 RESOURCE_TYPES = frozenset(ResourceType)
 MOST_CONFIGURED_GROUPS = 1000
 """The most groups with configs of their own: each change of one reads and writes all, and front-ends keep them."""
+MOST_SUBSCRIPTIONS = 100
+"""The most subscriptions of client metrics: each new connection of a client is matched against all of them."""
 Known = Mapping[str, Config]
 MakeChange = Callable[[Any, Mapping[str, str], Known], ConfigChange | Outcome]
 """(resource of the request, configs set now, table of its configs) -> the change, or the reason why there is none."""
@@ -144,6 +147,8 @@ async def _alter(ctx: Context, resource: Any, make_change: MakeChange, validate_
         return await _alter_cluster(ctx, resource, make_change, validate_only)
     if resource.resource_type == ResourceType.GROUP:
         return await _alter_group(ctx, resource, make_change, validate_only)
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        return await _alter_client_metrics(ctx, resource, make_change, validate_only)
     if resource.resource_type in RESOURCE_TYPES:
         return ErrorCode.invalid_request, unsupported(resource.resource_type)
     return ErrorCode.invalid_request, f"Unknown resource type {resource.resource_type}"
@@ -190,6 +195,32 @@ async def _alter_group(ctx: Context, resource: Any, make_change: MakeChange, val
         return DONE
     try:
         return await catalog.configure_group(name, change), None
+    except KorvetError as error:
+        return change_failure(ctx, error)
+
+
+async def _alter_client_metrics(ctx: Context, resource: Any, make_change: MakeChange, validate_only: bool) -> Outcome:
+    catalog, name = ctx.frontend.catalog, resource.resource_name
+    if not name:
+        return ErrorCode.invalid_request, "Subscription name can't be empty"
+    own = catalog.client_metrics.get(name, NOTHING)
+    # Kafka's controller does not know which of these configs are lists.
+    change = make_change(resource, own, {})
+    if not isinstance(change, ConfigChange):
+        return change
+    new = change.applied_to(own)
+    try:
+        subscription(new)
+    except UnknownConfig as error:
+        return ErrorCode.invalid_request, str(error)
+    except ValueError as error:
+        return ErrorCode.invalid_config, str(error)
+    if new and not own and len(catalog.client_metrics) >= MOST_SUBSCRIPTIONS:
+        return ErrorCode.policy_violation, f"There are {MOST_SUBSCRIPTIONS} subscriptions of client metrics already."
+    if validate_only:
+        return DONE
+    try:
+        return await catalog.configure_client_metrics(name, change), None
     except KorvetError as error:
         return change_failure(ctx, error)
 

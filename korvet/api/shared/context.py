@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from korvet.api.shared.telemetry import Peer, Telemetry, shown
 from korvet.api.shared.turns import SLICE, Turns
+from korvet.configs.client_metrics import Traits
 from korvet.security.protocol import Security
 from korvet.store.every import Sweeps
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from korvet.api.shared.nodes import Nodes
     from korvet.quotas.quotas import Quotas
     from korvet.redis.client import Store
@@ -78,6 +82,7 @@ class Frontend:
     wakeups: Wakeups
     activity: Activity
     quotas: Quotas
+    telemetry: Telemetry
     authorizer: Authorizer | None = None
     sweeps: Sweeps = field(default_factory=Sweeps)
     draining: anyio.Event = field(default_factory=anyio.Event)
@@ -92,7 +97,7 @@ class Context:
     A connection's requests of one API, version and client id share a context. ``fetched`` are the partitions for which
     one of these requests attached Redis groups. ``target`` is the node that the client connected to, by its id or the
     balancer's port, None if it is not known. ``share`` is the connection's part of the bound on answers' bytes.
-    ``rights`` are None if every client may do everything.
+    ``rights`` are None if every client may do everything. ``peer`` is one of all requests of a connection.
     """
 
     frontend: Frontend
@@ -107,6 +112,19 @@ class Context:
     login: Login | None = field(default=None, compare=False)
     share: Share | None = field(default=None, compare=False)
     rights: Rights | None = field(default=None, compare=False)
+    peer: Peer = field(default_factory=Peer, compare=False)
+
+    def traits(self, id: UUID) -> Traits:
+        """The client as a client instance of this id."""
+        port = self.peer.port
+        return Traits(
+            client_instance_id=shown(id),
+            client_id=self.client_id,
+            client_software_name=self.peer.software_name,
+            client_software_version=self.peer.software_version,
+            client_source_address=self.client_host,
+            client_source_port=None if port is None else str(port),
+        )
 
     async def gathered(self, things: Sequence[T], call: Callable[[T], Awaitable[R]]) -> list[R]:
         """The results of a call for each of the things, some at a time, so that other requests get their turns."""

@@ -293,6 +293,11 @@ class Catalog(Settings):
         own = self.group_change(group_id, change)
         return _code_of(await self._change("korvet_catalog_configure", change=own.as_json()))
 
+    async def configure_client_metrics(self, name: str, change: ConfigChange) -> ErrorCode:
+        """Change a subscription's configs; one without any is none."""
+        own = self.client_metrics_change(name, change)
+        return _code_of(await self._change("korvet_catalog_configure", change=own.as_json()))
+
     async def _change(self, function: str, /, **named: str | int) -> Sequence[Any]:
         # The first page is queued behind the change, so one round trip does both unless there are many topics.
         changed = self._store.call_function(Purpose.COORDINATE, function, self._keys, **named)

@@ -1,4 +1,4 @@
-"""What is set for the cluster, for topics and for groups, and the value that counts."""
+"""What is set for the cluster, for topics, groups and client metrics, and the value that counts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from korvet.store.catalog.topic import Topic
 
 _GROUP: Final = "group:"
 """Fields of the configs' hash that are a group's: this, its id percent-encoded, a colon and the config's name."""
+_CLIENT_METRICS: Final = "client-metrics:"
+"""As `_GROUP`, for the subscriptions of client metrics."""
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _NOTHING_SET: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 
@@ -57,6 +59,8 @@ class Settings:
         self._static = static
         self._cluster_configs: Mapping[str, str] = NOTHING
         self._group_configs: Mapping[str, Mapping[str, str]] = _NOTHING_SET
+        self.client_metrics: Mapping[str, Mapping[str, str]] = _NOTHING_SET
+        """The configs of all subscriptions, by name; the same object while they are the same."""
         self._effective: dict[tuple[UUID | None, str], str] = {}
         self.limits: Mapping[str, int] = {}
         """The operator's limits of a tenant (`korvet.store.tenants.Limit`)."""
@@ -73,14 +77,20 @@ class Settings:
     def _take_configs(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         cluster: dict[str, str] = {}
         groups: dict[str, dict[str, str]] = {}
+        subscriptions: dict[str, dict[str, str]] = {}
         for field, value in fields:
             name = field.decode()
             if name.startswith(_GROUP):
                 group_id, _, config = name.removeprefix(_GROUP).partition(":")
                 groups.setdefault(group_id, {})[config] = value.decode()
+            elif name.startswith(_CLIENT_METRICS):
+                subscription, _, config = name.removeprefix(_CLIENT_METRICS).partition(":")
+                subscriptions.setdefault(unquote(subscription), {})[config] = value.decode()
             else:
                 cluster[name] = value.decode()
         self._cluster_configs, self._group_configs = cluster, groups
+        if subscriptions != self.client_metrics:
+            self.client_metrics = subscriptions
         self._effective.clear()
 
     def setting(self, topic: Topic | None, name: str) -> str:
@@ -144,8 +154,16 @@ class Settings:
 
     def group_change(self, group_id: str, change: ConfigChange) -> ConfigChange:
         """A change of a group's configs as one of the fields in which the catalog keeps them."""
-        prefix = f"{_GROUP}{quote(group_id, safe='')}:"
-        delete = self.group_configs(group_id).keys() - change.set.keys() if change.replace else change.delete
-        return ConfigChange(
-            set={prefix + name: value for name, value in change.set.items()}, delete=[prefix + name for name in delete]
-        )
+        return _change_of(f"{_GROUP}{quote(group_id, safe='')}:", self.group_configs(group_id), change)
+
+    def client_metrics_change(self, name: str, change: ConfigChange) -> ConfigChange:
+        """As `group_change`, for a subscription."""
+        own = self.client_metrics.get(name, NOTHING)
+        return _change_of(f"{_CLIENT_METRICS}{quote(name, safe='')}:", own, change)
+
+
+def _change_of(prefix: str, configs: Mapping[str, str], change: ConfigChange) -> ConfigChange:
+    delete = configs.keys() - change.set.keys() if change.replace else change.delete
+    return ConfigChange(
+        set={prefix + name: value for name, value in change.set.items()}, delete=[prefix + name for name in delete]
+    )

@@ -6,6 +6,7 @@ from tests.oracle.script import Script
 from tests.oracle.scripts import (
     acls,
     administration,
+    client_metrics,
     cluster,
     commits_of_members,
     configs,
@@ -51,6 +52,7 @@ SCRIPTS: Final[tuple[Script, ...]] = tuple(
         consumer_offsets,
         consumer_descriptions,
         consumer_configs,
+        client_metrics,
         migration,
         administration,
         acls,

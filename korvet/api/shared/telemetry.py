@@ -1,0 +1,150 @@
+"""The telemetry of clients (KIP-714): which metrics a client is to push, and when it may.
+
+What is known of a client instance lies on its connection, and goes with it: so front-ends share nothing, and a client
+whose connection moves goes on at another one. Its subscription id is computed from its id and its subscriptions alone,
+so all front-ends compute the same.
+
+Source: org.apache.kafka.server.ClientMetricsManager, ClientMetricsInstance.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+import crc32c
+from kio.schema.errors import ErrorCode
+
+from korvet.configs.client_metrics import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription, Traits, subscription
+
+if TYPE_CHECKING:
+    from korvet.store.catalog.catalog import Catalog
+
+UNKNOWN: Final = "unknown"
+MOST_SOFTWARE_CHARACTERS: Final = 256
+ASKS_AGAIN: Final = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
+"""Refusals of a push after which a client asks for its subscriptions at once."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """A client instance as its connection last saw it; times are by `monotonic`, in seconds."""
+
+    id: UUID
+    of: Sequence[Subscription]
+    """The subscriptions that were there."""
+    metrics: Sequence[str]
+    interval_ms: int
+    subscription_id: int
+    got_at: float = -inf
+    pushed_at: float = -inf
+    is_terminating: bool = False
+    last_error: ErrorCode = ErrorCode.none
+
+    def may_get(self) -> bool:
+        """Note a question for the subscriptions, unless it comes before the next push is due."""
+        now = monotonic()
+        if now - max(self.got_at, self.pushed_at) >= self.interval_ms / 1000:
+            self.got_at = now
+            return True
+        return False
+
+    def may_push(self) -> bool:
+        """Note a push, unless it comes too early; the one behind a question may come at any time."""
+        now = monotonic()
+        may = self.got_at > self.pushed_at or now - self.pushed_at >= self.interval_ms / 1000
+        if may:
+            self.pushed_at = now
+        return may
+
+
+@dataclass(slots=True)
+class Peer:
+    """What is known of the client at the other end of a connection, beside what each request says."""
+
+    software_name: str = UNKNOWN
+    software_version: str = UNKNOWN
+    port: int | None = None
+    instance: Instance | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """Metrics that a client pushed: an OTLP MetricsData, compressed by a codec of record batches."""
+
+    namespace: str
+    client: Traits
+    principal: str
+    interval_ms: int
+    codec: int
+    data: bytes
+
+
+class Receiver(Protocol):
+    """Where pushed metrics go."""
+
+    async def take(self, push: Push, most_bytes: int) -> ErrorCode:
+        """Take a push of at most so many bytes when decompressed: TELEMETRY_TOO_LARGE or INVALID_RECORD."""
+
+
+class Telemetry:
+    """The subscriptions of a namespace, and the receiver of what its clients push; None if nobody looks at that."""
+
+    def __init__(self, catalog: Catalog, receiver: Receiver | None) -> None:
+        self.receiver = receiver
+        self._catalog = catalog
+        self._read = catalog.client_metrics
+        self._subscriptions: Sequence[Subscription] = ()
+
+    @property
+    def most_bytes(self) -> int:
+        """The most bytes of a push."""
+        return int(self._catalog.setting(None, "telemetry.max.bytes"))
+
+    def instance(self, peer: Peer, client: Traits, id: UUID) -> Instance:
+        """The client instance of this id, new if the connection does not know it or subscriptions have changed."""
+        found, now = peer.instance, self._now()
+        if found is None or found.id != id or found.of is not now:
+            found = peer.instance = _instance(id, client, now)
+        return found
+
+    def _now(self) -> Sequence[Subscription]:
+        if self._catalog.client_metrics is not self._read:
+            self._read = self._catalog.client_metrics
+            self._subscriptions = [found for one in self._read.values() if (found := _readable(one)) is not None]
+        return self._subscriptions
+
+
+def _readable(configs: Mapping[str, str]) -> Subscription | None:
+    """A subscription; None if its configs came there by another way than the checks, and are wrong."""
+    try:
+        return subscription(configs)
+    except ValueError:
+        return None
+
+
+def _instance(id: UUID, client: Traits, subscriptions: Sequence[Subscription]) -> Instance:
+    own = [one for one in subscriptions if one.matches(client)]
+    metrics = sorted(frozenset[str]().union(*(one.metrics for one in own)))
+    if ALL_METRICS in metrics:
+        metrics = [ALL_METRICS]
+    interval_ms = min([DEFAULT_INTERVAL_MS, *(one.interval_ms for one in own)])
+    return Instance(id, subscriptions, metrics, interval_ms, _subscription_id(id, metrics, interval_ms))
+
+
+def _subscription_id(id: UUID, metrics: Sequence[str], interval_ms: int) -> int:
+    """Kafka's: the checksum of the metrics, as Java prints a set, and the interval, XOR the hash of the id."""
+    checksum = crc32c.crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
+    halves = (id.int >> 64) ^ (id.int & (1 << 64) - 1)
+    number = checksum ^ (halves >> 32) ^ (halves & 0xFFFFFFFF)
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
+def shown(id: UUID) -> str:
+    """An id as Kafka writes it."""
+    return base64.urlsafe_b64encode(id.bytes).decode().rstrip("=")
