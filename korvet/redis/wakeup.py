@@ -3,6 +3,9 @@
 A task listens, becomes ready, reads, and then waits: so it misses no change after its read. A lost subscriber
 connection wakes all listeners. So does a confirmation that comes after the wait began. No result depends on a wake-up:
 every wait has a deadline.
+
+A caller of a function may know the message that Redis sends to the channel, by the function's reply. It may have the
+channel take that message before it comes (`Wakeups.expect`).
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ _BELIEVED_S = 2.0
 """The time for which a listener trusts a channel's silence in a cluster. While a slot is on its way, a message
 published at its new server does not reach subscribers at the old one."""
 _SPANS = 1 << 40
+_MOST_EXPECTED = 100
+"""Messages that a channel takes before they come; further ones are only taken when they come."""
 _VOID = b"-1 "
 """The beginning of a message that tells readers to ask again, whatever they know."""
 _moments = count(1)
@@ -38,7 +43,7 @@ _moments = count(1)
 class _Channel:
     """A subscription, kept from its first listener until `_LINGER_S` after the last one left."""
 
-    __slots__ = ("confirmed", "idle_since", "latest", "link", "listeners", "name", "since")
+    __slots__ = ("confirmed", "expected", "idle_since", "latest", "link", "listeners", "name", "since")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,6 +52,8 @@ class _Channel:
         """The link that carries the subscription."""
         self.confirmed = False
         self.latest: bytes | None = None
+        self.expected: list[bytes] = []
+        """Messages that were taken before they came, in their order."""
         self.listeners: set[Listening] = set()
         self.idle_since = 0.0
 
@@ -139,6 +146,17 @@ class Wakeups:
         known = self._channels.get(channel)
         return None if known is None else known.latest
 
+    def expect(self, name: str, after: bytes, message: bytes) -> None:
+        """Take a channel's message before it comes, if ``after`` is the last one; it wakes nobody when it comes.
+
+        :param message: what Redis sends next to the channel, unless that is a message that has readers ask again.
+        """
+        channel = self._channels.get(name)
+        if channel is not None and channel.latest == after and len(channel.expected) < _MOST_EXPECTED:
+            channel.expected.append(message)
+            channel.latest = message
+            _announce(channel)
+
     def since(self, channel: str) -> int:
         """A number that changes when messages may have been missed, or when one told readers to ask again.
 
@@ -230,10 +248,7 @@ class Wakeups:
             # Nobody listens to it, or it comes from a server that has lost the channel's slot.
             return
         if kind == b"smessage":
-            channel.latest = message[2]
-            if message[2].startswith(_VOID):
-                channel.since = next(_moments)
-            _announce(channel)
+            _take(channel, message[2])
             self._sweep()
         elif kind == b"ssubscribe":
             _confirm(channel)
@@ -253,6 +268,17 @@ class Wakeups:
         log.warning("redis refused a subscription; waits last until their deadlines", reason=text)
 
 
+def _take(channel: _Channel, message: bytes) -> None:
+    if channel.expected and channel.expected[0] == message:
+        del channel.expected[0]
+        return
+    channel.expected.clear()
+    channel.latest = message
+    if message.startswith(_VOID):
+        channel.since = next(_moments)
+    _announce(channel)
+
+
 def _announce(channel: _Channel) -> None:
     for listening in channel.listeners:
         listening._note(channel.name)
@@ -268,5 +294,6 @@ def _confirm(channel: _Channel) -> None:
 def _forget(channel: _Channel) -> None:
     channel.confirmed = False
     channel.latest = None
+    channel.expected.clear()
     channel.since = next(_moments)
     _announce(channel)

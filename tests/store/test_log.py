@@ -172,18 +172,58 @@ async def test_reader_at_the_end_is_served_without_redis(redis_server: Server, o
     assert offsets(await one.read(partition, 0)) == [0, 2, 4]
 
 
-async def test_acknowledged_append_is_read_before_its_message_arrives(one: Front) -> None:
+async def test_acknowledged_append_wakes_readers_before_its_message_arrives(one: Front) -> None:
     partition = await one.partition()
     with one.wakeups.listen([partition.channel]) as listening:
         await listening.ready()
         await one.append(partition, batch(2))
-        assert offsets(await one.read(partition, 0)) == [0]
         await until(lambda: one.wakeups.latest(partition.channel) == b"0 2")
+        assert offsets(await one.read(partition, 0)) == [0]
+        await listening.wait(0)
         with messages_held(one, partition):
+            asked = one.log.reads.redis
+            for offset in (2, 3):
+                await one.append(partition, batch(1))
+                assert await listening.wait(0) == {partition.channel}
+                assert not one.log.stands_at_end(Want(partition, offset, 1))
+                assert offsets(await one.read(partition, offset)) == [offset]
+            assert one.log.reads.redis == asked
+        await one.append(partition, batch(1))
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 5")
+        assert offsets(await one.read(partition, 3)) == [3, 4]
+        assert offsets(await one.read(partition, 5)) == []
+
+
+async def test_append_behind_one_of_another_front_end_waits_for_its_message(one: Front, other: Front) -> None:
+    partition = await one.partition()
+    await other.catalog.refresh()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        await one.append(partition, batch(2))
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 2")
+        assert offsets(await one.read(partition, 0)) == [0]
+        await listening.wait(0)
+        with messages_held(one, partition):
+            await other.append(other.known(partition), batch(1))
             await one.append(partition, batch(1))
-            assert offsets(await one.read(partition, 2)) == [2]
-        await until(lambda: one.wakeups.latest(partition.channel) == b"0 3")
-        assert offsets(await one.read(partition, 3)) == []
+            assert (await listening.wait(0), one.wakeups.latest(partition.channel)) == (set(), b"0 2")
+            assert offsets(await one.read(partition, 2)) == [2, 3]
+        assert await listening.wait(10) == {partition.channel}
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 4")
+
+
+async def test_duplicate_of_an_append_tells_no_end(one: Front) -> None:
+    partition = await one.partition()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        first = batch(1, producer=7, sequence=0)
+        await one.append(partition, first)
+        await one.append(partition, batch(1, producer=7, sequence=1))
+        await until(lambda: one.wakeups.latest(partition.channel) == b"0 2")
+        assert offsets(await one.read(partition, 0)) == [0, 1]
+        with messages_held(one, partition):
+            assert await one.append(partition, first) == (0, 0)
+            assert one.wakeups.latest(partition.channel) == b"0 2"
 
 
 async def test_first_read_remembers_batches_of_another_front_end(

@@ -242,9 +242,24 @@ async def test_acknowledged_end_is_read_before_its_message_arrives(one: Front) -
         await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 1 0"))
         with messages_held(one, partition):
             await one.append(partition, batch(1))
+            assert (one.wakeups.latest(partition.channel) or b"").endswith(b" 2 0")
             assert offsets(await committed(one, partition, 0)) == []
             assert await one.log.mark(partition, Ending(7, 5, 0, is_commit=True)) == 0
             assert offsets(await committed(one, partition, 0)) == [0, 1, 2]
+
+
+async def test_append_of_a_transaction_waits_for_its_message(one: Front) -> None:
+    partition = await one.partition()
+    with one.wakeups.listen([partition.channel]) as listening:
+        await listening.ready()
+        await one.append(partition, batch(1))
+        assert offsets(await committed(one, partition, 0)) == [0]
+        await until(lambda: (one.wakeups.latest(partition.channel) or b"").endswith(b" 1"))
+        with messages_held(one, partition):
+            await append(one, partition, transactional(0), Coordinator())
+            await one.append(partition, batch(1))
+            assert (one.wakeups.latest(partition.channel) or b"").endswith(b" 1")
+            assert offsets(await committed(one, partition, 1)) == []
 
 
 async def test_reader_gets_only_the_aborted_transactions_of_its_range(one: Front) -> None:

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from korvet.errors import StoreRefusing
 from korvet.redis import connecting, wakeup
-from korvet.redis.client import Purpose
+from korvet.redis.client import Purpose, Store
 from korvet.redis.wakeup import Wakeups
 from korvet.store.library import open_store
 from tests.support.redis import Server
@@ -48,6 +48,74 @@ async def test_message_between_ready_and_wait_is_not_missed(redis_server: Server
             await store.call(Purpose.APPEND, A, "SPUBLISH", A, "x")
             await until(lambda: wakeups.latest(A) == b"x")
             assert await listening.wait(10) == {A}
+
+
+async def test_expected_message_wakes_at_once_and_not_again_when_it_comes(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            await _told(store, wakeups, "0 1")
+            assert await listening.wait(10) == {A}
+            wakeups.expect(A, b"0 1", b"0 2")
+            wakeups.expect(A, b"0 2", b"0 3")
+            assert (await listening.wait(10), wakeups.latest(A)) == ({A}, b"0 3")
+            for message in ("0 2", "0 3"):
+                await store.call(Purpose.APPEND, A, "SPUBLISH", A, message)
+            await _told(store, wakeups, "0 4")
+            assert await listening.wait(10) == {A}
+            assert await listening.wait(0) == set()
+
+
+async def test_nothing_is_expected_behind_another_message_than_the_last(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        wakeups.expect(A, b"0 1", b"0 2")
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            await _told(store, wakeups, "0 1")
+            assert await listening.wait(10) == {A}
+            wakeups.expect(A, b"0 0", b"0 2")
+            assert (await listening.wait(0), wakeups.latest(A)) == (set(), b"0 1")
+
+
+@pytest.mark.parametrize("other", ["-1 -1", "0 3", "1 2"])
+async def test_other_message_than_the_expected_one_counts(redis_server: Server, other: str) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            await _told(store, wakeups, "0 1")
+            wakeups.expect(A, b"0 1", b"0 2")
+            assert await listening.wait(10) == {A}
+            since = wakeups.since(A)
+            await _told(store, wakeups, other)
+            assert await listening.wait(10) == {A}
+            assert (wakeups.since(A) != since) == (other == "-1 -1")
+            await _told(store, wakeups, "0 2")
+            assert await listening.wait(10) == {A}
+
+
+async def test_lost_subscription_ends_what_is_expected(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            await _told(store, wakeups, "0 1")
+            wakeups.expect(A, b"0 1", b"0 2")
+            link = store.subscriber(A)
+            assert link is not None
+            link.break_off()
+            await until(lambda: wakeups.latest(A) is None)
+            await until(lambda: wakeups.keep(A))
+            await listening.wait(0)
+            await _told(store, wakeups, "0 2")
+            assert await listening.wait(10) == {A}
+
+
+async def _told(store: Store, wakeups: Wakeups, message: str) -> None:
+    await store.call(Purpose.APPEND, A, "SPUBLISH", A, message)
+    await until(lambda: wakeups.latest(A) == message.encode())
 
 
 async def test_server_that_cannot_write_to_its_disk_accepts_subscriptions(

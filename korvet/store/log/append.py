@@ -35,6 +35,7 @@ from korvet.errors import KorvetError, SlotMoving, StoreError
 from korvet.redis.client import Argument
 from korvet.store.contract import GONE, RESEND, VERIFY
 from korvet.store.log.append_call import AppendCall, Appended, parsed
+from korvet.store.log.latest import tell_end
 from korvet.store.log.markers import Ending, abort_older
 from korvet.store.log.membership import Membership
 from korvet.store.log.partition import Partition, RecentBatch
@@ -252,6 +253,8 @@ class Appending(AppendCall):
             # A view would keep the whole request alive, with its batches for other partitions.
             batch = RecentBatch(next_offset, appended.leader_epoch, _alone(self._data))
             log.recent.add(partition, appended.base_offset, batch)
+            if self._membership is None:
+                tell_end(log, partition, appended.leader_epoch, appended.base_offset, next_offset)
 
 
 def _alone(data: bytes | memoryview) -> bytes | memoryview:

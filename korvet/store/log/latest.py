@@ -6,6 +6,10 @@ empty answer and a reader behind it gets recent batches. What this front-end kno
 subscription stands and since the last trim or deletion (`Wakeups.since`): the message of the next append hides theirs.
 
 A reader of committed records gets only batches without a transaction, which need no list of aborted ones.
+
+The reply to an append here often comes before its message does. If the batch lies just behind the end that was told
+last, nothing came in between. Without a transaction the batch does not move the last stable offset's bound. So the
+message is known to the byte, and readers need not wait for it.
 """
 
 from __future__ import annotations
@@ -48,6 +52,13 @@ def known_ends(log: Partitions, partition: Partition) -> Ends:
         # Anybody may publish there.
         return _UNKNOWN_ENDS
     return Ends(end, stable[0] if stable else end) if epoch == partition.epoch else _UNKNOWN_ENDS
+
+
+def tell_end(log: Partitions, partition: Partition, epoch: int, base: int, end: int) -> None:
+    """Have readers know of a batch without a transaction that was appended here, before the channel tells of it."""
+    message, before = log.wakeups.latest(partition.channel), b"%d %d" % (epoch, base)
+    if message is not None and (message == before or message.startswith(before + b" ")):
+        log.wakeups.expect(partition.channel, message, b"%d %d" % (epoch, end) + message[len(before) :])
 
 
 def read_latest(log: Partitions, want: Want, room: Room) -> PartitionRead | None:
