@@ -81,6 +81,7 @@ def _asked(ctx: Context, request: Any, sorted_: SortedOffsets) -> CommitRequest:
 
 
 def _packed(version: int, sorted_: SortedOffsets, code: int) -> Answer:
+    is_clean = code == 0 and sorted_.takes_all
     topics = sorted_.answers(code)
-    codes = [code for entries in topics.values() for _, code in entries if code]
+    codes = [] if is_clean else [code for entries in topics.values() for _, code in entries if code]
     return with_codes([group_responses.offset_commit(version, topics.items())], codes)

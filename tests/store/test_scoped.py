@@ -10,8 +10,10 @@ import pytest
 from korvet.errors import StoreError
 from korvet.redis.client import Purpose, Store
 from korvet.redis.scoped import ScopedStore
+from korvet.store.groups.call import GroupCalls
 from korvet.store.keys import TENANTS, Namespace
 from korvet.store.log.log import Log
+from korvet.store.outages import Outages
 from tests.store.logs import Front
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +75,13 @@ async def test_log_makes_no_memory_of_a_partition_of_another_namespace(one: Fron
     assert Log(OWN, scoped, one.catalog, one.wakeups).partition(topic, 0).keys == OWN.partition(topic.name, 0)
     with pytest.raises(StoreError, match=r"keys that begin with 'korvet:\{ta:'"):
         Log(OTHER, scoped, one.catalog, one.wakeups).partition(topic, 0)
+
+
+async def test_group_of_another_namespace_is_not_called(one: Front, scoped: ScopedStore) -> None:
+    outages = Outages(one.store)
+    assert await GroupCalls(OWN, scoped, outages, lambda: 10).call("korvet_group_state", "g")
+    with pytest.raises(StoreError, match=r"keys that begin with 'korvet:\{ta:'"):
+        await GroupCalls(OTHER, scoped, outages, lambda: 10).call("korvet_group_state", "g")
 
 
 async def test_closed_view_calls_nobody_back(one: Front) -> None:

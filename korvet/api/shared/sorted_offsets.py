@@ -29,6 +29,11 @@ class SortedOffsets:
         self.asked: Entries = {}
         self.offsets: dict[TopicPartition, Offset] = {}
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether the group gets the offset of each partition that the request names, each once."""
+        return not self.refused and len(self.offsets) == sum(map(len, self.asked.values()))
+
     def answers(self, code: int) -> Entries:
         """Refused partitions first, and each topic once, as in Kafka's answer.
 

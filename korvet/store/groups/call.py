@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
@@ -44,13 +44,20 @@ def keys_of(function: str, keys: GroupKeys, *, has_optional_keys: bool = True) -
     return (_KEYS if has_optional_keys else _REQUIRED_KEYS)[function](keys)
 
 
+def _judged(store: Store, namespace: Namespace, group_id: str) -> GroupKeys:
+    keys = namespace.group(group_id)
+    store.judge(keys)
+    return keys
+
+
 class GroupCalls:
     """The functions of one namespace's groups, and their index."""
 
     def __init__(self, namespace: Namespace, store: Store, outages: Outages, most_groups: Callable[[], int]) -> None:
-        self._calls = Calls(store, outages)
+        # A group's keys are judged when they are made, and not again at each call.
+        self._calls = Calls(store.whole, outages)
         self.index = GroupIndex(namespace, store, most_groups)
-        self.keys = lru_cache(_KEYS_KEPT)(namespace.group)
+        self.keys = lru_cache(_KEYS_KEPT)(partial(_judged, store, namespace))
 
     def call(
         self,
