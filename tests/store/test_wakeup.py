@@ -79,6 +79,20 @@ async def test_nothing_is_expected_behind_another_message_than_the_last(redis_se
             assert (await listening.wait(0), wakeups.latest(A)) == (set(), b"0 1")
 
 
+async def test_no_more_than_some_messages_are_expected(redis_server: Server) -> None:
+    async with open_store(redis_server.url) as store:
+        wakeups = Wakeups(store)
+        with wakeups.listen([A]) as listening:
+            await listening.ready()
+            await _told(store, wakeups, "0 0")
+            for end in range(1000):
+                wakeups.expect(A, b"0 %d" % end, b"0 %d" % (end + 1))
+            assert wakeups.latest(A) == b"0 %d" % wakeup._MOST_EXPECTED
+            await _told(store, wakeups, "0 2000")
+            wakeups.expect(A, b"0 2000", b"0 2001")
+            assert wakeups.latest(A) == b"0 2001"
+
+
 @pytest.mark.parametrize("other", ["-1 -1", "0 3", "1 2"])
 async def test_other_message_than_the_expected_one_counts(redis_server: Server, other: str) -> None:
     async with open_store(redis_server.url) as store:
