@@ -10,6 +10,7 @@ import click
 
 from korvet.cli.options import as_json, confirmed, redis_target
 from korvet.cli.output import show_json, show_table
+from korvet.cli.tenant_redis_user import redis_user
 from korvet.errors import KorvetError
 
 if TYPE_CHECKING:
@@ -169,6 +170,9 @@ def delete(name: str, url: str, execute: bool) -> None:
             return
         keys = delete_tenant(nodes, name)
     click.echo(f"tenant {name} is deleted, with {keys} keys")
+
+
+tenants.add_command(redis_user)
 
 
 def _check_super_users(super_users: str | None) -> None:

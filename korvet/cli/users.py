@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from korvet.cli.options import as_json
 from korvet.cli.output import say_note, show_json, show_table
+from korvet.cli.passwords import password_file, read_password
 from korvet.cli.security_door import Door, KafkaDoor, security_door
 from korvet.errors import KorvetError
 
@@ -25,9 +25,7 @@ def users() -> None:
 @click.argument("name")
 @click.option("--mechanism", type=click.Choice(_MECHANISMS), default="SCRAM-SHA-512", show_default=True)
 @click.option("--iterations", type=click.IntRange(_FEWEST, _MOST), default=_FEWEST, show_default=True)
-@click.option(
-    "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with the password; - is stdin."
-)
+@password_file
 @security_door
 def add(name: str, mechanism: str, iterations: int, password_file: Path | None, door: Door) -> None:
     """Add a user, or give a user another password. Without a file it asks for the password, or reads it from stdin.
@@ -39,7 +37,7 @@ def add(name: str, mechanism: str, iterations: int, password_file: Path | None, 
 
     if not name:
         raise KorvetError("a user's name may not be empty")
-    password = _password(password_file)
+    password = read_password(password_file)
     if isinstance(door, KafkaDoor) and door.cluster.is_overheard:
         say_note("korvet: the connection has no TLS: whoever reads the salted password on its way can log in with it")
     with door.opened() as secured:
@@ -78,23 +76,3 @@ def remove(name: str, mechanism: str | None, door: Door) -> None:
         if not secured.users.remove(name, [mechanism] if mechanism else _MECHANISMS):
             raise KorvetError(f"there is no user {name!r}; see all users with: korvet users list")
     click.echo(f"user {name} is removed")
-
-
-def _password(file: Path | None) -> str:
-    """The password: of a file, of stdin, or asked for twice at a terminal.
-
-    :raises KorvetError: if the file cannot be read, or the password is empty.
-    """
-    try:
-        if file is not None and str(file) != "-":
-            password = file.read_text("utf-8")
-        elif file is None and sys.stdin.isatty():
-            password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
-        else:
-            password = sys.stdin.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise KorvetError(f"cannot read the password: {error}") from None
-    password = password.removesuffix("\n").removesuffix("\r")
-    if not password:
-        raise KorvetError("the password may not be empty")
-    return password

@@ -112,8 +112,9 @@ def _largest_topics(opened: Opened) -> Awaitable[str]:
 
 async def _check_redis(store: Store, namespaces: Iterable[Namespace]) -> None:
     await refuse_lone_node(store)
+    loads = not await library.is_current(store)
     for namespace in namespaces:
-        await rights.require(store, namespace)
+        await rights.require(store, namespace, loads=loads)
     await library.ensure(store)
 
 

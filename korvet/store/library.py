@@ -204,6 +204,14 @@ async def ensure(store: Store) -> None:
             await _load(link)
 
 
+async def is_current(store: Store) -> bool:
+    """Whether every primary of the store has this package's library, or a newer one; False if one cannot be asked."""
+    try:
+        return not any([judge(await _ask(link, *QUESTION)).is_to_load for link in store.primaries])
+    except KorvetError:
+        return False
+
+
 async def _load(link: Link) -> None:
     """Put this package's library on a server.
 

@@ -11,7 +11,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from korvet.errors import KorvetError, StoreUnavailable
 from korvet.redis.client import Purpose, Store
@@ -28,6 +28,9 @@ _UNKNOWN = re.compile(r"unknown (sub)?command", re.IGNORECASE)
 _WITH_SUBCOMMAND = frozenset({"CLIENT", "CLUSTER", "FUNCTION", "XGROUP", "XINFO"})
 _NO_CHANNELS = re.compile(r"to access (a|one of the) channel")
 _NO_KEYS = re.compile(r"to access (a|one of the) key")
+
+LOAD: Final = "+function|load"
+"""The right that a user may lack where the library is loaded: whoever has it replaces every caller's functions."""
 
 Command = tuple[str | int, ...]
 
@@ -150,14 +153,16 @@ def told(lacking: Sequence[Missing]) -> str:
     return f"the Redis user lacks {' '.join(rules)}: {next(one.reason for one in lacking if one.rule)}"
 
 
-async def require(store: Store, namespace: Namespace) -> None:
+async def require(store: Store, namespace: Namespace, *, loads: bool = True) -> None:
     """Try every right, at every primary.
 
+    :param loads: whether the right to load the library is among them.
     :raises KorvetError: where one is missing; it names all that are, as ACL rules.
     :raises StoreUnavailable: where a primary cannot be asked.
     """
     for link, key in _places(store, namespace):
         lacking = await _try_all(link, commands(key, is_cluster=store.url.kind == "cluster"))
+        lacking = [one for one in lacking if loads or one.rule != LOAD]
         if lacking:
             raise KorvetError(f"{store.url}: {told(lacking)}")
 
