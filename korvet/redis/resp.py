@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._received(self._scratch[:nbytes])
             elif self._bulk.received(nbytes):
                 self._end_bulk(self._bulk)
-        except (hiredis.ProtocolError, IndexError, ValueError) as error:
+        except (hiredis.ProtocolError, ValueError) as error:
             self.error = error
             self.abort()
         if self._waits is not None:
@@ -258,7 +258,11 @@ class Connection(asyncio.BufferedProtocol):
         is_between = False
         while not is_between and (reply := next_reply()) is not _NOTHING:
             is_between = not has_more()
-            sent = popleft()
+            try:
+                sent = popleft()
+            except IndexError:
+                # A server that turns a client away says so before it reads a command.
+                raise ValueError(str(reply)) from None
             future = sent[0]
             if future is None:
                 continue

@@ -14,22 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.benchmark.processes import pids_by_role, processor_times, resident_mb, spent
+from scripts.benchmark.processes import OTHER_ROLE, pids_by_role, processor_times, resident_mb, spent
 from scripts.benchmark.rounds import work
+from scripts.benchmark.shards import cost_us, done_by, largest_part
 from scripts.benchmark.targets import Target, korvet
 from tests.support.topologies import running_cluster
 
 PARTITIONS: Final = (1, 10, 100, 1_000, 10_000)
 CONNECTIONS: Final = (10, 100, 1_000, 5_000)
 WORKERS: Final = (1, 2, 4)
-SHARDS: Final = (1, 2, 3)
+SHARDS: Final = (1, 2, 4)
+PRODUCERS: Final = 6
 BATCHES: Final = 1_000_000
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 SECONDS: Final = 2.0
 REPEATS: Final = 3
 MOST_BYTES: Final = 600_000_000
-_ONE_A_REQUEST: Final = {"linger_ms": "0", "batch_num_messages": "1"}
+# A short queue, so that a slow broker does not take minutes to empty it.
+_ONE_A_REQUEST: Final = {"linger_ms": "0", "batch_num_messages": "1", "queue_buffering_max_messages": "5000"}
 _SINGLE: Final = {"value_bytes": 100, "settings": _ONE_A_REQUEST}
 _BATCHED: Final = {"value_bytes": 1000, "settings": {}}
 
@@ -141,15 +144,32 @@ def workers() -> Growth:
 
 
 def shards() -> Growth:
-    """Six producers, each of a topic of its own, over clusters of more and more servers."""
+    """Producers, each of a topic of its own, over clusters of more and more servers, and what these servers spend."""
     rows = []
     for count in SHARDS:
         with running_cluster("valkey", count) as cluster, _korvet(redis_url=cluster.url) as target:
-            single, batched = _together(target, 6, _SINGLE), _together(target, 6, _BATCHED)
-        rows.append((f"{count}", f"{single:,.0f}", f"{batched / 1000:,.0f}"))
+            before, times = done_by(cluster.nodes), processor_times(target.pids)
+            single = _together(target, PRODUCERS, _SINGLE)
+            done = [after.since(one) for one, after in zip(before, done_by(cluster.nodes), strict=True)]
+            front_end_s = spent(times, processor_times(target.pids))[OTHER_ROLE].total_s
+            batched = _together(target, PRODUCERS, _BATCHED)
+        cost, part = cost_us(done), largest_part(done)
+        front_end = 1e6 * front_end_s / max(1, sum(one.calls for one in done))
+        rows.append((
+            f"{count}", f"{single:,.0f}", f"{batched / 1000:,.0f}", f"{front_end:.0f}", f"{cost:.1f}",
+            f"{100 * part:.0f}", f"{1e6 / max(1e-9, cost * part):,.0f}",
+        ))  # fmt: skip
     return Growth(
         title="Redis shards (Cluster), one worker",
-        headings=("shards", "single records of 6 producers, a second", "batched, 1 kB, 6 producers, MB/s"),
+        headings=(
+            "shards",
+            f"single records of {PRODUCERS} producers, a second",
+            f"batched, 1 kB, {PRODUCERS} producers, MB/s",
+            "front-end, µs a record",
+            "Redis, µs a record, all servers",
+            "the busiest server's part, %",
+            "single records a second that fill it",
+        ),
         rows=tuple(rows),
     )
 

@@ -101,10 +101,11 @@ def test_growth_is_a_table_with_a_row_for_each_size(monkeypatch: pytest.MonkeyPa
 def test_growth_of_shards_serves_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SHARDS", (1,)), ("SECONDS", 0.2), ("REPEATS", 1), ("MOST_BYTES", 60_000)):
         monkeypatch.setattr(growth, name, value)
-    ((shards, single, batched),) = growth.shards().rows
-    assert shards == "1"
+    ((shards, single, batched, front_end, redis, part, most),) = growth.shards().rows
+    assert (shards, part) == ("1", "100")
     assert int(single.replace(",", "")) > 0
     assert int(batched.replace(",", "")) >= 0
+    assert int(front_end) > 0 and float(redis) > 0 and int(most.replace(",", "")) > 0
 
 
 @pytest.mark.parametrize(("values", "is_told"), [([10, 11, 10, 11], False), ([10, 20, 10, 20], True), ([10], False)])

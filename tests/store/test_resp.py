@@ -101,6 +101,13 @@ async def test_cancelled_get_does_not_shift_the_replies() -> None:
 
 
 @pytest.mark.anyio
+async def test_words_of_a_server_that_turns_the_client_away_at_once_are_the_reason() -> None:
+    connection = Connection(_Refusals())
+    receive(connection, b"-DENIED by protected mode\r\n", [])
+    assert str(connection.error) == "DENIED by protected mode"
+
+
+@pytest.mark.anyio
 async def test_string_with_a_wrong_end_is_an_error() -> None:
     class Losses(Owner):
         def lost(self, connection: Connection, unanswered: Sequence[Sent]) -> None:
