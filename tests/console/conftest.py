@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, sync_playwright
@@ -22,10 +23,10 @@ expect.set_options(timeout=WITHIN_MS)
 
 
 @contextmanager
-def running_console(*arguments: str) -> Iterator[str]:
-    """A console on a free port of the loopback; its URL without the last slash."""
+def running_console(*arguments: str, errors: IO[bytes] | None = None) -> Iterator[str]:
+    """A console on a free port of the loopback, which may write errors to a file; its URL without the last slash."""
     command = [sys.executable, "-m", "korvet.cli", "console", "--listen", "127.0.0.1:0", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

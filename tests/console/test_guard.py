@@ -67,6 +67,19 @@ def test_form_without_a_short_length_is_refused(console: str, size: str) -> None
     assert (status, text) == (403, "a form has a length, and is short\n") or status == 400
 
 
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"Content-Type": "multipart/form-data; boundary=x"}, "a form is application/x-www-form-urlencoded\n"),
+        ({"Transfer-Encoding": "chunked"}, "a form has a length, and is short\n"),
+    ],
+)
+def test_form_of_another_kind_is_refused_unread(console: str, headers: Mapping[str, str], told: str) -> None:
+    body = "1\r\nx\r\n0\r\n\r\n"
+    status, text, _ = asked(console, "POST", "/group/delete", body, {**FORM, "Content-Length": "11", **headers})
+    assert (status, text) == (403, told)
+
+
 def test_change_by_get_is_refused(console: str) -> None:
     assert asked(console, "GET", "/group/delete?id=g")[0] == 405
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlencode, urlsplit
@@ -292,6 +294,36 @@ def test_listener_without_logins_lets_nobody_in_and_an_address_that_fails_too_of
         other = ask(url, "POST", "/login", fields, {**page, "X-Forwarded-For": "203.0.113.10"})
     assert (seen[0][0], seen[-1][0], other[0]) == (503, 429, 503)
     assert "No broker can judge logins now" in seen[0][1]
+
+
+def test_addresses_that_a_visitor_claims_in_headers_of_its_own_give_it_no_more_logins() -> None:
+    """A proxy may write a header behind those of the visitor, instead of another address into theirs."""
+    with running_console("-b", "127.0.0.1:1", "--login", "--tls-terminated") as url:
+        seen = []
+        for number in range(11):
+            with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)) as connection:
+                connection.putrequest("POST", "/login")
+                for name, value in (("Content-Length", "0"), *FORM.items()):
+                    connection.putheader(name, value)
+                connection.putheader("X-Forwarded-For", f"192.0.2.{number}")
+                connection.putheader("X-Forwarded-For", "203.0.113.9")
+                connection.endheaders()
+                seen.append(connection.getresponse().status)
+    assert seen == [401] * 10 + [429]
+
+
+def test_stranger_that_leaves_amid_a_form_writes_no_line(tmp_path: Path) -> None:
+    file = tmp_path / "errors"
+    with file.open("wb") as errors, running_console("-b", "127.0.0.1:1", "--login", errors=errors) as url:
+        place = urlsplit(url)
+        head = f"POST /login HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: {FORM['Content-Type']}\r\n"
+        with socket.create_connection((place.hostname, place.port)) as cut_off:
+            cut_off.sendall(f"{head}Content-Length: 100\r\nExpect: 100-continue\r\n\r\n".encode())
+            # The console reads the form once it says so.
+            assert b"100 Continue" in cut_off.recv(1000)
+            cut_off.sendall(b"user=")
+        assert ask(url, "GET", "/login")[0] == 200
+    assert file.read_text() == ""
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,6 +23,7 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 MOST_BODY_BYTES: Final = 65_536
+FORM: Final = "application/x-www-form-urlencoded"
 
 Hosts = Callable[[str], bool]
 """Whether a Host header names the console."""
@@ -66,7 +69,9 @@ class Guard:
             return
         why = self._refusal(scope["method"], Headers(scope=scope))
         app = self._app if why is None else PlainTextResponse(why, 403)
-        await app(scope, receive, _with_headers(send, scope["path"]))
+        # A client that leaves amid its form needs no answer, and no traceback.
+        with suppress(ClientDisconnect):
+            await app(scope, receive, _with_headers(send, scope["path"]))
 
     def _refusal(self, method: str, headers: Headers) -> str | None:
         """Why a request is refused; None if it is not."""
@@ -80,8 +85,11 @@ class Guard:
         if headers.get("origin", page) != page:
             return "this request comes from another site\n"
         size = headers.get("content-length", "")
-        if not size.isdigit() or int(size) > MOST_BODY_BYTES:
+        # With a transfer coding the length would not count.
+        if not size.isdecimal() or int(size) > MOST_BODY_BYTES or "transfer-encoding" in headers:
             return "a form has a length, and is short\n"
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+            return f"a form is {FORM}\n"
         return None
 
 

@@ -107,7 +107,8 @@ class Logins:
 
     def _address(self, request: Request) -> str:
         if self.is_proxied:
-            return request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+            # Some proxies write a header of their own behind those that the visitor sent.
+            return ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
         return "" if request.client is None else request.client.host
 
 
