@@ -20,6 +20,7 @@ from cryptography import x509
 
 from korvet.errors import ConfigError
 from korvet.security.protocol import ClientAuth
+from korvet.security.tls_alert import AlertingContext
 
 log = structlog.get_logger()
 
@@ -57,7 +58,7 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
 
     :raises ConfigError: a file is missing or wrong, or certificate and key are no pair.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.sni_callback = _note_server_name

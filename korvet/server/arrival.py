@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 
 import anyio
@@ -20,6 +20,7 @@ from korvet.errors import KorvetError, MalformedRequest
 from korvet.security.identity import checked_certificate, of_balancer, of_certificate
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.tls import reason_of
+from korvet.security.tls_alert import alert_caught
 from korvet.server.connection import NO_HEADER, Connection, Identify
 from korvet.server.crowd import Crowd
 from korvet.server.door import Door
@@ -28,6 +29,9 @@ from korvet.server.sockets import host_of
 from korvet.wire.proxy_header import ProxyHeader, client_tls, parse_proxy_header
 
 _PEEKED_BYTES = 4096
+_LAST_WORDS_S = 1.0
+"""The longest that a client may stay which was told why its handshake failed."""
+_MOST_READS = 16
 _TLS_HANDSHAKE = 0x16
 """The first byte of a ClientHello's record."""
 
@@ -97,12 +101,14 @@ class Arrival:
         self._door = door
         self._socket = accepted
         self._seen = b""
+        self._is_aborted = False
         self.client = ""
         with suppress(OSError):
             self.client = host_of(accepted.getpeername())
 
     def abort(self) -> None:
         """Make `open` end soon."""
+        self._is_aborted = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -182,9 +188,17 @@ class Arrival:
             if first[0] != _TLS_HANDSHAKE:
                 self._tell("TLS handshake failed", "the client does not speak TLS, which this listener expects")
                 return False
-            async with self._crowd.handshakes.place(self.abort):
-                expect(connection := self._make(header, self._shown_principal))
-                return await self._shake_hands(connection, context)
+            with ExitStack() as stack:
+                async with self._crowd.handshakes.place(self.abort):
+                    # The loop closes its socket as soon as the handshake has failed.
+                    kept = stack.enter_context(closing(self._socket.dup()))
+                    expect(connection := self._make(header, self._shown_principal))
+                    with alert_caught() as alert:
+                        is_done = await self._shake_hands(connection, context)
+                if alert:
+                    self._socket = kept
+                    await self._send_alert(alert)
+            return is_done
 
     async def _shake_hands(self, connection: Connection, context: ssl.SSLContext) -> bool:
         try:
@@ -195,7 +209,22 @@ class Arrival:
         except ConnectionAbortedError:
             self._tell("TLS handshake failed", "it took too long")
             return False
+        except OSError:
+            if not self._is_aborted:
+                self._tell("TLS handshake failed", "the client left; it may not trust the listener's certificate")
+            return False
         return True
+
+    async def _send_alert(self, alert: bytes | bytearray) -> None:
+        """Tell the client why, and wait until it has left: a socket that is closed with bytes unread takes it back."""
+        self._socket.setblocking(False)
+        self._socket.send(alert)
+        self._socket.shutdown(socket.SHUT_WR)
+        with anyio.move_on_after(_LAST_WORDS_S):
+            for _ in range(_MOST_READS):
+                await anyio.wait_readable(self._socket)
+                if not self._socket.recv(_PEEKED_BYTES):
+                    break
 
     def _shown_principal(self, session: ssl.SSLObject | None) -> Principal:
         assert session is not None

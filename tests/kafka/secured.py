@@ -6,17 +6,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from korvet.security.protocol import Security
+from korvet.security.protocol import ClientAuth, Security
 from korvet.server.settings import ListenerSettings
 from tests.kafka.builds import driver_command
 from tests.kafka.client import ClientError
 from tests.kafka.process import Driver
 from tests.support.broker import KorvetServer, running_broker
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, Pair
 from tests.support.issuer import Issuer
 from tests.support.tools import find_tool
 
@@ -35,12 +35,16 @@ _KAFKAS_NAMES = {
 class Connect:
     """A client's way to a listener, for all drivers: a setting that is None is left out.
 
-    ``protocol`` is Kafka's name. ``token_url`` is a file with the token.
+    ``protocol`` is Kafka's name. ``key_store`` is a file with the client's ``cert`` and its ``key``, and ``token_url``
+    one with its token.
     """
 
     bootstrap: str
     protocol: str
     ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    key_store: str | None = None
     mechanism: str | None = None
     user: str | None = None
     password: str | None = None
@@ -72,6 +76,13 @@ class Fleet:
             way |= {"mechanism": mechanism, "user": USER, "password": password if right else "wrong"}
         return Connect(**way)
 
+    def mutual(self, client: Pair) -> Connect:
+        """A way to the listener that asks for certificates, with one."""
+        store = self._directory / f"{client.cert.stem}-store.pem"
+        store.write_bytes(client.key.read_bytes() + client.cert.read_bytes())
+        shown = {"cert": str(client.cert), "key": str(client.key), "key_store": str(store)}
+        return replace(self.way(Security.TLS), bootstrap=f"127.0.0.1:{self.broker.ports[len(Security)]}", **shown)
+
     def _bearer(self, *, right: bool) -> dict[str, str]:
         name = "right" if right else "wrong"
         if name not in self._tokens:
@@ -94,7 +105,7 @@ def add_user(broker: KorvetServer, name: str, mechanism: str, password: str) -> 
 
 @contextmanager
 def running_fleet(directory: Path, broker: Mapping[str, str]) -> Iterator[Fleet]:
-    """Run a broker with a listener of each kind, in the order of `Security`."""
+    """Run a broker with a listener of each kind, in the order of `Security`, and one that asks for certificates."""
     authority, issuer = Authority.make(directory), Issuer(directory / "keys.json")
     pair = authority.server()
     listeners = [
@@ -108,6 +119,8 @@ def running_fleet(directory: Path, broker: Mapping[str, str]) -> Iterator[Fleet]
         )
         for kind in Security
     ]
+    mutual = replace(listeners[list(Security).index(Security.TLS)], name="mutual")
+    listeners.append(replace(mutual, tls_client_ca=str(authority.cert), tls_client_auth=ClientAuth.REQUIRED))
     settings = {
         **issuer.settings,
         "korvet.sasl.plain.without.tls": "true",
@@ -158,6 +171,8 @@ def _visit_kcat(way: Connect, topic: str, values: Sequence[str]) -> list[str]:
     settings = {
         "security.protocol": way.protocol,
         "ssl.ca.location": way.ca,
+        "ssl.certificate.location": way.cert,
+        "ssl.key.location": way.key,
         "sasl.mechanism": way.mechanism,
         "sasl.username": way.user,
         "sasl.password": way.password,

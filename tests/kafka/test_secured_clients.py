@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from korvet.security.protocol import Security
 from tests.kafka.client import ClientError
-from tests.kafka.secured import MECHANISMS, Fleet, Visitors, running_fleet
+from tests.kafka.drivers.settings import confluent_settings
+from tests.kafka.secured import MECHANISMS, WITHIN_S, Fleet, Visitors, running_fleet
 from tests.kafka.traits import NAMES
+from tests.server.test_tls import plain
+from tests.support.certificates import Authority
 from tests.support.ported import kafka
 
 GENERAL = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
@@ -27,6 +32,32 @@ REFUSED = {
 }
 NO_SECOND_STEP = {"aiokafka": "Connection at .* closed", "kafkajs": "Closed connection"}
 """Clients that take a token's status for success, send their next request, and tell that the connection was closed."""
+
+
+DISTRUSTS = {
+    "confluent-kafka": "_SSL.*certificate verify failed",
+    "kcat": "certificate verify failed",
+    "java": "SslAuthenticationException: SSL handshake failed",
+    "aiokafka": "CERTIFICATE_VERIFY_FAILED",
+    "kafka-python": "CERTIFICATE_VERIFY_FAILED",
+    "kafkajs": "Connection error: unable to verify the first certificate",
+}
+ALERTED = {
+    "confluent-kafka": "alert unknown ca",
+    "kcat": "alert unknown ca",
+    "java": "SslAuthenticationException",
+    # The event loop drops the alert.
+    "aiokafka": "Connection at .* closed",
+    "kafka-python": "ALERT_UNKNOWN_CA",
+    "kafkajs": "alert unknown ca",
+}
+LOGGED = {
+    "tlsv1 alert unknown ca",
+    "sslv3 alert certificate unknown",
+    "certificate verify failed",
+    "the client left; it may not trust the listener's certificate",
+}
+"""The reasons in the log. It has at most five lines in ten seconds, and clients before may try on."""
 
 
 class Case(NamedTuple):
@@ -93,3 +124,56 @@ def test_client_tells_that_its_login_was_refused(fleet: Fleet, visitors: Visitor
     if case.mechanism == "OAUTHBEARER":
         expected = NO_SECOND_STEP.get(case.client, expected)
     assert re.search(expected, str(caught.value)), caught.value
+
+
+# ------------------------------------------------------------------ certificates that somebody does not trust
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority that neither the broker nor its clients know."""
+    return Authority.make(tmp_path_factory.mktemp("stranger"))
+
+
+@pytest.fixture
+def neighbour(fleet: Fleet) -> Iterator[AdminClient]:
+    """A client of the same listener, which is served before the test and after it."""
+    admin = AdminClient(confluent_settings(asdict(fleet.way(Security.TLS))))
+    admin.list_topics(timeout=WITHIN_S)
+    yield admin
+    admin.list_topics(timeout=WITHIN_S)
+
+
+def reasons(fleet: Fleet, before: int) -> set[str]:
+    """Why handshakes failed since then, as the log tells."""
+    assert "Traceback" not in fleet.broker.log
+    lines = plain(fleet.broker.log[before:]).splitlines()
+    return {line.partition("reason=")[2].strip("'\"") for line in lines if "TLS handshake failed" in line}
+
+
+@pytest.mark.parametrize("client", NAMES)
+def test_client_shows_its_certificate_and_is_served(fleet: Fleet, visitors: Visitors, client: str) -> None:
+    topic = f"visit-{uuid4().hex[:12]}"
+    assert visitors.visit(client, fleet.mutual(fleet.authority.client("alice")), topic, ["one"]) == ["one"]
+
+
+@pytest.mark.parametrize("client", NAMES)
+def test_client_that_does_not_trust_the_authority_of_the_broker_ends_with_an_error(
+    fleet: Fleet, visitors: Visitors, neighbour: AdminClient, stranger: Authority, client: str
+) -> None:
+    before = len(fleet.broker.log)
+    with pytest.raises(ClientError, match=DISTRUSTS[client]):
+        visitors.visit(client, replace(fleet.way(Security.TLS), ca=str(stranger.cert)), "refused", ["one"])
+    logged = reasons(fleet, before)
+    assert logged <= LOGGED
+    assert logged or client != NAMES[0]
+
+
+@pytest.mark.parametrize("client", NAMES)
+def test_client_with_a_certificate_of_an_unknown_authority_ends_with_an_error(
+    fleet: Fleet, visitors: Visitors, neighbour: AdminClient, stranger: Authority, client: str
+) -> None:
+    before = len(fleet.broker.log)
+    with pytest.raises(ClientError, match=ALERTED[client]):
+        visitors.visit(client, fleet.mutual(stranger.client("alice")), "refused", ["one"])
+    assert reasons(fleet, before) <= LOGGED

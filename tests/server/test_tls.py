@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -19,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import aiokafka
+import anyio
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.security.protocol import ClientAuth, Security
+from korvet.server.handshakes import Handshakes
 from korvet.server.settings import ListenerSettings
 from tests.api.raw import unique
 from tests.support.broker import KorvetServer, running_broker
@@ -282,6 +285,17 @@ def test_older_versions_of_tls_are_refused(server: KorvetServer, authority: Auth
         context.wrap_socket(connect(server), server_hostname="localhost")
 
 
+def test_client_may_not_renegotiate(server: KorvetServer, authority: Authority) -> None:
+    """OpenSSL's client asks for that at a line R. It is gone from TLS 1.3."""
+    command = [find_tool("openssl"), "s_client", "-tls1_2", "-CAfile", str(authority.cert)]
+    done = subprocess.run(
+        [*command, "-connect", f"127.0.0.1:{server.ports[TLS]}"],
+        input="R\n", capture_output=True, text=True, timeout=WITHIN_S, check=False,
+    )  # fmt: skip
+    assert "RENEGOTIATING" in done.stderr
+    assert "no renegotiation" in done.stderr
+
+
 # ------------------------------------------------------------------ strangers
 
 
@@ -324,6 +338,55 @@ def test_silent_handshakes_do_not_hold_up_a_client(server: KorvetServer, authori
         with trusting(authority).wrap_socket(connect(server), server_hostname="localhost") as new:
             assert is_served(new)
         assert is_served(working)
+
+
+@pytest.mark.parametrize("server", [1], indirect=True, ids=["one-process"])
+def test_flood_of_connections_leaves_every_request_of_a_client_answered(
+    server: KorvetServer, authority: Authority
+) -> None:
+    """Of the thousands that stall, 64 at most run their handshake at a time; the others come and go at once."""
+    said = hello(authority)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 16
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, 4096)), hard))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        working = stack.enter_context(trusting(authority).wrap_socket(connect(server), server_hostname="localhost"))
+        for at in range(3000):
+            stranger = connect(server)
+            stays = at % 3 == 0
+            if stays:
+                stack.enter_context(stranger)
+            stranger.sendall((b"", said[:1], said[:-1], said)[at // 3 % 4])
+            if not stays:
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", at % 2, 0))
+                stranger.close()
+            if at % 50 == 0:
+                assert is_served(working)
+        with trusting(authority).wrap_socket(connect(server), server_hostname="localhost") as new:
+            assert is_served(new)
+        assert is_served(working)
+
+
+@pytest.mark.anyio
+async def test_no_more_handshakes_run_at_a_time_than_there_are_places() -> None:
+    handshakes, running, most = Handshakes(3, patience_s=0.01), 0, 0
+
+    async def shake() -> None:
+        nonlocal running, most
+        cut = anyio.Event()
+        async with handshakes.place(cut.set):
+            running += 1
+            most = max(most, running)
+            # It stalls until others need its place.
+            with anyio.move_on_after(0.2):
+                await cut.wait()
+            running -= 1
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(shake)
+    assert most == 3
 
 
 def test_silent_client_is_closed_in_time(server: KorvetServer) -> None:
@@ -385,6 +448,23 @@ def test_wrong_certificate_is_refused(server: KorvetServer, authority: Authority
     signer = authority if kind == "expired" else Authority.make(tmp_path)
     client = signer.client("alice", ends_in_days=-1 if kind == "expired" else 1)
     assert is_refused(server, trusting(authority, client))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_client_whose_certificate_is_refused_is_told_why(
+    server: KorvetServer, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """Under TLS 1.3 it has sent its request before it can know."""
+    context = trusting(authority, Authority.make(tmp_path).client("alice"))
+    context.minimum_version = context.maximum_version = version
+    for size in (1, 100_000):
+        with (
+            pytest.raises(ssl.SSLError, match="UNKNOWN_CA"),
+            context.wrap_socket(connect(server, MUTUAL), server_hostname="localhost") as client,
+        ):
+            client.sendall(bytes(size))
+            client.recv(1)
+    assert "certificate verify failed" in server.log
 
 
 def test_session_is_not_resumed_when_clients_show_certificates(server: KorvetServer, authority: Authority) -> None:

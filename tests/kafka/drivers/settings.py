@@ -10,6 +10,8 @@ def confluent_settings(connect: dict[str, Any]) -> dict[str, Any]:
         "bootstrap.servers": connect["bootstrap"],
         "security.protocol": connect["protocol"],
         "ssl.ca.location": connect["ca"],
+        "ssl.certificate.location": connect["cert"],
+        "ssl.key.location": connect["key"],
         "sasl.mechanism": connect["mechanism"],
         "sasl.username": connect["user"],
         "sasl.password": connect["password"],

@@ -6,9 +6,10 @@ const { Kafka, logLevel } = require('kafkajs')
 
 const WITHIN_MS = 60000
 
-function secured({ bootstrap, protocol, ca, mechanism, user, password, token }) {
-  const settings = { brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 2 } }
+function secured({ bootstrap, protocol, ca, cert, key, mechanism, user, password, token }) {
+  const settings = { brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 2 }, connectionTimeout: 10000 }
   if (protocol.endsWith('SSL')) settings.ssl = ca === null ? true : { ca: [readFileSync(ca)] }
+  if (cert !== null) Object.assign(settings.ssl, { cert: readFileSync(cert), key: readFileSync(key) })
   if (mechanism === 'OAUTHBEARER') {
     settings.sasl = { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: token }) }
   } else if (mechanism !== null) {

@@ -130,6 +130,10 @@ final class Visiting {
             settings.put("ssl.truststore.type", "PEM");
             settings.put("ssl.truststore.location", connect.get("ca").asText());
         }
+        if (connect.hasNonNull("key_store")) {
+            settings.put("ssl.keystore.type", "PEM");
+            settings.put("ssl.keystore.location", connect.get("key_store").asText());
+        }
         if (connect.hasNonNull("mechanism")) {
             logIn(settings, connect, connect.get("mechanism").asText());
         }
