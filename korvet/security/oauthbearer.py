@@ -1,7 +1,8 @@
 """OAUTHBEARER of a server (RFC 7628): a client shows a token, and the token's subject is the user.
 
 A token that lets nobody in is answered with a JSON status. The client answers that with one byte 0x01, and then its
-login fails with the same text. Extensions of a client are checked for their form and ignored.
+login fails with the same text. Kafka judges a second token of the same login; here that login fails, too. Extensions of
+a client are checked for their form and ignored.
 
 Source: OAuthBearerSaslServer, OAuthBearerClientInitialResponse; KIP-255, KIP-342
 """
@@ -19,6 +20,7 @@ _STATUS: Final = '{"status":"invalid_token"}'
 _TOLD: Final = 20
 _MOST_PAIRS: Final = 64
 _SEPARATOR: Final = "\x01"
+_ACKNOWLEDGED: Final = b"\x01"
 _HEADER = re.compile(r"n,(?:a=(?P<authzid>(?:[\x02-+\--<>-\x7F]|=2C|=3D)+))?,")
 _PAIR = re.compile(r"(?P<key>[A-Za-z]+)=(?P<value>[\x21-\x7E \t\r\n]+)")
 _AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.A-Za-z0-9]+=*)")
@@ -68,7 +70,7 @@ class BearerServer:
         :raises LoginRefused: if the login has failed.
         """
         if self._problem:
-            raise LoginRefused(self._problem, _STATUS)
+            raise LoginRefused(self._problem, _STATUS if message == _ACKNOWLEDGED else None)
         shown = parse_first(message)
         try:
             token = await self._tokens.verify(shown.token)

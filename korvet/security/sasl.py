@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     """The answer to a step. ``error`` and ``message`` are for the client."""
 
     error: ErrorCode = ErrorCode.none
-    message: str | None = None
+    message: str = ""
     token: bytes = b""
     lifetime_ms: int = 0
 

@@ -135,9 +135,12 @@ class Tokens:
             )
         if not _are_scopes(claims.get(rules.scope_claim, [])):
             raise InvalidToken(f"its claim {rules.scope_claim!r} is no list of different scopes")
-        for name in ("exp", "iat"):
-            if not isinstance(claims[name], int | float) or claims[name] < 0:
+        for name in ("exp", "iat", "nbf"):
+            told = claims.get(name, 0)
+            if not isinstance(told, int | float) or told < 0:
                 raise InvalidToken(f"its claim {name!r} is no number of seconds since 1970")
+        if claims["exp"] < max(claims["iat"], claims.get("nbf", 0)):
+            raise InvalidToken("it expires before it was issued, or before it counts")
         return Token(user.strip(), float(claims["exp"]), self._namespace(claims))
 
     def _namespace(self, claims: dict[str, Any]) -> str | None:

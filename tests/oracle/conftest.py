@@ -14,6 +14,7 @@ from tests.oracle import secured
 from tests.oracle.rights import CLIENTS
 from tests.oracle.secured import Secured
 from tests.support.broker import running_broker
+from tests.support.issuer import Issuer
 from tests.support.kafka import KafkaUnavailable, running_kafka
 from tests.support.tools import cannot_run
 
@@ -51,18 +52,24 @@ USERS = [client.user for client in CLIENTS]
 
 
 @pytest.fixture(scope="session")
-def secured_kafka() -> Iterator[Secured]:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    """The issuer whose tokens both brokers with access rules take."""
+    return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(issuer: Issuer) -> Iterator[Secured]:
     """An Apache Kafka with access rules, for as long as tests need it."""
     with ExitStack() as stack:
         try:
-            running = stack.enter_context(secured.secured_kafka(USERS))
+            running = stack.enter_context(secured.secured_kafka(USERS, issuer))
         except KafkaUnavailable as error:
             cannot_run(str(error))
         yield running
 
 
 @pytest.fixture(scope="session")
-def secured_korvet() -> Iterator[Secured]:
+def secured_korvet(issuer: Issuer) -> Iterator[Secured]:
     """A korvet with access rules."""
-    with secured.secured_korvet(USERS) as running:
+    with secured.secured_korvet(USERS, issuer) as running:
         yield running

@@ -295,14 +295,16 @@ _ASKED_ABOUT: Final[Mapping[ResourceType, str]] = {
 
 
 def _versions(client: Client, api: str) -> Sequence[int]:
-    """All versions, or the highest one of an API to which the client's rules mean nothing.
+    """All versions, or the highest one and one between of an API to which the client's rules mean nothing.
 
-    Of many clients with one denial each, the first and the last version is enough: one client is denied everything.
+    Of many clients with one denial each, the first and the last version and one between are enough: these clients take
+    turns, and one client is denied everything at each version.
     """
     versions = supported(api)
+    between = versions[int(client.user[1:]) // 2 % len(versions)]
     if client.kind is not None and api not in _ASKED_ABOUT[client.kind].split():
-        return versions[-1:]
-    return sorted({versions[0], versions[-1]}) if client.is_denied_one else versions
+        return sorted({between, versions[-1]})
+    return sorted({versions[0], between, versions[-1]}) if client.is_denied_one else versions
 
 
 def script_of(client: Client) -> Script:

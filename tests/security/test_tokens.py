@@ -172,6 +172,8 @@ def test_extension_that_must_be_understood_is_refused(issuer: Issuer, header: di
         ({"iat": time.time() + 3600}, "not yet valid"),
         ({"iat": "x"}, "iat"),
         ({"nbf": time.time() + 3600}, "not yet valid"),
+        ({"nbf": "7"}, "nbf"),
+        ({"iat": "7"}, "iat"),
         ({"iss": None}, "iss"),
         ({"iss": "https://evil.example"}, "issuer"),
         ({"iss": f"{ISSUER}/"}, "issuer"),
@@ -230,8 +232,16 @@ def test_token_in_another_form_is_taken(issuer: Issuer, changed: dict[str, Any])
     assert user(issuer, issuer.sign({**claims(), **changed})) == "alice"
 
 
+def test_token_that_expires_before_it_was_issued_or_counts_is_refused(issuer: Issuer) -> None:
+    long_ago = int(time.time()) - 3600
+    for token in (issuer.token(lasts_s=-5), issuer.token(lasts_s=-5, iat=long_ago, nbf=int(time.time()))):
+        assert "before it was issued" in problem(issuer, token, clock_skew_s=600)
+    assert user(issuer, issuer.token(lasts_s=-5, iat=long_ago), clock_skew_s=600) == "alice"
+
+
 def test_clocks_may_differ_by_the_configured_time(issuer: Issuer) -> None:
-    for changed in ({"exp": int(time.time()) - 20}, {"iat": int(time.time()) + 20}, {"nbf": int(time.time()) + 20}):
+    now = int(time.time())
+    for changed in ({"exp": now - 20, "iat": now - 60}, {"iat": now + 20}, {"nbf": now + 20}):
         token = issuer.sign({**claims(), **changed})
         assert user(issuer, token, clock_skew_s=600) == "alice"
         assert problem(issuer, token, clock_skew_s=0)

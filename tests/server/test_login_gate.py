@@ -430,7 +430,7 @@ def test_token_logs_in_and_its_end_ends_the_session(connect: Connect, issuer: Is
     assert 0 < answer["session_lifetime"] <= 3_600_000
     assert session.is_served()
     expired = connect()
-    answer = expired.log_in_by_token(issuer.token("carol", lasts_s=-5))
+    answer = expired.log_in_by_token(issuer.token("carol", lasts_s=-5, iat=int(time.time()) - 60))
     assert (answer["error_code"], answer["session_lifetime"]) == ("NONE", 1)
     time.sleep(0.05)
     expired.send("metadata", 1, topics=[])
