@@ -1,25 +1,42 @@
-"""The memory of a login's largest messages: nobody is known yet, so each has to stay below 1 MiB beside its frame."""
+"""The costs of the largest requests before a login, when nobody is known yet.
+
+Each stays below 1 MiB beside its frame. Its steps in Python are few: 20,000 lines take some milliseconds of the loop.
+Only the library of tokens looks at each byte, of at most 64 KiB, which takes as long. What runs in C, ciphers and
+expressions, has bounded texts, too.
+"""
 
 from __future__ import annotations
 
+import struct
+import sys
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import FrameType
+from typing import Any, Self
 
 import anyio
 import pytest
 
 from korvet.configs.oauth import TOKEN_ALGORITHMS
+from korvet.errors import MalformedRequest
 from korvet.security.key_source import KeySource, SourceSettings
 from korvet.security.sasl import Login
 from korvet.security.scram import Credentials, Judge, make_credential
 from korvet.security.tokens import TokenRules, Tokens
 from korvet.store.security.users import CredentialKey
-from korvet.wire.codec import decode_header, decode_request
+from korvet.wire.codec import decode_header, decode_request, is_flexible
 from tests.oracle.messages import request_frame
+from tests.oracle.versions import supported
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer, claims, part
+from tests.support.largest import Location, body, locations, tagged, varint
 
 MIB = 1 << 20
 LARGEST = 524_288
+MOST_LINES = 20_000
+MOST_LINES_OF_A_BYTE = 12
+VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
 
 
 class Realm:
@@ -66,6 +83,32 @@ def largest(issuer: Issuer) -> list[tuple[str, bytes]]:
     return [*found, ("OAUTHBEARER", shown(issuer.sign({**claims(), "x": "y" * 30_000})))]
 
 
+def begun(mechanism: str, tokens: Tokens) -> Login:
+    """A login that waits for its first message."""
+    threads = anyio.CapacityLimiter(1)
+    login = Login([mechanism], Realm(), max_reauth_ms=0, failed_s=0.0, threads=threads, tokens=tokens)
+    login.handshake(mechanism)
+    return login
+
+
+class Steps:
+    """The lines of Python that run in a block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, _frame: FrameType, _event: str, _arg: Any) -> Any:
+        self.count += 1
+        return self._trace
+
+
 @pytest.mark.anyio
 async def test_no_message_of_a_login_takes_a_mebibyte(tmp_path: Path) -> None:
     issuer = Issuer(tmp_path / "keys.json")
@@ -76,15 +119,7 @@ async def test_no_message_of_a_login_takes_a_mebibyte(tmp_path: Path) -> None:
         await source.find(issuer.name, issuer.algorithm)
         for mechanism, message in largest(issuer):
             frame = request_frame("sasl_authenticate", 2, {"auth_bytes": message}, 7)[4:]
-            login = Login(
-                [mechanism],
-                Realm(),
-                max_reauth_ms=0,
-                failed_s=0.0,
-                threads=anyio.CapacityLimiter(1),
-                tokens=Tokens(rules, source),
-            )
-            login.handshake(mechanism)
+            login, again = (begun(mechanism, Tokens(rules, source)) for _ in range(2))
             tracemalloc.start()
             try:
                 request = decode_request(decode_header(memoryview(frame)), memoryview(frame))
@@ -93,4 +128,54 @@ async def test_no_message_of_a_login_takes_a_mebibyte(tmp_path: Path) -> None:
             finally:
                 tracemalloc.stop()
             assert peak_bytes < MIB, (mechanism, message[:40])
+            with Steps() as steps:
+                await again.authenticate(message)
+            read = len(message) * MOST_LINES_OF_A_BYTE if mechanism == "OAUTHBEARER" and len(message) <= 65_536 else 0
+            assert steps.count < MOST_LINES + read, (mechanism, message[:40])
         tasks.cancel_scope.cancel()
+
+
+def shapes() -> Iterator[bytes]:
+    """Frames of the three APIs before a login, at each version: as large as can be in every part, and with lies."""
+    for key, values in (
+        (VERSIONS, {"client_software_name": b"a", "client_software_version": b"1"}),
+        (HANDSHAKE, {}),
+        (AUTHENTICATE, {}),
+    ):
+        for version in supported({VERSIONS: "api_versions", HANDSHAKE: "sasl_handshake"}.get(key, "sasl_authenticate")):
+            whole = Location(key, version, (), False)
+            for location in [whole, *locations(key, version)]:
+                for count in (0, 1, 249, 32_767, 250_000):
+                    yield header(key, version) + body(location, count, values)
+            if is_flexible(key, version):
+                for count in (1, 64, 65, 200_000):
+                    yield header(key, version) + tagged(whole, count, values)
+                    yield header(key, version, tags=count) + body(whole, 0, values)
+            for size in (0, 1, 32_767):
+                yield header(key, version, client_id=b"c" * size) + body(whole, 0, values)
+            yield header(key, version) + bytes(LARGEST - 100)
+            yield header(key, version) + b"\xff" * (LARGEST - 100)
+
+
+def header(key: int, version: int, client_id: bytes = b"c", tags: int = 0) -> bytes:
+    told = struct.pack(">hhih", key, version, 7, len(client_id)) + client_id
+    # SaslHandshake has no flexible version.
+    return told + (varint(tags) + b"\x05\x00" * tags if is_flexible(key, version) else b"")
+
+
+def test_no_request_before_a_login_takes_many_steps_or_a_mebibyte() -> None:
+    taken = 0
+    for frame in shapes():
+        assert len(frame) <= LARGEST
+        for is_counted in (False, True):
+            tracemalloc.start()
+            steps = Steps()
+            try:
+                with steps if is_counted else nullcontext(), suppress(MalformedRequest):
+                    decode_request(decode_header(memoryview(frame)), memoryview(frame))
+                    taken += 1
+                _, peak_bytes = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert steps.count < MOST_LINES and peak_bytes < MIB, (frame[:40], len(frame))
+    assert taken > 20

@@ -1,0 +1,53 @@
+"""The list of attacks in docs/internals.md, and those that need no server."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.groups import GROUP_CONFIGS
+from korvet.configs.oauth import OAUTH_URL
+from korvet.configs.topics import TOPIC_CONFIGS
+from korvet.configs.types import Kind
+from tests.security.test_acl import allows, rule
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = TESTS.parent / "docs" / "internals.md"
+ATTACKS = 24
+
+
+def rows() -> list[str]:
+    section = PAGE.read_text().partition("## Attacks that tests try")[2]
+    return [line for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def test_every_attack_of_the_list_has_tests_that_exist() -> None:
+    assert len(rows()) == ATTACKS
+    for row in rows():
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", row)
+        assert named, row
+        for path, name in named:
+            nodes = ast.parse((TESTS / path).read_text()).body
+            assert name in {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize("name", ["f\u03bfo", "\uff46oo", "fo\u200bo", "FOO", "foo ", "foo\0"])
+def test_names_that_look_alike_are_different_names(name: str) -> None:
+    assert not allows([rule(name="foo")], name=name)
+    assert not allows([rule(principal="User:foo")], principal=f"User:{name}")
+
+
+def test_no_config_over_the_protocol_names_a_file_an_address_or_a_class() -> None:
+    dangerous = re.compile(
+        r"url|uri|path|file|location|director|dir(s|$)|class|endpoint|address|host|jaas|handler|provider"
+    )
+    configs = [config for table in (BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS) for config in table.values()]
+    texts = [config for config in configs if config.kind in (Kind.STRING, Kind.LIST)]
+    changeable = [config.name for config in texts if not config.read_only and config.only is None]
+    assert "compression.type" in changeable
+    assert not [name for name in changeable if dangerous.search(name)]
+    assert BROKER_CONFIGS[OAUTH_URL].read_only
