@@ -19,7 +19,6 @@ import anyio
 from korvet.api import Answer, Api, Begun
 from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.errors import KorvetError, MalformedRequest
-from korvet.metrics.requests import RequestFigures
 from korvet.quotas.meters import Meters
 from korvet.security.principal import ANONYMOUS, Principal
 from korvet.security.sasl import State
@@ -308,8 +307,8 @@ class Connection(Receiver):
                 self._write(
                     [await encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer)]
                 )
-            if queued.figures is not None:
-                _note_errors(queued.figures, answer)
+            if queued.figures is not None or queued.trace is not None:
+                _note_errors(queued, answer)
         except Exception as error:
             self._failed(queued, api, context, error)
 
@@ -338,8 +337,8 @@ class Connection(Receiver):
                 self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
             elif answer is not None:
                 self._write([encode_response(api.key, context.version, queued.correlation_id, answer)])
-            if queued.figures is not None:
-                _note_errors(queued.figures, answer)
+            if queued.figures is not None or queued.trace is not None:
+                _note_errors(queued, answer)
         except Exception as error:
             self._failed(queued, api, context, error)
             return True
@@ -367,6 +366,8 @@ class Connection(Receiver):
         self._crowd.report(error, api.name, self.client)
         if queued.figures is not None:
             queued.figures.failed((code,))
+        if queued.trace is not None:
+            queued.trace.code = code
         if has_top_level_error(api.key, context.version):
             self._write([encode_error(api.key, context.version, queued.correlation_id, code)])
         else:
@@ -378,6 +379,8 @@ class Connection(Receiver):
         if answered.figures is not None:
             answered.figures.answered(monotonic() - answered.arrived_at, answered.charge, self._sent_bytes)
             self._sent_bytes = 0
+        if answered.trace is not None and self._crowd.tracing is not None:
+            self._crowd.tracing.answered(answered.trace, answered.api, answered.context, answered.request)
         if self._crowd.paused:
             self._crowd.let_read()
         if not self._is_reading:
@@ -430,8 +433,13 @@ class Connection(Receiver):
             self._work.set_result(None)
 
 
-def _note_errors(figures: RequestFigures, answer: Answer) -> None:
-    """Count the error codes of an answer."""
+def _note_errors(queued: Request, answer: Answer) -> None:
+    """Count the error codes of an answer, and note one for its trace."""
+    figures = queued.figures
+    if queued.trace is not None:
+        queued.trace.note(answer)
+    if figures is None:
+        return
     if isinstance(answer, list):
         if isinstance(answer, Refusals):
             figures.failed(answer.codes)

@@ -26,6 +26,7 @@ from korvet.server.held_up import HeldUp, Queueing
 from korvet.server.large_frames import LargeFrames, Receiving
 from korvet.server.logs import LimitedLog
 from korvet.server.settings import Limits
+from korvet.server.tracing import Tracing
 from korvet.server.unread import Answered, Unread
 from korvet.store.log.budget import AnswerBudget
 from korvet.wire.frames import SCRATCH_BYTES
@@ -63,6 +64,7 @@ class Crowd:
     """The connections and their bounds; `korvet.server.server.Server` accepts and drains them.
 
     :param requests: the figures of requests; None if nobody asks for them.
+    :param tracing: the traces of requests; None if nobody wants them.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Crowd:
         answers: AnswerBudget | None = None,
         tokens: Tokens | None = None,
         requests: Requests | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self.tracing = tracing
         self.limits = limits
         self.requests = requests
         self.kinds: Counter[tuple[str, str]] = Counter()

@@ -35,6 +35,7 @@ from korvet.server.server import Server
 from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
 from korvet.server.sockets import port_of
 from korvet.server.token_settings import token_settings
+from korvet.server.tracing import opened_tracing
 from korvet.store import library, rights
 from korvet.store.activity import Activity
 from korvet.store.capacity import largest_topics
@@ -154,12 +155,16 @@ async def serve_listeners(
     """
     settings = live.settings
     raise_descriptor_limit()
-    async with open_frontends(settings, redis_url) as opened, anyio.create_task_group() as tasks:
+    async with (
+        opened_tracing(number) as tracing,
+        open_frontends(settings, redis_url) as opened,
+        anyio.create_task_group() as tasks,
+    ):
         process, tokens = opened.process, _tokens(settings)
         if tokens is not None:
             opened.tasks.start_soon(tokens.keys.follow)
         requests = None if settings.metrics is None else Requests()
-        server = Server(limits_of(settings.broker), process.shared.answers, tokens, requests)
+        server = Server(limits_of(settings.broker), process.shared.answers, tokens, requests, tracing)
         _start_counting(server, opened)
         registries: dict[str | None, Registry] = {}
         for name, frontend in opened.frontends.items():

@@ -20,6 +20,7 @@ from korvet.metrics.clients import Clients
 from korvet.redis.address import parse_redis_url
 from korvet.redis.client import Store
 from korvet.security.key_source import check_source
+from korvet.server import tracing
 from korvet.server.board import Board
 from korvet.server.embedded import embedded_server
 from korvet.server.figures import Serving
@@ -47,6 +48,7 @@ def run(settings: ServeSettings, read_again: Read | None = None) -> int:
         limits_of(settings.broker)
         check_sasl(settings.listeners, settings.broker)
         _check_tokens(settings)
+        tracing.endpoint(os.environ)
         for listener in settings.listeners:
             certificates_of(listener)
         anyio.run(_serve, Live(settings, read_again), backend_options={"use_uvloop": True})

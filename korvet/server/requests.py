@@ -21,6 +21,7 @@ from korvet.security.sasl import Login
 from korvet.server import unserved
 from korvet.server.crowd import Crowd
 from korvet.server.metering import Metering
+from korvet.server.tracing import Trace
 from korvet.store.log.budget import Share
 from korvet.wire.codec import (
     API_VERSIONS_KEY,
@@ -49,7 +50,7 @@ class Request:
 
     __slots__ = (
         "answer_frame", "api", "arrived_at", "begun", "charge", "context", "correlation_id", "figures", "frame",
-        "header", "metering", "request", "started",
+        "header", "metering", "request", "started", "trace",
     )  # fmt: skip
 
     def __init__(self, correlation_id: int, charge: int) -> None:
@@ -66,6 +67,8 @@ class Request:
         self.figures: RequestFigures | None = None
         self.arrived_at = 0.0
         """When that was, by `monotonic`; only with ``figures``."""
+        self.trace: Trace | None = None
+        """What its span needs; None without tracing."""
         self.metering: Metering | None = None
         """What it uses of its client's quotas; None if the namespace has none."""
 
@@ -167,6 +170,8 @@ class Headers:
         request.context = seen.context
         if seen.figures is not None:
             request.figures, request.arrived_at = seen.figures, monotonic()
+        if self._crowd.tracing is not None:
+            request.trace = Trace()
         if api.start is None and len(frame) > _LARGE_BYTES:
             request.header, request.frame = seen.header, frame
         else:

@@ -81,7 +81,7 @@ def _deltas(batch: Batch, data: bytes) -> Iterator[tuple[int, int]]:
         raise UndecodableRecords(f"records cannot be decoded: {error!r}") from error
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """A zig-zag integer, and the position of its end.
 
     :raises ValueError, IndexError: if the bytes are not a varint.
