@@ -50,14 +50,20 @@ def check(file: Path) -> None:
 def _refused(found: ConfigFile) -> list[str]:
     """The errors that 'serve' would find in a file whose tables are right: of each part alone, else of all together."""
     from korvet.settings.file import ConfigFile
+    from korvet.settings.schema import CONSOLE_NAMES, LISTENER_NAMES
 
-    parts = [ConfigFile(serve={name: value}) for name, value in found.serve.items()]
+    together = _why_not(found)
+    if together is None:
+        return []
+    kin = [LISTENER_NAMES, CONSOLE_NAMES]
+    kin += [(name,) for name in found.serve if name not in (*LISTENER_NAMES, *CONSOLE_NAMES)]
+    shares = [{name: found.serve[name] for name in names if name in found.serve} for names in kin]
+    parts = [ConfigFile(serve=share) for share in shares]
     parts += [ConfigFile(broker=found.broker)]
     at_places = [(part, 0) for part in parts]
     at_places += [(ConfigFile(listeners=(table,)), at) for at, table in enumerate(found.listeners)]
     wrong = [why.replace("listener #1", f"listener #{at + 1}") for part, at in at_places if (why := _why_not(part))]
-    together = None if wrong else _why_not(found)
-    return wrong if together is None else [together]
+    return wrong or [together]
 
 
 def _why_not(part: ConfigFile) -> str | None:

@@ -12,6 +12,7 @@ import click
 from korvet.cli.environment import variable_of
 from korvet.cli.options import HELP_NAMES
 from korvet.errors import ConfigError
+from korvet.settings.schema import CONSOLES
 
 if TYPE_CHECKING:
     from korvet.server.settings import ListenerSettings, ServeSettings
@@ -32,6 +33,8 @@ MAX_ADVERTISED = 20
 @click.option("--data-dir", metavar="DIR", help="The embedded Valkey's directory.  [default: ./data]")
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes on the port.  [default: 1]")
 @click.option("--metrics", metavar="HOST:PORT", help="The HTTP port for metrics and health.  [default: none]")
+@click.option("--console", type=click.Choice(CONSOLES), help="Whether that port has the console, too.  [default: off]")
+@click.option("--console-config", metavar="FILE", help="A properties file with settings of the console's client.")
 @click.option("--namespace", metavar="NAME", help="The namespace, if several share a Redis.")
 @click.option(
     "--proxy-protocol", is_flag=True, default=None, help="A load balancer names its clients by PROXY protocol."
@@ -133,9 +136,18 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
                 values["metrics"] = parse_address(value, shown[name])
             case "data-dir":
                 values["data_dir"] = Path(value).expanduser()
+            case "console-config":
+                values["console_config"] = Path(value).expanduser()
+            case "console-hostnames":
+                values["console_hostnames"] = tuple(value)
             case _:
                 values[name.replace("-", "_")] = value
-    return ServeSettings(**values)
+    settings = ServeSettings(**values)
+    if settings.console != "off":
+        from korvet.cli.console.beside import check_console
+
+        check_console(settings, shown["console"])
+    return settings
 
 
 def _check_redis(url: str, place: str) -> None:

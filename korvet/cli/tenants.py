@@ -96,7 +96,7 @@ def list_tenants(url: str, as_json: bool) -> None:
     \b
     Example:  korvet tenants list --redis redis://127.0.0.1:6379
     """
-    found = [tenant for _, tenant in sorted(_read(url).items())]
+    found = [tenant for _, tenant in sorted(read_tenants(url).items())]
     if as_json:
         show_json([_as_json(tenant) for tenant in found])
         return
@@ -119,7 +119,7 @@ def limit(name: str, limits: Mapping[str, int], url: str, super_users: str | Non
         raise click.UsageError("give at least one LIMIT=NUMBER, or --super-users")
     _check_super_users(super_users)
     _change(url, "korvet_tenant_configure", name=name, limits=json.dumps(limits), super_users=super_users)
-    click.echo(f"tenant {name}: {_shown(_read(url)[name].limits) or 'no limits'}")
+    click.echo(f"tenant {name}: {_shown(read_tenants(url)[name].limits) or 'no limits'}")
 
 
 @tenants.command()
@@ -161,7 +161,7 @@ def delete(name: str, url: str, execute: bool) -> None:
     from korvet.cli.redis import open_nodes, refuse_lone_node
     from korvet.cli.tenant_deletion import count_keys, delete_tenant
 
-    if name not in _read(url):
+    if name not in read_tenants(url):
         _check(name, 91)
     with open_nodes(url) as nodes:
         refuse_lone_node(url, nodes)
@@ -200,7 +200,11 @@ def _check(name: str, code: int) -> None:
         raise KorvetError(_REFUSALS[code].format(name))
 
 
-def _read(url: str) -> Mapping[str, Tenant]:
+def read_tenants(url: str) -> Mapping[str, Tenant]:
+    """The tenants in a Redis, by their names.
+
+    :raises KorvetError: if Redis cannot be reached.
+    """
     from korvet.cli.redis import call_function, open_nodes
     from korvet.store.keys import TENANTS
     from korvet.store.tenants import parse_tenants

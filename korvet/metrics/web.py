@@ -1,4 +1,4 @@
-"""The HTTP port: ``/metrics``, ``/livez`` and ``/readyz``, on Starlette and uvicorn.
+"""The HTTP port: ``/metrics``, ``/livez`` and ``/readyz``, on Starlette and uvicorn; perhaps the console behind it.
 
 It runs in a process that serves no Kafka clients. Everything is bounded: a request has 5 s to arrive and 8 KiB for its
 head, a connection carries one request and ends after 30 s, and there are 64 connections at most. Four scrapes are
@@ -22,8 +22,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from korvet.metrics.clients import Pushed
@@ -59,8 +59,8 @@ class Told(Protocol):
         """Why clients should go elsewhere, in lines; empty if they may come."""
 
 
-def application(told: Told) -> Starlette:
-    """The application of the port."""
+def application(told: Told, others: ASGIApp | None = None) -> Starlette:
+    """The application of the port; ``others`` answers all other paths."""
     pages = _Pages(told)
 
     async def livez(_request: Request) -> Response:
@@ -69,7 +69,9 @@ def application(told: Told) -> Starlette:
     async def readyz(_request: Request) -> Response:
         return _health(told.unreadiness())
 
-    routes = [Route("/metrics", pages.answer), Route("/livez", livez), Route("/readyz", readyz)]
+    routes: list[BaseRoute] = [Route("/metrics", pages.answer), Route("/livez", livez), Route("/readyz", readyz)]
+    if others is not None:
+        routes.append(Mount("/", others))
     return Starlette(routes=routes, exception_handlers={Exception: _failed})
 
 
@@ -169,18 +171,20 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(told: Told, bound: socket.socket) -> None:
+async def serve(told: Told, bound: socket.socket, others: ASGIApp | None = None) -> None:
     """Serve the port until cancelled. The socket is bound, and is closed at the end."""
     # Its lines are about strangers' requests; a failure of ours is told of by `_failed`.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        application(told),
+        application(told, others),
         http=_Guarded,
         ws="none",
         lifespan="off",
         interface="asgi3",
         log_config=None,
         access_log=False,
+        # Else a client of the loopback could say that it is another one.
+        proxy_headers=False,
         server_header=False,
         h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
         timeout_keep_alive=_STOP_S,

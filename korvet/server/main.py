@@ -22,6 +22,7 @@ from korvet.redis.client import Store
 from korvet.security.key_source import check_source
 from korvet.server import tracing
 from korvet.server.board import Board
+from korvet.server.console import Seat, keep_console, take_seat
 from korvet.server.embedded import embedded_server
 from korvet.server.figures import Serving
 from korvet.server.frontend import certificates_of, open_frontends, serve_listeners, server_name
@@ -109,26 +110,29 @@ async def _serve(live: Live) -> None:
         board = Board(settings.workers, stop.is_set, Clients(settings.most_client_series))
         with ExitStack() as stack:
             bound = [stack.enter_context(open_socket(door.host, door.port)) for door in settings.listeners]
-            async with _told(settings, board), _redis(settings) as redis:
+            seat = stack.enter_context(take_seat()) if settings.console != "off" else None
+            async with _told(settings, board, seat), _redis(settings) as redis:
                 if is_alone:
                     await _serve_here(live, redis, bound, stop, serving, notices)
                 else:
-                    await _serve_with_workers(live, redis, bound, stop, serving, notices, board)
+                    await _serve_with_workers(live, redis, bound, stop, serving, notices, board, seat)
         tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _told(settings: ServeSettings, board: Board) -> AsyncIterator[None]:
+async def _told(settings: ServeSettings, board: Board, seat: Seat | None) -> AsyncIterator[None]:
     """Serve the HTTP port for the time of the block, if the settings have one."""
     if settings.metrics is None:
         yield
         return
     # It takes a tenth of a second to import.
     from korvet.metrics import web
+    from korvet.metrics.relay import Relay
 
+    others = None if seat is None else Relay(seat.path, is_proxied=bool(settings.console_hostnames))
     with bind(*settings.metrics) as port:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(web.serve, board, port)
+            tasks.start_soon(web.serve, board, port, others)
             yield
             tasks.cancel_scope.cancel()
 
@@ -156,6 +160,7 @@ async def _serve_with_workers(
     serving: anyio.Event,
     notices: Notices,
     board: Board,
+    seat: Seat | None,
 ) -> None:
     # The supervisor checks the library first, so that workers need not all load it at once.
     async with open_frontends(live.settings, redis.url) as opened:
@@ -165,6 +170,8 @@ async def _serve_with_workers(
     async with anyio.create_task_group() as tasks:
         if live.settings.metrics is not None:
             tasks.start_soon(make_rounds, live.settings, redis.url, board)
+        if seat is not None:
+            tasks.start_soon(keep_console, live.settings, redis.url, ports, seat)
 
         def ready() -> None:
             _say_ready(live.settings, ports, where, notices)

@@ -100,7 +100,9 @@ class ListenerSettings:
 class ServeSettings:
     """All settings of a broker. ``broker`` holds those with Kafka's names, as text.
 
-    ``metrics`` is the address of the HTTP port; None for no such port.
+    ``metrics`` is the address of the HTTP port; None for no such port. ``console`` says whether that port has the
+    console, ``console_config`` is the file of its client's settings, and ``console_hostnames`` are the names at which a
+    proxy with TLS shows it.
     """
 
     listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
@@ -108,6 +110,9 @@ class ServeSettings:
     data_dir: Path = Path("data")
     workers: int = 1
     metrics: tuple[str, int] | None = None
+    console: str = "off"
+    console_config: Path | None = None
+    console_hostnames: tuple[str, ...] = ()
     log_level: str = "info"
     log_format: str = "text"
     broker: Mapping[str, str] = field(default_factory=dict)
@@ -124,14 +129,25 @@ class ServeSettings:
 
     def to_json(self) -> str:
         """The settings as JSON, for a worker process."""
-        return json.dumps({**asdict(self), "data_dir": str(self.data_dir), "broker": dict(self.broker)})
+        paths = {
+            "data_dir": str(self.data_dir),
+            "console_config": None if self.console_config is None else str(self.console_config),
+        }
+        return json.dumps({**asdict(self), **paths, "broker": dict(self.broker)})
 
     @classmethod
     def from_json(cls, text: str) -> ServeSettings:
         values = json.loads(text)
         listeners = tuple(_listener(listener) for listener in values["listeners"])
         metrics = None if values["metrics"] is None else (values["metrics"][0], values["metrics"][1])
-        changed = {"listeners": listeners, "data_dir": Path(values["data_dir"]), "metrics": metrics}
+        config = values["console_config"]
+        changed = {
+            "listeners": listeners,
+            "data_dir": Path(values["data_dir"]),
+            "metrics": metrics,
+            "console_config": None if config is None else Path(config),
+            "console_hostnames": tuple(values["console_hostnames"]),
+        }
         return cls(**{**values, **changed})
 
 

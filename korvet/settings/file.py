@@ -17,7 +17,7 @@ from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import consumer_limits_problem, problem
 from korvet.errors import ConfigError
 from korvet.settings.pipeline import PATHS, SETTINGS_TABLES
-from korvet.settings.schema import LISTENER_NAMES, LISTENER_PATHS, config_schema
+from korvet.settings.schema import FILES, LISTENER_NAMES, config_schema
 
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "a text", "number": "a number"}
 _WORDS |= {"object": "a table"}
@@ -120,8 +120,8 @@ def as_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
 
 
 def _with_files(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """A listener's settings with the paths of its files made absolute."""
-    files = {name: _absolute(value, directory) for name, value in table.items() if name in LISTENER_PATHS}
+    """Settings with the paths of their files made absolute."""
+    files = {name: _absolute(value, directory) for name, value in table.items() if name in FILES}
     return {**table, **files}
 
 

@@ -16,6 +16,7 @@ from korvet.store.registry import DEFAULT_LISTENER
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
+CONSOLES = ("off", "read-only", "changes")
 
 _ADDRESS = {
     "type": "string",
@@ -55,16 +56,27 @@ _LISTENER = {
         "description": 'a list of different mechanisms, for example ["SCRAM-SHA-512"]',
     },
 }
-LISTENER_PATHS = ("tls-cert", "tls-key", "tls-client-ca")
+FILES = ("tls-cert", "tls-key", "tls-client-ca", "console-config")
 """Settings that are files: a relative path is taken from the config file's own directory."""
 LISTENER_NAMES = tuple(_LISTENER)
 """What describes a listener: the only one in ``[serve]`` and the flags, else each in a table of its own."""
+CONSOLE_NAMES = ("metrics", "console", "console-config", "console-hostnames")
+"""What describes the HTTP port and the console on it."""
 _SERVE = {
     **_LISTENER,
     "redis": {"type": "string", "description": "a Redis URL, for example redis://127.0.0.1:6379", "minLength": 1},
     "data-dir": {"type": "string", "description": "a directory", "minLength": 1, "default": "data"},
     "workers": {"type": "integer", "minimum": 1, "maximum": 256, "default": 1},
     "metrics": _ADDRESS,
+    "console": {"enum": list(CONSOLES), "default": CONSOLES[0]},
+    "console-config": {"type": "string", "description": "a file with a client's settings", "minLength": 1},
+    "console-hostnames": {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": 255},
+        "minItems": 1,
+        "uniqueItems": True,
+        "description": 'a list of host names, for example ["console.example"]',
+    },
     "log-level": {"enum": list(LOG_LEVELS), "default": "info"},
     "log-format": {"enum": list(LOG_FORMATS), "default": "text"},
 }

@@ -10,14 +10,31 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, sync_playwright
 
-from tests.support.broker import KorvetServer
+from korvet.cli.cluster import Cluster
+from korvet.cli.kafka.acls import KafkaRules
+from korvet.cli.kafka.users import KafkaUsers
+from korvet.security.acl import Acl, Operation, PatternType, Permission, ResourceType
+from korvet.security.protocol import Security
+from korvet.server.settings import ListenerSettings
+from korvet.store.security.users import CredentialKey
+from tests.support.broker import KorvetServer, running_broker
 from tests.support.tools import find_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 STOPS_WITHIN_S = 20.0
 WITHIN_MS = 60_000.0
+HOSTILE = "<img src=x onerror=alert(1)>\"'--></script><script>alert(2)</script>{{7*7}}"
+MECHANISM = "SCRAM-SHA-512"
+PASSWORD = "right=,ä"
+BROKER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin;User:ANONYMOUS",
+    "connection.failed.authentication.delay.ms": "0",
+}
 
 expect.set_options(timeout=WITHIN_MS)
 
@@ -45,6 +62,42 @@ def console(broker: KorvetServer) -> Iterator[str]:
     """A console that may change things."""
     with running_console("--bootstrap-server", broker.bootstrap, "--allow-changes") as url:
         yield url
+
+
+@pytest.fixture(scope="package")
+def secured() -> Iterator[KorvetServer]:
+    """A broker with logins, rules and a console: alice may see the topic of hers, and bob the one of his."""
+    listeners = [
+        ListenerSettings(name="login", port=0, security=Security.SASL_PLAINTEXT, sasl=(MECHANISM,)),
+        ListenerSettings(name="plain", port=0),
+    ]
+    with running_broker(listeners=listeners, broker=BROKER, has_metrics=True, console="changes") as broker:
+        admin = AdminClient({"bootstrap.servers": without_login(broker)})
+        for future in admin.create_topics([NewTopic(f"of-{user}", 1, 1) for user in ("alice", "bob")]).values():
+            future.result(60)
+        consumer = Consumer({"bootstrap.servers": without_login(broker), "group.id": "of-alice"})
+        consumer.commit(offsets=[TopicPartition("of-alice", 0, 0)], asynchronous=False)
+        consumer.close()
+        with Cluster(bootstrap=without_login(broker)).client() as client:
+            for user in ("admin", "alice", "bob", "gone", HOSTILE):
+                KafkaUsers(client).add(CredentialKey(MECHANISM, user), PASSWORD, 4096)
+            KafkaRules(client).add([rule(ResourceType.TOPIC, user) for user in ("alice", "bob")])
+            KafkaRules(client).add([rule(ResourceType.GROUP, "alice")])
+        yield broker
+
+
+def without_login(broker: KorvetServer) -> str:
+    """The address of the listener that takes no logins."""
+    return f"127.0.0.1:{broker.ports[1]}"
+
+
+def rule(resource: ResourceType, user: str) -> Acl:
+    operation = Operation.DESCRIBE
+    return Acl(resource, PatternType.LITERAL, f"of-{user}", f"User:{user}", "*", operation, Permission.ALLOW)
+
+
+def redis_url(broker: KorvetServer) -> str:
+    return broker.redis_url or f"unix://{broker.data_dir}/valkey.sock"
 
 
 @pytest.fixture(scope="module")

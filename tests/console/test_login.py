@@ -6,73 +6,32 @@ import http.client
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from korvet.cli import run
 from korvet.cli.cluster import Cluster
-from korvet.cli.kafka.acls import KafkaRules
 from korvet.cli.kafka.users import KafkaUsers
-from korvet.security.acl import Acl, Operation, PatternType, Permission, ResourceType
-from korvet.security.protocol import Security
-from korvet.server.settings import ListenerSettings
-from korvet.store.security.users import CredentialKey
-from tests.console.conftest import WITHIN_MS, running_console
-from tests.console.test_pages import HOSTILE, redis_url
-from tests.support.broker import KorvetServer, running_broker
+from tests.console.conftest import HOSTILE, MECHANISM, PASSWORD, WITHIN_MS, redis_url, running_console, without_login
+from tests.support.broker import KorvetServer
 from tests.support.certificates import Authority
 
-MECHANISM = "SCRAM-SHA-512"
-PASSWORD = "right=,ä"
 IDLE_S = 1.0
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-BROKER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin;User:ANONYMOUS",
-    "connection.failed.authentication.delay.ms": "0",
-}
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[KorvetServer]:
-    """A broker with logins, and rules: alice may see the topic of hers, and bob the one of his."""
-    listeners = [
-        ListenerSettings(name="plain", port=0),
-        ListenerSettings(name="login", port=0, security=Security.SASL_PLAINTEXT, sasl=(MECHANISM,)),
-    ]
-    with running_broker(listeners=listeners, broker=BROKER) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for future in admin.create_topics([NewTopic(f"of-{user}", 1, 1) for user in ("alice", "bob")]).values():
-            future.result(60)
-        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "of-alice"})
-        consumer.commit(offsets=[TopicPartition("of-alice", 0, 0)], asynchronous=False)
-        consumer.close()
-        with Cluster(bootstrap=broker.bootstrap).client() as client:
-            for user in ("admin", "alice", "bob", "gone", HOSTILE):
-                KafkaUsers(client).add(CredentialKey(MECHANISM, user), PASSWORD, 4096)
-            KafkaRules(client).add([rule(ResourceType.TOPIC, user) for user in ("alice", "bob")])
-            KafkaRules(client).add([rule(ResourceType.GROUP, "alice")])
-        yield broker
-
-
-def rule(resource: ResourceType, user: str) -> Acl:
-    operation = Operation.DESCRIBE
-    return Acl(resource, PatternType.LITERAL, f"of-{user}", f"User:{user}", "*", operation, Permission.ALLOW)
 
 
 @pytest.fixture(scope="module")
 def guarded(secured: KorvetServer) -> Iterator[str]:
     """A console with a login that may change things, and whose operator is admin."""
     with running_console(
-        "--bootstrap-server", f"127.0.0.1:{secured.ports[1]}", "--login", "--allow-changes",
+        "--bootstrap-server", secured.bootstrap, "--login", "--allow-changes",
         "--redis", redis_url(secured), "--operator", "admin",
     ) as url:  # fmt: skip
         yield url
@@ -83,7 +42,7 @@ def over_tls(secured: KorvetServer, tmp_path_factory: pytest.TempPathFactory) ->
     """A console with TLS on all addresses, whose sessions end soon."""
     pair = Authority.make(tmp_path_factory.mktemp("authority")).server()
     with running_console(
-        "--bootstrap-server", f"127.0.0.1:{secured.ports[1]}", "--login", "--listen", "0.0.0.0:0",
+        "--bootstrap-server", secured.bootstrap, "--login", "--listen", "0.0.0.0:0",
         "--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--idle-timeout", f"{IDLE_S}s",
     ) as url:  # fmt: skip
         yield url.replace("0.0.0.0", "127.0.0.1")
@@ -163,6 +122,7 @@ def test_two_visitors_see_what_their_rules_allow(guarded: str, visitors: tuple[B
 def test_change_is_judged_by_the_visitors_rules(guarded: str, visitors: tuple[BrowserContext, BrowserContext]) -> None:
     page = visitors[0].new_page()
     log_in(page, f"{guarded}/group?id=of-alice", "alice")
+    page.get_by_role("button", name="Delete this group").click()
     page.get_by_role("button", name="Delete of-alice and its offsets").click()
     expect(page.get_by_role("alert")).to_contain_text("GROUP_AUTHORIZATION_FAILED")
     other = visitors[1].new_page()
@@ -255,10 +215,20 @@ def test_only_operators_see_redis(guarded: str) -> None:
     assert "library" in text
 
 
+def test_repair_is_for_operators_and_only_of_what_cannot_be_read(guarded: str) -> None:
+    alice, admin = cookie_of(guarded, "alice"), cookie_of(guarded, "admin")
+    for cookie, status, told in ((alice, 403, "--operator"), (admin, 404, "can be read at offset 0")):
+        for more in ({}, {"execute": "1", "entry": "1-0"}):
+            fields = {"name": "of-alice", "partition": "0", "offset": "0", "token": token_of(guarded, cookie), **more}
+            found, text, _ = ask(guarded, "POST", "/records/repair", fields, {"Cookie": cookie})
+            assert found == status
+            assert told in text
+
+
 def test_session_ends_with_its_user(secured: KorvetServer, guarded: str) -> None:
     cookie = {"Cookie": cookie_of(guarded, "gone")}
     assert ask(guarded, "GET", "/topics", headers=cookie)[0] == 200
-    with Cluster(bootstrap=secured.bootstrap).client() as client:
+    with Cluster(bootstrap=without_login(secured)).client() as client:
         assert KafkaUsers(client).remove("gone", [MECHANISM])
     # The broker closes the connections of the session; one page may find that out before the next one logs in anew.
     until = time.monotonic() + 60
@@ -281,19 +251,25 @@ def test_console_refuses_other_names_than_its_own(over_tls: str) -> None:
     assert ask(over_tls, "GET", "/login", headers={"Host": "localhost"})[0] == 200
 
 
+def failed_logins(url: str, forwarded: Sequence[str], headers: Mapping[str, str] = MappingProxyType({})) -> set[int]:
+    """The statuses of logins that fail, one for each X-Forwarded-For; some of them at once."""
+    fields = {"user": "alice", "password": "wrong"}
+    with ThreadPoolExecutor(12) as threads:
+        sent = [{**headers, "X-Forwarded-For": one} for one in forwarded]
+        return set(threads.map(lambda one: ask(url, "POST", "/login", fields, one)[0], sent))
+
+
 def test_listener_without_logins_lets_nobody_in_and_an_address_that_fails_too_often_waits(
     secured: KorvetServer,
 ) -> None:
-    fields = {"user": "alice", "password": PASSWORD}
-    with running_console("--bootstrap-server", secured.bootstrap, "--login", "--tls-terminated") as url:
+    with running_console("--bootstrap-server", without_login(secured), "--login", "--tls-terminated") as url:
         page = {"Origin": url.replace("http:", "https:")}
-        seen = [
-            ask(url, "POST", "/login", fields, {**page, "X-Forwarded-For": f"192.0.2.{number}, 203.0.113.9"})
-            for number in range(11)
-        ]
-        other = ask(url, "POST", "/login", fields, {**page, "X-Forwarded-For": "203.0.113.10"})
-    assert (seen[0][0], seen[-1][0], other[0]) == (503, 429, 503)
-    assert "No broker can judge logins now" in seen[0][1]
+        seen = failed_logins(url, [f"192.0.2.{number}, 203.0.113.9" for number in range(40)], page)
+        fields, other = {"user": "alice", "password": PASSWORD}, {**page, "X-Forwarded-For": "203.0.113.10"}
+        status, text, _ = ask(url, "POST", "/login", fields, other)
+    assert seen == {503, 429}
+    assert status == 503
+    assert "No broker can judge logins now" in text
 
 
 def test_addresses_that_a_visitor_claims_in_headers_of_its_own_give_it_no_more_logins() -> None:
@@ -335,7 +311,7 @@ def test_stranger_that_leaves_amid_a_form_writes_no_line(tmp_path: Path) -> None
         (["--login", "--tls-cert", "a", "--tls-terminated"], "", "leaves certificates to the proxy"),
         (["--login", "--tls-cert", "/missing", "--tls-key", "/missing"], "", "TLS file /missing: no such file"),
         (["--operator", "a"], "", "--operator is for a console with --login"),
-        (["--login", "--redis", "redis://127.0.0.1:1"], "", "shows Redis to nobody"),
+        (["--login", "--redis", "redis://127.0.0.1:1"], "", "--redis with --login is shown to nobody"),
         (["--login"], "security.protocol=SSL", "it is SASL_SSL or SASL_PLAINTEXT"),
         (["--login"], "sasl.mechanism=OAUTHBEARER", "it is PLAIN or SCRAM"),
         (

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import Browser, Page, expect
 
+from korvet.cli import run
 from korvet.cli.cluster import Cluster
 from korvet.cli.kafka.users import KafkaUsers
+from korvet.pipeline.report.figures import Day, Interval, Lag, Report, Unarchived
+from korvet.store.keys import Namespace, placed_batch
 from korvet.store.security.users import CredentialKey
-from tests.console.conftest import WITHIN_MS, running_console
+from tests.console.conftest import HOSTILE, WITHIN_MS, redis_url, running_console
 from tests.support.broker import KorvetServer
-
-HOSTILE = "<img src=x onerror=alert(1)>\"'--></script><script>alert(2)</script>{{7*7}}"
 
 
 def unique(prefix: str) -> str:
@@ -128,6 +132,9 @@ def test_group_is_deleted(broker: KorvetServer, console: str, page: Page) -> Non
     group, name = unique("g"), topic_with(broker, [b"a"])
     committed(broker, group, name, 1)
     page.goto(f"{console}/group?id={group}")
+    page.get_by_role("button", name="Delete this group").click()
+    page.get_by_role("link", name="Back, and change nothing").click()
+    page.get_by_role("button", name="Delete this group").click()
     page.get_by_role("button", name=f"Delete {group} and its offsets").click()
     expect(page.get_by_role("status")).to_have_text("The group is deleted.")
     page.goto(f"{console}/groups?q={group}")
@@ -150,6 +157,7 @@ def test_member_is_removed(broker: KorvetServer, console: str, page: Page) -> No
         page.goto(f"{console}/group?id={group}")
         expect(page.locator("#live")).to_contain_text(HOSTILE)
         page.get_by_role("button", name="Remove").click()
+        page.get_by_role("button", name="Remove this member").click()
         expect(page.get_by_role("status")).to_contain_text("The member is removed.")
     finally:
         consumer.close()
@@ -166,7 +174,77 @@ def test_open_transaction_is_shown_with_its_partitions(broker: KorvetServer, con
     page.get_by_role("link", name=id).click()
     expect(page.locator("main")).to_contain_text("Ongoing")
     expect(page.get_by_role("link", name=f"{name}-0")).to_be_visible()
-    producer.abort_transaction(60)
+    page.get_by_role("button", name="Abort the transaction").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Abort the transaction of {id}?")
+    page.get_by_role("button", name="Abort the transaction and fence its producer").click()
+    expect(page.get_by_role("status")).to_contain_text("The transaction is aborted")
+    expect(page.locator("main dd").first).to_have_text("Empty")
+    with pytest.raises(KafkaException) as refused:
+        producer.commit_transaction(60)
+    assert refused.value.args[0].fatal()
+    assert committed_values(broker, name) == []
+
+
+def committed_values(broker: KorvetServer, topic: str) -> list[bytes | None]:
+    """The values of committed records, up to the end of the topic's only partition."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    values = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(60)) is not None and message.error() is None:
+            values.append(message.value())
+        error = None if message is None else message.error()
+        assert error is not None and error.code() == KafkaError._PARTITION_EOF
+    finally:
+        consumer.close()
+    return values
+
+
+def test_transaction_is_aborted_in_one_partition(broker: KorvetServer, console: str, page: Page) -> None:
+    name, id = topic_with(broker, [b"before"]), unique("t")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": id})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(name, b"hangs")
+    producer.flush(60)
+    page.goto(f"{console}/topic?name={name}")
+    page.get_by_role("link", name="transactions").last.click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody")).to_contain_text("0@1")
+    page.get_by_role("button", name="Abort").click()
+    page.get_by_role("button", name="Write the marker").click()
+    expect(page.get_by_role("status")).to_have_text("The transaction is aborted in this partition.")
+    expect(page.locator("tbody tr")).to_have_count(0)
+    assert committed_values(broker, name) == [b"before"]
+
+
+def test_corrupt_entry_is_removed_after_a_question(broker: KorvetServer, page: Page) -> None:
+    name = topic_with(broker, [b"before"])
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in (b"x" * 20_000, b"after"):
+        producer.produce(name, value)
+        assert producer.flush(60) == 0
+    with broker.redis() as client:
+        # A batch of this size has a key of its own.
+        assert client.delete(placed_batch(Namespace().partition(name, 0).log, 2)) == 1
+    flags = ["--bootstrap-server", broker.bootstrap, "--redis", redis_url(broker), "--allow-changes"]
+    with running_console(*flags) as url:
+        page.goto(f"{url}/records?name={name}&start=offset&at=1&partition=0")
+        expect(page.locator(".note")).to_contain_text(f"{name}-0@1 cannot be decoded")
+        page.get_by_role("button", name="Repair").click()
+        page.get_by_role("button", name="Remove entry 2-0").click()
+        expect(page.get_by_role("status")).to_have_text("The entry is removed.")
+        expect(page.locator("tbody tr td:nth-child(3)")).to_have_text("after")
+
+
+def test_broker_page_has_its_settings(console: str, page: Page) -> None:
+    page.goto(f"{console}/")
+    page.locator("tbody a").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Settings of broker")
+    page.get_by_label("Name has").fill("log.retention.ms")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("cell", name="log.retention.ms", exact=True)).to_be_visible()
 
 
 def test_long_lists_have_pages(broker: KorvetServer, console: str, page: Page) -> None:
@@ -214,12 +292,47 @@ def test_security_page_has_users_and_says_why_there_are_no_rules(
     expect(page.locator("#list")).to_contain_text("SECURITY_DISABLED")
 
 
-def test_redis_page_has_the_doctors_findings(broker: KorvetServer, page: Page) -> None:
-    with running_console("--bootstrap-server", broker.bootstrap, "--redis", redis_url(broker)) as url:
+def test_redis_and_its_tenants_and_the_lake_are_shown(broker: KorvetServer, page: Page, tmp_path: Path) -> None:
+    file, flags = tmp_path / "report.json", ["--bootstrap-server", broker.bootstrap, "--redis", redis_url(broker)]
+    with running_console(*flags, "--lake-report", str(file)) as url:
         page.goto(f"{url}/redis")
         expect(page.locator("tbody tr").first).to_contain_text("ok")
         expect(page.locator("main")).to_contain_text("library")
+        tenant = f"t{secrets.token_hex(4)}"
+        at = ["--redis", redis_url(broker)]
+        assert run(["tenants", "create", tenant, "topics=10", *at]) == 0
+        try:
+            assert run(["tenants", "suspend", tenant, *at]) == 0
+            page.get_by_role("link", name="Tenants").click()
+            page.get_by_label("Name has").fill(tenant)
+            expect(page.locator("#list tbody tr")).to_have_count(1)
+            expect(page.locator("#list tbody tr")).to_contain_text("suspended")
+            expect(page.locator("#list tbody tr")).to_contain_text("topics 10")
+        finally:
+            assert run(["tenants", "delete", tenant, "--execute", *at]) == 0
+        file.write_text(json.dumps(lake_report().to_json()))
+        page.get_by_role("link", name="Lake").click()
+        expect(page.locator("#list tbody").first).to_contain_text(HOSTILE)
+        expect(page.locator("#list tbody tr").first.locator("td")).to_have_text(
+            [HOSTILE, "7", "30", "3.0 KiB", "3", "2026-01-31"]
+        )
+        expect(page.locator(".note")).to_contain_text("its archive seems to have stopped; 1,000 offsets wait for it")
+        expect(page.locator("main")).to_contain_text("sink")
 
 
-def redis_url(broker: KorvetServer) -> str:
-    return broker.redis_url or f"unix://{broker.data_dir}/valkey.sock"
+def lake_report() -> Report:
+    """A report of one topic with a hostile name."""
+    now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    return Report(
+        made_at=now,
+        since=now,
+        until=now,
+        interval_s=60.0,
+        lags=(Lag(group="sink", topic=HOSTILE, partition=0, committed=1, end=6),),
+        intervals=(Interval(topic=HOSTILE, start=now, records=7, bytes=70),),
+        days=tuple(
+            Day(topic=HOSTILE, date=date(2026, 1, day), records=15, bytes=1536, files=files)
+            for day, files in ((30, 1), (31, 2))
+        ),
+        unarchived=(Unarchived(topic=HOSTILE, offsets=1000),),
+    )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from starlette.exceptions import HTTPException
 
 from korvet.cli.console import asked
+from korvet.cli.console.lake import read_report
 from korvet.cli.console.paging import ROWS, page_of
 from korvet.cli.console.shown import LIST_CHARACTERS, shown_bytes
+from korvet.errors import KorvetError
 
 MOST = LIST_CHARACTERS
 
@@ -71,3 +75,15 @@ def test_long_word_and_an_unknown_choice_are_refused() -> None:
         asked.text({"q": "a" * 2_001}, "q")
     with pytest.raises(HTTPException, match="is none of"):
         asked.choice({"start": "x"}, "start", ("end", "start"))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"intervals": 1}', "[" * 100_000])
+def test_file_that_is_no_report_of_a_lake_is_told(content: str, tmp_path: Path) -> None:
+    (file := tmp_path / "report.json").write_text(content)
+    with pytest.raises(KorvetError, match="is no report; make one"):
+        read_report(file)
+
+
+def test_missing_report_of_a_lake_is_told(tmp_path: Path) -> None:
+    with pytest.raises(KorvetError, match="no such file"):
+        read_report(tmp_path / "report.json")

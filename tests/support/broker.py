@@ -67,6 +67,7 @@ class KorvetServer:
         chooses it.
     :param broker: broker settings under Kafka's names.
     :param has_metrics: whether it has the HTTP port, at ``metrics_port``.
+    :param console: the console on that port.
     :param root: the directory of the clone that holds the code.
     """
 
@@ -83,6 +84,7 @@ class KorvetServer:
         listeners: Sequence[ListenerSettings] = (),
         broker: Mapping[str, str] = MappingProxyType({}),
         has_metrics: bool = False,
+        console: str = "off",
         root: Path = ROOT,
     ) -> None:
         self.directory = directory
@@ -92,6 +94,7 @@ class KorvetServer:
         self.workers = workers
         self.broker = dict(broker)
         self.metrics_port = free_port() if has_metrics else 0
+        self.console = console
         self.root = root
         host, advertised_port, last_port = (*advertised, None)[:3] if advertised else (None, None, None)
         self.listeners = tuple(listeners) or (
@@ -163,6 +166,7 @@ class KorvetServer:
             data_dir=self.data_dir,
             workers=self.workers,
             metrics=("127.0.0.1", self.metrics_port) if self.metrics_port else None,
+            console=self.console,
             broker=self.broker,
         )
 
@@ -317,6 +321,7 @@ def running_broker(
     listeners: Sequence[ListenerSettings] = (),
     broker: Mapping[str, str] = MappingProxyType({}),
     has_metrics: bool = False,
+    console: str = "off",
     directory: Path | None = None,
 ) -> Iterator[KorvetServer]:
     """Run a broker until the block ends; it is ready at the start."""
@@ -333,6 +338,7 @@ def running_broker(
             listeners=listeners,
             broker=broker,
             has_metrics=has_metrics,
+            console=console,
         )
         try:
             yield server.start()

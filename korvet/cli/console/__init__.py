@@ -7,6 +7,7 @@ console's own files.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -45,10 +46,27 @@ DEFAULT_LISTEN = "127.0.0.1:9080"
     help="Log out visitors that did nothing for so long.",
 )
 @click.option(
-    "--operator", "operators", multiple=True, metavar="USER", help="With --login: a user that sees Redis, too."
+    "--operator",
+    "operators",
+    multiple=True,
+    metavar="USER",
+    help="With --login: a user that sees Redis and the lake.",
 )
-@click.option("--redis", "redis_url", envvar="KORVET_REDIS", metavar="URL", help="Show this Redis's health, too.")
-@click.option("--allow-changes", is_flag=True, help="Offer to reset offsets, to delete groups and to remove members.")
+@click.option("--redis", "redis_url", envvar="KORVET_REDIS", metavar="URL", help="Show the cluster's Redis, too.")
+@click.option(
+    "--namespace", default="default", show_default=True, metavar="NAME", help="The namespace of the topics in Redis."
+)
+@click.option(
+    "--lake-report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Show the lake by this file, which 'korvet pipeline report --json' writes.",
+)
+@click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="Offer changes: of offsets, groups, members and transactions, and with --redis repairs.",
+)
 @cluster_options
 def console(
     listen: str,
@@ -60,6 +78,8 @@ def console(
     idle_timeout: float,
     operators: tuple[str, ...],
     redis_url: str | None,
+    namespace: str,
+    lake_report: Path | None,
     allow_changes: bool,
     cluster: Cluster,
 ) -> None:
@@ -72,18 +92,20 @@ def console(
     Examples:  korvet console --bootstrap-server broker.example:9092
                korvet console --login --listen 0.0.0.0:9080 --tls-cert tls.crt --tls-key tls.key -b 127.0.0.1:9093
     """
-    from korvet.cli.console.start import Way, start
+    from korvet.cli.console.sources import Sources
+    from korvet.cli.console.start import Way, start, tls_files
+    from korvet.server.logs import configure_logging
 
+    tls = tls_files(tls_cert, tls_key, is_terminated=tls_terminated)
     way = Way(
-        listen=listen,
         login=login,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_terminated=tls_terminated,
+        has_tls=tls_terminated or tls is not None,
+        is_proxied=tls_terminated,
         hostnames=frozenset(hostnames),
         idle_s=idle_timeout,
         operators=frozenset(operators),
-        redis_url=redis_url,
+        sources=Sources(redis_url=redis_url, namespace=namespace, lake_report=lake_report),
         allow_changes=allow_changes,
     )
-    start(way, cluster)
+    configure_logging("info", "text")
+    start(listen, way, tls, cluster)

@@ -25,13 +25,16 @@ from starlette.staticfiles import StaticFiles
 
 from korvet import __version__
 from korvet.cli.console import changes, views
+from korvet.cli.console.changes import Change, Plan, Question
 from korvet.cli.console.guard import Guard, Hosts
 from korvet.cli.console.login import ENDED, Logins, Refused, Stranger, is_refusal, page_inside, to_login
-from korvet.cli.console.views import Sources, View
+from korvet.cli.console.sources import Sources
+from korvet.cli.console.views import View
 from korvet.cli.console.visitors import Busy, Visitor
 from korvet.cli.kafka.errors import BrokerError
 from korvet.errors import ConfigError, KorvetError
 
+FORBIDDEN: Final = "only the users that the console was started with as --operator see and change this"
 STATIC: Final = Path(__file__).with_name("static")
 PATHS: Final = frozenset(path for path, _, _ in views.PAGES)
 
@@ -125,7 +128,7 @@ def make_app(door: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: 
 async def _page(console: Console, name: str, view: View, request: Request) -> Response:
     visitor, fields = console.visitor(request), dict(request.query_params)
     if request.url.path in views.FOR_OPERATORS and not visitor.is_operator:
-        raise HTTPException(403, "only the users that the console was started with as --operator see this page")
+        raise HTTPException(403, FORBIDDEN)
     values = await visitor.run(_shown, console, visitor, view, fields)
     return _html(console, name, values, visitor, done=fields.get("done", ""))
 
@@ -140,20 +143,24 @@ async def _lag(console: Console, request: Request) -> Response:
     return JSONResponse(await visitor.run(_shown, console, visitor, views.lag, fields))
 
 
-async def _change(console: Console, change: changes.Change, request: Request) -> Response:
+async def _change(console: Console, change: Change, request: Request) -> Response:
     visitor = console.visitor(request)
     if not console.allow_changes:
         raise HTTPException(403, "this console changes nothing; start it with --allow-changes")
+    if request.url.path in changes.FOR_OPERATORS and not visitor.is_operator:
+        raise HTTPException(403, FORBIDDEN)
     fields = await _signed_form(request, visitor)
-    answer = await visitor.run(_changed, visitor, change, fields)
-    if isinstance(answer, changes.Plan):
+    answer = await visitor.run(_changed, console, visitor, change, fields)
+    if isinstance(answer, Plan):
         return _html(console, "plan.html", {"plan": answer}, visitor)
+    if isinstance(answer, Question):
+        return _html(console, "question.html", {"question": answer}, visitor)
     return RedirectResponse(answer, 303)
 
 
-def _changed(visitor: Visitor, change: changes.Change, fields: Mapping[str, str]) -> changes.Plan | str:
+def _changed(console: Console, visitor: Visitor, change: Change, fields: Mapping[str, str]) -> Plan | Question | str:
     with visitor.clients.borrow() as client:
-        return change(client, fields)
+        return change(client, fields, console.sources)
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -239,9 +246,11 @@ def _html(
     done: str = "",
 ) -> HTMLResponse:
     """A page; without a visitor it leads nowhere."""
+    is_operator = visitor is not None and visitor.is_operator
     shared = {
         "allow_changes": console.allow_changes,
-        "has_redis": visitor is not None and visitor.is_operator and console.sources.redis_url is not None,
+        "has_redis": is_operator and console.sources.redis_url is not None,
+        "has_lake": is_operator and console.sources.lake_report is not None,
         "token": "" if visitor is None else visitor.token,
         "user": None if visitor is None else visitor.user,
         "is_known": visitor is not None,

@@ -1,4 +1,7 @@
-"""What the console changes if it may: offsets, groups and members. Each change is one request that may be repeated."""
+"""What the console changes if it may: offsets, groups, members and transactions.
+
+Each change is asked for first, and done with the field ``execute``. It is one request that may be repeated.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,15 @@ from starlette.exceptions import HTTPException
 
 from korvet.cli.console import asked
 from korvet.cli.console.cluster import existing_group
+from korvet.cli.console.sources import Sources
 from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.endings import abort_open, fence
 from korvet.cli.kafka.groups import delete_group
 from korvet.cli.kafka.members import chosen_members, remove_member
-from korvet.cli.kafka.offsets import commit_offsets
+from korvet.cli.kafka.offsets import TopicPartition, commit_offsets
 from korvet.cli.kafka.reset import Goal, Reset, parse_time, plan_reset
+from korvet.cli.repair import Place, corrupt_entry, remove_entry
+from korvet.store.keys import Namespace
 
 GOALS: Final = ("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_by")
 
@@ -31,23 +38,41 @@ class Plan:
     resets: list[Reset]
 
 
-Change = Callable[[Client, Mapping[str, str]], Plan | str]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a change would do; the page asks whether to do it.
+
+    ``fields`` are those of the form that does it, at ``path``; ``back`` is the page that the visitor came from.
+    """
+
+    title: str
+    effect: str
+    button: str
+    path: str
+    fields: Mapping[str, str]
+    back: str
+
+
+Change = Callable[[Client, Mapping[str, str], Sources], Plan | Question | str]
 DONE: Final = {
     "reset": "The offsets are reset.",
     "deleted": "The group is deleted.",
     "removed": "The member is removed. It joins again if its client goes on.",
+    "ended": "The transaction is aborted, and its producer is fenced.",
+    "repaired": "The entry is removed.",
+    "aborted": "The transaction is aborted in this partition.",
 }
 """What a page says after a change."""
 
 
-def _reset(client: Client, fields: Mapping[str, str]) -> Plan | str:
+def _reset(client: Client, fields: Mapping[str, str], _sources: Sources) -> Plan | str:
     group, topic = asked.text(fields, "id"), asked.text(fields, "topic")
     kind, at = asked.choice(fields, "goal", GOALS), asked.text(fields, "at")
     resets = plan_reset(client, group, [topic] if topic else [], Goal(kind=kind, value=_value(kind, at, fields)))
     if "execute" not in fields:
         return Plan(group=group, topic=topic, goal=kind, at=at, resets=resets)
     commit_offsets(client, group, {reset.partition: reset.new for reset in resets})
-    return _group(group, "reset")
+    return _at("/group", id=group, done="reset")
 
 
 def _value(kind: str, at: str, fields: Mapping[str, str]) -> int:
@@ -60,25 +85,102 @@ def _value(kind: str, at: str, fields: Mapping[str, str]) -> int:
     return 0
 
 
-def _delete(client: Client, fields: Mapping[str, str]) -> str:
-    delete_group(client, asked.text(fields, "id"))
+def _delete(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
+    id = asked.text(fields, "id")
+    if "execute" not in fields:
+        return Question(
+            title=f"Delete group {id}",
+            effect="Its offsets are lost. Consumers that join it again begin where auto.offset.reset says.",
+            button=f"Delete {id} and its offsets",
+            path="/group/delete",
+            fields={"id": id},
+            back=_at("/group", id=id),
+        )
+    delete_group(client, id)
     return "/groups?done=deleted"
 
 
-def _remove(client: Client, fields: Mapping[str, str]) -> str:
-    group = existing_group(client, asked.text(fields, "id"))
-    for member in chosen_members(group, [asked.text(fields, "member")], []):
-        remove_member(client, group.group, member)
-    return _group(group.group, "removed")
+def _remove(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
+    id, member = asked.text(fields, "id"), asked.text(fields, "member")
+    if "execute" not in fields:
+        return Question(
+            title=f"Remove a member of group {id}",
+            effect=f"Others get the partitions of member {member}. It joins again if its client goes on.",
+            button="Remove this member",
+            path="/group/remove",
+            fields={"id": id, "member": member},
+            back=_at("/group", id=id),
+        )
+    group = existing_group(client, id)
+    for chosen in chosen_members(group, [member], []):
+        remove_member(client, group.group, chosen)
+    return _at("/group", id=id, done="removed")
 
 
-def _group(id: str, done: str) -> str:
-    return f"/group?{urlencode({'id': id, 'done': done})}"
+def _end(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
+    id = asked.text(fields, "id")
+    if "execute" not in fields:
+        return Question(
+            title=f"Abort the transaction of {id}",
+            effect="Its records are never read by consumers that read committed ones, and its offsets are not "
+            "committed. The producer that began it is fenced: it cannot go on.",
+            button="Abort the transaction and fence its producer",
+            path="/transaction/end",
+            fields={"id": id},
+            back=_at("/transaction", id=id),
+        )
+    fence(client, id)
+    return _at("/transaction", id=id, done="ended")
+
+
+def _abort(client: Client, fields: Mapping[str, str], _sources: Sources) -> Question | str:
+    partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
+    start = asked.number(fields, "start", 0)
+    place = {"name": partition.topic, "partition": str(partition.partition)}
+    if "execute" not in fields:
+        return Question(
+            title=f"Abort the transaction in {partition} that is open since offset {start}",
+            effect="A marker ends it in this partition alone, whatever its coordinator knows. Do so for one that "
+            "hangs, as its producer and transactional id are gone. Else abort it at its transactional id's page.",
+            button="Write the marker",
+            path="/partition/abort",
+            fields={**place, "start": str(start)},
+            back=_at("/partition", **place),
+        )
+    abort_open(client, partition, start)
+    return _at("/partition", **place, done="aborted")
+
+
+def _repair(client: Client, fields: Mapping[str, str], sources: Sources) -> Question | str:
+    partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
+    place, namespace = Place(partition, asked.number(fields, "offset", 0)), Namespace(sources.namespace)
+    shown = {"name": partition.topic, "partition": str(partition.partition)}
+    if "execute" not in fields:
+        entry = corrupt_entry(client, sources.redis, namespace, place)
+        return Question(
+            title=f"Repair {partition} at offset {place.offset}",
+            effect=f"Entry {entry} is removed from the log in Redis, with whatever it held. Consumers go on behind it.",
+            button=f"Remove entry {entry}",
+            path="/records/repair",
+            fields={**shown, "offset": str(place.offset), "entry": entry},
+            back=_at("/records", **shown),
+        )
+    remove_entry(client, sources.redis, namespace, place, asked.text(fields, "entry"))
+    return _at("/records", **shown, start="offset", at=str(place.offset), done="repaired")
+
+
+def _at(path: str, **fields: str) -> str:
+    return f"{path}?{urlencode(fields)}"
 
 
 CHANGES: Final[tuple[tuple[str, Change], ...]] = (
     ("/group/reset", _reset),
     ("/group/delete", _delete),
     ("/group/remove", _remove),
+    ("/transaction/end", _end),
+    ("/partition/abort", _abort),
+    ("/records/repair", _repair),
 )
 """Path of each change."""
+FOR_OPERATORS: Final = frozenset({"/records/repair"})
+"""The changes that no rule of the cluster protects."""

@@ -9,10 +9,11 @@ from typing import Final
 
 from korvet.cli.console.shown import LIST_CHARACTERS, PAGE_CHARACTERS, Shown, shown_record
 from korvet.cli.kafka.client import Client
-from korvet.cli.kafka.consume import Cursor, Gone, Held, Item, Reader
+from korvet.cli.kafka.consume import BROKER_FINDS_CORRUPT, Cursor, Gone, Held, Item, Reader
 from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets, offsets_at
 from korvet.cli.kafka.records import Record
 from korvet.cli.kafka.topics import chosen_partitions
+from korvet.cli.repair import Place
 from korvet.errors import KorvetError
 
 STARTS: Final = ("end", "start", "offset", "time")
@@ -35,12 +36,20 @@ class Wanted:
     text: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What stands in the place of records. ``repair`` is the place if the broker cannot go on there."""
+
+    text: str
+    repair: Place | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class Found:
     """The records for a page, notes about others, and for each partition the offset at which the next page begins."""
 
     records: list[Shown] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     next_offsets: Mapping[int, int] = field(default_factory=dict)
     read: int = 0
     is_over: bool = True
@@ -123,11 +132,12 @@ def _has(record: Record, text: str) -> bool:
     return wanted in (record.key or b"") or wanted in (record.value or b"")
 
 
-def _note(partition: TopicPartition, item: Item) -> str:
+def _note(partition: TopicPartition, item: Item) -> Note:
     assert not isinstance(item, Record)
     where = f"{partition}@{item.offset}" + (f"…{item.last_offset}" if item.last_offset > item.offset else "")
     if isinstance(item, Gone):
-        return f"{where} was removed before it could be read"
+        return Note(text=f"{where} was removed before it could be read")
     if isinstance(item, Held):
-        return f"{where} is held back by an open transaction"
-    return f"{where} cannot be decoded: {item.reason}. The broker's log names the command that repairs it."
+        return Note(text=f"{where} is held back by an open transaction")
+    place = Place(partition, item.offset) if item.reason == BROKER_FINDS_CORRUPT else None
+    return Note(text=f"{where} cannot be decoded: {item.reason}.", repair=place)

@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from korvet.cli.console.login import Logins
+from korvet.cli.console.visitors import Sessions
 from korvet.cli.kafka.address import Address
 from korvet.errors import KorvetError
 from korvet.security.tls import Certificates, TlsFiles
@@ -42,24 +42,27 @@ def listen(address: Address) -> socket.socket:
     return listening
 
 
-def serve(listening: socket.socket, app: ASGIApp, logins: Logins | None, tls: TlsFiles | None) -> None:
-    """Serve until Ctrl-C or SIGTERM, and say where.
+def serve(listening: socket.socket, app: ASGIApp, sessions: Sessions | None, tls: TlsFiles | None) -> None:
+    """Serve until Ctrl-C or SIGTERM, and say where if that is an address of TCP.
 
     :raises ConfigError: if the certificate is wrong.
     """
     certificates = None if tls is None else Certificates(tls, "console")
-    host, port = listening.getsockname()[:2]
-    scheme = "http" if certificates is None else "https"
 
     async def look() -> None:
-        if logins is not None:
-            logins.sessions.end_old()
+        if sessions is not None:
+            sessions.end_old()
         if certificates is not None:
             await certificates.look()
 
-    click.echo(f"the console is at {scheme}://{Address(host, port)}/ (Ctrl-C ends it)")
+    is_local = listening.family is socket.AF_UNIX
+    if not is_local:
+        scheme = "http" if certificates is None else "https"
+        click.echo(f"the console is at {scheme}://{Address(*listening.getsockname()[:2])}/ (Ctrl-C ends it)")
     config = uvicorn.Config(
         app,
+        # uvloop takes each socket that it is given for one of TCP.
+        loop="asyncio" if is_local else "auto",
         http=_Bounded,
         log_level="error",
         access_log=False,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -18,12 +17,18 @@ from korvet.cli.console.cluster import (
     topic_rows,
     total_lag,
 )
+from korvet.cli.console.lake import read_report
 from korvet.cli.console.paging import page_of
 from korvet.cli.console.records import MOST_READ, MOST_SHOWN, STARTS, Wanted, find_records, one_record
+from korvet.cli.console.sources import Sources
+from korvet.cli.formats import shown_time
 from korvet.cli.kafka.acls import KafkaRules
+from korvet.cli.kafka.brokers import broker_settings
 from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.endings import open_transactions
 from korvet.cli.kafka.errors import BrokerError
 from korvet.cli.kafka.groups import group_facts, list_groups
+from korvet.cli.kafka.offsets import TopicPartition
 from korvet.cli.kafka.reset import parse_time
 from korvet.cli.kafka.topics import describe_settings, list_topics
 from korvet.cli.kafka.transactions import describe_transaction, list_transactions
@@ -32,17 +37,10 @@ from korvet.security.acl import AclFilter, Operation, PatternType, Permission, R
 
 T = TypeVar("T")
 Fields = Mapping[str, str]
-View = Callable[[Client, Fields, "Sources"], dict[str, Any]]
+View = Callable[[Client, Fields, Sources], dict[str, Any]]
 STATES: Final = ("", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Empty", "Dead")
 ANY_PARTITION: Final = -1
 _ALL_RULES: Final = AclFilter(ResourceType.ANY, PatternType.ANY, None, None, None, Operation.ANY, Permission.ANY)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """What pages show beside the cluster: the URL of its Redis; None for nothing."""
-
-    redis_url: str | None = None
 
 
 def _overview(client: Client, _fields: Fields, _sources: Sources) -> dict[str, Any]:
@@ -148,7 +146,21 @@ def _transaction(client: Client, fields: Fields, _sources: Sources) -> dict[str,
         "transaction": transaction,
         "page": page_of(transaction.partitions, asked.number(fields, "page", 1)),
         "is_open": bool(transaction.partitions),
+        "began": _time(transaction.started_ms),
     }
+
+
+def _partition(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+    partition = TopicPartition(asked.text(fields, "name"), asked.number(fields, "partition", 0))
+    found = open_transactions(client, partition)
+    rows = [(one, _time(one.last_timestamp_ms)) for one in found]
+    return {"place": partition, "page": page_of(rows, asked.number(fields, "page", 1))}
+
+
+def _broker(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+    node, wanted = asked.number(fields, "id", 0), asked.text(fields, "q")
+    settings = [one for one in broker_settings(client, node) if wanted in one.name]
+    return {"id": node, "q": wanted, "page": page_of(settings, asked.number(fields, "page", 1))}
 
 
 def _security(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
@@ -176,12 +188,37 @@ def _told(ask: Callable[[], Sequence[T]]) -> tuple[Sequence[T], str]:
         return (), str(error)
 
 
+def _tenants(_client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
+    from korvet.cli.tenants import read_tenants
+
+    wanted = asked.text(fields, "q")
+    found = [tenant for name, tenant in sorted(read_tenants(sources.redis).items()) if wanted in name]
+    rows = [(one, sorted(one.limits.items()), _time(one.created_ms)) for one in found]
+    return {"q": wanted, "page": page_of(rows, asked.number(fields, "page", 1))}
+
+
+def _lake(_client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
+    if sources.lake_report is None:
+        raise HTTPException(404, "start the console with --lake-report FILE to see the lake")
+    report, wanted = read_report(sources.lake_report), asked.text(fields, "q")
+    lags = [lag for lag in report.lags if wanted in lag.group or wanted in lag.topic]
+    return {
+        "q": wanted,
+        "report": report,
+        "alarms": page_of(report.alarms, 1),
+        "page": page_of([row for row in report.topics if wanted in row.topic], asked.number(fields, "page", 1)),
+        "lags": page_of(lags, asked.number(fields, "lags", 1)),
+    }
+
+
+def _time(time_ms: int) -> str:
+    return shown_time(time_ms) if time_ms >= 0 else "-"
+
+
 def _redis(_client: Client, _fields: Fields, sources: Sources) -> dict[str, Any]:
     from korvet.cli.doctor import examined
 
-    if sources.redis_url is None:
-        raise HTTPException(404, "start the console with --redis URL to see Redis's health")
-    return {"servers": examined(sources.redis_url, "default")}
+    return {"servers": examined(sources.redis, sources.namespace)}
 
 
 PAGES: Final[tuple[tuple[str, str, View], ...]] = (
@@ -194,9 +231,13 @@ PAGES: Final[tuple[tuple[str, str, View], ...]] = (
     ("/group", "group.html", _group),
     ("/transactions", "transactions.html", _transactions),
     ("/transaction", "transaction.html", _transaction),
+    ("/partition", "partition.html", _partition),
+    ("/broker", "broker.html", _broker),
     ("/security", "security.html", _security),
+    ("/lake", "lake.html", _lake),
+    ("/tenants", "tenants.html", _tenants),
     ("/redis", "redis.html", _redis),
 )
 """Path, template and view of each page."""
-FOR_OPERATORS: Final = frozenset({"/redis"})
+FOR_OPERATORS: Final = frozenset({"/lake", "/redis", "/tenants"})
 """The pages that show more than a cluster's rules protect."""

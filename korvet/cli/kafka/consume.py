@@ -53,6 +53,7 @@ class Held(NamedTuple):
     last_offset: int
 
 
+BROKER_FINDS_CORRUPT: Final = "the broker finds it corrupt, and its log says more"
 Item = Record | Undecodable | Gone | Held
 
 
@@ -154,7 +155,7 @@ class Reader:
             return
         if data.error_code is ErrorCode.corrupt_message:
             cursor.is_done = True
-            yield Undecodable(cursor.position, cursor.position, "the broker finds it corrupt, and its log says more")
+            yield Undecodable(cursor.position, cursor.position, BROKER_FINDS_CORRUPT)
             return
         check(data.error_code, f"partition {cursor.partition} at offset {cursor.position}")
         before = cursor.position

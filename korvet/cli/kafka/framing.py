@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import DecodeError, SerialError
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
@@ -49,8 +50,11 @@ def decode(answer: type[R], frame: bytes) -> R:
     """
     header_schema: Any = answer.__header_schema__
     schema: Any = answer
-    _, at = _reader(header_schema)(frame, 0)
-    response: R = _reader(schema)(frame, at)[0]
+    try:
+        _, at = _reader(header_schema)(frame, 0)
+        response: R = _reader(schema)(frame, at)[0]
+    except SerialError as error:
+        raise DecodeError(str(error)) from error
     return response
 
 

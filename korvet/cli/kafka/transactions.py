@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
-from kio.schema.describe_transactions.v0 import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kio.schema.describe_transactions.v0 import DescribeTransactionsRequest
 from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
 from kio.schema.list_transactions.v0 import ListTransactionsRequest, ListTransactionsResponse
 from kio.schema.types import TransactionalId
@@ -15,6 +14,7 @@ from korvet.cli.kafka.address import Address
 from korvet.cli.kafka.client import Client, retried
 from korvet.cli.kafka.errors import check
 from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.transaction_schema import DescribeTransactionsResponse
 
 _TRANSACTION = i8(1)
 
@@ -30,14 +30,17 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """A transactional id and its present transaction as DescribeTransactions shows them."""
+    """A transactional id and its present transaction as DescribeTransactions shows them.
+
+    ``started_ms`` is the time since 1970, -1 without a transaction.
+    """
 
     id: str
     producer_id: int
     producer_epoch: int
     state: str
     timeout_ms: int
-    started: datetime
+    started_ms: int
     partitions: tuple[TopicPartition, ...]
 
 
@@ -65,12 +68,20 @@ def describe_transaction(client: Client, id: str) -> Transaction:
     return retried(lambda: _described(client, id))
 
 
-def _described(client: Client, id: str) -> Transaction:
+def coordinator_of(client: Client, id: str) -> Address:
+    """The coordinator of a transactional id.
+
+    :raises BrokerError: with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, …
+    """
     lookup = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(id,))
     (found,) = client.ask(lookup, FindCoordinatorResponse).coordinators
     check(found.error_code, f"coordinator of transactional id {id!r}", found.error_message)
+    return Address(found.host, found.port)
+
+
+def _described(client: Client, id: str) -> Transaction:
     request = DescribeTransactionsRequest(transactional_ids=(TransactionalId(id),))
-    answer = client.ask_at(Address(found.host, found.port), request, DescribeTransactionsResponse)
+    answer = client.ask_at(coordinator_of(client, id), request, DescribeTransactionsResponse)
     (state,) = answer.transaction_states
     check(state.error_code, f"transactional id {id!r}")
     return Transaction(
@@ -78,8 +89,8 @@ def _described(client: Client, id: str) -> Transaction:
         producer_id=int(state.producer_id),
         producer_epoch=int(state.producer_epoch),
         state=state.transaction_state,
-        timeout_ms=round(state.transaction_timeout.total_seconds() * 1000),
-        started=state.transaction_start_time,
+        timeout_ms=int(state.transaction_timeout_ms),
+        started_ms=int(state.transaction_start_time_ms),
         partitions=tuple(
             TopicPartition(topic.topic, int(partition)) for topic in state.topics for partition in topic.partitions
         ),

@@ -1,0 +1,105 @@
+"""The lake as the last report tells of it: the file that ``korvet pipeline report --json`` wrote.
+
+A report needs Spark and takes as long as the lake is large. So the console starts none, and shows the figures of one
+that a timer makes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from korvet.errors import KorvetError
+
+_MOST_BYTES: Final = 32 << 20
+
+
+class TopicRow(NamedTuple):
+    """An archived topic: its records in the report's time, and its records, bytes on disk and files in the lake."""
+
+    topic: str
+    recent_records: int
+    records: int
+    size_bytes: int
+    files: int
+    last_day: str
+
+
+class LagRow(NamedTuple):
+    """How far a group was behind."""
+
+    group: str
+    topic: str
+    partition: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeReport:
+    """A report's figures for the page. ``alarms`` are sentences."""
+
+    made_at: str
+    since: str
+    until: str
+    topics: Sequence[TopicRow]
+    lags: Sequence[LagRow]
+    alarms: Sequence[str]
+
+
+def read_report(path: Path) -> LakeReport:
+    """The report in a file.
+
+    :raises KorvetError: if there is none.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise KorvetError(f"cannot read the lake's report {path}: {(error.strerror or str(error)).lower()}") from None
+    if len(content) > _MOST_BYTES:
+        raise KorvetError(f"the lake's report {path} is larger than {_MOST_BYTES} bytes; have it tell of fewer topics")
+    try:
+        return _report(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise KorvetError(f"{path} is no report; make one: korvet pipeline report --lake LAKE --json > FILE") from None
+
+
+def _report(told: Mapping[str, Any]) -> LakeReport:
+    recent: dict[str, int] = {}
+    for interval in told["intervals"]:
+        recent[interval["topic"]] = recent.get(interval["topic"], 0) + int(interval["records"])
+    rows: dict[str, TopicRow] = {}
+    for day in told["days"]:
+        topic = str(day["topic"])
+        row = rows.get(topic) or TopicRow(topic, recent.get(topic, 0), 0, 0, 0, "")
+        rows[topic] = row._replace(
+            records=row.records + int(day["records"]),
+            size_bytes=row.size_bytes + int(day["bytes"]),
+            files=row.files + int(day["files"]),
+            last_day=max(row.last_day, str(day["date"])),
+        )
+    lags = [
+        LagRow(str(lag["group"]), str(lag["topic"]), int(lag["partition"]), int(lag["lag"])) for lag in told["lags"]
+    ]
+    return LakeReport(
+        made_at=str(told["made_at"]),
+        since=str(told["since"]),
+        until=str(told["until"]),
+        topics=[rows[topic] for topic in sorted(rows)],
+        lags=sorted(lags, key=lambda lag: -lag.lag),
+        alarms=_alarms(told),
+    )
+
+
+def _alarms(told: Mapping[str, Any]) -> list[str]:
+    return [
+        *(
+            f"Topic {one['topic']}: its archive seems to have stopped; {int(one['offsets']):,} offsets wait for it."
+            for one in told["unarchived"]
+        ),
+        *(f"Topic {one['topic']}: its archive went on without some offsets." for one in told["losses"]),
+        *(f"The lags leave out a group: {one['reason']}" for one in told["unreadable"]),
+    ]

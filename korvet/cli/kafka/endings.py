@@ -1,0 +1,110 @@
+"""The end of transactions that hang: by their coordinator, and by a marker in one partition (KIP-664).
+
+Source: Admin.fenceProducers and TransactionsCommand; FenceProducersHandler, AbortTransactionHandler
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from kio.schema.describe_producers import v0 as producers_v0
+from kio.schema.init_producer_id.v4 import InitProducerIdRequest, InitProducerIdResponse
+from kio.schema.types import ProducerId, TopicName, TransactionalId
+from kio.schema.write_txn_markers import v1 as markers_v1
+from kio.static.primitive import i16, i32, i32Timedelta
+
+from korvet.cli.kafka.client import Client, retried
+from korvet.cli.kafka.errors import check
+from korvet.cli.kafka.offsets import TopicPartition, leaders_of
+from korvet.cli.kafka.transactions import coordinator_of
+from korvet.errors import KorvetError
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition: its producer, and the offset of its first record."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+
+
+def fence(client: Client, id: str) -> None:
+    """End a transactional id's open transaction, and fence the producer that began it.
+
+    It may be repeated. The producer gets PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH, at its next request.
+
+    :raises BrokerError: with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, …
+    """
+
+    def attempt() -> None:
+        # As Kafka's does: the short timeout is for a producer that sends no record.
+        request = InitProducerIdRequest(
+            transactional_id=TransactionalId(id), transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=1))
+        )
+        answer = client.ask_at(coordinator_of(client, id), request, InitProducerIdResponse)
+        check(answer.error_code, f"transactional id {id!r}")
+
+    retried(attempt)
+
+
+def open_transactions(client: Client, partition: TopicPartition) -> list[OpenTransaction]:
+    """The transactions that are open in a partition, by their first offsets.
+
+    :raises BrokerError: with TOPIC_AUTHORIZATION_FAILED, …
+    """
+
+    def attempt() -> list[OpenTransaction]:
+        topic = producers_v0.request.TopicRequest(
+            name=TopicName(partition.topic), partition_indexes=(i32(partition.partition),)
+        )
+        request = producers_v0.DescribeProducersRequest(topics=(topic,))
+        answer = client.ask(request, producers_v0.DescribeProducersResponse, _leader(client, partition))
+        ((found,),) = [one.partitions for one in answer.topics]
+        check(found.error_code, f"partition {partition}", found.error_message)
+        told = [
+            OpenTransaction(
+                int(one.producer_id), int(one.producer_epoch), int(one.coordinator_epoch),
+                int(one.current_txn_start_offset), int(one.last_timestamp),
+            )
+            for one in found.active_producers
+            if one.current_txn_start_offset >= 0
+        ]  # fmt: skip
+        return sorted(told, key=lambda one: one.start_offset)
+
+    return retried(attempt)
+
+
+def abort_open(client: Client, partition: TopicPartition, start_offset: int) -> None:
+    """Abort the transaction that is open in a partition since an offset, whatever its coordinator says.
+
+    :raises KorvetError: if none is open since there.
+    :raises BrokerError: with CLUSTER_AUTHORIZATION_FAILED, …
+    """
+    found = [one for one in open_transactions(client, partition) if one.start_offset == start_offset]
+    if not found:
+        raise KorvetError(f"no transaction is open in partition {partition} since offset {start_offset}")
+    topic = markers_v1.request.WritableTxnMarkerTopic(
+        name=TopicName(partition.topic), partition_indexes=(i32(partition.partition),)
+    )
+    marker = markers_v1.request.WritableTxnMarker(
+        producer_id=ProducerId(found[0].producer_id),
+        producer_epoch=i16(found[0].producer_epoch),
+        transaction_result=False,
+        topics=(topic,),
+        # The broker takes 0 of a producer that never had a coordinator's marker, as Kafka's tool sends it.
+        coordinator_epoch=i32(max(found[0].coordinator_epoch, 0)),
+    )
+    request = markers_v1.WriteTxnMarkersRequest(markers=(marker,))
+    answer = client.ask(request, markers_v1.WriteTxnMarkersResponse, _leader(client, partition))
+    for code in (one.error_code for told in answer.markers for each in told.topics for one in each.partitions):
+        check(code, f"partition {partition}")
+
+
+def _leader(client: Client, partition: TopicPartition) -> int:
+    leaders = leaders_of(client, [partition])
+    if partition not in leaders:
+        raise KorvetError(f"no partition {partition}, or this user may not see it")
+    return leaders[partition]

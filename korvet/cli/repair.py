@@ -1,0 +1,78 @@
+"""The repair of a log whose next entry cannot be read: the entry is removed, and readers and appends go on.
+
+It goes straight to Redis, as the command does that a front-end's log names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.consume import BROKER_FINDS_CORRUPT, Cursor, Reader
+from korvet.cli.kafka.offsets import TopicPartition
+from korvet.cli.kafka.records import Undecodable
+from korvet.cli.redis import Node, call_at, open_nodes, refuse_lone_node
+from korvet.errors import KorvetError
+from korvet.store.keys import Namespace, placed_batch
+from korvet.store.log.entries import parsed_entries
+
+
+class Place(NamedTuple):
+    """Where brokers find a log corrupt: its partition, and the offset at which they cannot go on."""
+
+    partition: TopicPartition
+    offset: int
+
+
+def corrupt_entry(client: Client, redis_url: str, namespace: Namespace, place: Place) -> str:
+    """The id of the entry that cannot be read: the first behind the place, at which the broker cannot go on.
+
+    Redis has to agree, because it may be another cluster's.
+
+    :raises KorvetError: if the broker can go on, or Redis has an entry that can be read, or none.
+    """
+    cursor = Cursor(partition=place.partition, position=place.offset, stop=place.offset + 1)
+    found = Reader(client, [cursor], committed=False).read(wait_s=0.0)
+    if not any(isinstance(item, Undecodable) and item.reason == BROKER_FINDS_CORRUPT for _, item in found):
+        raise KorvetError(f"partition {place.partition} can be read at offset {place.offset}")
+    log = namespace.partition(*place.partition).log
+    with open_nodes(redis_url) as nodes:
+        refuse_lone_node(redis_url, nodes)
+        entries = call_at(nodes, "XRANGE", log, f"({place.offset}-0", "+", "COUNT", "1")
+        if not entries:
+            raise KorvetError(f"this Redis has no entry of partition {place.partition} behind offset {place.offset}")
+        if not _is_corrupt(nodes, log, entries):
+            raise KorvetError(
+                f"partition {place.partition}: the entry in this Redis can be read; is it the same cluster?"
+            )
+    return str(entries[0][0].decode())
+
+
+def _is_corrupt(nodes: Sequence[Node], log: str, entries: Sequence[Any]) -> bool:
+    """Whether an entry of XRANGE's answer is none of korvet's, or its batch is missing or has another size."""
+    # This client makes a dictionary of an entry's fields.
+    flat = [(id, [part for pair in fields.items() for part in pair]) for id, fields in entries]
+    parsed, corrupt = parsed_entries(log, flat)
+    if corrupt is not None:
+        return True
+    (entry,) = parsed
+    if entry.record is not None:
+        return False
+    if entry.data is not None:
+        return len(entry.data) != entry.size_bytes
+    return bool(call_at(nodes, "STRLEN", placed_batch(log, entry.place)) != entry.size_bytes)
+
+
+def remove_entry(client: Client, redis_url: str, namespace: Namespace, place: Place, entry: str) -> None:
+    """Remove an entry, if it is still the one that cannot be read.
+
+    :raises KorvetError: if it is not, or the partition is gone.
+    """
+    if corrupt_entry(client, redis_url, namespace, place) != entry:
+        raise KorvetError(f"entry {entry} is not the one that cannot be read now; look again")
+    keys = namespace.partition(*place.partition)
+    with open_nodes(redis_url) as nodes:
+        code, _ = call_at(nodes, "FCALL", "korvet_log_repair", "2", keys.log, keys.meta, entry)
+    if code:
+        raise KorvetError(f"partition {place.partition} is gone")

@@ -1,0 +1,155 @@
+"""The console on a front-end's HTTP port: what it serves there, and which settings it refuses."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+import pytest
+from playwright.sync_api import Page, expect
+from starlette.types import Message
+
+from korvet.cli.serve import make_settings
+from korvet.errors import ConfigError
+from korvet.metrics.relay import Relay
+from korvet.server.settings import ServeSettings
+from korvet.settings.file import ConfigFile
+from tests.console.test_login import ask, failed_logins, log_in
+from tests.support.broker import KorvetServer
+
+
+@pytest.fixture(scope="module")
+def port(secured: KorvetServer) -> str:
+    """The HTTP port of a broker with a console, which is up."""
+    url = f"http://127.0.0.1:{secured.metrics_port}"
+    until = time.monotonic() + 60
+    while ask(url, "GET", "/login")[0] != 200 and time.monotonic() < until:
+        time.sleep(0.1)
+    return url
+
+
+def test_console_is_beside_the_metrics(secured: KorvetServer, port: str, page: Page) -> None:
+    log_in(page, f"{port}/topics", "alice")
+    expect(page.get_by_role("link", name="of-alice")).to_be_visible()
+    assert ask(port, "GET", "/readyz")[:2] == (200, "ok\n")
+    assert "korvet_requests_total" in ask(port, "GET", "/metrics")[1]
+    # Nobody says which users of the cluster may see Redis.
+    assert ask(port, "GET", "/redis")[0] == 303
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+
+
+def test_console_counts_failed_logins_by_the_address_of_the_connection(port: str) -> None:
+    assert 429 in failed_logins(port, [f"192.0.2.{number}" for number in range(40)])
+
+
+@pytest.fixture
+def alone(broker: KorvetServer, tmp_path: Path) -> Iterator[Path]:
+    """The unix socket of the process that shows a broker without logins at port 1."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        settings = ServeSettings(metrics=("127.0.0.1", 1), console="read-only")
+        order = {
+            "settings": settings.to_json(), "redis_url": None, "bootstrap": broker.bootstrap,
+            "descriptor": listening.fileno(),
+        }  # fmt: skip
+        process = subprocess.Popen(
+            [sys.executable, "-m", "korvet.cli.console.beside"],
+            stdin=subprocess.PIPE, pass_fds=[listening.fileno()], text=True,
+        )  # fmt: skip
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
+            yield path
+            process.stdin.close()
+            # It ends when its front-end is gone.
+            assert process.wait(60) is not None
+        finally:
+            process.kill()
+            process.wait()
+
+
+def through(relay: Relay, method: str, path: str, host: str = "127.0.0.1:1", body: bytes = b"") -> tuple[int, str]:
+    """A request that a relay hands on: status and text."""
+    scope = {
+        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
+        "headers": [(b"host", host.encode()), (b"connection", b"keep-alive")], "client": ("127.0.0.1", 9),
+    }  # fmt: skip
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def hand_on() -> None:
+        await relay(scope, receive, send)
+
+    # The browser's loop runs in this thread.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(anyio.run, hand_on).result()
+    assert (b"connection", b"close") in sent[0]["headers"]
+    return sent[0]["status"], b"".join(message["body"] for message in sent[1:]).decode()
+
+
+def test_console_without_logins_is_at_the_loopbacks_port_alone(alone: Path) -> None:
+    relay = Relay(alone, is_proxied=False)
+    status, text = through(relay, "GET", "/topics")
+    assert status == 200
+    assert "read-only" in text
+    assert through(relay, "GET", "/topics", host="evil.example")[0] == 403
+    assert through(relay, "GET", "/redis")[0] == 404
+    assert through(relay, "POST", "/group/delete", body=b"x" * 70_000)[0] == 413
+
+
+def test_process_that_is_away_is_told_and_harms_nothing(tmp_path: Path) -> None:
+    relay = Relay(tmp_path / "missing", is_proxied=False)
+    assert through(relay, "GET", "/topics") == (503, "the console does not answer now; the log says why\n")
+
+
+@pytest.mark.parametrize(
+    ("serve", "told"),
+    [
+        ({"console": "read-only"}, "give 'metrics'"),
+        ({"console": "read-only", "metrics": "0.0.0.0:9464"}, "without logins it is for an HTTP port on the loopback"),
+        (
+            {"console": "changes", "metrics": ":9464", "security": "sasl_plaintext", "sasl": ["SCRAM-SHA-512"]},
+            "passwords would pass others unprotected",
+        ),
+        (
+            {"console": "changes", "metrics": "127.0.0.1:1", "console-hostnames": ["a.example"]},
+            "console-hostnames are for a console with logins",
+        ),
+        (
+            {"console": "changes", "metrics": "127.0.0.1:1", "proxy-protocol": True},
+            "name a file with bootstrap.servers",
+        ),
+        (
+            {"console": "changes", "metrics": "127.0.0.1:1", "console-config": "/missing"},
+            "cannot read client settings /missing",
+        ),
+    ],
+)
+def test_console_that_would_show_too_much_is_refused(serve: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        make_settings({}, ConfigFile(serve=serve))
+
+
+def test_console_behind_a_proxy_with_tls_may_be_anywhere() -> None:
+    serve = {
+        "console": "changes", "metrics": "0.0.0.0:9464", "security": "sasl_plaintext", "sasl": ["SCRAM-SHA-512"],
+        "console-hostnames": ["console.example"],
+    }  # fmt: skip
+    settings = make_settings({}, ConfigFile(serve=serve))
+    assert ServeSettings.from_json(settings.to_json()) == settings
