@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Final
 
 from korvet.metrics.families import FAMILIES
-from korvet.metrics.otlp import MOST_VALUE_CHARACTERS
+from korvet.metrics.otlp import MOST_VALUE_CHARACTERS, OWN_LABELS
 from korvet.metrics.samples import Samples
 
 _LEAST_KEPT_S: Final = 60.0
@@ -22,7 +22,6 @@ _INTERVALS: Final = 3
 _LABEL_CHARACTERS: Final = 200
 """Labels of so many characters count as one series more."""
 _INFO: Final = FAMILIES["korvet_client_info"].labels
-_OWN: Final = ("namespace", "client_id", "client_instance_id")
 Pushed = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
 """Series by the metric's name: labels and value."""
 
@@ -57,7 +56,7 @@ class Clients:
             self._dropped[namespace, reason] += count
         key = namespace, client["client_instance_id"]
         self._forget(key)
-        labels = {"namespace": namespace, **{name: _short(client[name]) for name in _OWN[1:]}}
+        labels = {"namespace": namespace, **{name: _short(client[name]) for name in OWN_LABELS[1:]}}
         taken = _Client(
             info=(namespace, *(_short(client.get(name)) for name in _INFO[1:])),
             series=[(name, {**dict(others), **labels}, value) for name, others, value in told["series"]],

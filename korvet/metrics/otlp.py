@@ -23,6 +23,8 @@ _MOST_ATTRIBUTES: Final = 32
 MOST_NAME_CHARACTERS: Final = 200
 MOST_VALUE_CHARACTERS: Final = 256
 PREFIX: Final = "kafka_client_"
+OWN_LABELS: Final = ("namespace", "client_id", "client_instance_id")
+"""Labels that the broker adds: without a client's, so that no two series become the same."""
 _KAFKA: Final = "org.apache.kafka."
 _NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_]")
 _RESOURCE_METRICS, _RESOURCE, _SCOPE_METRICS, _METRIC = 1, 1, 2, 2
@@ -166,7 +168,8 @@ def _add_point(push: _Push, name: str, point: Any) -> None:
     elif len(push.series) >= MOST_SERIES:
         push.dropped["bound"] += 1
     else:
-        push.series[name, tuple(sorted(_labels(point.attributes).items()))] = float(getattr(point, which))
+        labels = sorted(one for one in _labels(point.attributes).items() if one[0] not in OWN_LABELS)
+        push.series[name, tuple(labels)] = float(getattr(point, which))
 
 
 def _labels(attributes: Any) -> dict[str, str]:

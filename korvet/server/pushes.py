@@ -18,12 +18,14 @@ import cramjam
 from kio.schema.errors import ErrorCode
 
 from korvet.api.shared.telemetry import Push
-from korvet.metrics.otlp import Decoded, decode
+from korvet.metrics.otlp import decode
 from korvet.wire.records import TooLong, decompressed
 
 PREFIX: Final = b"pushed "
 MOST_UNREAD_BYTES: Final = 4 << 20
 """The lines that a supervisor has not read yet, beyond which it gets no further push."""
+MOST_LINE_BYTES: Final = 8 << 20
+"""The longest line of a push: less than a supervisor reads, which hears no more of a worker with a longer one."""
 _DECODERS: Final = 1
 
 
@@ -41,24 +43,24 @@ class Pushes:
     async def take(self, push: Push, most_bytes: int) -> ErrorCode:
         """Take a push: TELEMETRY_TOO_LARGE if it is more than so many bytes, INVALID_RECORD if it is no OTLP."""
         try:
-            decoded = await anyio.to_thread.run_sync(_decoded, push, most_bytes, limiter=self._decoders)
+            line = await anyio.to_thread.run_sync(_line, push, most_bytes, limiter=self._decoders)
         except TooLong:
             return ErrorCode.telemetry_too_large
         except (ValueError, struct.error, zlib.error, cramjam.DecompressionError, IndexError):
             return ErrorCode.invalid_record
+        if len(line) > MOST_LINE_BYTES:
+            return ErrorCode.telemetry_too_large
         if self._out is not None and self._out.get_write_buffer_size() < MOST_UNREAD_BYTES:
-            self._out.write(_line(push, decoded))
+            self._out.write(line)
         return ErrorCode.none
 
 
-def _decoded(push: Push, most_bytes: int) -> Decoded:
-    return decode(decompressed(push.codec, push.data, most_bytes))
-
-
-def _line(push: Push, decoded: Decoded) -> bytes:
+def _line(push: Push, most_bytes: int) -> bytes:
+    decoded = decode(decompressed(push.codec, push.data, most_bytes))
     told = {
         "namespace": push.namespace,
-        "client": {**push.client._asdict(), "principal": push.principal, **decoded.attributes},
+        # What the broker knows of the client counts, whatever the client says of itself.
+        "client": {**decoded.attributes, **push.client._asdict(), "principal": push.principal},
         "interval_ms": push.interval_ms,
         "series": decoded.series,
         "dropped": decoded.dropped,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
+from kio.schema.errors import ErrorCode
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Histogram, HistogramDataPoint, Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from korvet.api.shared.telemetry import Push
+from korvet.configs.client_metrics import Traits
 from korvet.metrics.otlp import MOST_SERIES, Series, Undecodable, decode
+from korvet.server.pushes import Pushes
 from tests.metrics.otlp import DELTA, attributes, gauge, point, pushed, total
 
 MEGABYTE = 1 << 20
@@ -106,3 +111,17 @@ def test_what_is_no_metrics_data_is_undecodable(wrong: bytes) -> None:
 
 def test_nothing_is_nothing() -> None:
     assert decode(b"").series == decode(pushed()).series == []
+
+
+def test_labels_of_the_broker_make_no_series_twice() -> None:
+    points = [point(number, attributes(client_id=str(number), topic="t")) for number in range(2)]
+    assert decode(pushed(gauge("m", *points))).series == [("kafka_client_m", (("topic", "t"),), 1.0)]
+
+
+def test_push_that_grows_beyond_a_line_is_too_large() -> None:
+    """A supervisor hears no more of a worker that writes a longer line, whatever bytes of a push are allowed."""
+    labels = [{f"l{number}_{at}": "\1" * 256 for at in range(32)} for number in range(400)]
+    data = pushed(*(gauge("m", point(1, attributes(**one))) for one in labels))
+    traits = Traits("i", None, "s", "v", "127.0.0.1", None)
+    push = Push(namespace="n", client=traits, principal="User:a", interval_ms=1000, codec=0, data=data)
+    assert anyio.run(Pushes().take, push, len(data)) is ErrorCode.telemetry_too_large

@@ -89,6 +89,19 @@ def test_hostile_names_cost_nobody_the_page(server: KorvetServer) -> None:
     assert total(figures, "korvet_workers") == 2
 
 
+def test_client_passes_for_nobody_else(server: KorvetServer) -> None:
+    claims = dict.fromkeys(("principal", "client_id", "client_instance_id", "client_source_address"), "another")
+    with subscribed(server, metrics="i.", interval_ms="200000") as (client, told):
+        assert client.push(told, pushed(gauge("claim", point(5)), resource=attributes(**claims))) == "NONE"
+        figures = scrape_until(server.metrics_port, lambda found: total(found, "kafka_client_claim") == 5, "it is told")
+    assert of(figures, "kafka_client_claim", client.id) == 5
+    assert total(figures, "korvet_client_info", client_instance_id=shown(client.id), principal="User:ANONYMOUS") == 1
+    told_of = {
+        value for name, own in figures if name in ("korvet_client_info", "kafka_client_claim") for _, value in own
+    }
+    assert "another" not in told_of
+
+
 def test_subscriptions_match_clients_by_all_their_patterns(server: KorvetServer) -> None:
     client = Client(server)
     software = {"client_software_name": "some-software", "client_software_version": "1.2.3"}
