@@ -56,6 +56,10 @@ class Patience(threading.local):
         self.most_checks = most_keywords / _BETWEEN_CHECKS
         self.until_s = cpu_s if cpu_s == float("inf") else time.thread_time() + cpu_s
 
+    def begin_again(self) -> None:
+        """Begin another judgement that may look at as many keywords as the one before; the CPU time goes on."""
+        self.checks = 0
+
     def allows(self, keywords: int) -> bool:
         """Whether a judgement that looks at no more keywords is short, and certainly within its bounds.
 

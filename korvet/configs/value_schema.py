@@ -9,11 +9,11 @@ that occurs twice in an object is refused, because its readers may take either m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from korvet.configs.json_values import parsed, parsed_text
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, bounded, pattern
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ValueSchema:
         if len(text.encode()) > MOST_BYTES:
             raise ValueError(f"a schema has at most {MOST_BYTES} bytes")
         try:
-            self._validator, self._shortcut = _judges(_parsed(text))
+            self._validator, self._shortcut = _judges(parsed_text(text))
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
         self._failures = _failures()
@@ -77,37 +77,37 @@ class ValueSchema:
             if len(value) > MOST_VALUE_BYTES:
                 raise ValueError(f"longer than {MOST_VALUE_BYTES} bytes")
         try:
-            parsed = _parsed(str(value, "utf-8"))
+            found = parsed(value)
         except UnicodeDecodeError:
             raise ValueError("not UTF-8") from None
         except ValueError as error:
             raise ValueError(_short(f"not JSON: {error}")) from None
-        if self._surely_fits(parsed, len(value)):
-            return parsed
+        if self._surely_fits(found, len(value)):
+            return found
         try:
-            problem = self._judged(parsed)
+            problem = self._judged(found)
         except ValueError as error:
             raise ValueError(_short(str(error))) from None
         if problem is not None:
             raise ValueError(problem)
-        return parsed
+        return found
 
-    def _surely_fits(self, parsed: Any, size_bytes: int) -> bool:
+    def _surely_fits(self, found: Any, size_bytes: int) -> bool:
         """Whether the shortcut tells that a value of this length fits, as the judge would within its bounds."""
         if self._shortcut is None or not PATIENCE.allows(size_bytes * self._shortcut.keywords):
             return False
         try:
-            return self._shortcut.fits(parsed)
+            return self._shortcut.fits(found)
         except (RecursionError, UnicodeEncodeError):
             return False
 
-    def _judged(self, parsed: Any) -> str | None:
+    def _judged(self, found: Any) -> str | None:
         """The reason why a value breaks the schema, or None.
 
         :raises ValueError: if that cannot be found out.
         """
         try:
-            error = next(self._validator.iter_errors(parsed), None)
+            error = next(self._validator.iter_errors(found), None)
             return None if error is None else _short(f"{error.json_path}: {error.message}")
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
@@ -115,35 +115,6 @@ class ValueSchema:
             raise ValueError("a text holds half of a surrogate pair") from None
         except self._failures as error_of_schema:
             raise ValueError(f"it cannot be judged: {error_of_schema}") from None
-
-
-def _parsed(text: str) -> Any:
-    """JSON by RFC 8259: without Python's NaN and Infinity, and with each name of an object once.
-
-    :raises ValueError:
-    """
-    try:
-        return _decode(text)
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise ValueError(f"the name {name!r} occurs twice in an object")
-            seen.add(name)
-    return members
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-_decode: Final = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_object).decode
 
 
 def _judges(schema: Any) -> tuple[Validator, Shortcut | None]:

@@ -37,7 +37,7 @@ _LONG: Final = 1 << 63
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _DATE_TIME: Final = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]([01]\d|2[0-3]):[0-5]\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
+    r"\d{4}-\d\d-\d\d[Tt ](?:[01]\d|2[0-3]):[0-5]\d:\d\d(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
 
 
@@ -129,8 +129,10 @@ def _nothing(_: Any) -> None:
 
 
 def _long(value: Any) -> int:
-    # To JSON Schema, 1.0 is an integer.
-    number = int(value) if type(value) is float and value.is_integer() else value
+    number = value
+    if type(value) is float and value.is_integer():
+        # To JSON Schema, 1.0 is an integer.
+        number = int(value)
     if type(number) is not int or not -_LONG <= number < _LONG:
         raise _misfit(value, "an integer of 64 bits")
     return number
@@ -156,7 +158,7 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if type(value) is not str:
         raise _misfit(value, "a string")
-    return _encodable(value)
+    return value if value.isascii() else _encodable(value)
 
 
 def _json_text(value: Any) -> str:
@@ -181,9 +183,10 @@ def _encodable(text: str) -> str:
 
 def _timestamp(value: Any) -> datetime:
     """A time of RFC 3339 in UTC, cut to microseconds."""
-    if type(value) is str and _DATE_TIME.fullmatch(value.upper()):
+    if type(value) is str and _DATE_TIME.fullmatch(value):
         try:
-            return datetime.fromisoformat(value.upper()).astimezone(UTC)
+            found = datetime.fromisoformat(value.upper())
+            return found if found.tzinfo is UTC else found.astimezone(UTC)
         except (ValueError, OverflowError):
             # This is the 30th of February, a leap second, or a year beyond 1 to 9999.
             pass

@@ -75,10 +75,14 @@ class Judge(ValueJudge):
         self._schema = ValueSchema(schema_text)
         self._convert = row_converter(own, named(columns(schema_text)))
 
+    def verdicts(self, values: pa.Array) -> pa.StructArray:
+        PATIENCE.begin(most_keywords=MOST_KEYWORDS)
+        return super().verdicts(values)
+
     def row(self, value: bytes | None) -> Row | None:
         if value is None:
             return None
-        PATIENCE.begin(most_keywords=MOST_KEYWORDS)
+        PATIENCE.begin_again()
         try:
             row: Row = self._convert(self._schema.parsed(value))
         except OutOfPatience:
