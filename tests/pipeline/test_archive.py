@@ -329,14 +329,24 @@ def test_records_that_redis_lost_are_an_error_or_a_warning(spark: SparkSession, 
 SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 
 
-def test_archive_writes_each_value_as_a_typed_row_or_a_dead_letter(scene: Scene) -> None:
-    scene.create(1)
-    scene.produce([b'{"n": 1}', b"no", None, b'{"n": 2}'])
-    assert not scene.archive(schemas={scene.topic: SCHEMA}).failed
+@pytest.mark.parametrize("source", ["korvet", "kafka"])
+def test_archive_writes_each_value_as_a_typed_row_or_a_dead_letter(scene: Scene, source: Source) -> None:
+    scene.create()
+    inside = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
+    schema = {"properties": {"n": {"type": "integer"}, "in": {"type": "array", "items": inside}, "more": {}}}
+    scene.produce([b'{"n": 1, "in": [{"at": "2026-01-02T03:04:05.678901+01:00"}, {}]}', b"no", None])
+    scene.produce([b'{"n": 2, "n": 3}', b'{"n": 2, "more": {"a": "\\u00fc"}}'], partition=1)
+    schemas = {scene.topic: json.dumps({**schema, "required": ["n"]})}
+    assert not scene.archive(source=source, schemas=schemas).failed
     typed, dead_letters = scene.lake.typed(scene.topic), scene.lake.dead_letters(scene.topic)
-    assert [(row["_offset"], row.n) for row in scene.rows(typed)] == [(0, 1), (2, None), (3, 2)]
-    assert [(row.offset, row.value) for row in scene.rows(dead_letters)] == [(1, b"no")]
-    assert len(scene.rows()) == 4
+    at = datetime.datetime(2026, 1, 2, 2, 4, 5, 678901)
+    assert [(row["_offset"], row.n, row["in"], row.more) for row in scene.rows(typed)] == [
+        (0, 1, [Row(at=at), Row(at=None)], None), (2, None, None, None), (1, 2, None, '{"a":"ü"}'),
+    ]  # fmt: skip
+    assert [(row.value, row.reason.partition(":")[0]) for row in scene.rows(dead_letters)] == [
+        (b"no", "not JSON"), (b'{"n": 2, "n": 3}', "not JSON"),
+    ]  # fmt: skip
+    assert len(scene.rows()) == 5
 
 
 def test_archive_writes_a_record_to_one_table_over_a_schema_change(scene: Scene) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.lake import ARCHIVED, RAW_COLUMNS
-from korvet.pipeline.typed import TABLE_PROPERTIES, dead_letters, table_type, typed_rows, with_verdicts
+from korvet.pipeline.typed import TABLE_PROPERTIES, JsonVerdicts, dead_letters, table_type, typed_rows
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 INTEGER = {"type": "integer"}
@@ -46,7 +46,7 @@ class Tables:
 
     def add(self, batch: DataFrame, schema: dict[str, Any]) -> None:
         wanted = table_type(json.dumps(schema), self.typed().schema if Path(self._typed).exists() else None)
-        judged = with_verdicts(batch, json.dumps(schema), wanted).persist()
+        judged = JsonVerdicts(json.dumps(schema), wanted).on(batch).persist()
         append = typed_rows(judged).write.format("delta").mode("append").options(**TABLE_PROPERTIES)
         append.option("mergeSchema", "true").partitionBy("date").save(self._typed)
         dead_letters(judged).write.format("delta").mode("append").partitionBy("date").save(self._dead_letters)
@@ -154,14 +154,14 @@ def test_schema_without_properties_gives_rows_and_dead_letters(batch: Batch, tab
 def test_rows_and_dead_letters_of_a_raw_table_keep_the_day_of_archiving(batch: Batch) -> None:
     schema = json.dumps({"properties": {"id": INTEGER}})
     raw = batch([{"id": 1}, b"no"]).withColumn(ARCHIVED, F.lit(AT.date()))
-    judged = with_verdicts(raw, schema, table_type(schema, None))
+    judged = JsonVerdicts(schema, table_type(schema, None)).on(raw)
     for part in (typed_rows(judged), dead_letters(judged)):
         assert [row[ARCHIVED] for row in part.collect()] == [AT.date()]
 
 
 def test_persisted_verdicts_judge_each_record_once(batch: Batch) -> None:
     schema = json.dumps({"properties": {"id": INTEGER}})
-    judged = with_verdicts(batch([{"id": 1}, {"id": "x"}]), schema, table_type(schema, None)).persist()
+    judged = JsonVerdicts(schema, table_type(schema, None)).on(batch([{"id": 1}, {"id": "x"}])).persist()
     for part in (typed_rows(judged), dead_letters(judged)):
         assert part.count() == 1
         plan = part._jdf.queryExecution().executedPlan().toString()

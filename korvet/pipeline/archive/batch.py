@@ -37,7 +37,7 @@ from korvet.pipeline.lake.latest import LatestTable
 from korvet.pipeline.lake.losses import joined
 from korvet.pipeline.lake.table import Table
 from korvet.pipeline.reported import report
-from korvet.pipeline.typed import TABLE_PROPERTIES, dead_letters, typed_rows, widened
+from korvet.pipeline.typed import TABLE_PROPERTIES, JsonVerdicts, dead_letters, table_type, typed_rows, widened
 from korvet.pipeline.typed import judged as judge
 
 log = structlog.get_logger()
@@ -125,14 +125,16 @@ class TopicWriter:
         batch = self._batch(wanted, ends)
         if batch is None:
             return None
-        records = read(self._spark, self._config, self._topic.name, batch.begins, batch.ends)
-        records = records.withColumn("date", _date()).select(*RAW_COLUMNS.names)
+        verdicts = self._verdicts(schema, batch)
+        records = read(self._spark, self._config, self._topic.name, batch.begins, batch.ends, verdicts)
+        columns = [*RAW_COLUMNS.names, *([] if verdicts is None else [verdicts.field.name])]
+        records = records.withColumn("date", _date()).select(*columns)
         if not self._config.fail_on_data_loss or (schema is None and self._config.schema_registry is not None):
             # It is read more than once.
             records.persist()
         try:
             batch = replace(batch, losses=self._losses(records, batch))
-            with self._typed(records, schema, batch) as judged:
+            with self._typed(records, verdicts, batch) as judged:
                 rows = self._in_few_files(_beyond(judged, self._tables.raw, batch))
                 count = self._tables.raw.append(rows, self._proven(batch, self._tables.raw))
         finally:
@@ -260,17 +262,32 @@ class TopicWriter:
             )
         return losses
 
-    @contextmanager
-    def _typed(self, records: DataFrame, schema: str | None, batch: Batch) -> Iterator[DataFrame]:
-        """Write the records' typed rows and dead letters; within the block the same records need no further reading."""
+    def _verdicts(self, schema: str | None, batch: Batch) -> JsonVerdicts | None:
+        """The verdicts by the JSON Schema; None if there is none, or if the typed table has the batch."""
+        if schema is None or self._has_typed(batch):
+            return None
+        return JsonVerdicts(schema, table_type(schema, self._typed_table))
+
+    def _has_typed(self, batch: Batch) -> bool:
         typed = self._tables.typed
-        ends = batch.ends.items()
-        has_all = typed.proven is not None and all(typed.next_offset(each) >= end for each, end in ends)
-        table = None if typed.rows is None else typed.rows.schema
-        found = None if has_all else judge(records, schema, self._config.schema_registry, table)
+        return typed.proven is not None and all(typed.next_offset(each) >= end for each, end in batch.ends.items())
+
+    @property
+    def _typed_table(self) -> StructType | None:
+        rows = self._tables.typed.rows
+        return None if rows is None else rows.schema
+
+    @contextmanager
+    def _typed(self, records: DataFrame, verdicts: JsonVerdicts | None, batch: Batch) -> Iterator[DataFrame]:
+        """Write the records' typed rows and dead letters; within the block the same records need no further reading.
+
+        :param verdicts: those that the records have.
+        """
+        found = (verdicts.table, records) if verdicts is not None else self._avro(records, batch)
         if found is None:
             yield records
             return
+        typed = self._tables.typed
         self._widen(typed, found[0])
         judged = found[1].persist()
         try:
@@ -280,6 +297,12 @@ class TopicWriter:
             yield judged.select(*RAW_COLUMNS.names)
         finally:
             judged.unpersist()
+
+    def _avro(self, records: DataFrame, batch: Batch) -> tuple[StructType, DataFrame] | None:
+        """As `judged`, by the schema registry; None also if the typed table has the batch."""
+        if self._has_typed(batch):
+            return None
+        return judge(records, None, self._config.schema_registry, self._typed_table)
 
     def _widen(self, typed: Table, wanted: StructType) -> None:
         """Write the typed table anew if a column of integers becomes one of numbers."""

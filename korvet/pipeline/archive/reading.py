@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from korvet.pipeline.archive.config import ArchiveConfig
 from korvet.pipeline.source.frame import read_ranges
 from korvet.pipeline.source.ranges import OffsetRange, rate_limit
+from korvet.pipeline.typed import JsonVerdicts
 
 Ends = Mapping[int, int]
 """An offset by partition. It counts markers of transactions and gaps."""
@@ -19,8 +20,13 @@ Ends = Mapping[int, int]
 _POLL_TIMEOUT_MS: Final = "30000"
 
 
-def read(spark: SparkSession, config: ArchiveConfig, topic: str, begins: Ends, ends: Ends) -> DataFrame:
-    """The records from ``begins`` up to but without ``ends``, at least one of which is beyond its begin."""
+def read(
+    spark: SparkSession, config: ArchiveConfig, topic: str, begins: Ends, ends: Ends, verdicts: JsonVerdicts | None
+) -> DataFrame:
+    """The records from ``begins`` up to but without ``ends``, at least one of which is beyond its begin.
+
+    :param verdicts: the records get them as one more column.
+    """
     new = {number: end for number, end in ends.items() if end > begins[number]}
     options = {
         **config.kafka_options,
@@ -31,10 +37,11 @@ def read(spark: SparkSession, config: ArchiveConfig, topic: str, begins: Ends, e
     }
     if config.source == "korvet":
         ranges = [OffsetRange(topic, number, begins[number], end) for number, end in sorted(new.items())]
-        return read_ranges(spark, ranges, options)
+        return read_ranges(spark, ranges, options, verdicts)
     options["startingOffsets"] = json.dumps({topic: {str(number): begins[number] for number in new}})
     options["endingOffsets"] = json.dumps({topic: {str(number): end for number, end in new.items()}})
-    return spark.read.format(config.source).options(**options).load()
+    records = spark.read.format(config.source).options(**options).load()
+    return records if verdicts is None else verdicts.on(records)
 
 
 def limited(begins: Ends, ends: Ends, most: int | None) -> dict[int, int]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from korvet.pipeline.source.options import ReadOptions, batch_options
 from korvet.pipeline.source.ranges import OffsetRange
@@ -17,21 +19,40 @@ from korvet.pipeline.source.readers import read_range
 from korvet.pipeline.source.rows import row_schema
 
 
-def read_ranges(spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str]) -> DataFrame:
+class Made(Protocol):
+    """A column made of the records' values."""
+
+    @property
+    def field(self) -> StructField:
+        """Its name and type."""
+        ...
+
+    def of(self, values: pa.Array) -> pa.Array:
+        """The column for these values. The tasks call it: it is pickled."""
+        ...
+
+
+def read_ranges(
+    spark: SparkSession, ranges: Sequence[OffsetRange], options: Mapping[str, str], made: Made | None = None
+) -> DataFrame:
     """The records of the ranges, each range read by a task; the columns of ``format("korvet")``.
 
     :param options: those of ``format("korvet")``; the ranges stand for its offsets.
+    :param made: one more column. The process that reads the values makes it, so they need not come to another one.
     :raises PipelineError: for options that cannot be followed.
     """
     chosen = batch_options(options)
     numbers = spark.range(0, len(ranges), 1, len(ranges))
     columns = row_schema(include_headers=chosen.include_headers)
-    return numbers.mapInArrow(partial(_read, tuple(ranges), chosen), columns)
+    if made is not None:
+        columns = StructType([*columns, made.field])
+    return numbers.mapInArrow(partial(_read, tuple(ranges), chosen, made), columns)
 
 
 def _read(
-    ranges: Sequence[OffsetRange], options: ReadOptions, batches: Iterable[pa.RecordBatch]
+    ranges: Sequence[OffsetRange], options: ReadOptions, made: Made | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from read_range(ranges[number], options)
+            for rows in read_range(ranges[number], options):
+                yield rows if made is None else rows.append_column(made.field.name, made.of(rows.column("value")))

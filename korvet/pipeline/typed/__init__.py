@@ -1,21 +1,21 @@
 """Typed tables: a topic's values in the columns of its schema, and values that do not fit as dead letters.
 
-`table_type` gives a schema's columns, `with_verdicts` the verdicts on a batch of records, of which `typed_rows` and
+`table_type` gives a schema's columns, `JsonVerdicts` the verdicts on a batch of records, of which `typed_rows` and
 `dead_letters` are made. The archive creates a typed table with `TABLE_PROPERTIES`, and appends with ``mergeSchema``. If
 a column's type has to change, it replaces the table's rows by the `widened` ones.
 """
 
 from korvet.pipeline.typed.columns import columns
-from korvet.pipeline.typed.split import dead_letters, judged, table_type, typed_rows, widened, with_verdicts
+from korvet.pipeline.typed.split import JsonVerdicts, dead_letters, judged, table_type, typed_rows, widened
 from korvet.pipeline.typed.table import TABLE_PROPERTIES
 
 __all__ = [
     "TABLE_PROPERTIES",
+    "JsonVerdicts",
     "columns",
     "dead_letters",
     "judged",
     "table_type",
     "typed_rows",
     "widened",
-    "with_verdicts",
 ]

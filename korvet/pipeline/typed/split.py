@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -22,6 +23,8 @@ from korvet.pipeline.registry import Registered, registry
 from korvet.pipeline.typed.columns import columns
 from korvet.pipeline.typed.judge import Judge, ValueJudge, verdict
 from korvet.pipeline.typed.table import ABOUT, grown, is_wider, named, without_about
+
+_VERDICT: Final = "verdict"
 
 
 def table_type(schema_text: str, table: StructType | None) -> StructType:
@@ -47,8 +50,8 @@ def judged(
     :raises PipelineError: also `Passing`, if the registry does not answer.
     """
     if schema_text is not None:
-        wanted = table_type(schema_text, table)
-        return wanted, with_verdicts(records, schema_text, wanted)
+        verdicts = JsonVerdicts(schema_text, table_type(schema_text, table))
+        return verdicts.table, verdicts.on(records)
     if registry_url is None:
         return None
     schemas = registry(registry_url)
@@ -75,23 +78,40 @@ def widened(rows: DataFrame, wanted: StructType) -> DataFrame | None:
     return rows.to(wanted) if is_wider(without_about(wanted), without_about(rows.schema)) else None
 
 
-def with_verdicts(batch: DataFrame, schema_text: str, table: StructType) -> DataFrame:
-    """The records of a batch, each with its ``verdict`` by the topic's schema, for `typed_rows` and `dead_letters`.
+@dataclass(frozen=True, slots=True)
+class JsonVerdicts:
+    """The column of verdicts by a JSON Schema, for `typed_rows` and `dead_letters`.
 
-    Persist it, and the judge looks at each record only once. A dead letter's value is not JSON, does not fit the
-    schema, or does not fit the table's columns.
+    A dead letter's value is not JSON, does not fit the schema, or does not fit the table's columns.
 
-    :param batch: has the columns `RAW_COLUMNS`, and `ARCHIVED` if it is of a raw table; rows and dead letters keep it.
     :param table: the typed table's type for this schema (`table_type`). Append typed rows with ``mergeSchema``.
     """
-    own = without_about(table)
-    return batch.withColumn("verdict", _verdict(partial(_json_judge, schema_text, own.json()), own))
+
+    schema_text: str
+    table: StructType
+
+    @property
+    def field(self) -> StructField:
+        return StructField(_VERDICT, verdict(without_about(self.table)))
+
+    def of(self, values: pa.Array) -> pa.Array:
+        """The verdicts on these values, made in this process."""
+        return _json_judge(self.schema_text, without_about(self.table).json()).verdicts(values)
+
+    def on(self, batch: DataFrame) -> DataFrame:
+        """The records of a batch with their verdicts. Persist it, and the judge looks at each record only once.
+
+        :param batch: has the columns `RAW_COLUMNS`, and `ARCHIVED` if it is of a raw table; rows and dead letters keep
+            it.
+        """
+        own = without_about(self.table)
+        return batch.withColumn(_VERDICT, _verdict(partial(_json_judge, self.schema_text, own.json()), own))
 
 
 def _with_avro_verdicts(batch: DataFrame, found: Mapping[int, Registered], table: StructType) -> DataFrame:
-    """The records of a batch with the ``verdict`` by the Avro schemas that wrote their values, as `with_verdicts`."""
+    """The records of a batch with the verdicts by the Avro schemas that wrote their values, as `JsonVerdicts.on`."""
     own = without_about(table)
-    return batch.withColumn("verdict", _verdict(partial(_avro_judge, tuple(found.values()), own.json()), own))
+    return batch.withColumn(_VERDICT, _verdict(partial(_avro_judge, tuple(found.values()), own.json()), own))
 
 
 def typed_rows(judged: DataFrame) -> DataFrame:
