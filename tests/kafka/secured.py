@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from korvet.security.protocol import ClientAuth, Security
+from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
 from tests.kafka.builds import driver_command
 from tests.kafka.client import ClientError
@@ -83,6 +83,15 @@ class Fleet:
         shown = {"cert": str(client.cert), "key": str(client.key), "key_store": str(store)}
         return replace(self.way(Security.TLS), bootstrap=f"127.0.0.1:{self.broker.ports[len(Security)]}", **shown)
 
+    def tenant_way(self, tenant: str) -> Connect:
+        """The way of the user of a tenant to the listener whose clients choose one by their login."""
+        bootstrap = f"127.0.0.1:{self.broker.ports[-1]}"
+        kind = Security.SASL_TLS
+        return Connect(
+            bootstrap=bootstrap, protocol=_KAFKAS_NAMES[kind], ca=str(self.authority.cert), mechanism="PLAIN",
+            user=f"{USER}@{tenant}", password=PASSWORD,
+        )  # fmt: skip
+
     def _bearer(self, *, right: bool) -> dict[str, str]:
         name = "right" if right else "wrong"
         if name not in self._tokens:
@@ -96,16 +105,26 @@ class Fleet:
         }
 
 
-def add_user(broker: KorvetServer, name: str, mechanism: str, password: str) -> None:
+def add_tenant(broker: KorvetServer, name: str) -> None:
+    """A tenant with the user `USER`, as an operator makes it."""
+    command = [sys.executable, "-m", "korvet.cli", "tenants", "create", name, "--data-dir", str(broker.data_dir)]
+    subprocess.run(command, check=True, timeout=WITHIN_S, capture_output=True)
+    add_user(broker, USER, "SCRAM-SHA-256", PASSWORD, namespace=name)
+
+
+def add_user(broker: KorvetServer, name: str, mechanism: str, password: str, namespace: str = "default") -> None:
     """Set a user's password as an operator does."""
-    options = ["--mechanism", mechanism, "--data-dir", str(broker.data_dir)]
+    options = ["--mechanism", mechanism, "--data-dir", str(broker.data_dir), "--namespace", namespace]
     command = [sys.executable, "-m", "korvet.cli", "users", "add", name, *options]
     subprocess.run(command, input=password, text=True, check=True, timeout=WITHIN_S, capture_output=True)
 
 
 @contextmanager
 def running_fleet(directory: Path, broker: Mapping[str, str]) -> Iterator[Fleet]:
-    """Run a broker with a listener of each kind, in the order of `Security`, and one that asks for certificates."""
+    """Run a broker with a listener of each kind, in the order of `Security`, and two more.
+
+    The next one asks for certificates, and the last one lets clients choose a tenant.
+    """
     authority, issuer = Authority.make(directory), Issuer(directory / "keys.json")
     pair = authority.server()
     listeners = [
@@ -121,6 +140,9 @@ def running_fleet(directory: Path, broker: Mapping[str, str]) -> Iterator[Fleet]
     ]
     mutual = replace(listeners[list(Security).index(Security.TLS)], name="mutual")
     listeners.append(replace(mutual, tls_client_ca=str(authority.cert), tls_client_auth=ClientAuth.REQUIRED))
+    by_login = NamespaceFrom.PRINCIPAL
+    with_logins = listeners[list(Security).index(Security.SASL_TLS)]
+    listeners.append(replace(with_logins, name="tenants", namespace_from=by_login))
     settings = {
         **issuer.settings,
         "korvet.sasl.plain.without.tls": "true",

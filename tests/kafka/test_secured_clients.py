@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from korvet.security.protocol import Security
 from tests.kafka.client import ClientError
 from tests.kafka.drivers.settings import confluent_settings
-from tests.kafka.secured import MECHANISMS, WITHIN_S, Fleet, Visitors, running_fleet
+from tests.kafka.secured import MECHANISMS, WITHIN_S, Fleet, Visitors, add_tenant, running_fleet
 from tests.kafka.traits import NAMES
 from tests.server.test_tls import plain
 from tests.support.certificates import Authority
@@ -92,6 +92,8 @@ CASES = [
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with running_fleet(tmp_path_factory.mktemp("secured"), {}) as fleet:
+        for tenant in ("acme", "globex"):
+            add_tenant(fleet.broker, tenant)
         yield fleet
 
 
@@ -114,6 +116,17 @@ def visitors() -> Iterator[Visitors]:
 def test_client_writes_and_reads_in_a_group(fleet: Fleet, visitors: Visitors, case: Case) -> None:
     topic = f"visit-{uuid4().hex[:12]}"
     assert visitors.visit(case.client, fleet.way(case.kind, case.mechanism), topic, ["one", "two"]) == ["one", "two"]
+
+
+@pytest.mark.parametrize("client", ["java", "confluent-kafka", "kafkajs"])
+def test_client_of_a_tenant_reads_only_what_its_tenant_wrote(fleet: Fleet, visitors: Visitors, client: str) -> None:
+    """The topic, the group and the user have the same names in both tenants."""
+    topic = f"visit-{uuid4().hex[:12]}"
+    for tenant in ("acme", "globex"):
+        values = [f"{tenant}-one", f"{tenant}-two"]
+        assert visitors.visit(client, fleet.tenant_way(tenant), topic, values) == values
+    with pytest.raises(ClientError, match=r"uthentication"):
+        visitors.visit(client, fleet.tenant_way("nobodys"), topic, ["one"])
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.mechanism], ids=str)

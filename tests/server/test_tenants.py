@@ -27,6 +27,7 @@ from tests.api.quotas import entry
 from tests.server.sasl_session import Session
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
+from tests.support.haproxy import running_haproxy
 from tests.support.issuer import Issuer
 from tests.support.tenants import (
     PASSWORD,
@@ -41,7 +42,7 @@ from tests.support.tenants import (
     topics_of,
 )
 
-LOGIN, BOTH, SNI, CERTIFICATE, FIXED, TERMINATED = range(6)
+LOGIN, BOTH, SNI, CERTIFICATE, FIXED, TERMINATED, PASSED = range(7)
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
 BROKER = {"korvet.sasl.plain.without.tls": "true", "korvet.sasl.oauthbearer.without.tls": "true"}
 LISTENER = ListenerSettings(
@@ -80,6 +81,8 @@ def broker(authority: Authority, issuer: Issuer) -> Iterator[KorvetServer]:
         ListenerSettings(port=0, name="terminated", namespace_from=by_name, security=Security.SASL_TLS,
                          sasl=MECHANISMS, tls_terminated=True, proxy_protocol=True, advertised_host=HOST,
                          advertised_port=9093),
+        ListenerSettings(port=0, name="passed", namespace_from=by_name, security=Security.SASL_TLS, sasl=MECHANISMS,
+                         proxy_protocol=True, **named),
     ]  # fmt: skip
     with running_broker(listeners=listeners, broker={**BROKER, **issuer.settings}) as running:
         for name in ("acme", "globex"):
@@ -218,6 +221,20 @@ def test_unknown_server_name_looks_as_a_wrong_password_does(
         assert client.is_closed()
     with connected(broker.ports[SNI], "b1-acme.kafka.example", context) as client:
         assert client.log_in("alice", "wrong") == refused
+
+
+def test_haproxy_that_passes_tls_on_leaves_the_choice_to_the_server_name(
+    broker: KorvetServer, context: ssl.SSLContext
+) -> None:
+    with running_haproxy([broker.ports[PASSED]], proxy="check-ssl verify none") as haproxy:
+        haproxy.wait_until_up()
+        for namespace in ("acme", "globex"):
+            name = f"through-{namespace}"
+            with connected(haproxy.port, f"b0-{namespace}.kafka.example", context, login="alice") as client:
+                assert make_topic(client, name) == "NONE"
+                assert {one for one in topics_of(client) if one.startswith("through-")} == {name}
+        with connected(haproxy.port, "b0-nobodys.kafka.example", context) as client:
+            assert client.log_in("alice")["error_code"] == "SASL_AUTHENTICATION_FAILED"
 
 
 @pytest.mark.parametrize(
