@@ -154,7 +154,7 @@ def test_scram_of_an_unknown_tenant_goes_to_its_last_step(broker: KorvetServer) 
         with connected(broker.port) as client:
             client.ask("sasl_handshake", 1, mechanism="SCRAM-SHA-256")
             told = client.ask("sasl_authenticate", 2, auth_bytes=f"n,,n={name},r=nonce".encode())
-            assert (told["error_code"], told["error_message"]) == ("NONE", None)
+            assert (told["error_code"], told["error_message"]) == ("NONE", "")
             first[name] = told["auth_bytes"].partition(b",s=")[2]
             proof = b"c=biws,r=" + told["auth_bytes"].partition(b"r=")[2].partition(b",")[0] + b",p=AAAA"
             assert client.ask("sasl_authenticate", 2, auth_bytes=proof)["error_code"] == "SASL_AUTHENTICATION_FAILED"
