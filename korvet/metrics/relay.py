@@ -7,14 +7,14 @@ ends in time.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 import anyio
 import h11
 from anyio.abc import ByteStream
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
@@ -50,7 +50,9 @@ class Relay:
             return
         self._under_way += 1
         try:
-            await self._hand_on(request, scope, receive, send)
+            # A client that leaves before its request is whole needs no answer, and no traceback.
+            with suppress(ClientDisconnect):
+                await self._hand_on(request, scope, receive, send)
         finally:
             self._under_way -= 1
 
@@ -59,12 +61,18 @@ class Relay:
         if body is None:
             await _refuse("this is too long", 413)(scope, receive, send)
             return
+        try:
+            head = self._head(request, scope, len(body))
+        except h11.LocalProtocolError:
+            # HTTP/1.0 may name no Host.
+            await _refuse("this is no request of HTTP/1.1", 400)(scope, receive, send)
+            return
         async with AsyncExitStack() as stack:
             try:
                 with anyio.fail_after(_ANSWERS_WITHIN_S):
                     stream = await stack.enter_async_context(await anyio.connect_unix(self._socket))
                     exchange = _Exchange(stream)
-                    start = await exchange.begin(self._head(request, scope, len(body)), body)
+                    start = await exchange.begin(head, body)
             except (OSError, TimeoutError, anyio.BrokenResourceError, h11.RemoteProtocolError):
                 await _refuse("the console does not answer now; the log says why", 503)(scope, receive, send)
                 return

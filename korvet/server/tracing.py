@@ -43,6 +43,8 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 _PROTOCOL: Final = "http/protobuf"
 _RATIO: Final = 0.01
 """The part of requests that is traced without OTEL_TRACES_SAMPLER: OpenTelemetry's default is all of them."""
+_MOST_PARENT_BYTES: Final = 512
+"""The time of OpenTelemetry's expression may grow by the square of a header's length."""
 _ENDS_S: Final = 2.0
 _TOLD_EVERY_S: Final = 60.0
 _OPERATIONS: Final = {PRODUCE_KEY: ("produce", "send"), FETCH_KEY: ("fetch", "receive")}
@@ -133,7 +135,7 @@ class Tracing:
         for topic in request.topic_data[:1]:
             for part in topic.partition_data[:1]:
                 header = first_header(part.records, b"traceparent") if part.records else None
-                if header is not None:
+                if header is not None and len(header) <= _MOST_PARENT_BYTES:
                     return self._context_of({"traceparent": header.decode("latin-1")})
         return None
 

@@ -50,6 +50,20 @@ def test_console_counts_failed_logins_by_the_address_of_the_connection(port: str
     assert 429 in failed_logins(port, [f"192.0.2.{number}" for number in range(40)])
 
 
+def test_requests_that_cannot_be_handed_on_write_no_line(secured: KorvetServer, port: str) -> None:
+    address = ("127.0.0.1", secured.metrics_port)
+    with socket.create_connection(address) as nameless:
+        nameless.sendall(b"GET /login HTTP/1.0\r\n\r\n")
+        assert nameless.recv(100).startswith(b"HTTP/1.1 400 ")
+    with socket.create_connection(address) as cut_off:
+        cut_off.sendall(b"POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+        # The port reads the body once it says so.
+        assert b"100 Continue" in cut_off.recv(100)
+        cut_off.sendall(b"user=")
+    assert ask(port, "GET", "/login")[0] == 200
+    assert "metrics cannot be told" not in secured.log
+
+
 @pytest.fixture
 def alone(broker: KorvetServer, tmp_path: Path) -> Iterator[Path]:
     """The unix socket of the process that shows a broker without logins at port 1."""
