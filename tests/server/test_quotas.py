@@ -6,8 +6,8 @@ A wait is compared with the throttle time that the broker told, and only from be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,11 @@ from korvet.security.protocol import Security
 from korvet.server.settings import ListenerSettings
 from tests.api.data import connected, fetch_request, produce_request, records, wanted
 from tests.api.quotas import Client, client, limit
-from tests.api.raw import ask, create_topics, created, unique
+from tests.api.raw import ask, created, unique
+from tests.server.quotas import CLOCKS_S, WINDOWS, eventually, limited
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 from tests.support.redis import running_server
-
-# What a second allows may be used at once.
-WINDOWS = {"quota.window.num": "2", "controller.quota.window.num": "10"}
-WITHIN_S = 60.0
-CLOCKS_S = 0.05
-"""More than the broker's clock, which counts milliseconds, and a rounded throttle time make of a wait."""
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +34,6 @@ def broker() -> Iterator[KorvetServer]:
 @pytest.fixture
 def port(broker: KorvetServer) -> int:
     return broker.port
-
-
-def limited(port: int, **quotas: float | None) -> str:
-    """A client id with quotas of its own."""
-    name = unique("client")
-    limit(port, {"client_id": name}, **quotas)
-    return name
-
-
-def eventually(found: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not found():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def codes(answer: Any) -> set[str]:
@@ -206,106 +187,6 @@ def test_requests_before_a_login_are_nobodys_use() -> None:
             assert one.ask("api_versions", 2)["throttle_time"] == 0
             assert one.ask("sasl_handshake", 1, mechanism="SCRAM-SHA-256")["error_code"] == "NONE"
             assert other.ask("api_versions", 2)["throttle_time"] > 0
-
-
-# ---------------------------------------------------------------------- mutations
-
-
-def topics(count: int = 2, partitions: int = 30) -> list[dict[str, Any]]:
-    return [{"name": unique(), "num_partitions": partitions} for _ in range(count)]
-
-
-def mutated(one: Client, api: str, version: int, field: str, **asked: Any) -> tuple[int, list[str]]:
-    """The throttle time in ms, and the codes."""
-    answer = one.ask(api, version, **asked)
-    return answer["throttle_time"], sorted(result["error_code"] for result in answer[field])
-
-
-def creation(asked: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
-    filled = [{"replication_factor": 1, "assignments": [], "configs": [], **one} for one in asked]
-    return {"topics": filled, "timeout": 10_000, "validate_only": False, **values}
-
-
-@kafka("ControllerMutationQuotaTest.testStrictCreateTopicsRequest")
-def test_topics_beyond_the_quota_are_refused_until_it_fills(port: int) -> None:
-    name = limited(port, controller_mutation_rate=2)
-    with client(port, name) as one:
-        asked = topics(partitions=21)
-        throttle_ms, found = mutated(one, "create_topics", 6, "topics", **creation(asked))
-        assert found == ["NONE", "THROTTLING_QUOTA_EXCEEDED"]
-        # 21 of 20 are used.
-        assert 0 < throttle_ms <= 500
-        retry = creation(asked[1:])
-        eventually(lambda: mutated(one, "create_topics", 6, "topics", **retry) == (0, ["NONE"]), "it never fills")
-
-
-@kafka("ControllerMutationQuotaTest.testPermissiveCreateTopicsRequest")
-def test_clients_that_do_not_know_the_code_get_all_topics_and_wait(port: int) -> None:
-    name = limited(port, controller_mutation_rate=20)
-    with client(port, name) as one:
-        began = time.monotonic()
-        throttle_ms, found = mutated(one, "create_topics", 5, "topics", **creation(topics(partitions=110)))
-        assert found == ["NONE", "NONE"] and 0 < throttle_ms <= 1_000
-        one.ask("api_versions", 0)
-        assert time.monotonic() - began >= throttle_ms / 1000 - CLOCKS_S
-
-
-@kafka(
-    "ControllerMutationQuotaTest.testUnboundedCreateTopicsRequest",
-    "ControllerMutationQuotaTest.testUnboundedCreatePartitionsRequest",
-    "ControllerMutationQuotaTest.testUnboundedDeleteTopicsRequest",
-    "ControllerMutationQuotaTest.testSetUnsetQuota",
-)
-def test_clients_without_a_quota_change_what_they_like(port: int) -> None:
-    name = limited(port, controller_mutation_rate=1)
-    limit(port, {"client_id": name}, controller_mutation_rate=None)
-    with client(port, name) as one:
-        asked = topics()
-        assert mutated(one, "create_topics", 6, "topics", **creation(asked)) == (0, ["NONE"] * 2)
-        more = [{"name": one["name"], "count": 60, "assignments": None} for one in asked]
-        grown = mutated(one, "create_partitions", 3, "results", topics=more, timeout=10_000, validate_only=False)
-        assert grown == (0, ["NONE"] * 2)
-        names = [one["name"] for one in asked]
-        assert mutated(one, "delete_topics", 5, "responses", topic_names=names, timeout=10_000) == (0, ["NONE"] * 2)
-
-
-@kafka(
-    "ControllerMutationQuotaTest.testStrictDeleteTopicsRequest",
-    "ControllerMutationQuotaTest.testPermissiveDeleteTopicsRequest",
-)
-@pytest.mark.parametrize(("version", "codes"), [(5, ["NONE", "THROTTLING_QUOTA_EXCEEDED"]), (4, ["NONE", "NONE"])])
-def test_deletions_count_by_partitions(port: int, version: int, codes: list[str]) -> None:
-    asked = topics()
-    assert {one["error_code"] for one in create_topics(port, *asked)} == {"NONE"}
-    with client(port, limited(port, controller_mutation_rate=2)) as one:
-        names = [topic["name"] for topic in asked]
-        throttle_ms, found = mutated(one, "delete_topics", version, "responses", topic_names=names, timeout=10_000)
-        assert found == codes
-        assert 0 < throttle_ms <= (5_000 if version == 5 else 20_000)
-
-
-@kafka(
-    "ControllerMutationQuotaTest.testStrictCreatePartitionsRequest",
-    "ControllerMutationQuotaTest.testPermissiveCreatePartitionsRequest",
-)
-@pytest.mark.parametrize(("version", "codes"), [(3, ["NONE", "THROTTLING_QUOTA_EXCEEDED"]), (2, ["NONE", "NONE"])])
-def test_added_partitions_count(port: int, version: int, codes: list[str]) -> None:
-    asked = topics(partitions=1)
-    assert {one["error_code"] for one in create_topics(port, *asked)} == {"NONE"}
-    more = [{"name": topic["name"], "count": 31, "assignments": None} for topic in asked]
-    with client(port, limited(port, controller_mutation_rate=2)) as one:
-        asked_for = {"topics": more, "timeout": 10_000, "validate_only": False}
-        throttle_ms, found = mutated(one, "create_partitions", version, "results", **asked_for)
-        assert found == codes
-        assert 0 < throttle_ms <= (5_000 if version == 3 else 20_000)
-
-
-def test_debt_of_months_is_told_as_the_longest_time_that_there_is(port: int) -> None:
-    name = limited(port, controller_mutation_rate=1e-9)
-    with client(port, name) as one:
-        asked = creation(topics(partitions=110), validate_only=True)
-        throttle_ms, found = mutated(one, "create_topics", 5, "topics", **asked)
-    assert (throttle_ms, found) == (2**31 - 1, ["NONE", "NONE"])
 
 
 # ---------------------------------------------------------------------- the end of a throttle
@@ -470,74 +351,3 @@ def test_while_redis_is_away_a_front_end_goes_on_with_its_share() -> None:
 
             eventually(is_divided, "the front-end allows more than its share")
         assert "share=50%" in broker.log
-
-
-# ---------------------------------------------------------------------- connections
-
-
-def test_connections_beyond_the_rate_of_an_address_are_closed(port: int) -> None:
-    limit(port, {"ip": "127.0.0.1"}, connection_creation_rate=3)
-    try:
-        outcomes = []
-        for _ in range(20):
-            with connected(port) as one:
-                try:
-                    one.ask("api_versions", 0)
-                    outcomes.append(True)
-                except ConnectionError:
-                    outcomes.append(False)
-        assert outcomes[0] and not all(outcomes)
-    finally:
-        eventually(lambda: _is_freed(port), "the address stays out")
-
-
-def _is_freed(port: int) -> bool:
-    try:
-        limit(port, {"ip": "127.0.0.1"}, connection_creation_rate=None)
-    except ConnectionError:
-        return False
-    return True
-
-
-def test_connections_of_an_address_are_bounded_over_all_front_ends() -> None:
-    """The connections that came first stay; those of a front-end that ends make room."""
-    settings = {"max.connections.per.ip": "3"}
-    with running_broker(broker=settings) as redis, ExitStack() as clients:
-        url = f"unix://{redis.embedded_socket}"
-        with (
-            running_broker(broker=settings, redis_url=url) as one,
-            running_broker(broker=settings, redis_url=url) as two,
-        ):
-            ports = [one.port, two.port, two.port]
-            first = [clients.enter_context(connected(port)) for port in ports]
-            assert all(client.ask("api_versions", 0)["api_keys"] for client in first)
-            eventually(lambda: not is_served(one.port) and not is_served(two.port), "one more is served")
-            assert all(client.ask("api_versions", 0)["api_keys"] for client in first)
-            assert one.stop() == 0
-            eventually(lambda: is_served(two.port), "a connection that ended still counts")
-            assert "Traceback" not in one.log + two.log
-
-
-def is_served(port: int) -> bool:
-    """Whether a new connection stays open for longer than front-ends need to hear of each other."""
-    try:
-        with connected(port) as client:
-            client.ask("api_versions", 0)
-            client.socket.settimeout(1.0)
-            return client.socket.recv(1) != b""
-    except TimeoutError:
-        return True
-    except ConnectionError:
-        return False
-
-
-@kafka(
-    "ConnectionQuotasTest.testBrokerConnectionRateLimitWhenActualRateAboveLimit",
-    "ConnectionQuotasTest.testBrokerConnectionRateLimitWhenActualRateBelowLimit",
-)
-def test_connections_beyond_the_rate_of_a_front_end_wait() -> None:
-    with running_broker(broker={"max.connection.creation.rate": "10", "quota.window.num": "2"}) as broker:
-        began = time.monotonic()
-        for _ in range(31):
-            ask(broker.port, "api_versions", 0)
-        assert time.monotonic() - began >= 1.9
