@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from time import monotonic
 from typing import Final, NamedTuple, Protocol
 
@@ -117,7 +118,7 @@ class Tally:
 
     def changes(self, most: int) -> Mapping[str, int]:
         """The connections of some names that changed. What is told of them is `heard`, or `unheard` if that failed."""
-        names = list(self._changed)[:most]
+        names = list(islice(self._changed, most))
         for name in names:
             del self._changed[name]
             if name in self._fresh:
@@ -128,14 +129,16 @@ class Tally:
         """Take over the connections of others, and close the newest ones of a name that has too many."""
         now = self._now()
         for name, count in others.items():
+            self._others.pop(name, None)
             self._others[name] = _Heard(count, now)
             newest = list(self._told.pop(name, ()))
             most = self.most(name)
             excess = 0 if most is None else self._own[name] + count - most
             for guest in newest[-excess:] if excess > 0 else []:
                 guest.abort()
-        if len(self._others) > _MOST_OTHERS:
-            self._others = {name: one for name, one in self._others.items() if now - one.at <= KNOWN_S}
+        while len(self._others) > _MOST_OTHERS:
+            # The one heard longest ago is asked for again when it is needed.
+            del self._others[next(iter(self._others))]
 
     def unheard(self, names: Mapping[str, int]) -> None:
         """Have names be told again."""

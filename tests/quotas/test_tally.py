@@ -146,3 +146,11 @@ def test_others_that_were_heard_of_are_bounded() -> None:
         one.heard(dict.fromkeys(one.changes(1000), 1))
         clock.now += 2
     assert len(one._others) < 12_000
+
+
+def test_names_heard_longest_ago_are_forgotten_for_new_ones() -> None:
+    tally = Tally("ip", lambda _name: 1)
+    names = [str(number) for number in range(10_001)]
+    for name in names:
+        tally.heard({name: 1})
+    assert [tally.is_over(name, more=1) for name in (names[0], names[1], names[-1])] == [False, True, True]
