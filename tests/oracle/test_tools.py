@@ -299,14 +299,15 @@ def test_java_producer_pushes_its_metrics(tools: Tools) -> None:
     subscription = ("--name", unique("all"), "--metrics", "*", "--interval", "100", "--match", f"client_id={client}")
     with running_broker(has_metrics=True) as korvet:
         assert tools.run(korvet.bootstrap, CLIENT_METRICS, "--alter", *subscription)[0] == 0
-        sent = ("--topic", unique("topic"), "--num-records", "10", "--record-size", "100", "--throughput", "10")
+        # It takes five seconds, in which the client is told what to push.
+        sent = ("--topic", unique("topic"), "--num-records", "100", "--record-size", "100", "--throughput", "20")
         properties = (f"bootstrap.servers={korvet.bootstrap}", f"client.id={client}")
         code, output = tools.run_as_it_is(PERFORMANCE, *sent, "--producer-props", *properties)
         assert code == 0, output
         # The push at its end has them all.
         figures = scrape_until(
             korvet.metrics_port,
-            lambda found: total(found, "kafka_client_producer_record_send_total", client_id=client) == 10,
+            lambda found: total(found, "kafka_client_producer_record_send_total", client_id=client) == 100,
             "all records are told",
         )
     (info,) = [dict(labels) for name, labels in figures if name == "korvet_client_info"]
