@@ -133,7 +133,9 @@ class Tally:
             self._others[name] = _Heard(count, now)
             newest = list(self._told.pop(name, ()))
             most = self.most(name)
-            excess = 0 if most is None else self._own[name] + count - most
+            # Those that came since are judged when they are told of.
+            judged = self._own[name] - len(self._fresh.get(name, ()))
+            excess = 0 if most is None else judged + count - most
             for guest in newest[-excess:] if excess > 0 else []:
                 guest.abort()
         while len(self._others) > _MOST_OTHERS:

@@ -73,6 +73,17 @@ def test_newest_connections_beyond_the_limit_are_closed_and_older_ones_stay() ->
     assert one.is_over("a")
 
 
+def test_connection_that_came_while_others_were_asked_closes_no_older_one() -> None:
+    one = tally()
+    first = Visitor(one)
+    told = one.changes(10)
+    later = Visitor(one)
+    one.heard(dict.fromkeys(told, 2))
+    assert not first.is_closed and not later.is_closed
+    exchange(one, 2)
+    assert not first.is_closed and later.is_closed
+
+
 def test_lowered_limit_closes_nobody() -> None:
     limits = [3]
     one = Tally("ip", lambda _: limits[0], Clock())

@@ -12,7 +12,7 @@ from tests.api.data import connected
 from tests.api.quotas import limit
 from tests.api.raw import ask
 from tests.server.quotas import WINDOWS, eventually
-from tests.support.broker import running_broker
+from tests.support.broker import KorvetServer, running_broker
 from tests.support.ported import kafka
 
 
@@ -58,11 +58,19 @@ def test_connections_of_an_address_are_bounded_over_all_front_ends() -> None:
             ports = [one.port, two.port, two.port]
             first = [clients.enter_context(connected(port)) for port in ports]
             assert all(client.ask("api_versions", 0)["api_keys"] for client in first)
+            # Until Redis has heard of all three, a further one may come before the last of them.
+            eventually(lambda: counted(redis) == 3, "front-ends do not tell of their connections")
             eventually(lambda: not is_served(one.port) and not is_served(two.port), "one more is served")
             assert all(client.ask("api_versions", 0)["api_keys"] for client in first)
             assert one.stop() == 0
             eventually(lambda: is_served(two.port), "a connection that ended still counts")
             assert "Traceback" not in one.log + two.log
+
+
+def counted(broker: KorvetServer) -> int:
+    """The connections of this address that Redis knows."""
+    with broker.redis() as redis:
+        return sum(map(int, redis.hvals("korvet:{default:@connections}:connections:ip:127.0.0.1")))
 
 
 def is_served(port: int) -> bool:

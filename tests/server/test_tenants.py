@@ -426,6 +426,8 @@ def test_connections_of_a_tenant_are_bounded_over_all_front_ends(broker: KorvetS
         connected(broker.port, login="alice@narrow") as one,
         connected(other.port, login="alice@narrow"),
     ):
+        with broker.redis() as redis:
+            eventually(lambda: redis.hlen("korvet:{@tenants}:connections:tenant:narrow") == 2)
         eventually(lambda: not is_let_in(broker, "alice@narrow") and not is_let_in(other, "alice@narrow"))
         assert topics_of(one) == set()
         korvet(broker, "tenants", "limit", "narrow", "connections=3")
