@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 _MOST_UNDER_WAY: Final = 16
 _MOST_BODY_BYTES: Final = 65_536
+_BODY_WITHIN_S: Final = 5.0
 _ANSWERS_WITHIN_S: Final = 25.0
 _PIECE_BYTES: Final = 64 << 10
 _OF_A_CONNECTION: Final = {
@@ -57,7 +58,13 @@ class Relay:
             self._under_way -= 1
 
     async def _hand_on(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _body(request)
+        try:
+            # Few requests are under way at once, so nobody may hold a place for long.
+            with anyio.fail_after(_BODY_WITHIN_S):
+                body = await _body(request)
+        except TimeoutError:
+            await _refuse("the request did not end in time", 408)(scope, receive, send)
+            return
         if body is None:
             await _refuse("this is too long", 413)(scope, receive, send)
             return

@@ -43,6 +43,8 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 _PROTOCOL: Final = "http/protobuf"
 _RATIO: Final = 0.01
 """The part of requests that is traced without OTEL_TRACES_SAMPLER: OpenTelemetry's default is all of them."""
+_MOST_TEXT: Final = 256
+"""Characters of an attribute, for clients choose ids of up to 32 KiB."""
 _MOST_PARENT_BYTES: Final = 512
 """The time of OpenTelemetry's expression may grow by the square of a header's length."""
 _ENDS_S: Final = 2.0
@@ -163,7 +165,7 @@ async def opened_tracing(worker: int) -> AsyncIterator[Tracing | None]:
 def _provider(worker: int, where: str) -> TracerProvider:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import SpanLimits, TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
@@ -177,6 +179,7 @@ def _provider(worker: int, where: str) -> TracerProvider:
     provider = TracerProvider(
         sampler=None if os.environ.get("OTEL_TRACES_SAMPLER") else ParentBased(TraceIdRatioBased(_RATIO)),
         resource=Resource(own).merge(OTELResourceDetector().detect()),
+        span_limits=SpanLimits(max_attribute_length=_MOST_TEXT),
         shutdown_on_exit=False,
     )
     provider.add_span_processor(BatchSpanProcessor(_told(OTLPSpanExporter(), where)))

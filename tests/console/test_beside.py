@@ -93,8 +93,10 @@ def alone(broker: KorvetServer, tmp_path: Path) -> Iterator[Path]:
             process.wait()
 
 
-def through(relay: Relay, method: str, path: str, host: str = "127.0.0.1:1", body: bytes = b"") -> tuple[int, str]:
-    """A request that a relay hands on: status and text."""
+def through(
+    relay: Relay, method: str, path: str, host: str = "127.0.0.1:1", body: bytes | None = b""
+) -> tuple[int, str]:
+    """A request that a relay hands on: status and text. Without a body it never ends."""
     scope = {
         "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
         "headers": [(b"host", host.encode()), (b"connection", b"keep-alive")], "client": ("127.0.0.1", 9),
@@ -102,6 +104,8 @@ def through(relay: Relay, method: str, path: str, host: str = "127.0.0.1:1", bod
     sent: list[Message] = []
 
     async def receive() -> Message:
+        if body is None:
+            await anyio.sleep_forever()
         return {"type": "http.request", "body": body}
 
     async def send(message: Message) -> None:
@@ -125,6 +129,12 @@ def test_console_without_logins_is_at_the_loopbacks_port_alone(alone: Path) -> N
     assert through(relay, "GET", "/topics", host="evil.example")[0] == 403
     assert through(relay, "GET", "/redis")[0] == 404
     assert through(relay, "POST", "/group/delete", body=b"x" * 70_000)[0] == 413
+
+
+def test_request_that_does_not_end_gives_its_place_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("korvet.metrics.relay._BODY_WITHIN_S", 0.01)
+    relay = Relay(tmp_path / "missing", is_proxied=False)
+    assert through(relay, "POST", "/group/delete", body=None)[0] == 408
 
 
 def test_process_that_is_away_is_told_and_harms_nothing(tmp_path: Path) -> None:
