@@ -55,7 +55,7 @@ class Lane:
 
     def begin(self, pool: Executor, *, others_go_on: bool) -> None:
         """Submit the next batch, if there is one to write and its time has come."""
-        if self._wanted is None or self.running is not None or not self._tries.is_due:
+        if self._is_through or self._wanted is None or self.running is not None or not self._tries.is_due:
             return
         if self._has_failed and not (others_go_on and self._may_come_back):
             return
