@@ -168,7 +168,7 @@ class Receiver(asyncio.BufferedProtocol):
         else:
             self._throttled = self._loop.call_later(min(left_s, _LOOK_S), self._look_at_throttled)
             # A small frame that its client did not finish is worth nothing.
-            if not self._frames.is_inside_large_frame and has_left(self._transport):
+            if not self._frames.is_inside_large_frame and has_left(self._transport, self._frames.begun):
                 self._transport.abort()
 
     def _end_throttle(self) -> None:

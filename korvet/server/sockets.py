@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import select
 import socket
+import sys
+import termios
 from collections.abc import Sequence
+from typing import Final
 
 from korvet.errors import ConfigError
 from korvet.server.settings import shown_address
+
+_SIZE_BYTES: Final = 4
+"""Of the size before each frame."""
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -91,16 +99,42 @@ def host_of(peer: Sequence[str | int]) -> str:
     return host.removeprefix("::ffff:") if "." in host else host
 
 
-def has_left(transport: asyncio.Transport) -> bool:
-    """Whether a connection's client has closed it, and nothing that it sent before has to be read."""
+def has_left(transport: asyncio.Transport, begun: bytes) -> bool:
+    """Whether a connection's client has closed it, and no whole request of it is left.
+
+    Under TLS what is unread cannot be judged, so a client that left counts only once all is read.
+
+    :param begun: what was read of requests that nobody took yet.
+    """
     connected = transport.get_extra_info("socket")
     if connected is None or connected.fileno() < 0:
         return True
     try:
         # The transport's own socket object may not be read.
         with socket.fromfd(connected.fileno(), connected.family, connected.type) as peeked:
-            return not peeked.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            head = peeked.recv(_SIZE_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            if head and (transport.get_extra_info("ssl_object") is not None or not _is_closed_by_peer(peeked)):
+                return False
+            return not _has_frame(begun + head, len(begun) + _unread_bytes(peeked))
     except BlockingIOError:
         return False
     except OSError:
         return True
+
+
+def _is_closed_by_peer(connected: socket.socket) -> bool:
+    """Whether the peer sends nothing more, although some of what it sent is unread; only Linux tells."""
+    closed = getattr(select, "POLLRDHUP", 0)
+    look = select.poll()
+    look.register(connected, closed)
+    return any(events & closed for _, events in look.poll(0))
+
+
+def _unread_bytes(connected: socket.socket) -> int:
+    return int.from_bytes(fcntl.ioctl(connected, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def _has_frame(head: bytes, count: int) -> bool:
+    """Whether so many bytes, which begin with these, have a whole frame."""
+    size = int.from_bytes(head[:_SIZE_BYTES], "big", signed=True)
+    return len(head) >= _SIZE_BYTES and count >= _SIZE_BYTES + size

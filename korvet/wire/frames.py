@@ -79,6 +79,11 @@ class FrameSplitter:
         """The bytes of a large frame that have not arrived; 0 outside of one."""
         return 0 if self._large is None else self._large_bytes - self._got
 
+    @property
+    def begun(self) -> bytes:
+        """The bytes that arrived of frames that were not delivered, but for a large one."""
+        return self._begun
+
     def bound(self, max_frame_bytes: int) -> None:
         """Take frames of up to so many bytes from now on."""
         self._max_frame_bytes = max_frame_bytes

@@ -209,6 +209,21 @@ def test_a_throttled_client_that_leaves_within_a_request_is_let_go(broker: Korve
     eventually(lambda: connections(broker) < before, "the connection of a client that left is still open")
 
 
+def test_requests_of_a_throttled_client_that_leaves_behind_them_are_served(broker: KorvetServer) -> None:
+    topic, name = created(broker.port), limited(broker.port, producer_byte_rate=20_000)
+    with client(broker.port, name) as one:
+        assert spend(one, topic, 90_000) > 1000
+        one.send("produce", 12, **produce_request(topic, records(1, 10), acks=0))
+    where = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]}
+    asked = {"replica_id": -1, "isolation_level": 0, "topics": [where]}
+
+    def end() -> int:
+        (found,) = ask(broker.port, "list_offsets", 7, **asked)["topics"][0]["partitions"]
+        return int(found["offset"])
+
+    eventually(lambda: end() == 2, "the record that was sent before the end is lost")
+
+
 def connections(broker: KorvetServer) -> int:
     """The open connections of the broker, this one included."""
     count = 0
