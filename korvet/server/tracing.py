@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,8 +66,8 @@ def endpoint(environ: Mapping[str, str]) -> str | None:
     if protocol != _PROTOCOL:
         raise ConfigError(f"traces go by {_PROTOCOL} only, and OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}")
     try:
-        import opentelemetry.exporter.otlp.proto.http.trace_exporter
-        import opentelemetry.sdk.trace  # noqa: F401
+        for needed in ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace"):
+            import_module(needed)
     except ImportError:
         raise ConfigError("OTEL_EXPORTER_OTLP_ENDPOINT is set: install korvet[otel], or unset it") from None
     return found

@@ -162,12 +162,12 @@ def test_a_request_is_answered_by_all_rules_together(
 
 @kafka("AuthorizerIntegrationTest.testPrefixAcls")
 def test_a_topic_is_created_by_a_rule_for_its_prefix_whatever_others_may_not(broker: KorvetServer) -> None:
-    prefixed = {"pattern": PatternType.PREFIXED}
+    prefixed = PatternType.PREFIXED
     set_rules(
         broker,
-        rule(TOPIC, "f", CREATE, **prefixed),  # type: ignore[arg-type]
-        rule(TOPIC, "fooa", CREATE, DENY, principal="User:other", **prefixed),  # type: ignore[arg-type]
-        rule(TOPIC, "foob", CREATE, principal="User:other", **prefixed),  # type: ignore[arg-type]
+        rule(TOPIC, "f", CREATE, pattern=prefixed),
+        rule(TOPIC, "fooa", CREATE, DENY, prefixed, principal="User:other"),
+        rule(TOPIC, "foob", CREATE, pattern=prefixed, principal="User:other"),
     )
     assert [one["error_code"] for one in create_topics(broker.port, {"name": "foobar"}, {"name": "goobar"})] == [
         "NONE",

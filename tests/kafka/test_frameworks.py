@@ -45,8 +45,8 @@ def running(command: list[str], environment: Mapping[str, str], directory: Path)
         )
     try:
         yield process
-    except BaseException:
-        print(path.read_text(errors="replace")[-6000:])  # noqa: T201
+    except BaseException as error:
+        error.add_note(path.read_text(errors="replace")[-6000:])
         raise
     finally:
         process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from uuid import UUID
 
 import confluent_kafka
@@ -33,6 +34,10 @@ def of(figures: Figures, name: str, id: UUID) -> float:
     return total(figures, name, client_instance_id=shown(id), namespace="default")
 
 
+def _has_n(id: UUID, number: int, figures: Figures) -> bool:
+    return of(figures, "kafka_client_n", id) == number
+
+
 def test_pushed_metrics_are_told_with_labels_of_the_client(server: KorvetServer) -> None:
     with subscribed(server, metrics="org.apache.kafka.", interval_ms="200000") as (client, told):
         assert (told["push_interval"], told["telemetry_max_bytes"]) == (200_000, MEGABYTE)
@@ -55,11 +60,7 @@ def test_a_push_may_come_to_any_worker(server: KorvetServer) -> None:
             assert moved.subscribed("a.")["subscription_id"] == told["subscription_id"]
             assert moved.push(told, pushed(summed("n", point(number)))) == "NONE"
             moved.close()
-            scrape_until(
-                server.metrics_port,
-                lambda found, number=number: of(found, "kafka_client_n", client.id) == number,  # type: ignore[misc]
-                "the newest is told",
-            )
+            scrape_until(server.metrics_port, partial(_has_n, client.id, number), "the newest is told")
 
 
 def test_pushes_may_be_compressed_and_are_bounded_when_they_are_not(server: KorvetServer) -> None:
