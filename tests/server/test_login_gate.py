@@ -33,11 +33,6 @@ Connect = Callable[[], Session]
 
 
 @pytest.fixture(scope="module")
-def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
-
-
-@pytest.fixture(scope="module")
 def broker(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KorvetServer]:
     """Two workers. The user ``strong`` has SCRAM-SHA-512 alone, all others SCRAM-SHA-256. Keys come by https."""
     authority = Authority.make(tmp_path_factory.mktemp("authority"))

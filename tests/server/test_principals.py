@@ -31,11 +31,6 @@ ADDRESSES = b"\xc0\x00\x02\x08\xc6\x33\x64\x01\xdc\x04\x23\x84"
 ANONYMOUS, REFUSED = "User:ANONYMOUS", None
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("tls"))
-
-
 @asynccontextmanager
 async def serving_tls(script: Script, authority: Authority, auth: ClientAuth) -> AsyncIterator[Running]:
     pair = authority.server()

@@ -31,11 +31,6 @@ RULES = {
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def broker(authority: Authority) -> Iterator[KorvetServer]:
     """A broker with the users admin and alice, over TLS alone; its second listener asks for certificates as well."""
     pair = authority.server()

@@ -52,16 +52,6 @@ HOST = "b{node}-{namespace}.kafka.example"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
-
-
-@pytest.fixture(scope="module")
 def broker(authority: Authority, issuer: Issuer) -> Iterator[KorvetServer]:
     """A broker with the tenants acme and globex, both with the user alice, and with a fixed namespace."""
     pair = authority.server(["*.kafka.example"])

@@ -24,16 +24,6 @@ BROKER = {
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
-
-
-@pytest.fixture(scope="module")
 def broker(authority: Authority, issuer: Issuer) -> Iterator[KorvetServer]:
     """A broker with the tenants acme and globex, of which globex is suspended, and with a fixed namespace."""
     pair = authority.server(["*.kafka.example"])
