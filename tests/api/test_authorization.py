@@ -150,7 +150,8 @@ REFUSALS: dict[str, tuple[dict[str, Any], set[str]]] = {
     ),
     "consumer_group_describe": ({"group_ids": ["g"]}, {G30}),
     "list_config_resources": ({}, {C31}),
-    "get_telemetry_subscriptions": ({}, {"NONE"}),
+    # Without an id the answer holds a random one.
+    "get_telemetry_subscriptions": ({"client_instance_id": UUID(int=7)}, {"NONE"}),
     "push_telemetry": ({}, {"INVALID_REQUEST"}),
     "describe_acls": (ANY, {C31}),
     "create_acls": ({"creations": [ACL]}, {C31}),

@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 from confluent_kafka.admin import AdminClient
 
-from tests.api.raw import unique
+from tests.api.raw import ask, created, unique
 from tests.kafka.builds import tools_command
 from tests.kafka.process import Driver
 from tests.support.broker import running_broker
@@ -295,23 +296,38 @@ def test_client_metrics_tools_print_as_for_kafka(tools: Tools) -> None:
 
 def test_java_producer_pushes_its_metrics(tools: Tools) -> None:
     """With its own settings: it pushes whatever it is asked for."""
-    client = unique("java")
+    client, topic = unique("java"), unique("topic")
     subscription = ("--name", unique("all"), "--metrics", "*", "--interval", "100", "--match", f"client_id={client}")
-    with running_broker(has_metrics=True) as korvet:
+    with running_broker(has_metrics=True) as korvet, ThreadPoolExecutor(1) as threads:
+        # Too few replicas hold the producer's records up, so that it lives until its figures were seen.
+        created(korvet.port, topic, min_insync_replicas="2")
         assert tools.run(korvet.bootstrap, CLIENT_METRICS, "--alter", *subscription)[0] == 0
-        # It takes five seconds, in which the client is told what to push.
-        sent = ("--topic", unique("topic"), "--num-records", "100", "--record-size", "100", "--throughput", "20")
+        sent = ("--topic", topic, "--num-records", "100", "--record-size", "100", "--throughput", "-1")
         properties = (f"bootstrap.servers={korvet.bootstrap}", f"client.id={client}")
-        code, output = tools.run_as_it_is(PERFORMANCE, *sent, "--producer-props", *properties)
-        assert code == 0, output
-        # The push at its end has them all.
+        producing = threads.submit(tools.run_as_it_is, PERFORMANCE, *sent, "--producer-props", *properties)
         figures = scrape_until(
             korvet.metrics_port,
-            lambda found: total(found, "kafka_client_producer_record_send_total", client_id=client) == 100,
-            "all records are told",
+            lambda found: (
+                total(found, "kafka_client_producer_record_send_total", client_id=client) >= 100
+                and total(found, "kafka_client_producer_record_retry_total", client_id=client) > 0
+            ),
+            "all records and their retries are told",
         )
+        assert total(figures, "kafka_client_producer_record_error_total", client_id=client) == 0
+        accept(korvet.port, topic)
+        code, output = producing.result()
+        assert code == 0, output
+        assert "100 records sent" in output
     (info,) = [dict(labels) for name, labels in figures if name == "korvet_client_info"]
     assert (info["client_software_name"], info["client_software_version"]) == ("apache-kafka-java", "4.1.2")
+
+
+def accept(port: int, topic: str) -> None:
+    """Let a topic's records be stored without replicas."""
+    one = {"name": "min.insync.replicas", "config_operation": 0, "value": "1"}
+    resource = {"resource_type": 2, "resource_name": topic, "configs": [one]}
+    (answer,) = ask(port, "incremental_alter_configs", 1, resources=[resource])["responses"]
+    assert answer["error_code"] == "NONE", answer
 
 
 def test_java_producer_reports_its_throttle_time(tools: Tools, topic: str) -> None:
