@@ -22,6 +22,7 @@ TOPICS: Final = ["orders", "payments"]
 PARTITIONS: Final = 6
 PRODUCERS: Final = ["producer-0", "producer-1"]
 RECORDS_PER_S: Final = 50.0
+"""What each producer sends."""
 WITHIN_S: Final = 180.0
 Protocol = Literal["classic", "consumer"]
 POLL_S: Final = 0.1
@@ -77,7 +78,9 @@ class LoadError(RuntimeError):
 class Load:
     """The running clients, and their journals."""
 
-    def __init__(self, stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int) -> None:
+    def __init__(
+        self, stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int, records_per_s: float
+    ) -> None:
         self.stage = stage
         self.groups = {group.name: group for group in chosen}
         self.session_timeout_ms = session_timeout_ms
@@ -85,6 +88,7 @@ class Load:
         self.forgiven: list[tuple[int, int]] = []
         self.consumer_clients: set[str] = set()
         """Client ids of the members that ever spoke the consumer protocol."""
+        self._records_per_s = records_per_s
         self._directory = directory
         self._journals = Journals(directory)
         self._members: dict[str, list[Process]] = {group.name: [] for group in chosen}
@@ -145,7 +149,7 @@ class Load:
             strategy=(group.assignor if protocol == "consumer" else group.strategy) if group else "",
             is_static=group is not None and group.is_static,
             session_timeout_ms=self.session_timeout_ms * group.sessions if group else 0,
-            records_per_s=RECORDS_PER_S,
+            records_per_s=self._records_per_s,
         )
 
     def _start(self, program: Program, job: Job) -> Process:
@@ -283,9 +287,11 @@ def holds(condition: Callable[[], bool]) -> bool:
 
 
 @contextmanager
-def running_load(stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int) -> Iterator[Load]:
+def running_load(
+    stage: Stage, directory: Path, chosen: Sequence[Group], session_timeout_ms: int, records_per_s: float
+) -> Iterator[Load]:
     """The load, Stable and producing; killed afterwards unless it was stopped."""
-    load = Load(stage, directory, chosen, session_timeout_ms)
+    load = Load(stage, directory, chosen, session_timeout_ms, records_per_s)
     try:
         load.start()
         yield load

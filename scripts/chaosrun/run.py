@@ -11,7 +11,7 @@ from pathlib import Path
 from scripts.chaosrun import checks
 from scripts.chaosrun.faults import Fault, Outcome, Scene
 from scripts.chaosrun.journal import Acknowledged, Committed, Consumed, now_us
-from scripts.chaosrun.load import GROUPS, Group, Load, LoadError, running_load
+from scripts.chaosrun.load import GROUPS, RECORDS_PER_S, Group, Load, LoadError, running_load
 from scripts.chaosrun.stage import Topology, running_stage
 from scripts.chaosrun.watch import watched
 from tests.support.redis import Kind
@@ -119,6 +119,7 @@ def staged(
     kind: Kind,
     seed: int,
     session_timeout_ms: int,
+    records_per_s: float = RECORDS_PER_S,
     groups: Sequence[Group] = GROUPS,
     keep: Path | None = None,
 ) -> Iterator[Callable[[Fault, float], Shown]]:
@@ -129,7 +130,7 @@ def staged(
     with ExitStack() as stack:
         directory = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv")))
         stage = stack.enter_context(running_stage(topology, kind, directory))
-        load = stack.enter_context(running_load(stage, directory, groups, session_timeout_ms))
+        load = stack.enter_context(running_load(stage, directory, groups, session_timeout_ms, records_per_s))
         chance = random.Random(seed)
         yield lambda fault, seconds: play(fault, Scene(stage=stage, load=load, seconds=seconds, chance=chance))
         load.stop()

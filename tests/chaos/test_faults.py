@@ -13,6 +13,8 @@ from scripts.chaosrun.run import Shown, staged
 ROOT = Path(__file__).parents[2]
 # On a busy machine all front-ends may be away together for this time.
 SESSION_TIMEOUT_MS = 20_000
+# Nine groups read each record, and the clients of all of them share the processors with other tests.
+RECORDS_PER_S = 15.0
 # The seconds for which each fault acts, roughly; a fault without a time acts once.
 SECONDS = {"frontends": 12.0, "rebalance": 5.0, "slots": 10.0}
 ONCE = 1.0
@@ -30,13 +32,17 @@ def _name(fault: Fault) -> str:
 
 @pytest.fixture(scope="class")
 def single() -> Iterator[Play]:
-    with staged("single", kind="valkey", seed=1, session_timeout_ms=SESSION_TIMEOUT_MS) as play:
+    with staged(
+        "single", kind="valkey", seed=1, session_timeout_ms=SESSION_TIMEOUT_MS, records_per_s=RECORDS_PER_S
+    ) as play:
         yield play
 
 
 @pytest.fixture(scope="class")
 def cluster() -> Iterator[Play]:
-    with staged("cluster", kind="valkey", seed=1, session_timeout_ms=SESSION_TIMEOUT_MS) as play:
+    with staged(
+        "cluster", kind="valkey", seed=1, session_timeout_ms=SESSION_TIMEOUT_MS, records_per_s=RECORDS_PER_S
+    ) as play:
         yield play
 
 
