@@ -14,9 +14,9 @@ from redis.retry import Retry
 
 from korvet.errors import KorvetError
 from korvet.redis.address import Address, RedisUrl, parse_redis_url
+from korvet.redis.discovery import find_primary, read_slots
 from korvet.redis.lone_node import has_all_slots, wanted_url
 from korvet.redis.resp import Named
-from korvet.redis.topology import find_primary, read_slots
 from korvet.store.contract import FUNCTIONS, arguments
 
 TIMEOUT_S = 5.0

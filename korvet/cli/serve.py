@@ -12,7 +12,7 @@ import click
 from korvet.cli.environment import variable_of
 from korvet.cli.options import HELP_NAMES
 from korvet.errors import ConfigError
-from korvet.settings.schema import CONSOLES
+from korvet.settings.choices import CONSOLES, LOG_FORMATS, LOG_LEVELS
 
 if TYPE_CHECKING:
     from korvet.server.settings import ListenerSettings, ServeSettings
@@ -60,12 +60,10 @@ MAX_ADVERTISED = 20
 )
 @click.option(
     "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
+    type=click.Choice(LOG_LEVELS),
     help="The least level of log lines.  [default: info]",
 )
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), help="The form of log lines on stderr.  [default: text]"
-)
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="The form of log lines on stderr.  [default: text]")
 def serve(config_file: Path | None, **flags: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 

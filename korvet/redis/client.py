@@ -31,7 +31,6 @@ from korvet.redis.link import Link
 from korvet.redis.outage_log import ServerLines
 from korvet.redis.resp import Argument, Buffer, Named, Placed, Waits, pack_command
 from korvet.redis.server import WATCH_S, Purpose, Server
-from korvet.redis.topology import find_primary
 
 __all__ = ["Argument", "Buffer", "Library", "Named", "Purpose", "Store", "open_store"]
 
@@ -312,6 +311,8 @@ class Store:
 
     async def _doubt_primary(self, server: Server) -> None:
         """Leave a primary that is silent as soon as the sentinels name another one."""
+        from korvet.redis.discovery import find_primary
+
         while True:
             await anyio.sleep(WATCH_S)
             if server.is_silent():
@@ -386,6 +387,8 @@ class Store:
             return address
 
         async def by_sentinel() -> Address:
+            from korvet.redis.discovery import find_primary
+
             return await find_primary(self.url)
 
         return by_sentinel if self.url.kind == "sentinel" else fixed

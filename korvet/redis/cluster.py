@@ -23,7 +23,7 @@ from korvet.redis.link import Link
 from korvet.redis.resp import Placed, Sent, fail
 from korvet.redis.server import WATCH_S, Purpose, Server, barrier
 from korvet.redis.slot_migration import Detour
-from korvet.redis.topology import SLOTS, key_of, read_slots, slot_of
+from korvet.redis.topology import SLOTS, key_of, slot_of
 
 log = structlog.get_logger()
 
@@ -199,6 +199,8 @@ class Slots:
 
     async def keep(self) -> None:
         """Read the slots until cancelled."""
+        from korvet.redis.discovery import read_slots
+
         while True:
             self._stale = anyio.Event()
             try:

@@ -1,33 +1,24 @@
-"""The server that holds a key: one server, the primary that Sentinel names, or a cluster's node.
-
-redis-py does the discovery, which is rare. All other commands go through `korvet.redis.link`.
-"""
+"""The hash slots of a cluster. Who owns them is known to `korvet.redis.discovery`."""
 
 from __future__ import annotations
 
+from binascii import crc_hqx
 from functools import lru_cache
-from typing import Any
 
-import anyio
 import hiredis
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
-from redis.backoff import NoBackoff
-from redis.crc import key_slot
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
-
-from korvet.errors import StoreError, StoreUnavailable
-from korvet.redis.address import Address, RedisUrl
 
 SLOTS = 16384
-_TIMEOUT_S = 2.0
 
 
 @lru_cache(maxsize=65536)
 def slot_of(key: str) -> int:
-    """The hash slot of a key, by its hash tag."""
-    return key_slot(key.encode())
+    """The hash slot of a key, by its hash tag: what lies between the first ``{`` and the next ``}``, if anything does.
+
+    Source: keyHashSlot in Redis's cluster.c
+    """
+    _, _, rest = key.partition("{")
+    tag, closed, _ = rest.partition("}")
+    return crc_hqx((tag if tag and closed else key).encode(), 0) % SLOTS
 
 
 def key_of(command: bytes) -> str:
@@ -38,103 +29,3 @@ def key_of(command: bytes) -> str:
     assert isinstance(words, list)
     at = 3 if words[0].startswith(b"FCALL") else 1
     return bytes(words[at]).decode() if len(words) > at else ""
-
-
-async def find_primary(url: RedisUrl) -> Address:
-    """The address that the sentinels name for the service.
-
-    :raises StoreUnavailable: if no sentinel answers, or none knows the service.
-    """
-    sentinels = Sentinel(  # type: ignore[no-untyped-call]
-        list(url.addresses),
-        sentinel_kwargs={
-            "socket_timeout": _TIMEOUT_S,
-            "socket_connect_timeout": _TIMEOUT_S,
-            "retry": Retry(NoBackoff(), 0),
-            "username": url.sentinel_user,
-            "password": url.sentinel_password,
-            **url.tls_options,
-        },
-    )
-    found: list[Address] = []
-    problems: list[str] = []
-
-    async def ask(client: Redis) -> None:
-        try:
-            masters: Any = await client.sentinel_masters()
-            known = masters.get(url.service)
-            if known is not None and sentinels.check_master_state(known, url.service):
-                found.append(Address(str(known["ip"]), int(known["port"])))
-                tasks.cancel_scope.cancel()
-            else:
-                problems.append("a sentinel knows no such service" if known is None else "a sentinel sees it down")
-        except (RedisError, OSError) as error:
-            problems.append(str(error))
-        finally:
-            with anyio.CancelScope(shield=True):
-                await client.aclose()
-
-    # All are asked at once, for one that is away may take up the whole time for connecting.
-    async with anyio.create_task_group() as tasks:
-        for client in sentinels.sentinels:
-            tasks.start_soon(ask, client)
-    if not found:
-        reasons = "; ".join(sorted(set(problems)))
-        raise StoreUnavailable(f"no sentinel names a primary for {url.service!r}: {reasons}")
-    return found[0]
-
-
-async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, list[tuple[int, int]]]:
-    """The primaries and their slot ranges (first and last), by the first server that answers.
-
-    :raises StoreUnavailable: if no server answers, or the server is not a cluster.
-    :raises StoreError: if a server refuses this user.
-    """
-    problem: Exception | None = None
-    for address in addresses:
-        client = Redis(
-            host=address.host,
-            port=address.port,
-            username=url.user,
-            password=url.password,
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-            **url.tls_options,
-        )
-        try:
-            ranges = await client.execute_command("CLUSTER SLOTS")  # type: ignore[no-untyped-call]
-            return _primaries(ranges, address)
-        except (AuthenticationError, NoPermissionError) as error:
-            raise StoreError(_denied(error)) from None
-        except (RedisError, OSError) as error:
-            problem = error
-        finally:
-            await client.aclose()
-    raise StoreUnavailable(f"no cluster node answers: {problem}")
-
-
-def _denied(error: RedisError) -> str:
-    """The server's error, with the code that redis-py removes."""
-    text = str(error)
-    if text.startswith(("WRONGPASS", "NOAUTH", "NOPERM")):
-        return text
-    if isinstance(error, NoPermissionError):
-        return f"NOPERM {text}"
-    return f"{'WRONGPASS' if 'invalid username-password' in text else 'NOAUTH'} {text}"
-
-
-def _primaries(ranges: list[Any], asked: Address) -> dict[Address, list[tuple[int, int]]]:
-    """The owners of slots, from CLUSTER SLOTS: a list of ``[first, last, [host, port, …], replicas…]``."""
-    owners: dict[Address, list[tuple[int, int]]] = {}
-    for first, last, primary, *_replicas in ranges:
-        host, port = primary[:2]
-        owners.setdefault(Address(_text(host) or asked.host, int(port)), []).append((int(first), int(last)))
-    if not owners:
-        raise StoreUnavailable("the cluster has no slots assigned")
-    return owners
-
-
-def _text(value: str | bytes | None) -> str:
-    """The text of a reply; empty for null, which a cluster node sends if it does not know its own host."""
-    return value.decode() if isinstance(value, bytes) else value or ""

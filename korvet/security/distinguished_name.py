@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cryptography import x509
-
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -40,6 +38,8 @@ def subject_of(certificate: bytes) -> str:
 
     :raises ValueError: the certificate cannot be parsed.
     """
+    from cryptography import x509
+
     name = x509.load_der_x509_certificate(certificate).subject.public_bytes()
     _, content, _ = next(_elements(name))
     rdns = [_rdn(rdn) for _, rdn, _ in _elements(content)]

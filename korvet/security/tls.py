@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 import anyio
 import anyio.to_thread
 import structlog
-from cryptography import x509
 
 from korvet.errors import ConfigError
 from korvet.security.protocol import ClientAuth
@@ -164,6 +163,8 @@ class Certificates:
 
 def _end_of(path: str) -> datetime | None:
     """The time at which the first certificate of a file expires; None if it cannot be told."""
+    from cryptography import x509
+
     try:
         return x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc
     except (OSError, ValueError):

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import jwt
-
-from korvet.security.key_source import KeySource
+if TYPE_CHECKING:
+    from korvet.security.key_source import KeySource
 
 MOST_BYTES: Final = 65_536
 _MOST_NAME: Final = 1000
@@ -83,6 +82,8 @@ class Tokens:
 
     def _header(self, token: str) -> tuple[str, str | None]:
         """The algorithm and the key's name."""
+        import jwt
+
         if token.index(".") > _MOST_HEADER_BYTES:
             raise InvalidToken(f"its header has more than {_MOST_HEADER_BYTES} bytes")
         try:
@@ -100,6 +101,8 @@ class Tokens:
         return algorithm, name
 
     def _claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
+        import jwt
+
         rules = self._rules
         try:
             claims: dict[str, Any] = jwt.decode(

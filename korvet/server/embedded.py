@@ -24,10 +24,6 @@ from pathlib import Path
 import anyio
 import structlog
 from anyio.abc import Process, TaskStatus
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, RedisError
 
 from korvet.errors import KorvetError
 from korvet.server.machine import memory_bytes
@@ -205,29 +201,23 @@ class Embedded:
         """Wait until the server has loaded its data, however long that takes; false if it ends or does not answer."""
         deadline = anyio.current_time() + _START_S
         while process.returncode is None and anyio.current_time() < deadline:
-            try:
-                if await self._answers():
-                    return True
-            except BusyLoadingError:
+            answer = await self._ask(b"PING", timeout_s=1)
+            if answer.startswith(b"+PONG"):
+                return True
+            if answer.startswith(b"-LOADING"):
                 deadline = anyio.current_time() + _START_S
             await anyio.sleep(0.01)
         return False
 
-    async def _answers(self) -> bool:
-        if not self.socket.exists():
-            return False
-        client = self._client(timeout_s=1)
+    async def _ask(self, command: bytes, timeout_s: float) -> bytes:
+        """The server's answer to an inline command; empty if there is none."""
         try:
-            return bool(await client.ping())
-        except BusyLoadingError:
-            raise
-        except (RedisError, OSError):
-            return False
-        finally:
-            await client.aclose()
-
-    def _client(self, timeout_s: float) -> Redis:
-        return Redis(unix_socket_path=str(self.socket), socket_timeout=timeout_s, retry=Retry(NoBackoff(), 0))
+            with anyio.fail_after(timeout_s):
+                async with await anyio.connect_unix(self.socket) as stream:
+                    await stream.send(command + b"\r\n")
+                    return await stream.receive()
+        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+            return b""
 
     async def _claim(self) -> int:
         """A descriptor that holds the server's lock. The new server inherits it; the caller then closes its own.
@@ -254,13 +244,7 @@ class Embedded:
 
     async def _end_orphan(self) -> None:
         """Ask a server that outlived its korvet to leave. On Linux the tether has sent it SIGTERM already."""
-        client = self._client(timeout_s=_STOP_S)
-        try:
-            await client.shutdown()
-        except (RedisError, OSError):
-            return
-        finally:
-            await client.aclose()
+        await self._ask(b"SHUTDOWN", timeout_s=_STOP_S)
 
     def _last_line(self) -> str:
         try:

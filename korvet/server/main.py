@@ -19,7 +19,6 @@ from korvet.errors import KorvetError
 from korvet.metrics.clients import Clients
 from korvet.redis.address import parse_redis_url
 from korvet.redis.client import Store
-from korvet.security.key_source import check_source
 from korvet.server import tracing
 from korvet.server.board import Board
 from korvet.server.console import Seat, keep_console, take_seat
@@ -73,6 +72,8 @@ def _check_tokens(settings: ServeSettings) -> None:
     """
     found = token_settings(settings.broker)
     if found is not None:
+        from korvet.security.key_source import check_source
+
         check_source(found.source)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.oauth import NAMESPACE_CLAIM, OAUTH_URL
 from korvet.configs.types import problem, split
 from korvet.errors import ConfigError
-from korvet.security.key_source import KeySource, SourceSettings
 from korvet.security.tokens import TokenRules, Tokens
+
+if TYPE_CHECKING:
+    from korvet.security.key_source import SourceSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,8 @@ class TokenSettings:
 
     def open(self) -> Tokens:
         """The judge of tokens."""
+        from korvet.security.key_source import KeySource
+
         return Tokens(self.rules, KeySource(self.source))
 
 
@@ -32,6 +37,7 @@ def token_settings(broker: Mapping[str, str]) -> TokenSettings | None:
     """
     if not broker.get(OAUTH_URL):
         return None
+    from korvet.security.key_source import SourceSettings
 
     def text(name: str) -> str:
         config = BROKER_CONFIGS[name]

@@ -11,12 +11,9 @@ from typing import Any
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.types import Config, Kind
 from korvet.security.protocol import MECHANISMS, NAMES, ClientAuth, NamespaceFrom, Security
+from korvet.settings.choices import CONSOLES, LOG_FORMATS, LOG_LEVELS
 from korvet.settings.pipeline import PIPELINE
 from korvet.store.registry import DEFAULT_LISTENER
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
-LOG_FORMATS = ("text", "json")
-CONSOLES = ("off", "read-only", "changes")
 
 _ADDRESS = {
     "type": "string",

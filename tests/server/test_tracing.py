@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from korvet.errors import ConfigError
 from korvet.server.tracing import endpoint
 from tests.api.raw import ask, created, unique
-from tests.support.broker import WITHOUT, KorvetServer, running_broker
+from tests.support.broker import KorvetServer, running_broker
 from tests.support.otlp import Receiver, receiver, values
 
 WITHIN_S = 60.0
@@ -115,19 +113,6 @@ def test_receiver_that_hangs_holds_up_nobody(server: KorvetServer, receiving: Re
     receiving.answers.set()
     produce(server, topic, {})
     receiving.span_until(lambda one: one.name == f"produce {topic}", "spans come again")
-
-
-def test_nothing_is_imported_without_an_endpoint() -> None:
-    """The client of Redis imports other parts of OpenTelemetry if they are there."""
-    heavy = ("opentelemetry.exporter", "opentelemetry.proto", "opentelemetry.sdk.trace", "google.protobuf")
-    program = (
-        "import korvet.server.main, korvet.server.worker, sys;"
-        f"print([name for name in sys.modules if name.startswith({heavy!r})])"
-    )
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    environ = {**kept, "PYTHONPATH": str(WITHOUT)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environ, check=True)
-    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
