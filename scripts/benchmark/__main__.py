@@ -7,7 +7,8 @@ medians of the others. A ratio is the factor by which korvet is better (above 1)
 the processor time of the load generator and of the brokers' processes.
 
 - produce: one librdkafka producer at its defaults (acks=all, linger 5 ms, no compression) to one partition, until the
-  last record is acknowledged; "one record a request" sets linger 0 and batches of one. The log's end must agree.
+  last record is acknowledged; "one record a request" sets linger 0 and batches of one; "to 100 partitions" sends each
+  record to one at random. The log's ends must agree.
 - consume: one librdkafka consumer at its defaults reads one partition, timed from its first record to its last; then
   eight at once read another one, each all of it.
 - latency: from before the produce call (linger 0) to the record in a consumer's hand, both librdkafka.

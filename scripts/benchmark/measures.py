@@ -21,7 +21,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A job. --only names its `group`; `preload` records are appended once, before the rounds; value_bytes each."""
+    """A job. --only names its `group`; `preload` records are appended once, before the rounds; value_bytes each.
+
+    `partitions` are those of the topic that each round makes.
+    """
 
     name: str
     group: str
@@ -33,6 +36,7 @@ class Measure:
     needs_groups: bool = False
     needs_redis: bool = False
     value_bytes: int = field(default=100)
+    partitions: int = 1
 
 
 MOST_BYTES: Final = 1_500_000_000  # of one measurement: korvet's log lies in memory
@@ -45,13 +49,16 @@ def _rates(what: str) -> tuple[Line, ...]:
     )
 
 
-def _produce(name: str, label: str, value_bytes: int, seconds: float, **settings: str) -> Measure:
+def _produce(name: str, label: str, value_bytes: int, seconds: float, partitions: int = 1, **settings: str) -> Measure:
     job = {
         "job": "produce", "value_bytes": value_bytes, "seconds": seconds, "most": MOST_BYTES // value_bytes,
-        "settings": settings,
+        "settings": settings, "partitions": partitions,
     }  # fmt: skip
     lines = _rates(label) if name != "produce-single" else _rates(label)[:1]
-    return Measure(name=name, group="produce", generator=LIBRDKAFKA, job=job, lines=lines, value_bytes=value_bytes)
+    return Measure(
+        name=name, group="produce", generator=LIBRDKAFKA, job=job, lines=lines, value_bytes=value_bytes,
+        partitions=partitions,
+    )  # fmt: skip
 
 
 def _consume(name: str, label: str, value_bytes: int, records: int, consumers: int = 1) -> Measure:
@@ -138,6 +145,9 @@ def measures(seconds: float) -> tuple[Measure, ...]:
         _produce("produce-single", "produce, 100 B, one record a request", 100, seconds,
                  linger_ms="0", batch_num_messages="1"),
         _produce("produce-100", "produce, 100 B, batched", 100, seconds),
+        # Each record goes to a partition at random, so a request has batches of nearly all.
+        _produce("produce-partitions", "produce, 100 B, batched, to 100 partitions", 100, seconds, partitions=100,
+                 sticky_partitioning_linger_ms="0"),
         _produce("produce-1000", "produce, 1 kB, batched", 1000, seconds),
         _consume("consume-100", "consume, 100 B", 100, int(1_500_000 * seconds)),
         _consume("consume-1000", "consume, 1 kB", 1000, int(400_000 * seconds)),

@@ -17,6 +17,7 @@ import confluent_kafka
 PRODUCER, CONSUMER = 0, 1
 BLOCK: Final = 0x4  # RD_KAFKA_MSG_F_BLOCK: wait while the producer's queue is full; payloads are not copied
 COPY: Final = 0x2
+ANY_PARTITION: Final = -1  # RD_KAFKA_PARTITION_UA
 ERROR_SIZE: Final = 512
 
 
@@ -78,11 +79,11 @@ class Client:
         self._name = topic.encode()
         self._topic = c_void_p(_library.rd_kafka_topic_new(self._client, self._name, None))
 
-    def watermarks(self, timeout_ms: int = 10_000) -> tuple[int, int]:
-        """The first offset and the end of partition 0, asked of the broker."""
+    def watermarks(self, partition: int = 0, timeout_ms: int = 10_000) -> tuple[int, int]:
+        """The first offset and the end of a partition, asked of the broker."""
         low, high = c_int64(), c_int64()
         code = _library.rd_kafka_query_watermark_offsets(
-            self._client, self._name, c_int32(0), byref(low), byref(high), c_int(timeout_ms)
+            self._client, self._name, c_int32(partition), byref(low), byref(high), c_int(timeout_ms)
         )
         if code != 0:
             raise RdKafkaError(_library.rd_kafka_err2str(code).decode())
@@ -95,14 +96,23 @@ class Client:
 
 
 class Producer(Client):
-    """Appends to partition 0 of one topic. Delivery is checked by the caller against the log's end."""
+    """Appends to a topic: to its only partition, or to those that librdkafka chooses.
 
-    def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
+    Delivery is checked by the caller against the log's end.
+    """
+
+    def __init__(self, topic: str, settings: Mapping[str, str], partitions: int = 1) -> None:
         super().__init__(PRODUCER, topic, settings)
+        self._partitions = partitions
+
+    def end(self) -> int:
+        """The sum of the ends of all partitions, asked of the broker."""
+        return sum(self.watermarks(partition)[1] for partition in range(self._partitions))
 
     def send(self, messages: "ctypes.Array[Message]", flags: int = BLOCK) -> int:
         """Queue an array of messages; returns the number that was taken."""
-        taken: int = _library.rd_kafka_produce_batch(self._topic, c_int32(0), c_int(flags), messages, len(messages))
+        partition = c_int32(0 if self._partitions == 1 else ANY_PARTITION)
+        taken: int = _library.rd_kafka_produce_batch(self._topic, partition, c_int(flags), messages, len(messages))
         return taken
 
     def flush(self, timeout_ms: int = 60_000) -> None:

@@ -77,7 +77,7 @@ def _measure(target: Target, measure: Measure, round_number: int) -> tuple[dict[
     if not measure.needs_topic:
         return work(measure.job, target)
     topic = f"{measure.name}-{round_number}"
-    target.create_topic(topic)
+    target.create_topic(topic, partitions=measure.partitions)
     try:
         return work({**measure.job, "topic": topic}, target)
     finally:
@@ -99,7 +99,8 @@ def _measure_process(starters: Sequence[Starter], running: Sequence[Target], idl
 
 
 def _can_measure(target: Target, measure: Measure) -> bool:
-    return (target.has_groups or not measure.needs_groups) and (target.redis_url is not None or not measure.needs_redis)
+    is_plain = not measure.needs_groups and measure.partitions == 1
+    return (is_plain or not target.is_plain) and (target.redis_url is not None or not measure.needs_redis)
 
 
 def run(

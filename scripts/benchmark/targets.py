@@ -38,9 +38,9 @@ GLIBC_TUNABLES: Final = (
 
 
 class CreateTopic(Protocol):
-    """Make a topic of one partition with these settings."""
+    """Make a topic with these settings."""
 
-    def __call__(self, topic: str, settings: Mapping[str, str] = MappingProxyType({})) -> None: ...
+    def __call__(self, topic: str, settings: Mapping[str, str] = MappingProxyType({}), partitions: int = 1) -> None: ...
 
 
 class TargetError(RuntimeError):
@@ -57,7 +57,8 @@ class Target:
     ready_s: float
     create_topic: CreateTopic
     delete_topic: Callable[[str], None]
-    has_groups: bool = True
+    is_plain: bool = False
+    """Whether it has neither groups nor more than one partition of a topic."""
     redis_url: str | None = None
 
 
@@ -94,11 +95,11 @@ def _wait(is_ready: Callable[[], bool], what: str, output: Path) -> None:
 
 
 def admin_topics(address: str) -> tuple[CreateTopic, Callable[[str], None]]:
-    """A function that makes a topic of one partition, and one that deletes it."""
+    """A function that makes a topic, of one partition unless it is told, and one that deletes it."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})  # quiet when the broker is stopped under it
 
-    def create(topic: str, settings: Mapping[str, str] = MappingProxyType({})) -> None:
-        admin.create_topics([NewTopic(topic, 1, 1, config=dict(settings))])[topic].result(30)
+    def create(topic: str, settings: Mapping[str, str] = MappingProxyType({}), partitions: int = 1) -> None:
+        admin.create_topics([NewTopic(topic, partitions, 1, config=dict(settings))])[topic].result(30)
 
     def delete(topic: str) -> None:
         admin.delete_topics([topic])[topic].result(30)
@@ -156,7 +157,7 @@ def _answers(client: redis.Redis) -> bool:
         return False
 
 
-def _nothing(topic: str, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+def _nothing(topic: str, settings: Mapping[str, str] = MappingProxyType({}), partitions: int = 1) -> None:
     """Every topic exists."""
 
 
@@ -187,5 +188,5 @@ def prototype(directory: Path, source: Path) -> Iterator[Target]:
         yield Target(
             name="prototype", address=f"127.0.0.1:{port}", pids=(pid, frontend),
             ready_s=time.monotonic() - started,
-            create_topic=_nothing, delete_topic=lambda topic: _drop(client, topic), has_groups=False,
+            create_topic=_nothing, delete_topic=lambda topic: _drop(client, topic), is_plain=True,
         )  # fmt: skip

@@ -43,7 +43,7 @@ def _produce_until(producer: rdkafka.Producer, values: list[bytes], deadline: fl
 
 def produce(
     address: str, topic: str, value_bytes: int, seconds: float, most: int, settings: dict[str, str],
-    is_text: bool = False,
+    is_text: bool = False, partitions: int = 1,
 ) -> dict[str, float]:  # fmt: skip
     """Append records for some seconds, at most `most`; time counts until the last one is acknowledged.
 
@@ -51,12 +51,12 @@ def produce(
     """
     pool = max(1, min(POOL, most, POOL_BYTES // value_bytes))
     values = _values(value_bytes, pool, is_text=is_text)
-    producer = rdkafka.Producer(topic, _settings(address, **settings))
-    before = producer.watermarks()[1]
+    producer = rdkafka.Producer(topic, _settings(address, **settings), partitions)
+    before = producer.end()
     started = time.perf_counter()
     sent = _produce_until(producer, values, started + seconds, most)
     elapsed = time.perf_counter() - started
-    appended = producer.watermarks()[1] - before
+    appended = producer.end() - before
     producer.close()
     if appended != sent:
         raise RuntimeError(f"{sent} records were sent and {appended} appended")
