@@ -299,12 +299,18 @@ def test_java_producer_pushes_its_metrics(tools: Tools) -> None:
     client, topic = unique("java"), unique("topic")
     subscription = ("--name", unique("all"), "--metrics", "*", "--interval", "100", "--match", f"client_id={client}")
     with running_broker(has_metrics=True) as korvet, ThreadPoolExecutor(1) as threads:
-        # Too few replicas hold the producer's records up, so that it lives until its figures were seen.
+        # Too few replicas hold the producer's records up, and it waits for them before it prints its metrics. So it is
+        # not closed, and pushes, until its figures were seen.
         created(korvet.port, topic, min_insync_replicas="2")
         assert tools.run(korvet.bootstrap, CLIENT_METRICS, "--alter", *subscription)[0] == 0
         sent = ("--topic", topic, "--num-records", "100", "--record-size", "100", "--throughput", "-1")
-        properties = (f"bootstrap.servers={korvet.bootstrap}", f"client.id={client}")
-        producing = threads.submit(tools.run_as_it_is, PERFORMANCE, *sent, "--producer-props", *properties)
+        options = (
+            "--print-metrics",
+            "--producer-props",
+            f"bootstrap.servers={korvet.bootstrap}",
+            f"client.id={client}",
+        )
+        producing = threads.submit(tools.run_as_it_is, PERFORMANCE, *sent, *options)
         figures = scrape_until(
             korvet.metrics_port,
             lambda found: (
