@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import http.client
 import secrets
+import socket
+import threading
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from types import MappingProxyType
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+import uvicorn
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from tests.console.conftest import running_console
+from korvet.cli.console import serving
+from korvet.cli.console.places import MOST
+from korvet.cli.kafka.address import Address
+from tests.console.conftest import WITHIN_MS, running_console
 from tests.support.broker import KorvetServer
 from tests.support.kafka import Kafka
 
@@ -112,6 +121,45 @@ def test_console_without_changes_offers_and_takes_none(broker: KorvetServer) -> 
         status, text, _ = asked(url, "POST", "/group/delete", "id=g", FORM)
     assert status == 403
     assert "--allow-changes" in text
+
+
+def test_address_with_very_many_connections_keeps_no_other_one_out(console: str) -> None:
+    place, within_s = urlsplit(console), WITHIN_MS / 1000
+    to, head = (str(place.hostname), place.port or 0), f"GET /static/icon.svg HTTP/1.1\r\nHost: {place.netloc}\r\n"
+    with ExitStack() as held:
+        try:
+            other = held.enter_context(socket.create_connection(to, within_s, ("127.0.0.2", 0)))
+        except OSError:
+            pytest.skip("this machine has one address of the loopback")
+        other.sendall(head.encode())
+        silent = [held.enter_context(socket.create_connection(to, within_s)) for _ in range(MOST + 20)]
+        # The oldest connections of the address with the most end.
+        assert [one.recv(1) for one in silent[:21]] == [b""] * 21
+        other.sendall(b"\r\n")
+        assert other.recv(12) == b"HTTP/1.1 200"
+        assert asked(console, "GET", "/static/icon.svg")[0] == 200
+
+
+def test_connection_that_brings_no_whole_head_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_ARRIVES_S", 0.05)
+    listening = serving.listen(Address("127.0.0.1", 0))
+    server = serving._Server(uvicorn.Config(_answer, lifespan="off", log_level="error"), listening)
+    thread = threading.Thread(target=server.run, args=([],))
+    thread.start()
+    try:
+        with closing(socket.create_connection(listening.getsockname(), WITHIN_MS / 1000)) as slow:
+            slow.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert slow.recv(12) == b"HTTP/1.1 204"
+            slow.sendall(b"GET / HTTP/1.1\r\n")
+            while slow.recv(1000):
+                pass
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response(status_code=204)(scope, receive, send)
 
 
 def test_cluster_that_is_away_is_named() -> None:

@@ -8,7 +8,7 @@ from korvet.cli.console import attempts, visitors
 from korvet.cli.console.attempts import EVERY_S, MOST_ADDRESSES, Attempts
 from korvet.cli.console.clients import FRESH_S, Clients
 from korvet.cli.console.guard import loopback_hosts, public_hosts
-from korvet.cli.console.login import page_inside
+from korvet.cli.console.login import COMPLAINS_EVERY_S, Complaints, page_inside
 from korvet.cli.console.visitors import MOST_OF_USER, MOST_SESSIONS, Sessions, TooManySessions, Visitor
 from korvet.cli.kafka.client import Client
 
@@ -113,6 +113,16 @@ def test_login_that_succeeds_costs_no_attempt_and_forgives_none() -> None:
         if tries.take("192.0.2.1"):
             tries.give_back("192.0.2.1")
     assert failed == attempts.MOST_AT_ONCE
+
+
+def test_complaints_about_the_broker_are_few_whatever_strangers_try(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    complaints = Complaints(clock)
+    for _ in range(100):
+        complaints.say("no broker")
+    clock.now += COMPLAINS_EVERY_S
+    complaints.say("no broker")
+    assert capsys.readouterr().err == "korvet: no broker\n" * 2
 
 
 def test_network_of_ipv6_counts_as_one_address() -> None:

@@ -6,9 +6,11 @@ users and no rights of its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -29,6 +31,7 @@ MOST_NAME_CHARACTERS: Final = 250
 MOST_PASSWORD_CHARACTERS: Final = 1000
 MOST_JUDGED: Final = 4
 MOST_WAITING: Final = 32
+COMPLAINS_EVERY_S: Final = 5.0
 REFUSED: Final = "The broker knows no such user with this password."
 ENDED: Final = "Your session has ended."
 
@@ -43,6 +46,20 @@ class Refused(Exception):
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
         self.status = status
+
+
+class Complaints:
+    """Lines about the broker on the console's output: one in `COMPLAINS_EVERY_S`, whatever strangers try."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next_at = -inf
+
+    def say(self, text: str) -> None:
+        """Write a line, unless there was one a moment ago."""
+        if self._clock() >= self._next_at:
+            self._next_at = self._clock() + COMPLAINS_EVERY_S
+            say_error(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +79,7 @@ class Logins:
     is_proxied: bool
     sessions: Sessions
     attempts: Attempts = field(default_factory=Attempts)
+    complaints: Complaints = field(default_factory=Complaints)
     turns: CapacityLimiter = field(default_factory=partial(CapacityLimiter, MOST_JUDGED))
 
     def visitor(self, request: Request) -> Visitor:
@@ -80,13 +98,18 @@ class Logins:
         :raises Refused: if the broker does not let the user in, or cannot be asked.
         """
         address = self._address(request)
-        if not self.attempts.take(address):
-            raise Refused("Too many logins failed at your address; wait a minute.", 429)
         if self.turns.statistics().tasks_waiting >= MOST_WAITING:
             raise Refused("Too many visitors log in now; try again.", 503)
+        if not self.attempts.take(address):
+            raise Refused("Too many logins failed at your address; wait a minute.", 429)
         clients = Clients(partial(self.make_client, user, password))
-        async with self.turns:
-            await to_thread.run_sync(_judge, clients, user, password)
+        try:
+            async with self.turns:
+                await to_thread.run_sync(_judge, clients, user, password)
+        except BrokerError as error:
+            self.attempts.give_back(address)
+            self.complaints.say(f"no broker judges logins: {error}")
+            raise Refused("No broker can judge logins now; the console's output says why.", 503) from None
         self.attempts.give_back(address)
         visitor = Visitor(clients=clients, user=user, is_operator=user in self.operators)
         self.sessions.end(self._id(request))
@@ -125,7 +148,8 @@ def _is_automatic(request: Request) -> bool:
 def _judge(clients: Clients, user: str, password: str) -> None:
     """Have the broker judge a login.
 
-    :raises Refused: it does not let the user in, or cannot be asked.
+    :raises Refused: it does not let the user in.
+    :raises BrokerError: it cannot be asked.
     """
     # The protocol has no such names and passwords, so no user has them.
     if not user or not password or "\0" in user + password or len(user) > MOST_NAME_CHARACTERS:
@@ -138,8 +162,7 @@ def _judge(clients: Clients, user: str, password: str) -> None:
     except BrokerError as error:
         if is_refusal(error):
             raise Refused(REFUSED, 401) from None
-        say_error(f"no broker judges logins: {error}")
-        raise Refused("No broker can judge logins now; the console's output says why.", 503) from None
+        raise
 
 
 def is_refusal(error: Exception) -> bool:

@@ -1,4 +1,7 @@
-"""The console's server: uvicorn on one address, with bounds on what strangers may hold."""
+"""The console's server: uvicorn on one address, with bounds on what strangers may hold.
+
+The console accepts its connections itself, because uvicorn knows nothing of one whose handshake has not ended.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,28 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import anyio
 import click
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
+from korvet.cli.console.places import Place, Places
 from korvet.cli.console.visitors import Sessions
 from korvet.cli.kafka.address import Address
 from korvet.errors import KorvetError
 from korvet.security.tls import Certificates, TlsFiles
+from korvet.server.accepting import Accepting
 
 _BACKLOG: Final = 64
-_MOST_REQUESTS: Final = 256
 _LOOK_S: Final = 10
-_STUCK_S: Final = 60.0
-"""A connection ends if it brought no request, and got no whole answer, for so long."""
+_ARRIVES_S: Final = 10.0
+"""The time for a handshake, and then for the head of a request."""
+_LASTS_S: Final = 60.0
+"""The time from there to the end of its answer."""
 
 
 def listen(address: Address) -> socket.socket:
@@ -55,18 +63,13 @@ def serve(listening: socket.socket, app: ASGIApp, sessions: Sessions | None, tls
         if certificates is not None:
             await certificates.look()
 
-    is_local = listening.family is socket.AF_UNIX
-    if not is_local:
+    if listening.family is not socket.AF_UNIX:
         scheme = "http" if certificates is None else "https"
         click.echo(f"the console is at {scheme}://{Address(*listening.getsockname()[:2])}/ (Ctrl-C ends it)")
     config = uvicorn.Config(
         app,
-        # uvloop takes each socket that it is given for one of TCP.
-        loop="asyncio" if is_local else "auto",
-        http=_Bounded,
         log_level="error",
         access_log=False,
-        limit_concurrency=_MOST_REQUESTS,
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=2,
@@ -77,7 +80,7 @@ def serve(listening: socket.socket, app: ASGIApp, sessions: Sessions | None, tls
         timeout_notify=_LOOK_S,
         ssl_context_factory=None if certificates is None else partial(_tls, certificates),
     )
-    uvicorn.Server(config).run([listening])
+    _Server(config, listening).run([])
 
 
 def _tls(certificates: Certificates, _config: uvicorn.Config, _default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
@@ -91,27 +94,95 @@ def _tls(certificates: Certificates, _config: uvicorn.Config, _default: Callable
     return context
 
 
+class _Server(uvicorn.Server):
+    """uvicorn, with connections of `Places`."""
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._places = Places()
+
+    async def main_loop(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            accepting = Accepting(_Uncounted(), tasks, self._listening, self._open)
+            accepting.begin(_BACKLOG)
+            try:
+                await super().main_loop()
+            finally:
+                accepting.close()
+                tasks.cancel_scope.cancel()
+
+    async def _open(self, connection: socket.socket) -> None:
+        """Make a connection of an accepted socket; one that comes to nothing leaves no line."""
+        connection.setblocking(False)
+        place = self._places.take(connection)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                partial(_Bounded, self.config, self.server_state, self.lifespan.state, place, self._places.leave),
+                connection,
+                ssl=self.config.ssl,
+                ssl_handshake_timeout=None if self.config.ssl is None else _ARRIVES_S,
+            )
+        except BaseException as error:
+            self._places.leave(place)
+            connection.close()
+            if not isinstance(error, OSError):
+                raise
+
+
+class _Uncounted:
+    """Any number of connections: what is too much is judged once a connection is there."""
+
+    def may_accept(self) -> bool:
+        return True
+
+    def refused(self, reason: str) -> None:
+        if reason:
+            click.echo(f"korvet: the console cannot take a connection: {reason}", err=True)
+
+
 class _Bounded(H11Protocol):
-    """A connection that ends if its requests, or their answers, do not get on."""
+    """A connection that ends if its requests, or their answers, do not get on.
+
+    :param leave: gives its place back.
+    """
 
     _next_look: asyncio.TimerHandle | None = None
     _seen: tuple[RequestResponseCycle | None, bool] = (None, False)
+    _stands_s = 0.0
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        app_state: dict[str, Any],
+        place: Place,
+        leave: Callable[[Place], None],
+    ) -> None:
+        super().__init__(config, state, app_state)
+        self._place = place
+        self._leave = leave
+        place.is_answering = self._is_answering
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._next_look = self.loop.call_later(_STUCK_S, self._look, transport)
+        self._next_look = self.loop.call_later(_ARRIVES_S, self._look, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._next_look is not None:
             self._next_look.cancel()
+        self._leave(self._place)
         super().connection_lost(exc)
 
-    def _look(self, transport: asyncio.Transport) -> None:
+    def _is_answering(self) -> bool:
         # There is none before the first request is whole, though its type does not say so.
         cycle: RequestResponseCycle | None = self.cycle
-        now = cycle, cycle is not None and cycle.response_complete
-        if now == self._seen:
+        return cycle is not None and not cycle.response_complete
+
+    def _look(self, transport: asyncio.Transport) -> None:
+        seen, self._seen = self._seen, (self.cycle, self._is_answering())
+        self._stands_s = self._stands_s + _ARRIVES_S if self._seen == seen else 0.0
+        if self._stands_s >= (_LASTS_S if self._is_answering() else _ARRIVES_S):
             transport.abort()
             return
-        self._seen = now
-        self._next_look = self.loop.call_later(_STUCK_S, self._look, transport)
+        self._next_look = self.loop.call_later(_ARRIVES_S, self._look, transport)
