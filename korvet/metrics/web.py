@@ -21,13 +21,14 @@ import structlog
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from korvet.metrics.clients import Pushed
 from korvet.metrics.exposition import render
+from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
 
 log = structlog.get_logger()
@@ -44,7 +45,9 @@ _CLOSE: Final = {"connection": "close", "cache-control": "no-store"}
 
 
 class Told(Protocol):
-    """What the port tells of."""
+    """What the port tells of; ``lags`` are those of the last hour."""
+
+    lags: Lags
 
     def samples(self) -> Samples:
         """All figures, as of now."""
@@ -69,7 +72,17 @@ def application(told: Told, others: ASGIApp | None = None) -> Starlette:
     async def readyz(_request: Request) -> Response:
         return _health(told.unreadiness())
 
-    routes: list[BaseRoute] = [Route("/metrics", pages.answer), Route("/livez", livez), Route("/readyz", readyz)]
+    async def lags(request: Request) -> Response:
+        asked = request.query_params
+        found = told.lags.told(asked.get("namespace", ""), asked.get("group", ""))
+        return JSONResponse(found, 404 if found is None else 200, _CLOSE)
+
+    routes: list[BaseRoute] = [
+        Route("/metrics", pages.answer),
+        Route("/livez", livez),
+        Route("/readyz", readyz),
+        Route("/lags", lags),
+    ]
     if others is not None:
         routes.append(Mount("/", others))
     return Starlette(routes=routes, exception_handlers={Exception: _failed})

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from korvet.metrics.clients import Clients, Pushed
+from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
 
 log = structlog.get_logger()
@@ -44,6 +45,7 @@ class Board:
 
     def __init__(self, workers: int, is_draining: Callable[[], bool], clients: Clients) -> None:
         self.clients = clients
+        self.lags = Lags()
         self._is_draining = is_draining
         self._of_redis = Samples()
         self._most = workers

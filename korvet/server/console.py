@@ -30,7 +30,7 @@ _BACKOFF_S: Final = (0.5, 10.0)
 _STEADY_S: Final = 30.0
 _STOP_S: Final = 5.0
 _BACKLOG: Final = 64
-_ANYWHERE: Final = {"", "0.0.0.0", "::"}
+ANYWHERE: Final = {"", "0.0.0.0", "::"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def _order(settings: ServeSettings, redis_url: str, ports: Sequence[int], descri
     at, bootstrap = own_listener(settings.listeners), None
     if at is not None:
         host = settings.listeners[at].host
-        host = "127.0.0.1" if host in _ANYWHERE else host
+        host = "127.0.0.1" if host in ANYWHERE else host
         bootstrap = f"[{host}]:{ports[at]}" if ":" in host else f"{host}:{ports[at]}"
     order = {
         "settings": settings.to_json(), "redis_url": redis_url, "bootstrap": bootstrap, "descriptor": descriptor

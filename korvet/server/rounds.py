@@ -56,17 +56,22 @@ async def _make_rounds(settings: ServeSettings, store: Store, board: Board) -> N
                 told = others
                 with suppress(KorvetError):
                     if name not in watched:
-                        watched[name] = await _watched(process.build(name))
+                        watched[name] = await _watched(process.build(name), board)
                     left = settings.most_series - sum(one.count for one in others.values())
                     told = {**others, **await _look(watched[name], left)}
                 board.tell_of_redis(told.values())
             await anyio.sleep(_INTERVAL_S if turns else _SOON_S)
 
 
-async def _watched(built: Frontend) -> Watched:
+async def _watched(built: Frontend, board: Board) -> Watched:
     await built.catalog.open()
     return Watched(
-        namespace=built.namespace, store=built.store, catalog=built.catalog, log=built.log, groups=built.groups
+        namespace=built.namespace,
+        store=built.store,
+        catalog=built.catalog,
+        log=built.log,
+        groups=built.groups,
+        lags=board.lags,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, sync_playwright
@@ -17,9 +18,14 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, s
 from korvet.cli.cluster import Cluster
 from korvet.cli.kafka.acls import KafkaRules
 from korvet.cli.kafka.users import KafkaUsers
+from korvet.metrics import web
+from korvet.metrics.clients import Pushed
+from korvet.metrics.lags import Lags
+from korvet.metrics.samples import Samples
 from korvet.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from korvet.security.protocol import Security
 from korvet.server.settings import ListenerSettings
+from korvet.server.sockets import bind, port_of
 from korvet.store.security.users import CredentialKey
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.tools import find_tool
@@ -57,10 +63,39 @@ def running_console(*arguments: str, errors: IO[bytes] | None = None) -> Iterato
                 process.kill()
 
 
+class Port:
+    """What a front-end's HTTP port tells, with lags of the test's."""
+
+    def __init__(self) -> None:
+        self.lags = Lags()
+
+    def samples(self) -> Samples:
+        return Samples()
+
+    def pushed(self) -> Pushed:
+        return {}
+
+    def death(self) -> str:
+        return ""
+
+    def unreadiness(self) -> str:
+        return ""
+
+
 @pytest.fixture(scope="module")
-def console(broker: KorvetServer) -> Iterator[str]:
-    """A console that may change things."""
-    with running_console("--bootstrap-server", broker.bootstrap, "--allow-changes") as url:
+def lags() -> Iterator[tuple[Lags, str]]:
+    """The lags that an HTTP port tells, and its URL."""
+    told = Port()
+    with bind("127.0.0.1", 0) as bound, start_blocking_portal() as portal:
+        served = portal.start_task_soon(web.serve, told, bound)
+        yield told.lags, f"http://127.0.0.1:{port_of(bound)}/"
+        served.cancel()
+
+
+@pytest.fixture(scope="module")
+def console(broker: KorvetServer, lags: tuple[Lags, str]) -> Iterator[str]:
+    """A console that may change things, and asks a port for lags."""
+    with running_console("--bootstrap-server", broker.bootstrap, "--allow-changes", "--metrics", lags[1]) as url:
         yield url
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import time
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -17,7 +19,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from korvet.cli import run
 from korvet.cli.cluster import Cluster
+from korvet.cli.console.history import KNOWN, UNKNOWN
 from korvet.cli.kafka.users import KafkaUsers
+from korvet.metrics.lags import Lags
 from korvet.pipeline.report.figures import Day, Interval, Lag, Report, Unarchived
 from korvet.store.keys import Namespace, placed_batch
 from korvet.store.security.users import CredentialKey
@@ -40,10 +44,10 @@ def topic_with(broker: KorvetServer, values: Sequence[bytes | None], *, key: byt
     return name
 
 
-def committed(broker: KorvetServer, group: str, topic: str, offset: int) -> None:
+def committed(broker: KorvetServer, group: str, topic: str, offset: int, *, epoch: int = -1) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     try:
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset, "", epoch)], asynchronous=False)
     finally:
         consumer.close()
 
@@ -113,6 +117,25 @@ def test_lag_of_a_group_is_drawn(broker: KorvetServer, console: str, page: Page)
     expect(page.locator("#lag")).to_have_text("6")
     expect(page.locator("#lag-chart canvas")).to_be_visible()
     expect(page.locator("#lag-chart[data-points]")).to_have_count(1)
+
+
+def test_lag_of_the_last_hour_is_drawn(broker: KorvetServer, console: str, lags: tuple[Lags, str], page: Page) -> None:
+    group, name = f"{unique('g')}{HOSTILE}", topic_with(broker, [b"a"] * 10)
+    committed(broker, group, name, 4)
+    now = time.time()
+    # The group commits nothing in the other topic, so this visitor sees nothing of it.
+    for minute, numbers in enumerate(({(group, "other"): 9}, {(group, name): 3}, {}, {(group, name): 5})):
+        lags[0].note("default", numbers, now - 600 + 60 * minute)
+    page.goto(f"{console}/group?{urlencode({'id': group})}")
+    expect(page.locator("#lag-note")).to_have_text(KNOWN)
+    told = page.request.get(f"{console}/group/lag?{urlencode({'id': group, 'history': 1})}").json()
+    assert told["lags"] == [0, 3, None, 5, 6]
+    assert told["times"] == sorted(told["times"])
+    assert page.request.get(f"{console}/group/lag?{urlencode({'id': group})}").json()["lags"] == [6]
+    fresh = unique("g")
+    committed(broker, fresh, name, 4)
+    page.goto(f"{console}/group?id={fresh}")
+    expect(page.locator("#lag-note")).to_have_text(UNKNOWN)
 
 
 def test_offsets_are_reset_after_a_look_at_the_plan(broker: KorvetServer, console: str, page: Page) -> None:

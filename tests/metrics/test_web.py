@@ -12,6 +12,7 @@ import pytest
 
 from korvet.metrics import web
 from korvet.metrics.clients import Pushed
+from korvet.metrics.lags import Lags
 from korvet.metrics.samples import Samples
 from korvet.metrics.web import serve
 from korvet.server.sockets import bind, port_of
@@ -31,6 +32,7 @@ class Told:
         for number in range(count):
             self._samples.set("korvet_client_events_total", 1, f"event {number} " + "x" * 200)
         self.made = 0
+        self.lags = Lags()
 
     def samples(self) -> Samples:
         self.made += 1
@@ -84,6 +86,18 @@ async def test_a_problem_is_told_with_its_reason() -> None:
         answer = await ask(port, LIVEZ)
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert answer.endswith(b"\r\n\r\nworker 1 is gone\n")
+
+
+async def test_lags_of_a_namespace_that_is_not_read_here_are_not_there() -> None:
+    told = Told(0)
+    told.lags.note("default", {("g", "t"): 7}, 60.0)
+    async with serving(told) as port:
+        found = [
+            await ask(port, b"GET /lags?namespace=%s&group=g HTTP/1.1\r\nHost: a\r\n\r\n" % name)
+            for name in (b"default", b"other")
+        ]
+    assert found[0].endswith(b'{"times":[60.0],"topics":{"t":[7]}}')
+    assert found[1].startswith(b"HTTP/1.1 404")
 
 
 async def test_slow_scrapers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

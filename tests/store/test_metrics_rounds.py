@@ -53,7 +53,11 @@ async def test_a_round_tells_offsets_sizes_and_lags(one: Front, groups: Groups) 
     await one.log.trim(one.log.partition(topic, 1), 6)
     await commit(groups, "g", topic, 0, 0)
     await commit(groups, "g", topic, 1, 7)
-    samples = await look(watched(one, groups), PLENTY)
+    seen = watched(one, groups)
+    samples = await look(seen, PLENTY)
+    told = seen.lags.told(NAMESPACE.name, "g")
+    assert told is not None
+    assert told["topics"] == {topic.name: [5]}
     place = topic.name, "1"
     assert value(samples, "topics") == 1
     assert value(samples, "partitions") == 2

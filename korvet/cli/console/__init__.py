@@ -63,6 +63,12 @@ DEFAULT_LISTEN = "127.0.0.1:9080"
     help="Show the lake by this file, which 'korvet pipeline report --json' writes.",
 )
 @click.option(
+    "--metrics",
+    multiple=True,
+    metavar="URL",
+    help="The HTTP port of a front-end, which knows the lags of the last hour. May be given again.",
+)
+@click.option(
     "--allow-changes",
     is_flag=True,
     help="Offer changes: of offsets, groups, members and transactions, and with --redis repairs.",
@@ -80,6 +86,7 @@ def console(
     redis_url: str | None,
     namespace: str,
     lake_report: Path | None,
+    metrics: tuple[str, ...],
     allow_changes: bool,
     cluster: Cluster,
 ) -> None:
@@ -104,7 +111,7 @@ def console(
         hostnames=frozenset(hostnames),
         idle_s=idle_timeout,
         operators=frozenset(operators),
-        sources=Sources(redis_url=redis_url, namespace=namespace, lake_report=lake_report),
+        sources=Sources(redis_url=redis_url, namespace=namespace, lake_report=lake_report, metrics=metrics),
         allow_changes=allow_changes,
     )
     configure_logging("info", "text")

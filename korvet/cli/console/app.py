@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from korvet import __version__
 from korvet.cli.console import changes, views
 from korvet.cli.console.changes import Change, Plan, Question
 from korvet.cli.console.guard import Guard, Hosts
+from korvet.cli.console.lists import Lists, ListsOfVisitor
 from korvet.cli.console.login import ENDED, Logins, Refused, Stranger, is_refusal, page_inside, to_login
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.views import View
@@ -49,6 +50,7 @@ class Console:
     door: Logins | Visitor
     sources: Sources
     allow_changes: bool
+    lists: Lists = field(default_factory=Lists)
     templates: Environment = field(default_factory=lambda: _templates())
 
     def visitor(self, request: Request) -> Visitor:
@@ -127,20 +129,26 @@ def make_app(door: Logins | Visitor, hosts: Hosts, sources: Sources, *, scheme: 
 
 async def _page(console: Console, name: str, view: View, request: Request) -> Response:
     visitor, fields = console.visitor(request), dict(request.query_params)
+    may_be_kept = "page" in fields or "hx-request" in request.headers
     if request.url.path in views.FOR_OPERATORS and not visitor.is_operator:
         raise HTTPException(403, FORBIDDEN)
-    values = await visitor.run(_shown, console, visitor, view, fields)
+    values = await visitor.run(_shown, console, visitor, view, fields, may_be_kept)
     return _html(console, name, values, visitor, done=fields.get("done", ""))
 
 
-def _shown(console: Console, visitor: Visitor, view: View, fields: Mapping[str, str]) -> dict[str, Any]:
+def _shown(
+    console: Console, visitor: Visitor, view: View, fields: Mapping[str, str], may_be_kept: bool
+) -> dict[str, Any]:
+    """What a page shows; if it goes on from an earlier one, perhaps of the same list."""
+    sources = console.sources if visitor.is_operator else console.sources.public
+    lists = ListsOfVisitor(lists=console.lists, visitor=visitor.token, may_be_kept=may_be_kept)
     with visitor.clients.borrow() as client:
-        return view(client, fields, console.sources)
+        return view(client, fields, replace(sources, lists=lists))
 
 
 async def _lag(console: Console, request: Request) -> Response:
     visitor, fields = console.visitor(request), dict(request.query_params)
-    return JSONResponse(await visitor.run(_shown, console, visitor, views.lag, fields))
+    return JSONResponse(await visitor.run(_shown, console, visitor, views.lag, fields, False))
 
 
 async def _change(console: Console, change: Change, request: Request) -> Response:

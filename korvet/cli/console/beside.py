@@ -20,7 +20,7 @@ from korvet.cli.console.start import LOOPBACK, Way, show
 from korvet.cli.kafka.address import Address
 from korvet.errors import ConfigError, KorvetError
 from korvet.security.protocol import Security
-from korvet.server.console import own_listener
+from korvet.server.console import ANYWHERE, own_listener
 from korvet.server.logs import configure_logging
 from korvet.server.settings import ListenerSettings, ServeSettings
 from korvet.settings.kafka_client import librdkafka_settings
@@ -69,6 +69,7 @@ def _way(settings: ServeSettings, bootstrap: str | None, redis_url: str | None, 
         own = _own_settings(listeners[at], shown)
         cluster = Cluster(bootstrap=bootstrap, settings={**own, **given}, file=file)
     protocol = librdkafka_settings(cluster.settings).get("security.protocol", "")
+    ports = () if settings.metrics is None else (_own_port(*settings.metrics),)
     login = protocol.upper().startswith("SASL_")
     way = Way(
         login=login,
@@ -76,7 +77,9 @@ def _way(settings: ServeSettings, bootstrap: str | None, redis_url: str | None, 
         has_tls=bool(settings.console_hostnames),
         hostnames=frozenset(settings.console_hostnames),
         # Which users of a cluster may see its Redis, no rule tells.
-        sources=Sources() if login or at is None else Sources(redis_url=redis_url, namespace=listeners[at].namespace),
+        sources=Sources(metrics=ports)
+        if login or at is None
+        else Sources(redis_url=redis_url, namespace=listeners[at].namespace, metrics=ports),
         allow_changes=settings.console == "changes",
     )
     return way, cluster
@@ -90,6 +93,11 @@ def _own_settings(listener: ListenerSettings, shown: str) -> dict[str, str]:
     if not offered:
         raise ConfigError(f"{shown}: visitors log in by passwords, and listener {listener.name!r} takes none")
     return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": offered[0]}
+
+
+def _own_port(host: str, port: int) -> str:
+    """The URL of the HTTP port at which this process is shown."""
+    return f"http://{Address('127.0.0.1' if host in ANYWHERE else host, port)}"
 
 
 def main() -> int:

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from starlette.exceptions import HTTPException
+
+from korvet.cli.console.lists import ListsOfVisitor
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The URL of the cluster's Redis, None for nothing; the namespace of its topics there; and a report of its lake."""
+    """What the console may ask.
+
+    :ivar redis_url: the URL of the cluster's Redis; None for nothing.
+    :ivar namespace: the namespace of the topics there.
+    :ivar lake_report: a report of the lake.
+    :ivar metrics: the URLs of front-ends' HTTP ports.
+    :ivar lists: the lists of the visitor.
+    """
 
     redis_url: str | None = None
     namespace: str = "default"
     lake_report: Path | None = None
+    metrics: tuple[str, ...] = ()
+    lists: ListsOfVisitor | None = None
+
+    def listed(self, kind: str, ask: Callable[[], Sequence[T]]) -> Sequence[T]:
+        """A list of the cluster: perhaps the one from which the visitor's last page was cut."""
+        return ask() if self.lists is None else self.lists.get(kind, ask)
+
+    @property
+    def public(self) -> Sources:
+        """Those that show a visitor no more than the cluster's rules allow."""
+        return Sources(metrics=self.metrics)
 
     @property
     def redis(self) -> str:

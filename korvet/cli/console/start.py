@@ -107,6 +107,9 @@ def _address(text: str, way: Way) -> Address:
             f"--listen {text}: passwords would pass others unprotected; give --tls-cert and --tls-key, or "
             "--tls-terminated behind a proxy with TLS"
         )
+    for url in way.sources.metrics:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"--metrics {url}: the port's URL begins with http://, as http://127.0.0.1:9464")
     for flag, source in (("--redis", way.sources.redis_url), ("--lake-report", way.sources.lake_report)):
         if way.login and source is not None and not way.operators:
             raise ConfigError(f"{flag} with --login is shown to nobody; name the users that may see it as --operator")

@@ -17,6 +17,7 @@ from korvet.cli.console.cluster import (
     topic_rows,
     total_lag,
 )
+from korvet.cli.console.history import History, lag_history
 from korvet.cli.console.lake import read_report
 from korvet.cli.console.paging import page_of
 from korvet.cli.console.records import MOST_READ, MOST_SHOWN, STARTS, Wanted, find_records, one_record
@@ -57,9 +58,11 @@ def _overview(client: Client, _fields: Fields, _sources: Sources) -> dict[str, A
     }
 
 
-def _topics(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+def _topics(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     wanted = asked.text(fields, "q")
-    topics = [topic for topic in list_topics(client) if wanted.lower() in topic.name.lower()]
+    topics = [
+        topic for topic in sources.listed("topics", lambda: list_topics(client)) if wanted.lower() in topic.name.lower()
+    ]
     page = page_of(topics, asked.number(fields, "page", 1))
     return {"q": wanted, "page": page, "rows": topic_rows(client, page.rows)}
 
@@ -106,10 +109,10 @@ def _record(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]
     return {"name": name, "record": one_record(client, name, partition, asked.number(fields, "offset", 0))}
 
 
-def _groups(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+def _groups(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     wanted, state = asked.text(fields, "q"), asked.choice(fields, "state", STATES)
-    groups = list_groups(client, [state] if state else [])
-    found = [group for group in groups if wanted.lower() in group.group.lower()]
+    groups = sources.listed("groups", lambda: list_groups(client))
+    found = [group for group in groups if wanted.lower() in group.group.lower() and state in ("", group.state)]
     page = page_of(found, asked.number(fields, "page", 1))
     return {"q": wanted, "state": state, "states": STATES, "page": page}
 
@@ -128,15 +131,28 @@ def _group(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
     }
 
 
-def lag(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
-    """A group's lag now, for the chart: Unix seconds and records."""
+def lag(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
+    """A group's lag for the chart, now or with ``history`` before, too: times in Unix seconds, lags, and a note."""
     group = existing_group(client, asked.text(fields, "id"))
-    return {"time": time.time(), "lag": total_lag(lag_rows(client, group))}
+    rows = lag_rows(client, group)
+    before = History(note="")
+    if "history" in fields:
+        topics = {row.partition.topic for row in rows}
+        before = lag_history(sources.metrics, group_facts(client, group.group), group.group, topics)
+    return {
+        "times": [*before.times, time.time()],
+        "lags": [*before.lags, total_lag(rows)],
+        "note": before.note,
+    }
 
 
-def _transactions(client: Client, fields: Fields, _sources: Sources) -> dict[str, Any]:
+def _transactions(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     wanted = asked.text(fields, "q")
-    found = [one for one in list_transactions(client) if wanted.lower() in one.id.lower()]
+    found = [
+        one
+        for one in sources.listed("transactions", lambda: list_transactions(client))
+        if wanted.lower() in one.id.lower()
+    ]
     return {"q": wanted, "page": page_of(found, asked.number(fields, "page", 1))}
 
 

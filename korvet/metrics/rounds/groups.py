@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
+from korvet.metrics.lags import GroupTopic
 from korvet.metrics.rounds.pace import Bounded, Pace
 from korvet.metrics.rounds.partitions import Seen
 from korvet.metrics.samples import Samples
@@ -20,13 +21,14 @@ _SLICE: Final = 20
 
 async def read_groups(
     groups: Groups, namespace: str, seen: Mapping[TopicPartition, Seen], pace: Pace, samples: Bounded
-) -> None:
-    """Read all groups, and set their figures.
+) -> Mapping[GroupTopic, int]:
+    """Read all groups, and set their figures. Returns the lags of groups in topics all of whose partitions were seen.
 
     :param seen: the partitions of the same round.
     :raises StoreUnavailable, StoreError: the index of groups cannot be read.
     """
     states: Counter[tuple[str, str]] = Counter()
+    lags: dict[GroupTopic, int] = {}
     for chunk in await groups.index.group_ids():
         for some in chunks(chunk, _SLICE):
             for group_id, state in await pace.ask(some, groups.administration.state):
@@ -34,8 +36,10 @@ async def read_groups(
                     _note_state(namespace, group_id, state, states, samples)
             for group_id, offsets in await pace.ask(some, lambda one: groups.offsets.fetch(one, None)):
                 _note_offsets(namespace, group_id, offsets, seen, samples)
+                _note_lags(group_id, offsets, seen, lags)
     for (kind, state), count in states.items():
         samples.set_sum("korvet_groups", count, namespace, kind, state)
+    return lags
 
 
 def _note_state(
@@ -64,3 +68,18 @@ def _note_offsets(
         if group_id == ARCHIVE_GROUP:
             unarchived = known.meta.end - archived_end(known.meta, offset)
             samples.set("korvet_archive_lag", unarchived, namespace, *labels)
+
+
+def _note_lags(
+    group_id: str,
+    offsets: Mapping[TopicPartition, Offset],
+    seen: Mapping[TopicPartition, Seen],
+    lags: MutableMapping[GroupTopic, int],
+) -> None:
+    """Add up a group's lags by topic; a topic with a partition that was not seen is left out."""
+    for (topic, index), offset in offsets.items():
+        known = seen.get((topic, index))
+        if known is not None and known.topic_id == offset.topic_id.hex:
+            lags[group_id, topic] = lags.get((group_id, topic), 0) + max(0, known.meta.end - offset.offset)
+    for topic in {topic for topic, index in offsets if (topic, index) not in seen}:
+        lags.pop((group_id, topic), None)

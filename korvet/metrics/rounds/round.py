@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import monotonic, time
 
+from korvet.metrics.lags import Lags
 from korvet.metrics.rounds.groups import read_groups
 from korvet.metrics.rounds.pace import Bounded, Pace
 from korvet.metrics.rounds.partitions import read_partitions
@@ -19,13 +20,17 @@ from korvet.store.log.log import Log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A namespace of which figures are read, and what is remembered from round to round."""
+    """A namespace of which figures are read, and what is remembered from round to round.
+
+    ``lags`` takes what a round saw of groups, of other namespaces as well.
+    """
 
     namespace: Namespace
     store: Store
     catalog: Catalog
     log: Log
     groups: Groups
+    lags: Lags = field(default_factory=Lags)
     opened: OpenTransactions = field(default_factory=OpenTransactions)
 
 
@@ -45,7 +50,7 @@ async def look(watched: Watched, most: int) -> Samples:
     seen = await read_partitions(watched.log, name, partitions, pace, samples)
     watched.opened.note(name, seen, monotonic(), samples)
     await read_transactions(watched.namespace, watched.store, pace, samples)
-    await read_groups(watched.groups, name, seen, pace, samples)
+    watched.lags.note(name, await read_groups(watched.groups, name, seen, pace, samples), time())
     return _with_own(samples, pace, name, monotonic() - began)
 
 

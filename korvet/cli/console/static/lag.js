@@ -1,4 +1,4 @@
-// The lag of the group over the time for which its page is open.
+// The lag of the group: over the last hour, if a front-end knows it, and while its page is open.
 "use strict";
 
 const chart = document.getElementById("lag-chart");
@@ -26,15 +26,18 @@ if (chart) {
     series: [{}, { label: "lag", stroke: style.getPropertyValue("--link"), points: { show: true } }],
   }, points, chart);
 
+  let more = "&history=1";
   const look = async () => {
     try {
-      const answer = await fetch(chart.dataset.url);
+      const answer = await fetch(chart.dataset.url + more);
       if (answer.ok) {
-        const now = await answer.json();
-        points[0].push(now.time);
-        points[1].push(now.lag);
+        const told = await answer.json();
+        if (more) document.getElementById("lag-note").textContent = told.note;
+        more = "";
+        points[0].push(...told.times);
+        points[1].push(...told.lags);
         for (const series of points) {
-          if (series.length > MOST_POINTS) series.shift();
+          series.splice(0, Math.max(0, series.length - MOST_POINTS));
         }
         plot.setData(points);
         chart.dataset.points = points[0].length;

@@ -1,0 +1,77 @@
+"""The lag of the last hour, which the HTTP ports of front-ends keep (`korvet.metrics.lags`).
+
+A port tells of all groups to everybody. So the console asks it only for a group that the visitor sees, and takes the
+topics whose offsets the visitor sees.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.request
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+_WITHIN_S: Final = 2.0
+_MOST_BYTES: Final = 4 << 20
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+UNASKED: Final = "From now on, while this page is open: start the console with --metrics URL for the last hour."
+UNKNOWN: Final = "From now on, while this page is open: no front-end tells of the last hour of this group."
+KNOWN: Final = "The last hour, minute by minute, and from now on each five seconds."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Times in seconds since 1970, as many lags, None for one that is not known, and a sentence about them."""
+
+    times: Sequence[float] = ()
+    lags: Sequence[int | None] = ()
+    note: str = UNKNOWN
+
+
+def lag_history(urls: Sequence[str], facts: Mapping[str, str], group: str, topics: Collection[str]) -> History:
+    """The lag of a group in some topics, of the front-end that knows the newest one.
+
+    :param urls: of the HTTP ports.
+    :param facts: what the broker tells of the group: its locator names the namespace.
+    """
+    if not urls:
+        return History(note=UNASKED)
+    namespace = facts.get("locator", "").partition("/")[0]
+    found = [told for url in urls if (told := _asked(url, namespace, group))] if namespace else []
+    if not found:
+        return History()
+    times, series = max(found, key=lambda told: told[0][-1])
+    # A topic that the group did not read then adds nothing.
+    sums = [_sum(numbers) for numbers in zip(*_filled(series, topics), strict=True)]
+    return History(times=times, lags=sums, note=KNOWN) if sums else History()
+
+
+def _asked(url: str, namespace: str, group: str) -> tuple[list[float], Mapping[str, list[int | None]]] | None:
+    """The times and the lags by topic that a port tells; None if it tells nothing."""
+    query = urlencode({"namespace": namespace, "group": group})
+    try:
+        with _DIRECT.open(f"{url.rstrip('/')}/lags?{query}", timeout=_WITHIN_S) as answer:
+            told: Any = json.loads(answer.read(_MOST_BYTES))
+        times, topics = told["times"], told["topics"]
+        is_told = times and topics and all(len(numbers) == len(times) for numbers in topics.values())
+        return (times, topics) if is_told else None
+    except (OSError, http.client.HTTPException, ValueError, TypeError, LookupError, AttributeError):
+        # It is away, or no such port; the page does without.
+        return None
+
+
+def _filled(series: Mapping[str, list[int | None]], topics: Collection[str]) -> list[list[int | None]]:
+    """The series of these topics, with 0 before the first lag that is known."""
+    filled = []
+    for numbers in (numbers for topic, numbers in series.items() if topic in topics):
+        first = next((at for at, lag in enumerate(numbers) if lag is not None), len(numbers))
+        filled.append([0 if at < first else lag for at, lag in enumerate(numbers)])
+    return filled
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    known = [lag for lag in numbers if lag is not None]
+    return sum(known) if len(known) == len(numbers) else None
