@@ -335,12 +335,28 @@ def test_redis_and_its_tenants_and_the_lake_are_shown(broker: KorvetServer, page
             assert run(["tenants", "delete", tenant, "--execute", *at]) == 0
         file.write_text(json.dumps(lake_report().to_json()))
         page.get_by_role("link", name="Lake").click()
-        expect(page.locator("#list tbody").first).to_contain_text(HOSTILE)
-        expect(page.locator("#list tbody tr").first.locator("td")).to_have_text(
-            [HOSTILE, "7", "30", "3.0 KiB", "3", "2026-01-31"]
-        )
-        expect(page.locator(".note")).to_contain_text("its archive seems to have stopped; 1,000 offsets wait for it")
+        expect(page.locator("#report tbody tr td")).to_have_text([HOSTILE, "7", "30", "3.0 KiB", "3", "2026-01-31"])
+        expect(page.locator(".note").first).to_contain_text("days old; does its timer still run?")
+        expect(page.locator(".note").last).to_contain_text("its archive seems to have stopped; 1,000 offsets wait")
         expect(page.locator("main")).to_contain_text("sink")
+        file.unlink()
+        page.reload()
+        expect(page.locator(".note")).to_contain_text("cannot read the lake's report")
+
+
+def test_offsets_that_wait_for_the_archive_are_shown_without_a_report(
+    broker: KorvetServer, console: str, page: Page
+) -> None:
+    name = topic_with(broker, [b"a"] * 10)
+    committed(broker, "korvet.archive", name, 4, epoch=0)
+    page.goto(f"{console}/lake?q={name}")
+    expect(page.locator("#archive tbody tr td")).to_have_text([name, "1", "6"])
+    expect(page.locator("#report")).to_have_count(0)
+    # Retention does not know either whose history an offset without an epoch is of.
+    committed(broker, "korvet.archive", name, 4)
+    page.reload()
+    expect(page.get_by_role("heading", level=2)).to_have_text("The archive now")
+    expect(page.get_by_role("link", name=name)).to_have_count(0)
 
 
 def lake_report() -> Report:

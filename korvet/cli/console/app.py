@@ -258,7 +258,6 @@ def _html(
     shared = {
         "allow_changes": console.allow_changes,
         "has_redis": is_operator and console.sources.redis_url is not None,
-        "has_lake": is_operator and console.sources.lake_report is not None,
         "token": "" if visitor is None else visitor.token,
         "user": None if visitor is None else visitor.user,
         "is_known": visitor is not None,

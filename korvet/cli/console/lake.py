@@ -7,14 +7,18 @@ that a timer makes.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from korvet.errors import KorvetError
 
 _MOST_BYTES: Final = 32 << 20
+OLD_S: Final = 2 * 86_400
+"""The age of a report from which on the page asks for its timer."""
 
 
 class TopicRow(NamedTuple):
@@ -39,14 +43,19 @@ class LagRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeReport:
-    """A report's figures for the page. ``alarms`` are sentences."""
+    """A report's figures for the page, and its age. ``alarms`` are sentences."""
 
     made_at: str
+    age_s: float
     since: str
     until: str
     topics: Sequence[TopicRow]
     lags: Sequence[LagRow]
     alarms: Sequence[str]
+
+    @property
+    def is_old(self) -> bool:
+        return self.age_s >= OLD_S
 
 
 def read_report(path: Path) -> LakeReport:
@@ -86,12 +95,28 @@ def _report(told: Mapping[str, Any]) -> LakeReport:
     ]
     return LakeReport(
         made_at=str(told["made_at"]),
+        age_s=max(0.0, time.time() - _seconds(str(told["made_at"]))),
         since=str(told["since"]),
         until=str(told["until"]),
         topics=[rows[topic] for topic in sorted(rows)],
         lags=sorted(lags, key=lambda lag: -lag.lag),
         alarms=_alarms(told),
     )
+
+
+def _seconds(made_at: str) -> float:
+    made = datetime.fromisoformat(made_at)
+    return (made if made.tzinfo else made.replace(tzinfo=UTC)).timestamp()
+
+
+def shown_age(age_s: float) -> str:
+    """An age in its largest unit."""
+    for unit, unit_s in (("day", 86_400), ("hour", 3600)):
+        if age_s >= unit_s:
+            count = int(age_s // unit_s)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    minutes = int(age_s // 60)
+    return f"{minutes} minute{'s' if minutes != 1 else ''}"
 
 
 def _alarms(told: Mapping[str, Any]) -> list[str]:

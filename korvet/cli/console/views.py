@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from starlette.exceptions import HTTPException
 
 from korvet.cli.console import asked
+from korvet.cli.console.archive import archive_rows, archived_topics
 from korvet.cli.console.cluster import (
     describe_cluster,
     existing_group,
@@ -18,12 +19,13 @@ from korvet.cli.console.cluster import (
     total_lag,
 )
 from korvet.cli.console.history import History, lag_history
-from korvet.cli.console.lake import read_report
+from korvet.cli.console.lake import read_report, shown_age
 from korvet.cli.console.paging import page_of
 from korvet.cli.console.records import MOST_READ, MOST_SHOWN, STARTS, Wanted, find_records, one_record
 from korvet.cli.console.sources import Sources
 from korvet.cli.formats import shown_time
 from korvet.cli.kafka.acls import KafkaRules
+from korvet.cli.kafka.archived import archived_positions
 from korvet.cli.kafka.brokers import broker_settings
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.endings import open_transactions
@@ -34,6 +36,7 @@ from korvet.cli.kafka.reset import parse_time
 from korvet.cli.kafka.topics import describe_settings, list_topics
 from korvet.cli.kafka.transactions import describe_transaction, list_transactions
 from korvet.cli.kafka.users import KafkaUsers
+from korvet.errors import KorvetError
 from korvet.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
 
 T = TypeVar("T")
@@ -213,14 +216,29 @@ def _tenants(_client: Client, fields: Fields, sources: Sources) -> dict[str, Any
     return {"q": wanted, "page": page_of(rows, asked.number(fields, "page", 1))}
 
 
-def _lake(_client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
+def _lake(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
+    wanted, positions = asked.text(fields, "q"), archived_positions(client)
+    found = [topic for topic in archived_topics(positions) if wanted in topic]
+    topics = page_of(found, asked.number(fields, "archive", 1))
+    shown = {
+        "q": wanted,
+        "has_archive": bool(positions),
+        "archive": topics,
+        "archive_rows": archive_rows(client, positions, topics.rows),
+        "report": None,
+        "problem": "",
+    }
     if sources.lake_report is None:
-        raise HTTPException(404, "start the console with --lake-report FILE to see the lake")
-    report, wanted = read_report(sources.lake_report), asked.text(fields, "q")
+        return shown
+    try:
+        report = read_report(sources.lake_report)
+    except KorvetError as error:
+        return {**shown, "problem": str(error)}
     lags = [lag for lag in report.lags if wanted in lag.group or wanted in lag.topic]
     return {
-        "q": wanted,
+        **shown,
         "report": report,
+        "age": shown_age(report.age_s),
         "alarms": page_of(report.alarms, 1),
         "page": page_of([row for row in report.topics if wanted in row.topic], asked.number(fields, "page", 1)),
         "lags": page_of(lags, asked.number(fields, "lags", 1)),
@@ -255,5 +273,5 @@ PAGES: Final[tuple[tuple[str, str, View], ...]] = (
     ("/redis", "redis.html", _redis),
 )
 """Path, template and view of each page."""
-FOR_OPERATORS: Final = frozenset({"/lake", "/redis", "/tenants"})
+FOR_OPERATORS: Final = frozenset({"/redis", "/tenants"})
 """The pages that show more than a cluster's rules protect."""
