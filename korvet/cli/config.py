@@ -49,6 +49,7 @@ def check(file: Path) -> None:
 
 def _refused(found: ConfigFile) -> list[str]:
     """The errors that 'serve' would find in a file whose tables are right: of each part alone, else of all together."""
+    from korvet.configs.listeners import listener_config
     from korvet.settings.file import ConfigFile
     from korvet.settings.schema import CONSOLE_NAMES, LISTENER_NAMES
 
@@ -59,7 +60,7 @@ def _refused(found: ConfigFile) -> list[str]:
     kin += [(name,) for name in found.serve if name not in (*LISTENER_NAMES, *CONSOLE_NAMES)]
     shares = [{name: found.serve[name] for name in names if name in found.serve} for names in kin]
     parts = [ConfigFile(serve=share) for share in shares]
-    parts += [ConfigFile(broker=found.broker)]
+    parts += [ConfigFile(broker={name: value for name, value in found.broker.items() if not listener_config(name)})]
     at_places = [(part, 0) for part in parts]
     at_places += [(ConfigFile(listeners=(table,)), at) for at, table in enumerate(found.listeners)]
     wrong = [why.replace("listener #1", f"listener #{at + 1}") for part, at in at_places if (why := _why_not(part))]

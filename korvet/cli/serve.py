@@ -108,7 +108,14 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
     :param shown: flag -> its name in errors; by default its name on the command line.
     :raises ConfigError: if an address, a Redis URL or the namespace is wrong, or listeners exclude each other.
     """
-    from korvet.server.settings import ServeSettings, check_listeners, check_sasl, limits_of
+    from korvet.server.connection_quotas import bounds_of
+    from korvet.server.settings import (
+        ServeSettings,
+        check_listener_configs,
+        check_listeners,
+        check_sasl,
+        limits_of,
+    )
     from korvet.settings.schema import LISTENER_NAMES
 
     told = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
@@ -123,7 +130,9 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
     listeners = tuple(_make_listener(table, names) for names, table in tables or [(shown, described)])
     check_listeners(listeners)
     limits_of(config.broker)
+    bounds_of(config.broker)
     check_sasl(listeners, config.broker)
+    check_listener_configs(listeners, config.broker)
     values: dict[str, Any] = {"broker": config.broker, "listeners": listeners}
     for name, value in given.items():
         match name:

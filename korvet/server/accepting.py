@@ -1,10 +1,9 @@
-"""New connections of one listening socket, within the process's bound.
+"""New connections of one listening socket, within the bounds of the process and of the listener.
 
-A process has a largest number of connections, by max.connections and by its file descriptors. At that number it accepts
-none until one has left: clients wait in the backlog, as on Kafka. If an accept fails for want of descriptors, the
-process tries again after a second.
+Beyond the bounds of the process and of the listener it accepts none: clients wait in the backlog, as on Kafka. If an
+accept fails for want of descriptors, the process tries again after a second.
 
-Source: ConnectionQuotas.waitForConnectionSlot, Acceptor.accept
+Source: Acceptor.accept
 """
 
 from __future__ import annotations
@@ -23,29 +22,35 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Counted(Protocol):
-    """The counter of the process's connections."""
+    """The counter of connections, `korvet.server.connection_quotas.ConnectionQuotas`."""
 
-    def may_accept(self) -> bool:
-        """Count one more connection; false if there may be no more now."""
+    def may_accept(self, one: Accepting) -> bool:
+        """Count one more connection. If there may be none now, `Accepting.go_on` follows once there may be."""
 
-    def refused(self, reason: str) -> None:
-        """Uncount a connection that could not be accepted; the log gets the reason unless it is empty."""
+    def failed(self, listener: str) -> None:
+        """Uncount a connection that could not be accepted."""
 
 
 class Accepting:
     """A listening socket, from `begin` to `close`.
 
+    :param listener: the listener's name.
+    :param complain: tells the log why no connection can be accepted.
     :param open_: makes a connection of an accepted socket, which is its own from then on.
     """
 
     def __init__(
         self,
         counted: Counted,
+        listener: str,
+        complain: Callable[[str], None],
         tasks: TaskGroup,
         bound: socket.socket,
         open_: Callable[[socket.socket], Coroutine[Any, Any, None]],
     ) -> None:
+        self.listener = listener
         self._counted = counted
+        self._complain = complain
         self._tasks = tasks
         self._bound = bound
         self._open = open_
@@ -61,13 +66,20 @@ class Accepting:
         """
         self._bound.setblocking(False)
         self._bound.listen(backlog)
-        self.go_on()
+        self._watch()
 
     def go_on(self) -> None:
-        """Accept again, after `Counted.may_accept` was false."""
-        if not self._is_watched and not self._is_closed and self._rest is None:
-            self._is_watched = True
-            self._loop.add_reader(self._bound.fileno(), self._accept)
+        """Accept again, after `Counted.may_accept` was false: one connection at once, if one waits."""
+        if self._watch():
+            self._accept(1)
+
+    def _watch(self) -> bool:
+        """Accept what comes from now on; false if that cannot begin."""
+        if self._is_watched or self._is_closed or self._rest is not None:
+            return False
+        self._is_watched = True
+        self._loop.add_reader(self._bound.fileno(), self._accept)
+        return True
 
     def close(self) -> None:
         """Stop accepting, and close the socket."""
@@ -82,9 +94,9 @@ class Accepting:
             self._is_watched = False
             self._loop.remove_reader(self._bound.fileno())
 
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTS_A_TURN):
-            if not self._counted.may_accept():
+    def _accept(self, most: int = _ACCEPTS_A_TURN) -> None:
+        for _ in range(most):
+            if not self._counted.may_accept(self):
                 self._pause()
                 return
             try:
@@ -95,14 +107,14 @@ class Accepting:
             self._tasks.start_soon(self._open, accepted)
 
     def _failed(self, error: OSError) -> None:
+        self._counted.failed(self.listener)
         if error.errno not in _EXHAUSTED:
             # No connection waits any more, or its client has left.
-            self._counted.refused("")
             return
-        self._counted.refused(error.strerror or str(error))
+        self._complain((error.strerror or str(error)).lower())
         self._pause()
         self._rest = self._loop.call_later(_REST_S, self._rested)
 
     def _rested(self) -> None:
         self._rest = None
-        self.go_on()
+        self._watch()

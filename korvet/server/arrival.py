@@ -41,7 +41,7 @@ async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accep
     is_connected = False
     try:
         _prepare(accepted)
-        if await _is_let_in(crowd, frontend, host_of(accepted.getpeername())):
+        if await _is_let_in(crowd, listener, frontend, host_of(accepted.getpeername())):
             make = partial(_kind_of(listener), crowd, listener, frontend)
             await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
             is_connected = True
@@ -51,7 +51,7 @@ async def open_plain(crowd: Crowd, listener: Listener, frontend: Frontend, accep
     finally:
         if not is_connected:
             accepted.close()
-            crowd.left()
+            crowd.connection_quotas.left(listener.name)
 
 
 async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> None:
@@ -71,14 +71,15 @@ async def open_arrival(crowd: Crowd, door: Door, accepted: socket.socket) -> Non
         crowd.strangers.discard(arrival)
         if not is_connected:
             accepted.close()
-            crowd.left()
+            crowd.connection_quotas.left(door.listener.name)
 
 
-async def _is_let_in(crowd: Crowd, frontend: Frontend, client: str) -> bool:
+async def _is_let_in(crowd: Crowd, listener: Listener, frontend: Frontend, client: str) -> bool:
     """Whether an address may connect once more. If not, this tells it after the time for which it has to wait."""
     meters = frontend.quotas.meters
     wait_s = 0.0 if meters is None else meters.connection_wait_s(client)
     if wait_s:
+        crowd.connection_quotas.forget_new(listener.name)
         crowd.lines.write("warning", "connection refused: its address has made as many as it may", client=client)
         await anyio.sleep(wait_s)
     return not wait_s
@@ -122,7 +123,8 @@ class Arrival:
             if header is None:
                 return False
             self.client = header.client_host or self.client
-            if not header.is_local and not await _is_let_in(self._crowd, self._door.frontend, self.client):
+            door = self._door
+            if not header.is_local and not await _is_let_in(self._crowd, door.listener, door.frontend, self.client):
                 return False
             if self._door.tls is not None:
                 return await self._encrypt(header, self._door.tls.context)

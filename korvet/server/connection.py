@@ -401,9 +401,14 @@ class Connection(Receiver):
         """The bytes that its client has to read before it gets more answers."""
         return self._answers.unsent_bytes
 
+    @property
+    def moved_at(self) -> float:
+        """When its client last sent or took something, on the loop's clock."""
+        return max(self.active_at, self._answers.sent_at)
+
     def is_expired(self, now: float, max_idle_s: float) -> bool:
         """Whether the client sent nothing and took nothing for ``max_idle_s``, and does not wait for an answer."""
-        idle_s = now - max(self.active_at, self._answers.sent_at)
+        idle_s = now - self.moved_at
         if self._is_closing:
             return idle_s > _LINGER_S
         return idle_s > max_idle_s and (not self._queue.requests or self._answers.writable is not None)

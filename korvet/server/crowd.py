@@ -15,12 +15,11 @@ from anyio.abc import TaskGroup
 from korvet.api import registry
 from korvet.errors import KorvetError
 from korvet.metrics.requests import Requests
-from korvet.quotas.bucket import Bucket
 from korvet.quotas.tally import Tally
 from korvet.security.sasl import Views
 from korvet.security.tokens import Tokens
-from korvet.server import machine
 from korvet.server.accepting import Accepting
+from korvet.server.connection_quotas import Bounds, ConnectionQuotas
 from korvet.server.handshakes import Handshakes
 from korvet.server.held_up import HeldUp, Queueing
 from korvet.server.large_frames import LargeFrames, Receiving
@@ -33,8 +32,8 @@ from korvet.wire.frames import SCRATCH_BYTES
 
 log = structlog.get_logger()
 
-_FULL_TOLD_S = 60.0
 _PASSWORD_THREADS = 2
+_UNBOUNDED = Bounds()
 
 
 class Member(Receiving, Answered, Queueing, Protocol):
@@ -47,6 +46,9 @@ class Member(Receiving, Answered, Queueing, Protocol):
     async def serve(self) -> None: ...
 
     def drain(self) -> None: ...
+
+    @property
+    def moved_at(self) -> float: ...
 
     def is_expired(self, now: float, max_idle_s: float) -> bool: ...
 
@@ -65,6 +67,7 @@ class Crowd:
 
     :param requests: the figures of requests; None if nobody asks for them.
     :param tracing: the traces of requests; None if nobody wants them.
+    :param bounds: those on connections.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Crowd:
         tokens: Tokens | None = None,
         requests: Requests | None = None,
         tracing: Tracing | None = None,
+        bounds: Bounds = _UNBOUNDED,
     ) -> None:
         self.tracing = tracing
         self.limits = limits
@@ -101,7 +105,7 @@ class Crowd:
         self.held_up: HeldUp[Member] = HeldUp(asyncio.get_running_loop().time)
         self.strangers: set[Stranger] = set()
         self.handshakes = Handshakes(limits.handshakes, limits.handshake_patience_s)
-        self.accepted = 0
+        self.connection_quotas = ConnectionQuotas(bounds)
         self.password_threads = anyio.CapacityLimiter(_PASSWORD_THREADS)
         """The bound on threads that derive keys from passwords."""
         self.credentials = Views()
@@ -112,60 +116,23 @@ class Crowd:
         self._expected: set[Member] = set()
         """Connections that are counted before they are open."""
         self._accepting: list[Accepting] = []
-        self.most_connections = min(limits.max_connections, machine.most_connections())
-        self._full_told_at = -_FULL_TOLD_S
-        creation = limits.creation_limit
-        self._creation = None if creation is None else Bucket(creation, asyncio.get_running_loop().time())
-        """The bucket of new connections of all addresses; None without a limit."""
-        self._is_creation_over = False
         self._draining = False
         self._empty = anyio.Event()
         self._tasks: TaskGroup | None = None
 
     # ------------------------------------------------------------------ bounds on connections
 
-    def may_accept(self) -> bool:
-        """Count one more connection; false if there may be no more."""
-        if self.accepted >= self.most_connections:
-            now = anyio.current_time()
-            if now - self._full_told_at > _FULL_TOLD_S:
-                self._full_told_at = now
-                log.warning("no more connections are accepted until others leave", connections=self.accepted)
-            return False
-        if self._creation is not None and not self._may_create(self._creation):
-            return False
-        self.accepted += 1
-        return True
+    def take(self, bounds: Bounds) -> None:
+        """Have other bounds on connections count. If there are too many, those that have been idle longest are closed.
 
-    def _may_create(self, creation: Bucket) -> bool:
-        """Count a new connection; if it is one too many it waits in the backlog. Source: ConnectionQuotas"""
-        now = anyio.current_time()
-        wait_s = creation.wait_s(now)
-        if not wait_s:
-            creation.take(1, now)
-        elif not self._is_creation_over:
-            self._is_creation_over = True
-            asyncio.get_running_loop().call_later(wait_s, self._accept_again)
-        return not wait_s
-
-    def _accept_again(self) -> None:
-        self._is_creation_over = False
-        for accepting in self._accepting:
-            accepting.go_on()
-
-    def refused(self, reason: str) -> None:
-        """Uncount a connection that could not be accepted; the log gets the reason unless it is empty."""
-        self.accepted -= 1
-        if self._creation is not None:
-            self._creation.take(-1, anyio.current_time())
-        if reason:
-            self.lines.write("error", "connections cannot be accepted", reason=reason.lower())
-
-    def left(self) -> None:
-        """Uncount a connection that has ended."""
-        self.accepted -= 1
-        for accepting in self._accepting:
-            accepting.go_on()
+        Source: Processor.closeExcessConnections
+        """
+        self.connection_quotas.take(bounds)
+        excess = self.connection_quotas.open - self.connection_quotas.most
+        if excess > 0:
+            log.warning("connections are closed: there are more than max.connections", closed=excess)
+            for connection in sorted(self.connections, key=lambda one: one.moved_at)[:excess]:
+                connection.abort()
 
     def _most_of(self, client: str) -> int | None:
         return self.limits.most_of(client)
@@ -247,7 +214,7 @@ class Crowd:
     def closed(self, connection: Member) -> None:
         self.kinds[connection.kind] -= 1
         self.addresses.leave(connection.client, connection)
-        self.left()
+        self.connection_quotas.left(connection.kind[0])
         self.connections.discard(connection)
         self.paused.discard(connection)
         self.unread.discard(connection)

@@ -170,7 +170,7 @@ def _error_name(code: int) -> str:
 def _of_connections(crowd: Crowd) -> Iterator[_Figure]:
     for kind, count in crowd.kinds.items():
         yield "connections", kind, count
-    yield "connections_limit", (), crowd.most_connections
+    yield "connections_limit", (), crowd.connection_quotas.most
     for listener, count in crowd.came_at.items():
         yield "connections_accepted_total", (listener,), count
     yield "throttles_total", (), crowd.throttles

@@ -25,6 +25,7 @@ from korvet.security.mapping import PrincipalRules
 from korvet.security.tls import Certificates
 from korvet.security.tokens import Tokens
 from korvet.server.choice import Choice
+from korvet.server.connection_quotas import bounds_of
 from korvet.server.door import Door
 from korvet.server.figures import Serving
 from korvet.server.live import Live
@@ -164,7 +165,8 @@ async def serve_listeners(
         if tokens is not None:
             opened.tasks.start_soon(tokens.keys.follow)
         requests = None if settings.metrics is None else Requests()
-        server = Server(limits_of(settings.broker), process.shared.answers, tokens, requests, tracing)
+        bounds = bounds_of(settings.broker)
+        server = Server(limits_of(settings.broker), process.shared.answers, tokens, requests, tracing, bounds)
         _start_counting(server, opened)
         registries: dict[str | None, Registry] = {}
         for name, frontend in opened.frontends.items():
@@ -192,6 +194,7 @@ async def serve_listeners(
 
         async def take(new: ServeSettings) -> None:
             process.settings = new
+            server.take(bounds_of(new.broker))
             for frontend in opened.frontends.values():
                 process.configure(frontend)
             if opened.namespaces is not None:

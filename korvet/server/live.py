@@ -10,7 +10,7 @@ import structlog
 
 from korvet.errors import KorvetError
 from korvet.server.logs import configure_logging
-from korvet.server.settings import ServeSettings, limits_of
+from korvet.server.settings import ServeSettings, limits_of, windows_of
 from korvet.server.token_settings import token_settings
 
 log = structlog.get_logger()
@@ -80,7 +80,7 @@ def _merged(old: ServeSettings, new: ServeSettings) -> tuple[ServeSettings, list
 
 def _at_start(broker: Mapping[str, str]) -> tuple[object, ...]:
     """What is made of settings at the start only."""
-    return limits_of(broker), token_settings(broker)
+    return limits_of(broker), windows_of(broker), token_settings(broker)
 
 
 def _merged_broker(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:

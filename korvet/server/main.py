@@ -21,6 +21,7 @@ from korvet.redis.address import parse_redis_url
 from korvet.redis.client import Store
 from korvet.server import tracing
 from korvet.server.board import Board
+from korvet.server.connection_quotas import bounds_of
 from korvet.server.console import Seat, keep_console, take_seat
 from korvet.server.embedded import embedded_server
 from korvet.server.figures import Serving
@@ -28,7 +29,7 @@ from korvet.server.frontend import certificates_of, open_frontends, serve_listen
 from korvet.server.live import Live, Read
 from korvet.server.logs import configure_logging
 from korvet.server.rounds import make_rounds
-from korvet.server.settings import ServeSettings, check_sasl, limits_of, shown_address
+from korvet.server.settings import ServeSettings, check_listener_configs, check_sasl, limits_of, shown_address
 from korvet.server.sockets import bind, ports_of, reserve
 from korvet.server.stopping import first_korvet_error, stop_on_signals
 from korvet.server.supervisor import supervise
@@ -46,7 +47,9 @@ def run(settings: ServeSettings, read_again: Read | None = None) -> int:
     configure_logging(settings.log_level, settings.log_format)
     try:
         limits_of(settings.broker)
+        bounds_of(settings.broker)
         check_sasl(settings.listeners, settings.broker)
+        check_listener_configs(settings.listeners, settings.broker)
         _check_tokens(settings)
         tracing.endpoint(os.environ)
         for listener in settings.listeners:

@@ -107,12 +107,15 @@ class Server(Crowd):
         self.lines.write("warning", "connection cut off for want of memory", client=connection.client, reason=reason)
         connection.abort()
 
+    def _cannot_accept(self, reason: str) -> None:
+        self.lines.write("error", "connections cannot be accepted", reason=reason)
+
     def _accept_at(self, door: Door, tasks: TaskGroup) -> None:
         if door.is_plain:
             open_ = partial(open_plain, self, door.listener, door.frontend)
         else:
             open_ = partial(open_arrival, self, door)
-        accepting = Accepting(self, tasks, door.bound, open_)
+        accepting = Accepting(self.connection_quotas, door.listener.name, self._cannot_accept, tasks, door.bound, open_)
         try:
             accepting.begin(_BACKLOG)
         except OSError as error:

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from korvet.configs.listeners import listener_config
 from korvet.configs.oauth import NAMESPACE_CLAIM, OAUTH_URL
 from korvet.configs.types import is_per_ip_overrides, parse_per_ip_overrides
 from korvet.errors import ConfigError
-from korvet.quotas.bucket import Limit
 from korvet.quotas.rules import Windows
 from korvet.security.mapping import DEFAULT_RULES, PrincipalRules
 from korvet.security.protocol import ClientAuth, NamespaceFrom, Security
@@ -32,7 +32,6 @@ _MOST = 2**31 - 1
 _NEED_TLS = {"PLAIN": "passwords", "OAUTHBEARER": "tokens"}
 _SERIES = 100_000
 _CLIENT_SERIES = 50_000
-_CREATION_RATE = "max.connection.creation.rate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +255,18 @@ def check_sasl(listeners: Sequence[ListenerSettings], broker: Mapping[str, str])
                 )
 
 
+def check_listener_configs(listeners: Sequence[ListenerSettings], broker: Mapping[str, str]) -> None:
+    """Refuse settings of a listener that is not there.
+
+    :raises ConfigError: if there is such a setting.
+    """
+    names = sorted({listener.name for listener in listeners})
+    for name in broker:
+        found = listener_config(name)
+        if found is not None and found.listener not in map(str.lower, names):
+            raise ConfigError(f"{name}: no listener has this name; there are: {', '.join(names)}")
+
+
 def shown_address(host: str, port: int) -> str:
     """``HOST:PORT``, an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -283,10 +294,8 @@ class Limits:
     produce_share_bytes: int = 1 << 20
     process_bytes: int = _QUEUED_BYTES
     large_frames_bytes: int = _UNFINISHED_BYTES
-    max_connections: int = _MOST
     max_connections_per_ip: int = _MOST
     max_connections_overrides: Mapping[str, int] = field(default_factory=dict)
-    creation_limit: Limit | None = None
     answer_bytes: int = DEFAULT_BUDGET_BYTES
     cache_bytes: int = DEFAULT_CACHE_BYTES
     stall_s: float = 5.0
@@ -316,25 +325,23 @@ def limits_of(broker: Mapping[str, str]) -> Limits:
 
     :raises ConfigError: if a setting is not in its range.
     """
-    queued = _number(broker, "queued.max.request.bytes", -1, -1)
+    queued = number_of(broker, "queued.max.request.bytes", -1, -1)
     memory = memory_bytes()
-    unfinished = _number(broker, "korvet.unfinished.request.max.bytes", -1, -1)
-    answers = _number(broker, "korvet.queued.max.response.bytes", -1, -1)
-    cache = _number(broker, "korvet.read.cache.max.bytes", -1, -1)
+    unfinished = number_of(broker, "korvet.unfinished.request.max.bytes", -1, -1)
+    answers = number_of(broker, "korvet.queued.max.response.bytes", -1, -1)
+    cache = number_of(broker, "korvet.read.cache.max.bytes", -1, -1)
     return Limits(
-        max_frame_bytes=_number(broker, "socket.request.max.bytes", DEFAULT_MAX_FRAME_BYTES, 1),
-        max_idle_ms=_number(broker, "connections.max.idle.ms", _IDLE_MS, -1),
+        max_frame_bytes=number_of(broker, "socket.request.max.bytes", DEFAULT_MAX_FRAME_BYTES, 1),
+        max_idle_ms=number_of(broker, "connections.max.idle.ms", _IDLE_MS, -1),
         process_bytes=queued if queued > 0 else min(_QUEUED_BYTES, memory // 4),
         large_frames_bytes=unfinished if unfinished > 0 else min(_UNFINISHED_BYTES, memory // 8),
         answer_bytes=answers if answers > 0 else min(DEFAULT_BUDGET_BYTES, memory // 8),
         cache_bytes=cache if cache >= 0 else min(DEFAULT_CACHE_BYTES, memory // 16),
-        sasl_receive_bytes=_number(broker, "sasl.server.max.receive.size", 524_288, 1),
-        max_reauth_ms=_number(broker, "connections.max.reauth.ms", 0, 0),
-        failed_login_delay_ms=_number(broker, "connection.failed.authentication.delay.ms", 100, 0),
-        max_connections=_number(broker, "max.connections", _MOST, 0),
-        max_connections_per_ip=_number(broker, "max.connections.per.ip", _MOST, 0),
+        sasl_receive_bytes=number_of(broker, "sasl.server.max.receive.size", 524_288, 1),
+        max_reauth_ms=number_of(broker, "connections.max.reauth.ms", 0, 0),
+        failed_login_delay_ms=number_of(broker, "connection.failed.authentication.delay.ms", 100, 0),
+        max_connections_per_ip=number_of(broker, "max.connections.per.ip", _MOST, 0),
         max_connections_overrides=_overrides(broker.get("max.connections.per.ip.overrides", "")),
-        creation_limit=_creation_limit(broker),
     )
 
 
@@ -344,17 +351,11 @@ def windows_of(broker: Mapping[str, str]) -> Windows:
     :raises ConfigError: if a setting is not in its range.
     """
     return Windows(
-        num=_number(broker, "quota.window.num", 11, 1),
-        size_s=_number(broker, "quota.window.size.seconds", 1, 1),
-        controller_num=_number(broker, "controller.quota.window.num", 11, 1),
-        controller_size_s=_number(broker, "controller.quota.window.size.seconds", 1, 1),
+        num=number_of(broker, "quota.window.num", 11, 1),
+        size_s=number_of(broker, "quota.window.size.seconds", 1, 1),
+        controller_num=number_of(broker, "controller.quota.window.num", 11, 1),
+        controller_size_s=number_of(broker, "controller.quota.window.size.seconds", 1, 1),
     )
-
-
-def _creation_limit(broker: Mapping[str, str]) -> Limit | None:
-    """The limit of new connections of a process."""
-    rate = _number(broker, _CREATION_RATE, _MOST, 1)
-    return None if rate >= _MOST else Limit(_CREATION_RATE, rate, rate * windows_of(broker).past_s)
 
 
 def _overrides(text: str) -> Mapping[str, int]:
@@ -367,7 +368,11 @@ def _overrides(text: str) -> Mapping[str, int]:
     return parse_per_ip_overrides(text)
 
 
-def _number(broker: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+def number_of(broker: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+    """The number of a setting.
+
+    :raises ConfigError: if it is none, or not in its range.
+    """
     text = broker.get(name)
     if text is None:
         return default

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.listeners import LISTENER_CONFIGS, broker_config, listener_config
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import consumer_limits_problem, problem
 from korvet.errors import ConfigError
@@ -94,16 +95,13 @@ def problems(content: Mapping[str, Any]) -> list[str]:
 
 def _broker_problems(values: Mapping[str, str]) -> list[str]:
     """What is wrong with each of the broker's settings, else with all of them together."""
-    known = {name: value for name, value in values.items() if name in BROKER_CONFIGS and not _is_fixed(name)}
-    wrong = [f"broker.{name}: {why}" for name, value in known.items() if (why := problem(BROKER_CONFIGS[name], value))]
+    found = {name: (config, values[name]) for name in values if (config := broker_config(name)) is not None}
+    known = {name: value for name, (config, value) in found.items() if not config.is_fixed}
+    wrong = [f"broker.{name}: {why}" for name in known if (why := problem(*found[name]))]
     if not wrong:
         why = consumer_limits_problem(lambda name: known.get(name) or BROKER_CONFIGS[name].default or "")
         wrong = [f"broker.{why}"] if why else []
     return wrong
-
-
-def _is_fixed(name: str) -> bool:
-    return BROKER_CONFIGS[name].is_fixed
 
 
 def as_config(content: Mapping[str, Any], path: Path) -> ConfigFile:
@@ -169,7 +167,8 @@ def _sentences(error: ValidationError) -> list[str]:
     instance: Any = error.instance
     if error.validator == "additionalProperties":
         allowed = schema["properties"]
-        return [_unknown_name(_setting(error.path), name, allowed) for name in sorted(instance) if name not in allowed]
+        unknown = [name for name in sorted(instance) if name not in allowed and listener_config(name) is None]
+        return [_unknown_name(_setting(error.path), name, allowed) for name in unknown]
     return [_sentence(error)]
 
 
@@ -204,6 +203,8 @@ def _unknown_name(table: str, name: str, allowed: Mapping[str, Any]) -> str:
     if table == "broker" and name in TOPIC_CONFIGS:
         return f"broker.{name}: a setting of topics{_for_all_topics(TOPIC_CONFIGS[name].synonym)}"
     what = f"setting {name!r} in [{table}]" if table else f"table [{name}]"
+    if table == "broker" and name.startswith("listener.name."):
+        return f"there is no {what}; a listener has listener.name.NAME. before {' and '.join(LISTENER_CONFIGS)}"
     if table in ("", "serve", "broker") and _is_like_a_listener(name):
         return f"there is no {what}; {_LISTENERS}"
     return f"there is no {what}{_nearest(name, allowed)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.configs.brokers import BROKER_CONFIGS
+from korvet.configs.listeners import PATTERN as OF_LISTENERS
 from korvet.configs.types import Config, Kind
 from korvet.security.protocol import MECHANISMS, NAMES, ClientAuth, NamespaceFrom, Security
 from korvet.settings.choices import CONSOLES, LOG_FORMATS, LOG_LEVELS
@@ -114,6 +115,7 @@ def config_schema() -> dict[str, Any]:
                 "properties": {
                     name: _broker_setting(config) for name, config in BROKER_CONFIGS.items() if not config.is_fixed
                 },
+                "patternProperties": {OF_LISTENERS: {"type": "integer", "description": "a bound of one listener"}},
             },
             "pipeline": PIPELINE,
         },

@@ -14,13 +14,15 @@ from tests.support.ported import kafka
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Alter = tuple[str, int, str | None]
+LISTENERS_OWN = "listener.name.default.max.connections"
 MALFORMED = "This most likely occurs because of a request being malformed"
 
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[KorvetServer]:
     """A broker whose cluster-wide configs may be changed."""
-    with running_broker(broker={"log.retention.bytes": "1000", "connections.max.idle.ms": "5000"}) as server:
+    settings = {"log.retention.bytes": "1000", "connections.max.idle.ms": "5000", LISTENERS_OWN: "1000"}
+    with running_broker(broker=settings) as server:
         yield server
 
 
@@ -163,6 +165,8 @@ def test_broker_shows_the_config_file_and_the_defaults(own: KorvetServer) -> Non
     )
     assert shown(own, BROKER, "1", "connections.max.idle.ms")[:2] == ("5000", 4)
     assert shown(own, BROKER, "1", "log.retention.ms") == (None, 5, [])
+    of_all = ("max.connections", str(2**31 - 1), 5)
+    assert shown(own, BROKER, "1", LISTENERS_OWN) == ("1000", 4, [(LISTENERS_OWN, "1000", 4), of_all])
     (result,) = describe(own, (BROKER, "1", ["default.replication.factor", "num.partitions"]))
     assert [config["read_only"] for config in result["configs"]] == [True, False]
 
@@ -307,6 +311,7 @@ def test_the_clusters_configs_stand_in_for_topics(own: KorvetServer) -> None:
             "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
         ),
         ("", ("log.retention.hours", SET, "5"), "Cannot update these configs dynamically: Set(log.retention.hours)"),
+        ("", (LISTENERS_OWN, SET, "5"), f"Cannot update these configs dynamically: Set({LISTENERS_OWN})"),
         ("", ("foo", SET, "5"), "Unknown broker config name: foo"),
         (
             "",

@@ -132,6 +132,20 @@ def test_relative_data_dir_is_taken_from_the_files_directory(read: Read, tmp_pat
             "[broker]\ngroup.consumer.assignors = ''",
             "broker.group.consumer.assignors: Invalid value [] for configuration group.consumer.assignors",
         ),
+        (
+            "[broker]\nlistener.name.a.max.conections = 1",
+            "there is no setting 'listener.name.a.max.conections' in [broker]; a listener has listener.name.NAME. "
+            "before max.connection.creation.rate and max.connections",
+        ),
+        (
+            "[broker]\nlistener.name.a.max.connections = 'x'",
+            "broker.listener.name.a.max.connections: 'x' is not allowed; want a whole number",
+        ),
+        (
+            "[broker]\nlistener.name.a.max.connections = -1",
+            "broker.listener.name.a.max.connections: Invalid value -1 for configuration "
+            "listener.name.a.max.connections: Value must be at least 0",
+        ),
         ("[broker]\nxyz = 1", "there is no setting 'xyz' in [broker]; see: korvet config list"),
         ("[serve\n", "not TOML: "),
         ("[listener]\nlisten = ':1'", "listener: {'listen': ':1'} is not allowed; want [[listener]] tables"),
@@ -175,6 +189,11 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
         (
             '[[listener]]\nlisten = ":1"\n[[listener]]\nlisten = ":2"',
             "two listeners of namespace 'default' with the name 'default' and without an advertised address",
+        ),
+        (
+            '[[listener]]\nlisten = ":1"\nname = "In"\n[broker]\nlistener.name.out.max.connections = 5\n'
+            "listener.name.in.max.connection.creation.rate = 5",
+            "listener.name.out.max.connections: no listener has this name; there are: In",
         ),
     ],
 )

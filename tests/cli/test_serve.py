@@ -216,6 +216,7 @@ namespace = "{namespace}"
 log-format = "json"
 [broker]
 num.partitions = {partitions}
+max.connections = {connections}
 socket.request.max.bytes = {most}
 """
 
@@ -237,16 +238,19 @@ def test_hangup_rereads_the_config_file_and_ends_no_connection(
     file = directory / "korvet.toml"
 
     def write(**changes: int | str) -> None:
-        told = {"workers": workers, "namespace": f"hup{workers}", "partitions": 1, "most": 1_000_000, **changes}
-        file.write_text(CONFIG.format(**told))
+        told = {"workers": workers, "namespace": f"hup{workers}", "partitions": 1, "most": 1_000_000}
+        file.write_text(CONFIG.format(**{**told, "connections": 1000, **changes}))
 
     def partitions(topic: str) -> int:
         with Client(where) as client:
             return create_topic(client, topic, configs={})
 
-    write()
+    write(connections=0)
     with serving(directory, "--config", str(file), KORVET_REDIS=redis_server.url) as process:
         (where,) = json.loads(ready_line(process))["listeners"]
+        write()
+        process.send_signal(signal.SIGHUP)
+        assert told(process, "config file read again")["taken"] == "max.connections=1000"
         assert partitions("before") == 1
         write(partitions=3, most=2_000_000, namespace="other")
         process.send_signal(signal.SIGHUP)

@@ -16,6 +16,7 @@ from korvet.api.shared.context import Context, Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.api.shared.turns import Turns
 from korvet.redis.doubt import Doubt
+from korvet.server.connection_quotas import Bounds
 from korvet.server.door import Door
 from korvet.server.server import Server
 from korvet.server.settings import Limits
@@ -28,6 +29,7 @@ from tests.support.wire import request
 STARTED, PLAIN, SILENT, BEGUN = 16, 18, 3, 10
 BODIES = {SILENT: b"\x00\x00\x00\x00", BEGUN: b"\x00\x00"}
 """No topics, and an empty key."""
+_UNBOUNDED = Bounds()
 
 
 class Script:
@@ -123,6 +125,7 @@ async def serving(
     *,
     proxy_protocol: bool = False,
     door: Mapping[str, Any] = MappingProxyType({}),
+    bounds: Bounds = _UNBOUNDED,
     **limits: Any,
 ) -> AsyncIterator[Running]:
     frontend = SimpleNamespace(
@@ -134,7 +137,7 @@ async def serving(
         quotas=SimpleNamespace(meters=None),
         store=SimpleNamespace(doubt=Doubt()),
     )
-    server = Server(Limits(**limits))
+    server = Server(Limits(**limits), bounds=bounds)
     server.apis = script.apis()
     stop = anyio.Event()
     bound = bind(host, 0)

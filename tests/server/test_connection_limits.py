@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import anyio
@@ -18,9 +18,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from korvet.errors import ConfigError
+from korvet.quotas.bucket import Limit
+from korvet.quotas.entity import CONNECTION, Entity
+from korvet.quotas.meters import Meters
+from korvet.quotas.rules import Rules, Windows
 from korvet.security.tls import Certificates, TlsFiles
 from korvet.server import accepting, machine
 from korvet.server.connection import Connection
+from korvet.server.connection_quotas import Bound, Bounds
 from korvet.server.machine import FreedMemory
 from korvet.server.settings import limits_of
 from tests.api.data import (
@@ -38,20 +43,24 @@ from tests.oracle.messages import request_frame
 from tests.server.script import PLAIN, Script, named, serving, until
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
+from tests.support.ported import kafka
 from tests.support.wire import raw_client
 
 MIB = 1 << 20
 
 
+@pytest.mark.parametrize(
+    "bounds", [Bounds(process=Bound(most=2)), Bounds(listeners={"default": Bound(most=2)})], ids=["process", "listener"]
+)
 @pytest.mark.anyio
-async def test_connection_beyond_the_limit_waits_until_another_closes() -> None:
+async def test_connection_beyond_the_limit_waits_until_another_closes(bounds: Bounds) -> None:
     with capture_logs() as lines:
-        async with serving(Script(), max_connections=2) as running, raw_client(running.port) as last:
+        async with serving(Script(), bounds=bounds) as running, raw_client(running.port) as last:
             async with raw_client(running.port) as first, raw_client(running.port) as other:
                 clients = [last, first, other]
                 for client in clients:
                     client.send(named(PLAIN, "a"))
-                await until(lambda: running.server.accepted == 2)
+                await until(lambda: running.server.connection_quotas.open == 2)
                 await anyio.sleep(0.05)
                 assert len(running.server.connections) == 2
             # The server serves the connection that waited when the others have left.
@@ -59,6 +68,18 @@ async def test_connection_beyond_the_limit_waits_until_another_closes() -> None:
     assert [line["event"] for line in lines] == ["no more connections are accepted until others leave"]
 
 
+@pytest.mark.anyio
+async def test_connections_beyond_the_rate_of_an_address_use_up_no_rate_of_the_process() -> None:
+    bounds = Bounds(process=Bound(rate=Limit("new", 1e-6, 1)))
+    async with serving(Script(), bounds=bounds) as running, AsyncExitStack() as clients:
+        settings = {Entity(ip="127.0.0.1"): {CONNECTION: 1e-6}}
+        running.frontend.quotas.meters = Meters(Rules(settings, Windows()), lambda: None)
+        for _ in range(5):
+            await clients.enter_async_context(raw_client(running.port))
+        await until(lambda: running.server.connection_quotas.open == 5)
+
+
+@kafka("ConnectionQuotasTest.testMaxConnectionsPerIp")
 @pytest.mark.anyio
 async def test_connections_of_one_address_beyond_its_limit_are_closed() -> None:
     with capture_logs() as lines:
@@ -70,7 +91,7 @@ async def test_connections_of_one_address_beyond_its_limit_are_closed() -> None:
                     assert await second.is_closed_by_server()
                 first.send(named(PLAIN, "b"))
                 assert (await first.answer())[0] == ord("b")
-            await until(lambda: running.server.accepted == 0)
+            await until(lambda: running.server.connection_quotas.open == 0)
             async with raw_client(running.port) as third:
                 third.send(named(PLAIN, "a"))
                 assert (await third.answer())[0] == ord("a")
@@ -85,15 +106,15 @@ async def test_handshakes_of_one_address_count_for_its_limit(tmp_path: Path) -> 
         async with serving(Script(), door=door, max_connections_per_ip=2) as running:
             async with raw_client(running.port) as silent, raw_client(running.port) as slow:
                 slow.send(bytes([22, 3, 1]))
-                await until(lambda: running.server.accepted == 2)
+                await until(lambda: running.server.connection_quotas.open == 2)
                 async with raw_client(running.port) as third:
                     assert await third.is_closed_by_server()
                 silent.send(b"GET / HTTP/1.1")
                 assert await silent.is_closed_by_server()
                 async with raw_client(running.port) as fourth:
                     fourth.send(bytes([22, 3, 1]))
-                    await until(lambda: running.server.accepted == 2)
-            await until(lambda: running.server.accepted == 0)
+                    await until(lambda: running.server.connection_quotas.open == 2)
+            await until(lambda: running.server.connection_quotas.open == 0)
     refused = [line for line in lines if line["event"].startswith("connection refused")]
     assert [line["most"] for line in refused] == [2]
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from korvet.configs.brokers import BROKER_CONFIGS, BROKER_FACTS
 from korvet.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS, GROUP_FACTS
+from korvet.configs.listeners import broker_config
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import Config, Source, split
 from korvet.store.catalog.catalog import Catalog
@@ -31,7 +32,8 @@ def broker_entries(catalog: Catalog, host: str, port: int) -> list[Entry]:
     """All configs of a broker, by name; except for the address every broker has the same."""
     advertised = BROKER_FACTS["advertised.listeners"]
     address = Effective(name=advertised.name, value=f"PLAINTEXT://{host}:{port}", source=Source.STATIC)
-    values = {config: catalog.broker_values(config.name) for config in BROKER_CONFIGS.values()}
+    of_listeners = filter(None, map(broker_config, catalog.listener_configs()))
+    values = {config: catalog.broker_values(config.name) for config in (*BROKER_CONFIGS.values(), *of_listeners)}
     values[advertised] = [address]
     return [_entry(config, values[config]) for config in sorted(values, key=_name)]
 

@@ -24,6 +24,7 @@ from korvet.api.shared.turns import SLICE
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.client_metrics import UnknownConfig, subscription
 from korvet.configs.groups import GROUP_CONFIGS
+from korvet.configs.listeners import broker_config
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import Config, group_problem, problem, topic_problem
 from korvet.errors import KorvetError
@@ -258,11 +259,12 @@ def _broker_problem(ctx: Context, resource: Any) -> str | None:
 
 
 def _cluster_problem(catalog: Catalog, change: ConfigChange) -> str | None:
-    fixed = [name for name in change.set if name in BROKER_CONFIGS and BROKER_CONFIGS[name].read_only]
+    configs = {name: broker_config(name) for name in change.set}
+    fixed = [name for name, config in configs.items() if config is not None and config.read_only]
     if fixed:
         return f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
     for name, value in change.set.items():
-        config = BROKER_CONFIGS.get(name)
+        config = configs[name]
         if config is None:
             return f"Unknown broker config name: {name}"
         why = problem(config, value)

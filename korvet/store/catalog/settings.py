@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from uuid import UUID
 
 from korvet.configs.brokers import BROKER_CONFIGS
 from korvet.configs.groups import GROUP_CONFIGS
+from korvet.configs.listeners import broker_config, listener_config
 from korvet.configs.topics import TOPIC_CONFIGS
 from korvet.configs.types import Config, Source
 from korvet.store.catalog.topic import Topic
@@ -116,7 +117,10 @@ class Settings:
         """Every value a broker config has, the one that counts first (kafka.server.ConfigHelper.configSynonyms)."""
         chain: list[Config] = []
         while name is not None:
-            chain.append(BROKER_CONFIGS[name])
+            config = broker_config(name)
+            if config is None:
+                raise KeyError(name)
+            chain.append(config)
             name = chain[-1].synonym
         values = [
             Effective(name=config.name, value=layer[config.name], source=source)
@@ -131,6 +135,10 @@ class Settings:
         ]
         # A value under a fallback's name alone is not listed under the first name.
         return list(dropwhile(lambda effective: effective.name != chain[0].name, values))
+
+    def listener_configs(self) -> Sequence[str]:
+        """The names of the configs that the config file sets for single listeners."""
+        return [name for name in self._static if listener_config(name) is not None]
 
     def cluster_configs(self) -> Mapping[str, str]:
         """What is set for all brokers."""

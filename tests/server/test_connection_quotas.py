@@ -1,0 +1,262 @@
+"""The bounds on connections of a process and of its listeners, at real listening sockets.
+
+Rates are so low that no token comes during a test, or so high that one comes at once: no test waits for a clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from korvet.errors import ConfigError
+from korvet.quotas.bucket import Limit
+from korvet.server.accepting import Accepting
+from korvet.server.connection_quotas import UNLIMITED, Bound, Bounds, ConnectionQuotas, bounds_of
+from korvet.server.sockets import bind, port_of
+from tests.server.script import PLAIN, Script, named, serving, until
+from tests.support.ported import kafka
+from tests.support.wire import raw_client
+
+SELDOM, OFTEN = 1e-6, 1e6
+
+
+def seldom(at_once: int) -> Bound:
+    """A bound of so many new connections and one more, for which a bucket goes into debt."""
+    return Bound(rate=Limit("new", SELDOM, at_once))
+
+
+class Doors:
+    """Listening sockets by their listeners' names, and clients of theirs."""
+
+    def __init__(self, quotas: ConnectionQuotas) -> None:
+        self.quotas = quotas
+        self.accepted: list[str] = []
+        """The listeners of the connections that were accepted, in order."""
+        self._bound: dict[str, socket.socket] = {}
+        self._kept = contextlib.ExitStack()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, bounds: Bounds, *names: str) -> AsyncIterator[Doors]:
+        async with anyio.create_task_group() as tasks:
+            doors = cls(ConnectionQuotas(bounds))
+            opened = []
+            for name in names:
+                bound = doors._bound[name] = bind("127.0.0.1", 0)
+                opened.append(Accepting(doors.quotas, name, pytest.fail, tasks, bound, partial(doors._take, name)))
+            for one in opened:
+                one.begin(1024)
+            try:
+                yield doors
+            finally:
+                for one in opened:
+                    one.close()
+                doors._kept.close()
+
+    async def _take(self, name: str, accepted: socket.socket) -> None:
+        self._kept.enter_context(accepted)
+        self.accepted.append(name)
+
+    def connect(self, name: str, count: int = 1) -> None:
+        """Have clients connect, which wait in the backlog."""
+        for _ in range(count):
+            self._kept.enter_context(socket.create_connection(("127.0.0.1", port_of(self._bound[name]))))
+
+    async def has_accepted(self, count: int) -> None:
+        """Wait until so many connections were accepted, and see that it is not one more."""
+        await until(lambda: len(self.accepted) >= count)
+        for _ in range(20):
+            await anyio.sleep(0.001)
+        assert len(self.accepted) == count
+
+
+@kafka("ConnectionQuotasTest.testNoConnectionLimitsByDefault")
+@pytest.mark.anyio
+async def test_all_connections_are_accepted_without_bounds() -> None:
+    with capture_logs() as lines:
+        async with Doors.open(bounds_of({}), "a", "b") as doors:
+            doors.connect("a", 100)
+            doors.connect("b", 100)
+            await doors.has_accepted(200)
+            assert doors.quotas.open == 200
+    assert not lines
+
+
+@kafka("ConnectionQuotasTest.testMaxBrokerWideConnectionLimit")
+@pytest.mark.anyio
+async def test_connection_beyond_the_process_waits_at_each_listener() -> None:
+    bounds = bounds_of({"max.connections": "3"})
+    with capture_logs() as lines:
+        async with Doors.open(bounds, "a", "b") as doors:
+            doors.connect("a", 3)
+            await doors.has_accepted(3)
+            doors.connect("b")
+            await doors.has_accepted(3)
+            doors.quotas.left("a")
+            await doors.has_accepted(4)
+    assert [(line["event"], line["connections"]) for line in lines] == [
+        ("no more connections are accepted until others leave", 3)
+    ]
+
+
+@kafka("ConnectionQuotasTest.testMaxListenerConnectionLimits")
+@pytest.mark.anyio
+async def test_connection_beyond_its_listener_waits_and_others_get_in() -> None:
+    settings = {
+        "max.connections": "100",
+        "listener.name.a.max.connections": "2",
+        "listener.name.b.max.connections": "1",
+    }
+    with capture_logs() as lines:
+        async with Doors.open(bounds_of(settings), "A", "b", "c") as doors:
+            doors.connect("A", 4)
+            doors.connect("b", 2)
+            await doors.has_accepted(3)
+            doors.connect("c", 5)
+            await doors.has_accepted(8)
+            doors.quotas.left("c")
+            await doors.has_accepted(8)
+            doors.quotas.left("A")
+            await doors.has_accepted(9)
+            assert (doors.accepted.count("A"), doors.accepted.count("b"), doors.quotas.open) == (3, 1, 7)
+    assert sorted(line["listener"] for line in lines) == ["A", "b"]
+
+
+@kafka("ConnectionQuotasTest.testListenerConnectionRateLimitWhenActualRateAboveLimit")
+@pytest.mark.anyio
+async def test_connections_beyond_the_rate_of_a_listener_wait() -> None:
+    async with Doors.open(Bounds(listeners={"a": seldom(4)}), "a", "b") as doors:
+        doors.connect("a", 20)
+        doors.connect("b", 20)
+        await doors.has_accepted(25)
+        assert doors.accepted.count("a") == 5
+
+
+@kafka("ConnectionQuotasTest.testListenerConnectionRateLimitWhenActualRateBelowLimit")
+@pytest.mark.anyio
+async def test_socket_goes_on_once_the_rates_allow_it() -> None:
+    often = Bound(rate=Limit("new", OFTEN, 0))
+    async with Doors.open(Bounds(process=often, listeners={"a": often}), "a") as doors:
+        doors.connect("a", 50)
+        await doors.has_accepted(50)
+
+
+@kafka("ConnectionQuotasTest.testNonDefaultConnectionCountLimitAndRateLimit")
+@pytest.mark.anyio
+async def test_number_and_rate_of_connections_count_together() -> None:
+    bound = Bound(most=10, rate=Limit("new", SELDOM, 11))
+    async with Doors.open(Bounds(process=bound), "a") as doors:
+        doors.connect("a", 20)
+        await doors.has_accepted(10)
+        doors.quotas.left("a")
+        await doors.has_accepted(11)
+        # Two more have room, but one of them comes too fast.
+        doors.quotas.left("a")
+        doors.quotas.left("a")
+        await doors.has_accepted(12)
+
+
+@kafka("ConnectionQuotasTest.testMaxListenerConnectionRateReconfiguration")
+@pytest.mark.anyio
+async def test_bound_that_ends_or_begins_counts_at_once() -> None:
+    async with Doors.open(Bounds(listeners={"a": seldom(0)}), "a") as doors:
+        doors.connect("a", 30)
+        await doors.has_accepted(1)
+        doors.quotas.take(Bounds())
+        await doors.has_accepted(30)
+        doors.quotas.take(Bounds(listeners={"a": seldom(4)}))
+        doors.connect("a", 30)
+        await doors.has_accepted(35)
+
+
+@kafka("ConnectionQuotasTest.testMaxBrokerConnectionRateReconfiguration")
+@pytest.mark.anyio
+async def test_other_rate_of_the_process_keeps_what_was_used() -> None:
+    async with Doors.open(Bounds(process=seldom(4)), "a") as doors:
+        doors.connect("a", 30)
+        await doors.has_accepted(5)
+        doors.quotas.take(Bounds(process=seldom(100)))
+        await doors.has_accepted(5)
+        doors.quotas.take(Bounds(process=Bound(rate=Limit("new", OFTEN, 100))))
+        await doors.has_accepted(30)
+
+
+@kafka("ConnectionQuotasTest.testRejectedIpConnectionUnrecordedFromConnectionRateQuotas")
+@pytest.mark.anyio
+async def test_connection_that_its_address_may_not_make_uses_up_no_rate() -> None:
+    both = Bounds(process=seldom(0), listeners={"a": seldom(0)})
+    async with Doors.open(both, "a") as doors:
+        doors.connect("a", 4)
+        for count in range(1, 4):
+            await doors.has_accepted(count)
+            doors.quotas.forget_new("a")
+            doors.quotas.left("a")
+        await doors.has_accepted(4)
+
+
+@pytest.mark.anyio
+async def test_flood_at_one_listener_shuts_no_other_out() -> None:
+    """Attack: so many connections to one listener that one of them always waits for the process."""
+    async with Doors.open(Bounds(process=Bound(most=1)), "flooded", "quiet", "idle") as doors:
+        doors.connect("flooded", 50)
+        await doors.has_accepted(1)
+        doors.connect("quiet", 3)
+        for count in range(2, 8):
+            doors.quotas.left(doors.accepted[-1])
+            await doors.has_accepted(count)
+        assert doors.accepted[1:] == ["flooded", "quiet"] * 3
+
+
+@pytest.mark.anyio
+async def test_lowered_number_closes_those_that_were_idle_longest() -> None:
+    with capture_logs() as lines:
+        async with (
+            serving(Script()) as running,
+            raw_client(running.port) as first,
+            raw_client(running.port) as second,
+            raw_client(running.port) as third,
+        ):
+            for client in (first, second, third, first):
+                client.send(named(PLAIN, "a"))
+                await client.answer()
+                await anyio.sleep(0.02)
+            running.server.take(Bounds(process=Bound(most=2)))
+            assert await second.is_closed_by_server()
+            for client in (first, third):
+                client.send(named(PLAIN, "b"))
+                assert (await client.answer())[0] == ord("b")
+            assert running.server.connection_quotas.open == 2
+    assert [(line["event"], line["closed"]) for line in lines] == [
+        ("connections are closed: there are more than max.connections", 1)
+    ]
+
+
+def test_bounds_of_listeners_are_by_their_names_in_any_letters() -> None:
+    bounds = bounds_of(
+        {
+            "max.connections": "9",
+            "quota.window.num": "3",
+            "quota.window.size.seconds": "2",
+            "listener.name.Out.side.max.connections": "7",
+            "listener.name.out.side.max.connection.creation.rate": "5",
+        }
+    )
+    rate = Limit("max.connection.creation.rate", 5, 20)
+    assert bounds == Bounds(process=Bound(most=9), listeners={"out.side": Bound(most=7, rate=rate)})
+    assert bounds_of({"max.connections": str(UNLIMITED)}) == Bounds()
+
+
+@kafka("ConnectionQuotasTest.testMaxListenerConnectionListenerMustBeAboveZero")
+@pytest.mark.parametrize("prefix", ["", "listener.name.a."])
+def test_rate_of_no_connections_is_refused(prefix: str) -> None:
+    name = f"{prefix}max.connection.creation.rate"
+    with pytest.raises(ConfigError, match=f"^{re.escape(name)}: 0 is below 1$"):
+        bounds_of({name: "0"})
