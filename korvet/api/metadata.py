@@ -8,8 +8,10 @@
 
 A topic that is created automatically is in the answer at once: clients wait 100 ms and more before they ask again.
 Kafka always answers UNKNOWN_TOPIC_OR_PARTITION first. Korvet does so only if the topic was deleted a moment ago. So a
-client that deletes a topic and asks for it hears that it is gone, although its request creates the topic anew. The
-leader is a hint (`korvet.api.shared.nodes`). While the store is away, topics are as they were last read, and their
+client that deletes a topic and asks for it hears that it is gone, although its request creates the topic anew. A client
+beyond its quota of mutations gets the same answer, and no topic (ControllerApis.createTopics).
+
+The leader is a hint (`korvet.api.shared.nodes`). While the store is away, topics are as they were last read, and their
 partitions have no leader.
 
 Source: KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.getTopicMetadata; KIP-516.
@@ -27,6 +29,7 @@ from korvet.api import Answer, api
 from korvet.api.shared import needs
 from korvet.api.shared.admin import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, read_failure
 from korvet.api.shared.context import Context
+from korvet.api.shared.mutations import Mutations
 from korvet.api.shared.partition_epochs import LeaderEpoch, leader_epochs
 from korvet.codes import INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID
 from korvet.errors import KorvetError
@@ -192,6 +195,8 @@ async def _missing(ctx: Context, name: str, may_create: bool) -> Found:
     if not may_create or name in INTERNAL_TOPICS or not _creates(ctx) or colliding_topics(name, catalog.unified()):
         return _unknown(name, ErrorCode.unknown_topic_or_partition)
     partitions = int(catalog.setting(None, "num.partitions"))
+    if not Mutations(ctx, strict_since=0).take(partitions):
+        return _unknown(name, ErrorCode.unknown_topic_or_partition)
     was_deleted = catalog.was_deleted_just_now(name)
     try:
         _, topic = await create_topic(catalog, ctx.frontend.log, name, partitions, {})

@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 
 from korvet.api.shared.context import Frontend
 from korvet.errors import KorvetError
-from korvet.quotas.entity import CONNECTION, FETCH, PRODUCE, REQUEST
+from korvet.quotas.entity import CONNECTION, FETCH, MUTATION, PRODUCE, REQUEST
 from korvet.quotas.tally import Tally
 from korvet.redis.client import Purpose
 from korvet.redis.scoped import ScopedStore
@@ -51,6 +51,7 @@ _RATES: Final = {
     Limit.PRODUCER_BYTE_RATE: PRODUCE,
     Limit.CONSUMER_BYTE_RATE: FETCH,
     Limit.REQUEST_PERCENTAGE: REQUEST,
+    Limit.CONTROLLER_MUTATION_RATE: MUTATION,
     Limit.CONNECTION_RATE: CONNECTION,
 }
 """A tenant's rates as quotas."""

@@ -43,10 +43,17 @@ class Limit(StrEnum):
     PRODUCER_BYTE_RATE = "producer-byte-rate"
     CONSUMER_BYTE_RATE = "consumer-byte-rate"
     REQUEST_PERCENTAGE = "request-percentage"
+    CONTROLLER_MUTATION_RATE = "controller-mutation-rate"
     CONNECTION_RATE = "connection-rate"
 
 
-RATES: Final = (Limit.PRODUCER_BYTE_RATE, Limit.CONSUMER_BYTE_RATE, Limit.REQUEST_PERCENTAGE, Limit.CONNECTION_RATE)
+RATES: Final = (
+    Limit.PRODUCER_BYTE_RATE,
+    Limit.CONSUMER_BYTE_RATE,
+    Limit.REQUEST_PERCENTAGE,
+    Limit.CONTROLLER_MUTATION_RATE,
+    Limit.CONNECTION_RATE,
+)
 """Limits that are never 0, as quotas."""
 
 

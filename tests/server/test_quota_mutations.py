@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.api.quotas import Client, client, limit
-from tests.api.raw import create_topics, unique
+from tests.api.raw import ask, create_topics, unique
 from tests.server.quotas import CLOCKS_S, WINDOWS, eventually, limited
 from tests.support.broker import running_broker
 from tests.support.ported import kafka
@@ -111,6 +111,24 @@ def test_added_partitions_count(port: int, version: int, codes: list[str]) -> No
         throttle_ms, found = mutated(one, "create_partitions", version, "results", **asked_for)
         assert found == codes
         assert 0 < throttle_ms <= (5_000 if version == 3 else 20_000)
+
+
+def test_topics_beyond_the_quota_are_not_created_by_requests_for_their_metadata(port: int) -> None:
+    """Attack: many topics without a CreateTopics."""
+    name = limited(port, controller_mutation_rate=0.001)
+    asked, auto = topics(1, partitions=25), unique("auto")
+
+    def code() -> str:
+        return str(one.ask("metadata", 12, topics=[{"topic_id": None, "name": auto}])["topics"][0]["error_code"])
+
+    with client(port, name) as one:
+        assert mutated(one, "create_topics", 6, "topics", **creation(asked)) == (0, ["NONE"])
+        assert code() == "UNKNOWN_TOPIC_OR_PARTITION"
+        # Another client's request tells that it is not there, and creates nothing either.
+        unseen = ask(port, "metadata", 12, topics=[{"topic_id": None, "name": auto}], allow_auto_topic_creation=False)
+        assert unseen["topics"][0]["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+        limit(port, {"client_id": name}, controller_mutation_rate=None)
+        eventually(lambda: code() == "NONE", "it is not created without a quota")
 
 
 def test_debt_of_months_is_told_as_the_longest_time_that_there_is(port: int) -> None:

@@ -477,6 +477,24 @@ def test_rates_of_a_tenant_count_for_all_its_clients_above_its_own_quotas(broker
     korvet(broker, "tenants", "limit", "fast", "producer-byte-rate=none", "consumer-byte-rate=none")
 
 
+def test_partitions_that_a_tenant_makes_and_deletes_have_a_rate(broker: KorvetServer) -> None:
+    create_tenant(broker, "makers", "controller-mutation-rate=1")
+
+    def made(name: str) -> str:
+        # A refusal throttles its connection for minutes.
+        with connected(broker.port, login="alice@makers") as another:
+            return make_topic(another, name)
+
+    with connected(broker.port, login="alice@makers") as alice:
+        assert make_topic(alice, "t", partitions=400) == "NONE", "any number fits while the quota is not used up"
+        assert made("u") == "THROTTLING_QUOTA_EXCEEDED"
+        asked = alice.ask("metadata", 12, topics=[{"topic_id": None, "name": "v"}])["topics"]
+        assert [topic["error_code"] for topic in asked] == ["UNKNOWN_TOPIC_OR_PARTITION"]
+        assert topics_of(alice) == {"t"}
+        korvet(broker, "tenants", "limit", "makers", "controller-mutation-rate=none")
+        eventually(lambda: made("u") == "NONE")
+
+
 @pytest.mark.parametrize("limits", [["producer-byte-rate=0"], ["connection-rate=x"], ["connection-rate"]])
 def test_rates_that_would_stop_everything_are_refused(limits: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tenants", "limit", "acme", *limits, "--redis", "redis://127.0.0.1:1"]) == 2
