@@ -1,8 +1,8 @@
 """The metrics that clients pushed (KIP-714), as a supervisor keeps them and tells them at ``/metrics``.
 
 Of each client instance the newest push counts, whichever front-end process took it. A client that pushes no more
-vanishes after three of its intervals. Series are bounded: clients that come when the bound is reached are left out.
-Names and labels are those that `korvet.metrics.otlp` makes of a client's.
+vanishes after three of its intervals. Series are bounded, and each user and address has a fair share of them: if there
+is no room, those with the most give way. Names and labels are those that `korvet.metrics.otlp` makes of a client's.
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Any, Final
+
+import structlog
 
 from korvet.metrics.families import FAMILIES
 from korvet.metrics.otlp import MOST_VALUE_CHARACTERS, OWN_LABELS
 from korvet.metrics.samples import Samples
+from korvet.metrics.shares import Key, Path, Shares
+
+log = structlog.get_logger()
 
 _LEAST_KEPT_S: Final = 60.0
 _INTERVALS: Final = 3
+_LOOK_S: Final = 1.0
+_TOLD_S: Final = 60.0
 _LABEL_CHARACTERS: Final = 200
 """Labels of so many characters count as one series more."""
 _INFO: Final = FAMILIES["korvet_client_info"].labels
@@ -28,6 +36,7 @@ Pushed = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Client:
+    source: Path
     info: tuple[str, ...]
     series: Sequence[tuple[str, Mapping[str, str], float]]
     cost: int
@@ -44,8 +53,10 @@ class Clients:
     def __init__(self, most: int, now: Callable[[], float] = monotonic) -> None:
         self._most = most
         self._now = now
-        self._clients: dict[tuple[str, str], _Client] = {}
-        self._cost = 0
+        self._clients: dict[Key, _Client] = {}
+        self._shares = Shares()
+        self._expires_at = -inf
+        self._told_at = -inf
         self._dropped: Counter[tuple[str, str]] = Counter()
 
     def take(self, told: Mapping[str, Any]) -> None:
@@ -55,19 +66,45 @@ class Clients:
         for reason, count in told["dropped"].items():
             self._dropped[namespace, reason] += count
         key = namespace, client["client_instance_id"]
-        self._forget(key)
+        if key in self._clients:
+            self._forget(key)
         labels = {"namespace": namespace, **{name: _short(client[name]) for name in OWN_LABELS[1:]}}
         taken = _Client(
+            source=(namespace, client.get("principal") or "", client.get("client_source_address") or ""),
             info=(namespace, *(_short(client.get(name)) for name in _INFO[1:])),
             series=[(name, {**dict(others), **labels}, value) for name, others, value in told["series"]],
             cost=1 + sum(map(_cost, told["series"])),
             ends_at=self._now() + max(_LEAST_KEPT_S, _INTERVALS * told["interval_ms"] / 1000),
         )
-        if self._cost + taken.cost > self._most:
-            self._dropped[namespace, "clients"] += len(taken.series)
+        left_out = self._make_room(taken)
+        if left_out is None:
+            self._leave_out(key, taken)
             return
-        self._clients[key] = taken
-        self._cost += taken.cost
+        for other, gone in left_out.items():
+            self._leave_out(other, gone)
+        self._keep(key, taken)
+
+    def _make_room(self, taken: _Client) -> Mapping[Key, _Client] | None:
+        """Forget the clients that give way to another one; None if it gets no room, and all stay."""
+        gone: dict[Key, _Client] = {}
+        while self._shares.cost + taken.cost > self._most:
+            first = self._shares.first_to_go(taken.source, taken.cost)
+            if first is None:
+                for key, client in gone.items():
+                    self._keep(key, client)
+                return None
+            gone[first] = self._forget(first)
+        return gone
+
+    def _leave_out(self, key: Key, client: _Client) -> None:
+        self._dropped[key[0], "clients"] += len(client.series)
+        now = self._now()
+        if now - self._told_at > _TOLD_S:
+            self._told_at = now
+            log.warning(
+                "metrics of clients are left out: there are as many series as korvet.metrics.max.client.series allows",
+                namespace=key[0], principal=client.source[1], client=client.source[2], series=len(client.series),
+            )  # fmt: skip
 
     def add_to(self, samples: Samples) -> None:
         """Add what is told of the clients themselves."""
@@ -91,14 +128,22 @@ class Clients:
         return found
 
     def _expire(self) -> None:
+        """Forget clients that push no more; at most once a second, for all are looked at."""
         now = self._now()
+        if now < self._expires_at:
+            return
+        self._expires_at = now + _LOOK_S
         for key in [key for key, client in self._clients.items() if client.ends_at <= now]:
             self._forget(key)
 
-    def _forget(self, key: tuple[str, str]) -> None:
-        known = self._clients.pop(key, None)
-        if known is not None:
-            self._cost -= known.cost
+    def _keep(self, key: Key, client: _Client) -> None:
+        self._clients[key] = client
+        self._shares.add(client.source, key, client.cost)
+
+    def _forget(self, key: Key) -> _Client:
+        known = self._clients.pop(key)
+        self._shares.remove(known.source, key)
+        return known
 
 
 def _short(text: str | None) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from korvet.metrics.clients import Clients
 from korvet.metrics.exposition import render
@@ -81,6 +83,78 @@ def test_clients_beyond_the_bound_are_left_out_and_counted() -> None:
     clients.take(push("a", ("m", {}, 1)))
     clients.take(push("b", ("m", {}, 2)))
     assert values(clients) == {"m": [1, 2]}
+
+
+def pushed_by(source: tuple[str, str, str], id: str, series: int = 1) -> dict[str, Any]:
+    """A push of so many series by a namespace, a principal and an address."""
+    namespace, principal, address = source
+    told = push(id, *[(f"m{at}", {}, 1) for at in range(series)], namespace=namespace)
+    told["client"] |= {"principal": principal, "client_source_address": address}
+    return told
+
+
+def kept(clients: Clients) -> list[str]:
+    samples = Samples()
+    clients.add_to(samples)
+    return sorted(labels[1] for labels in samples.values.get("korvet_client_info", {}))
+
+
+MALLORY = ("n", "User:mallory", "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "other", [("n", "User:alice", "10.0.0.1"), ("n", "User:mallory", "10.0.0.2"), ("m", "User:mallory", "10.0.0.1")]
+)
+def test_client_with_very_many_ids_takes_the_part_of_no_other(other: tuple[str, str, str]) -> None:
+    """Attack: a client id for each push."""
+    clients = Clients(8)
+    with capture_logs() as lines:
+        for number in range(100):
+            clients.take(pushed_by(MALLORY, f"m{number}"))
+        assert kept(clients) == ["m0", "m1", "m2", "m3"]
+        clients.take(pushed_by(other, "a0"))
+        assert kept(clients) == ["a0", "m1", "m2", "m3"]
+        clients.take(pushed_by(MALLORY, "m0"))
+        clients.take(pushed_by(other, "a1"))
+        clients.take(pushed_by(other, "a2"))
+        assert kept(clients) == ["a0", "a1", "m2", "m3"], "both have as much"
+    dropped = {labels[1]: value for labels, value in figures(clients).items() if labels[0].endswith("dropped_total")}
+    assert sum(dropped.values()) == 96 + 1 + 1 + 1 + 1
+    assert [(line["principal"], line["client"]) for line in lines] == [MALLORY[1:]], "one line a minute"
+
+
+def test_users_and_addresses_of_a_namespace_share_its_part() -> None:
+    """Attack: a tenant with very many users, of which each has little."""
+    clients = Clients(8)
+    for number in range(50):
+        clients.take(pushed_by(("n", f"User:{number}", f"10.0.0.{number}"), f"m{number}"))
+    for number in range(3):
+        clients.take(pushed_by(("other", "User:alice", "10.0.1.1"), f"a{number}"))
+    assert kept(clients) == ["a0", "a1", "m2", "m3"]
+
+
+def test_push_that_gets_no_room_costs_nobody_any() -> None:
+    clients = Clients(12)
+    for number in range(4):
+        clients.take(pushed_by(MALLORY, f"m{number}"))
+    clients.take(pushed_by(("n", "User:alice", "10.0.0.2"), "a", series=3))
+    before = kept(clients)
+    clients.take(pushed_by(("n", "User:bob", "10.0.0.3"), "b", series=6))
+    assert kept(clients) == before == ["a", "m0", "m1", "m2", "m3"]
+    clients.take(pushed_by(("n", "User:bob", "10.0.0.3"), "b", series=1))
+    assert kept(clients) == ["a", "b", "m0", "m2", "m3"]
+
+
+def test_cost_of_all_is_known_after_any_pushes() -> None:
+    numbers, clock = random.Random(7), Clock()
+    clients = Clients(60, clock)
+    for _ in range(3000):
+        source = tuple(f"{name}{numbers.randrange(4)}" for name in "nua")
+        clients.take(pushed_by(source, str(numbers.randrange(30)), numbers.randrange(1, 9)))  # type: ignore[arg-type]
+        clock.now += numbers.choice((0, 0, 5))
+        assert clients._shares.cost == sum(client.cost for client in clients._clients.values()) <= 60
+    clock.now += 1000
+    assert kept(clients) == [] and clients._shares.cost == 0 and not clients._shares._all.parts
 
 
 @pytest.mark.parametrize("accept", ["", OPENMETRICS])
