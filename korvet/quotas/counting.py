@@ -41,6 +41,9 @@ class Counting:
         self._front_ends = front_ends
         self._changed = asyncio.Event()
         self._has_told = False
+        self._is_away = False
+        """Whether the last call had no answer. Then the next one tells no name: Redis may hear and not answer, and each
+        name of which it may have heard is kept until it knows of its end."""
         for tally in tallies:
             tally.on_change = self._changed.set
         stored.on_loss(self._tell_all_again)
@@ -70,16 +73,17 @@ class Counting:
 
         :returns: whether there is more to tell, and somebody who hears it.
         """
-        changes = {
-            (tally.kind, name): (tally, count)
-            for tally in self._tallies
-            for name, count in tally.changes(MOST_AT_ONCE // len(self._tallies)).items()
-        }
-        if not changes and not (self._has_told and any(tally.has_own for tally in self._tallies)):
+        has_changes = any(tally.has_changes for tally in self._tallies)
+        if not has_changes and not (self._has_told and any(tally.has_own for tally in self._tallies)):
             return False
+        most = 0 if self._is_away else MOST_AT_ONCE // len(self._tallies)
+        changes = {
+            (tally.kind, name): (tally, count) for tally in self._tallies for name, count in tally.changes(most).items()
+        }
         heard = None
         with suppress(KorvetError), anyio.move_on_after(_PATIENCE_S):
             heard = await self._stored.tell({counter: count for counter, (_, count) in changes.items()})
+        self._is_away = heard is None
         self._note_parts(1 if heard is not None else max(1, self._front_ends()))
         for tally in self._tallies:
             told = {name: count for (kind, name), (_, count) in changes.items() if kind == tally.kind}

@@ -2,6 +2,9 @@
 
 The front-end decides by what it knows. It may let in too many, until it hears of the others a moment later; then it
 closes the newest ones. So those who came first stay, by the order in which Redis hears of them.
+
+Names are clients' choice, and connections come and go while Redis hears of none. So a name is kept for its connections,
+or because Redis may know some of it; of all others only so many.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from typing import Final, NamedTuple, Protocol
 KNOWN_S: Final = 10.0
 """What was heard of others counts for so long."""
 _MOST_OTHERS: Final = 10_000
+_MOST_ASKED: Final = 10_000
+"""Names without connections that are told of only to hear of others; beyond it no further one is."""
 
 
 class Guest(Protocol):
@@ -47,6 +52,8 @@ class Tally:
         self._own: Counter[str] = Counter()
         self._others: dict[str, _Heard] = {}
         self._changed: dict[str, None] = {}
+        self._stored: set[str] = set()
+        """Names of which Redis may know connections of this front-end."""
         self._fresh: defaultdict[str, dict[Guest, None]] = defaultdict(dict)
         """Guests by name, the newest last, of which others have not heard."""
         self._told: defaultdict[str, dict[Guest, None]] = defaultdict(dict)
@@ -83,6 +90,8 @@ class Tally:
         for guests in (self._fresh, self._told):
             if guest is not None and name in guests:
                 guests[name].pop(guest, None)
+                if not guests[name]:
+                    del guests[name]
         self._note(name)
 
     def _known(self, name: str) -> int:
@@ -92,9 +101,13 @@ class Tally:
         return heard.connections if heard is not None and is_known else 0
 
     def _note(self, name: str) -> bool:
-        """Have a name told soon, if it has a limit and others are to hear of it."""
+        """Have a name told soon, if it has a limit, and others are to hear of it."""
         if self.on_change is None or self._most(name) is None:
             return False
+        if name not in self._own and name not in self._stored:
+            self._changed.pop(name, None)
+            if len(self._changed) >= _MOST_ASKED:
+                return False
         self._changed[name] = None
         self.on_change()
         return True
@@ -121,6 +134,8 @@ class Tally:
         names = list(islice(self._changed, most))
         for name in names:
             del self._changed[name]
+            if name in self._own:
+                self._stored.add(name)
             if name in self._fresh:
                 self._told[name].update(self._fresh.pop(name))
         return {name: self._own[name] for name in names}
@@ -129,6 +144,8 @@ class Tally:
         """Take over the connections of others, and close the newest ones of a name that has too many."""
         now = self._now()
         for name, count in others.items():
+            if name not in self._own and name not in self._changed:
+                self._stored.discard(name)
             self._others.pop(name, None)
             self._others[name] = _Heard(count, now)
             newest = list(self._told.pop(name, ()))
@@ -143,5 +160,6 @@ class Tally:
             del self._others[next(iter(self._others))]
 
     def unheard(self, names: Mapping[str, int]) -> None:
-        """Have names be told again."""
-        self._changed.update(dict.fromkeys(names))
+        """Have names be told again, of which Redis may have heard or not."""
+        for name in names:
+            self._note(name)

@@ -127,7 +127,41 @@ def test_guests_that_left_are_not_kept_while_redis_is_away() -> None:
     for _ in range(1000):
         Visitor(one).abort()
         one.unheard(one.changes(10))
-    assert not one._fresh["a"] and not one._told["a"] and not one.has_own
+    assert not one._fresh and not one._told and not one.has_own
+
+
+def test_names_are_bounded_while_redis_is_away() -> None:
+    """Attack: connections from very many addresses come and go during an outage."""
+    one = tally(1)
+    stays, leaves = Visitor(one, "stays"), Visitor(one, "leaves")
+    exchange(one, 0)
+    lost = one.changes(100)
+    for number in range(50_000):
+        Visitor(one, f"a{number}").abort()
+        assert not one.is_over(f"b{number}", more=1) and one.is_over(f"c{number}", more=2)
+    leaves.abort()
+    one.unheard(lost)
+    assert len(one._changed) <= 10_001
+    assert not one._fresh and not one._told and len(one._stored) == 2
+    told: dict[str, int] = {}
+    while found := one.changes(100):
+        told.update(found)
+        one.heard(dict.fromkeys(found, 0))
+    assert told["leaves"] == 0 and "stays" not in told and one._stored == {"stays"}
+    assert not stays.is_closed
+
+
+def test_name_that_redis_may_know_is_told_until_it_heard_of_its_end() -> None:
+    one = tally()
+    guest = Visitor(one)
+    told = one.changes(10)
+    guest.abort()
+    one.unheard(told)
+    for _ in range(3):
+        assert one.changes(10) == {"a": 0}
+        one.unheard({"a": 0})
+    exchange(one, 0)
+    assert not one._stored and not one.has_changes
 
 
 def test_limits_are_divided_while_redis_is_away() -> None:
@@ -151,12 +185,13 @@ def test_others_that_were_heard_of_are_bounded() -> None:
     clock = Clock()
     one = tally(clock=clock)
     for number in range(30):
-        names = [f"{number}-{at}" for at in range(1000)]
-        for name in names:
-            Visitor(one, name).abort()
+        guests = [Visitor(one, f"{number}-{at}") for at in range(1000)]
         one.heard(dict.fromkeys(one.changes(1000), 1))
+        for guest in guests:
+            guest.abort()
+        exchange(one, 0)
         clock.now += 2
-    assert len(one._others) < 12_000
+    assert len(one._others) == 10_000
 
 
 def test_names_heard_longest_ago_are_forgotten_for_new_ones() -> None:
