@@ -20,12 +20,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import IO
 
 import pytest
 import redis
 
 from korvet.server.settings import ListenerSettings, ServeSettings
 from tests.support.ports import free_port
+from tests.support.prefork import Forked, fork_front_end
 
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
@@ -108,7 +110,7 @@ class KorvetServer:
             ),
         )
         self.ready_line = ""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def ports(self) -> list[int]:
@@ -177,19 +179,25 @@ class KorvetServer:
         """
         assert not self.is_running
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "korvet.server", self.settings().to_json()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self.root,
-                env={**os.environ, "PYTHONPATH": str(WITHOUT)},
-                start_new_session=True,
-            )
+            self.process = self._run(self.settings().to_json(), log)
         _running[self.process.pid] = self
         if wait:
             self.wait_until_ready()
         return self
+
+    def _run(self, arguments: str, log: IO[bytes]) -> subprocess.Popen[bytes] | Forked:
+        env = {**os.environ, "PYTHONPATH": str(WITHOUT)}
+        if self.root == ROOT and sys.platform == "linux":
+            return fork_front_end(arguments, stderr=log.fileno(), env=env, root=ROOT)
+        return subprocess.Popen(
+            [sys.executable, "-m", "korvet.server", arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=self.root,
+            env=env,
+            start_new_session=True,
+        )
 
     def wait_until_ready(self) -> None:
         """Read stdout up to the ready line."""
