@@ -1,8 +1,10 @@
 """Fixtures that every directory of tests may use: real servers, each stopped by the fixture that started it."""
 
+import gc
 import os
 import signal
 import traceback
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -31,6 +33,17 @@ hasten_spark()
 pytest_plugins = [
     "tests.support.redis", "tests.support.broker", "tests.support.kafka", "tests.support.needs", "tests.support.order"
 ]  # fmt: skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while pytest collects tests, and never look for it among the tests, which all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

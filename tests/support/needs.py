@@ -75,8 +75,9 @@ def needs(item: pytest.Function) -> set[str]:
     return found
 
 
-def _needs_of(function: FunctionType) -> set[str]:
-    return {BY_NAME[one] for one in reached(function) if one in BY_NAME}
+@cache
+def _needs_of(function: FunctionType) -> frozenset[str]:
+    return frozenset({BY_NAME[one] for one in reached(function) if one in BY_NAME})
 
 
 @pytest.hookimpl(tryfirst=True)
