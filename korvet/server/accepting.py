@@ -24,10 +24,10 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Counted(Protocol):
     """The counter of connections, `korvet.server.connection_quotas.ConnectionQuotas`."""
 
-    def may_accept(self, one: Accepting) -> bool:
+    def may_accept(self, one: Accepting, /) -> bool:
         """Count one more connection. If there may be none now, `Accepting.go_on` follows once there may be."""
 
-    def failed(self, listener: str) -> None:
+    def failed(self, listener: str, /) -> None:
         """Uncount a connection that could not be accepted."""
 
 

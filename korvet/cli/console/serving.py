@@ -104,7 +104,7 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         async with anyio.create_task_group() as tasks:
-            accepting = Accepting(_Uncounted(), tasks, self._listening, self._open)
+            accepting = Accepting(_Uncounted(), "console", _complain, tasks, self._listening, self._open)
             accepting.begin(_BACKLOG)
             try:
                 await super().main_loop()
@@ -133,12 +133,15 @@ class _Server(uvicorn.Server):
 class _Uncounted:
     """Any number of connections: what is too much is judged once a connection is there."""
 
-    def may_accept(self) -> bool:
+    def may_accept(self, _one: Accepting) -> bool:
         return True
 
-    def refused(self, reason: str) -> None:
-        if reason:
-            click.echo(f"korvet: the console cannot take a connection: {reason}", err=True)
+    def failed(self, _listener: str) -> None:
+        """Nothing was counted."""
+
+
+def _complain(reason: str) -> None:
+    click.echo(f"korvet: the console cannot take a connection: {reason}", err=True)
 
 
 class _Bounded(H11Protocol):
