@@ -85,15 +85,7 @@ class Scene:
             future.result()
 
     def restore(self, table: str, version: int) -> None:
-        # Compiling code for a few rows takes longer than all else.
-        interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-        for name, value in interpreted.items():
-            self.spark.conf.set(name, value)
-        try:
-            self.spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version}")
-        finally:
-            for name in interpreted:
-                self.spark.conf.unset(name)
+        self.spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version}")
 
 
 @pytest.fixture
