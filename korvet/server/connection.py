@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -314,7 +315,11 @@ class Connection(Receiver):
 
     async def _finished(self, queued: Request, begun: Begun) -> bool:
         """Wait for the reply to a begun request, and answer it; false if its API's ``handle`` has to serve it."""
-        await asyncio.wait([begun.reply])
+        if not begun.reply.done():
+            # The call goes on if this task is cancelled, as with asyncio.wait, which costs a system call more.
+            came = self._loop.create_future()
+            begun.reply.add_done_callback(partial(_note, came))
+            await came
         return self._finish(queued, begun)
 
     async def _metered(self, queued: Request, metering: Metering) -> Answer:
@@ -436,6 +441,12 @@ class Connection(Receiver):
     def _wake(self) -> None:
         if self._work is not None and not self._work.done():
             self._work.set_result(None)
+
+
+def _note(came: asyncio.Future[None], _reply: asyncio.Future[Any]) -> None:
+    """Tell a task, which may have ended, that a reply came."""
+    if not came.done():
+        came.set_result(None)
 
 
 def _note_errors(queued: Request, answer: Answer) -> None:
