@@ -72,12 +72,12 @@ def java_command(main: str, project: str = "java", clients: str | None = None) -
 def tools_command() -> list[str]:
     """The command that runs Kafka's command line tools in one process. Raises BuildError, KafkaUnavailable."""
     java, javac = find_tool("java"), find_tool("javac")
-    source, jars = HERE / "tools" / "Tools.java", f"{fetch_jars()}/*"
+    sources, jars = sorted((HERE / "tools").glob("*.java")), f"{fetch_jars()}/*"
 
     def build(target: Path) -> None:
-        run_build([javac, "-d", str(target), "-cp", jars, str(source)], HERE)
+        run_build([javac, "-d", str(target), "-cp", jars, *map(str, sources)], HERE)
 
-    built = built_once("tools", [source], build)
+    built = built_once("tools", sources, build)
     return [java, *SHORT_LIVED_JVM, "-Dlog4j2.level=OFF", "-cp", f"{built}:{jars}", "Tools"]
 
 

@@ -10,9 +10,13 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.api.raw import unique
+from tests.kafka.builds import tools_command
+from tests.kafka.process import Driver
 from tests.oracle import secured
 from tests.oracle.rights import CLIENTS
 from tests.oracle.secured import Secured
+from tests.oracle.tools import TOPICS, Tools, await_topic
 from tests.support.broker import running_broker
 from tests.support.issuer import Issuer
 from tests.support.kafka import KafkaUnavailable, running_kafka
@@ -25,7 +29,7 @@ SETTINGS = {
 """The settings of both brokers, so that scripts see expired sessions and full groups."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kafka_address() -> Iterator[str]:
     """host:port of the Apache Kafka to compare with. Without Java or Maven, tests are skipped, or fail in CI."""
     with ExitStack() as stack:
@@ -36,7 +40,7 @@ def kafka_address() -> Iterator[str]:
         yield running.bootstrap
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def korvet_address() -> Iterator[str]:
     """host:port of the broker under test."""
     given = os.environ.get("KORVET_TEST_BOOTSTRAP")
@@ -51,13 +55,13 @@ USERS = [client.user for client in CLIENTS]
 """The users of both brokers with access rules."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
     """The issuer whose tokens both brokers with access rules take."""
     return Issuer(tmp_path_factory.mktemp("issuer") / "keys.json")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secured_kafka(issuer: Issuer) -> Iterator[Secured]:
     """An Apache Kafka with access rules, for as long as tests need it."""
     with ExitStack() as stack:
@@ -68,8 +72,36 @@ def secured_kafka(issuer: Issuer) -> Iterator[Secured]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secured_korvet(issuer: Issuer) -> Iterator[Secured]:
     """A korvet with access rules."""
     with secured.secured_korvet(USERS, issuer) as running:
         yield running
+
+
+@pytest.fixture(scope="package")
+def driver() -> Iterator[Driver]:
+    """The one process that runs Kafka's tools."""
+    try:
+        driver = Driver(tools_command())
+    except KafkaUnavailable as error:
+        cannot_run(str(error))
+    with ExitStack() as stack:
+        stack.callback(driver.stop)
+        yield driver
+
+
+@pytest.fixture(scope="package")
+def tools(driver: Driver, kafka_address: str, korvet_address: str) -> Tools:
+    """Kafka's tools at both brokers."""
+    return Tools(driver, kafka_address, korvet_address)
+
+
+@pytest.fixture
+def topic(tools: Tools) -> str:
+    """A topic of two partitions, and a retention of its own, on both brokers."""
+    name = unique("tool")
+    tools.same(TOPICS, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=100000000")
+    for broker in tools.brokers:
+        await_topic(broker, name)
+    return name

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.api.raw import unique
-from tests.kafka.builds import tools_command
 from tests.kafka.process import Driver
 from tests.oracle.rights import CLIENTS
 from tests.oracle.script import PASSWORD
 from tests.oracle.secured import ADMIN, PLAIN_LOGIN, Secured
-from tests.oracle.test_tools import WITHIN_S, Tools
-from tests.support.kafka import KafkaUnavailable
+from tests.oracle.tools import WITHIN_S, Tools
 from tests.support.ported import kafka
-from tests.support.tools import cannot_run
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 NOBODY = CLIENTS[0].user
 
 
 @pytest.fixture(scope="module")
-def tools(secured_kafka: Secured, secured_korvet: Secured) -> Iterator[Tools]:
-    try:
-        driver = Driver(tools_command())
-    except KafkaUnavailable as error:
-        cannot_run(str(error))
-    with ExitStack() as stack:
-        stack.callback(driver.stop)
-        yield Tools(driver, secured_kafka.login, secured_korvet.login)
+def tools(driver: Driver, secured_kafka: Secured, secured_korvet: Secured) -> Tools:
+    return Tools(driver, secured_kafka.login, secured_korvet.login)
 
 
 class Acls:

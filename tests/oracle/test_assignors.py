@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import pytest
 
 from korvet.assignors import ASSIGNORS, Assignment, GroupSpec, MemberSpec
+from tests.kafka.process import Driver
 from tests.store.assignor_specs import assign, check, moves, sizes, topic
-from tests.support.kafka import TEST_JVM, KafkaUnavailable, fetch_jars
-from tests.support.tools import cannot_run, find_tool
 
-SOURCE = Path(__file__).with_name("Assignors.java")
 GROUPS = 600
+Kafkas = Callable[[Sequence[tuple[str, GroupSpec]]], list[dict[str, Assignment]]]
 
 
 def random_group(random: Random) -> GroupSpec:
@@ -54,27 +52,30 @@ def _asked(name: str, spec: GroupSpec) -> dict[str, Any]:
     return {"assignor": name, "partitions": partitions, "members": members}
 
 
-def _kafkas(asked: Sequence[tuple[str, GroupSpec]]) -> list[dict[str, Assignment]]:
+@pytest.fixture
+def kafkas(driver: Driver, tmp_path: Path) -> Kafkas:
     """The targets of Kafka's assignors for groups; a member that Kafka's answer lacks has no partitions."""
-    try:
-        command = [find_tool("java"), *TEST_JVM, "-cp", f"{fetch_jars()}/*", str(SOURCE)]
-    except KafkaUnavailable as error:
-        cannot_run(str(error))
-    text = json.dumps([_asked(name, spec) for name, spec in asked])
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=True)
-    return [
-        {
-            member: {topic(number): tuple(many) for number, many in target.get(member, {}).items()}
-            for member in spec.members
-        }
-        for (_, spec), target in zip(asked, json.loads(done.stdout), strict=True)
-    ]
+
+    def kafkas(asked: Sequence[tuple[str, GroupSpec]]) -> list[dict[str, Assignment]]:
+        groups = tmp_path / "groups.json"
+        groups.write_text(json.dumps([_asked(name, spec) for name, spec in asked]))
+        told = driver.call("run", tool="Assignors", arguments=[str(groups)])
+        assert told["exit"] == 0, told["output"]
+        return [
+            {
+                member: {topic(number): tuple(many) for number, many in target.get(member, {}).items()}
+                for member in spec.members
+            }
+            for (_, spec), target in zip(asked, json.loads(told["output"]), strict=True)
+        ]
+
+    return kafkas
 
 
-def test_targets_of_small_groups_are_as_good_as_kafkas() -> None:
+def test_targets_of_small_groups_are_as_good_as_kafkas(kafkas: Kafkas) -> None:
     random = Random(848)
     asked = [(random.choice(["uniform", "uniform", "range"]), random_group(random)) for _ in range(GROUPS)]
-    for (name, spec), theirs in zip(asked, _kafkas(asked), strict=True):
+    for (name, spec), theirs in zip(asked, kafkas(asked), strict=True):
         check(spec, theirs)
         ours = assign(name, spec)
         assert sorted(sizes(ours).values()) == sorted(sizes(theirs).values()), spec
@@ -84,7 +85,7 @@ def test_targets_of_small_groups_are_as_good_as_kafkas() -> None:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-def test_targets_of_large_groups_are_as_good_as_kafkas(name: str) -> None:
+def test_targets_of_large_groups_are_as_good_as_kafkas(name: str, kafkas: Kafkas) -> None:
     """A hundred members of a thousand partitions: first they join, then half of them leave."""
     random = Random(97)
     topics = {topic(number): 20 for number in range(1, 51)}
@@ -98,7 +99,7 @@ def test_targets_of_large_groups_are_as_good_as_kafkas(name: str) -> None:
         id: MemberSpec(id=id, topics=one.topics, current=targets[id]) for id, one in members.items() if int(id[-3:]) % 2
     }
     second = GroupSpec(members=stay, partitions=topics)
-    for spec, theirs in zip((first, second), _kafkas([(name, first), (name, second)]), strict=True):
+    for spec, theirs in zip((first, second), kafkas([(name, first), (name, second)]), strict=True):
         ours = assign(name, spec)
         assert sorted(sizes(ours).values()) == sorted(sizes(theirs).values())
         assert moves(spec, ours) <= moves(spec, theirs)

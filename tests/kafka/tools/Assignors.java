@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.File;
 import java.io.IOException;
 import java.util.Collections;
 import java.util.HashMap;
@@ -23,8 +24,8 @@ import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
 import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
 
 /**
- * Kafka's own assignors. Reads an array of groups, {"assignor": name, "partitions": {topic: count}, "members": {id:
- * {"instance": id or null, "topics": [topic], "current": {topic: [partition]}}}}, and writes the target of each, {id:
+ * Kafka's own assignors, as a tool for `Tools`. Reads a file of groups, an array of {"assignor": name, "partitions": {topic: count}, "members": {id:
+ * {"instance": id or null, "topics": [topic], "current": {topic: [partition]}}}}, and prints the target of each, {id:
  * {topic: [partition]}}. Topics are numbers.
  */
 public final class Assignors {
@@ -102,7 +103,7 @@ public final class Assignors {
 
     public static void main(String[] args) throws IOException {
         ArrayNode targets = JSON.createArrayNode();
-        JSON.readTree(System.in).forEach(group -> targets.add(target(group)));
-        JSON.writeValue(System.out, targets);
+        JSON.readTree(new File(args[0])).forEach(group -> targets.add(target(group)));
+        System.out.println(targets);
     }
 }
