@@ -2,7 +2,7 @@
 
 A script is played whole on Kafka and whole on korvet. Strings of the form "$name" in a body stand for a value: one of
 the script's unique names (`NAMES`), `$now` (ms, the same for both brokers), or what an earlier step saved from that
-broker's own answer; `$name:text` is a number as a string. So ids, member names and epochs need no agreement.
+broker's own answer. So ids, member names and epochs need no agreement.
 """
 
 import secrets
@@ -10,12 +10,11 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.oracle import batches, messages
-from tests.oracle.batches import Batch
-from tests.oracle.messages import ScriptError
+from tests.oracle import messages
+from tests.oracle.values import resolved
 from tests.oracle.versions import supported
 
 NAMES: Final = ("t", "u", "w", "g", "h")
@@ -33,21 +32,6 @@ SETUP_VERSIONS: Final = {"produce": 12, "fetch": 12}
 
 PRESENT: Final = object()
 """Stands for any value in a step's ``until``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plus:
-    """A saved number and an amount to add to it."""
-
-    var: str
-    amount: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
-    """Bytes made of pieces: bytes as they are, `$name` as a Kafka string (int16 length first)."""
-
-    pieces: tuple[bytes | str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +150,7 @@ class Connection:
         """The oldest step whose answer is due, and that answer, CLOSED or NOTHING."""
         step, version, correlation_id = self.due.pop(0)
         try:
-            frame = self._frame()
+            frame = self.frame()
         except ConnectionError:
             return step, CLOSED
         except TimeoutError:
@@ -183,7 +167,8 @@ class Connection:
         _, outcome = self.receive()
         return step, CLOSED if outcome == CLOSED else NOTHING
 
-    def _frame(self) -> bytes:
+    def frame(self) -> bytes:
+        """The next frame without its size. Raises ConnectionError, TimeoutError."""
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 
@@ -237,7 +222,7 @@ class _Player:
         deadline = time.monotonic() + REPEAT_WITHIN_S
         while True:
             connection = self._connection(step.on)
-            connection.send(step, self._version_of(step), self._resolve(step.body))
+            connection.send(step, self._version_of(step), resolved(step.body, self.transcript.variables))
             if step.later:
                 return None
             answered, outcome = connection.receive_nothing() if step.silent else connection.receive()
@@ -267,37 +252,6 @@ class _Player:
         if step.api == self._script.api:
             return self._version
         return SETUP_VERSIONS.get(step.api, supported(step.api)[-1])
-
-    def _resolve(self, value: Any) -> Any:
-        if isinstance(value, str) and value.startswith("$"):
-            return self._variable(value[1:])
-        if isinstance(value, Plus):
-            return self._variable(value.var) + value.amount
-        if isinstance(value, Packed):
-            return b"".join(self._piece(piece) for piece in value.pieces)
-        if isinstance(value, Batch):
-            fields = ("timestamp", "producer_id", "producer_epoch")
-            return batches.encode(replace(value, **{name: self._resolve(getattr(value, name)) for name in fields}))
-        if isinstance(value, dict):
-            return {key: self._resolve(item) for key, item in value.items()}
-        if isinstance(value, list):
-            items = [self._resolve(item) for item in value]
-            return b"".join(items) if value and all(isinstance(item, Batch) for item in value) else items
-        return value
-
-    def _piece(self, piece: bytes | str) -> bytes:
-        if isinstance(piece, bytes):
-            return piece
-        text = str(self._resolve(piece)).encode()
-        return struct.pack(">h", len(text)) + text
-
-    def _variable(self, name: str) -> Any:
-        if name.endswith(":text"):
-            return str(self._variable(name.removesuffix(":text")))
-        try:
-            return self.transcript.variables[name]
-        except KeyError:
-            raise ScriptError(f"{self._script.name} uses ${name}, which nothing saved") from None
 
 
 def _reached(outcome: Any, until: tuple[str, Any]) -> bool:

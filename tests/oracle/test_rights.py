@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -14,13 +13,11 @@ import pytest
 
 from tests.api.raw import ask
 from tests.api.rdkafka import until
-from tests.oracle.compare import mismatches
-from tests.oracle.rights import CLIENTS, REQUESTS, SECRET, Client, script_of
-from tests.oracle.script import Transcript, play
+from tests.oracle.frames import Pipeline, differences
+from tests.oracle.requests import REQUESTS
+from tests.oracle.rights import CLIENTS, SECRET, Client
 from tests.oracle.secured import Secured
 from tests.oracle.versions import ADVERTISED
-
-NOW_MS = time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +25,11 @@ class Prepared:
     """A broker with all clients' rules, topics and groups."""
 
     broker: Secured
-    topic_ids: Mapping[str, Any]
+    topic_ids: Mapping[str, UUID]
 
-    def play(self, client: Client) -> Transcript:
-        """A client's requests and their answers."""
-        ids = {"t_id": self.topic_ids[client.names["t"]], "w_id": self.topic_ids[SECRET]}
-        variables = {**client.names, **ids, "no_id": UUID(int=7), "now": NOW_MS}
-        return play(script_of(client), 0, self.broker.login, variables, client.user)
+    def connected(self, client: Client) -> Pipeline:
+        """A connection on which a client is logged in."""
+        return Pipeline(self.broker.login, client, self.topic_ids)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +102,6 @@ def test_clients_ask_each_api_that_looks_at_rights() -> None:
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.title.replace(" ", "-"))
 def test_korvet_answers_a_client_as_kafka(client: Client, kafka: Prepared, korvet: Prepared) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        theirs, ours = threads.map(lambda broker: broker.play(client), (kafka, korvet))
-    found = mismatches(f"rights {client.title}", theirs, ours)
+    with closing(kafka.connected(client)) as theirs, closing(korvet.connected(client)) as ours:
+        found = differences(theirs, ours)
     assert not found, "\n" + "\n".join(found)

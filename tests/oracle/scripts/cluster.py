@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.oracle.script import Script, Step
+from tests.oracle.script import CLOSED, Script, Step
 from tests.oracle.scripts.steps import NO_SUCH_ID, new_topic
 from tests.oracle.versions import ADVERTISED, supported
 
@@ -72,6 +72,7 @@ METADATA: Final = (
     ),
     _metadata_script("of no topic", _metadata([]), versions=range(1, 14)),
     _metadata_script("of all topics", *new_topic(), _metadata(None), versions=range(1, 14)),
+    _metadata_script("of all topics before null means them", _metadata(None, CLOSED), versions=range(1)),
     _metadata_script("of all topics asked with an empty list", *new_topic(), _metadata([]), versions=range(1)),
     _metadata_script(
         "of an unknown topic",

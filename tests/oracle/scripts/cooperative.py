@@ -5,9 +5,10 @@ Source: ClassicGroup.selectProtocol, ClassicGroupMember.vote; KIP-429
 
 from typing import Any, Final
 
-from tests.oracle.script import Packed, Receive, Script, Step
+from tests.oracle.script import Receive, Script, Step
 from tests.oracle.scripts.membership import in_state
 from tests.oracle.scripts.rebalances import beat, join, joining, named, received, settled, sync
+from tests.oracle.values import Packed
 
 
 def subscription(generation: bytes = b"\xff\xff\xff\xff") -> Packed:

@@ -6,8 +6,9 @@ Source: KafkaApis.handleFetchRequest, ReplicaManager.readFromLog.
 from typing import Any, Final
 
 from tests.oracle.batches import Batch
-from tests.oracle.script import Plus, Script, Step
+from tests.oracle.script import Script, Step
 from tests.oracle.scripts.steps import NO_SUCH_ID, fetch_body, new_topic, produced
+from tests.oracle.values import Plus
 
 API: Final = "fetch"
 BATCHES: Final = tuple(Batch(count=n, timestamp="$now", value=b"v" * 100 * n) for n in (3, 2, 1))  # ends at 3, 5, 6

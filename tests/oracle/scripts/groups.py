@@ -6,7 +6,7 @@ Source: OffsetMetadataManager, GroupCoordinatorService.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tests.oracle.script import Script, Step
+from tests.oracle.script import CLOSED, Script, Step
 from tests.oracle.scripts.membership import NOBODY, in_state, joined
 from tests.oracle.scripts.steps import committed, new_topic
 
@@ -116,6 +116,12 @@ FETCH: Final = (
     ),
     _fetch_script("offsets of an unknown group", *new_topic(), _fetch(0), _fetch(name="$u"), _fetch(0, name="$u")),
     _fetch_script("offsets of every topic of an unknown group", _fetch(every=True), start=2),
+    Script(
+        name="committed offsets of every topic before null means it",
+        api="offset_fetch",
+        versions=(1,),
+        steps=(_fetch(every=True, errors=(CLOSED,)),),
+    ),
     _fetch_script("offsets of an empty group id", _fetch(0, group="", errors=None)),
     _fetch_script("offsets that are stable", *new_topic(), committed(7), _fetch(0, require_stable=True), start=7),
     _fetch_script(

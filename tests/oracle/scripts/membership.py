@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from tests.oracle.script import Packed, Receive, Script, Step
+from tests.oracle.script import Receive, Script, Step
+from tests.oracle.values import Packed
 
 # ConsumerProtocolSubscription v0 of topic $t without user data, and an assignment of its partition 0.
 SUBSCRIPTION: Final = Packed(pieces=(b"\0\0\0\0\0\1", "$t", b"\xff\xff\xff\xff"))

@@ -6,10 +6,11 @@ Source: GroupMetadataManager.convertToConsumerGroup, classicGroupJoinToConsumerG
 from dataclasses import replace
 from typing import Any, Final
 
-from tests.oracle.script import Packed, Receive, Script, Step
+from tests.oracle.script import Receive, Script, Step
 from tests.oracle.scripts.consumer_steps import beat, commit, delete, described, known_topic, leave, owned, seen
 from tests.oracle.scripts.consumer_steps import join as consume
 from tests.oracle.scripts.membership import NOBODY, in_state, join_body, joined, sync_body
+from tests.oracle.values import Packed
 
 GENERATION: Final = "$generation"
 CONNECT: Final[dict[str, Any]] = {"protocol_type": "connect"}

@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from tests.oracle.batches import Batch
-from tests.oracle.script import Plus, Script, Step
+from tests.oracle.script import Script, Step
 from tests.oracle.scripts.steps import new_topic, offsets_body, produced
+from tests.oracle.values import Plus
 
 # Times of the six records: now, +10, +20 | +5 | +40, +41: the fourth is older than the records before it.
 BATCHES: Final = (

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from tests.oracle.batches import Batch
-from tests.oracle.script import Plus, Script, Step
+from tests.oracle.script import Script, Step
 from tests.oracle.scripts.steps import (
     NO_SUCH_ID,
     fetch_body,
@@ -11,6 +11,7 @@ from tests.oracle.scripts.steps import (
     offsets_body,
     produce_body,
 )
+from tests.oracle.values import Plus
 
 API: Final = "produce"
 NOW: Final = "$now"

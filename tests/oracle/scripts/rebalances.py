@@ -5,8 +5,9 @@ Source: GroupMetadataManager, ClassicGroup.
 
 from typing import Any, Final
 
-from tests.oracle.script import Packed, Receive, Script, Step
+from tests.oracle.script import Receive, Script, Step
 from tests.oracle.scripts.membership import NOBODY, RANGE, ROUND_ROBIN, SUBSCRIPTION, in_state, join_body, sync_body
+from tests.oracle.values import Packed
 
 CONNECTIONS: Final = {"m": "a", "n": "b", "o": "c", "p": "d"}
 """The connection of each member."""

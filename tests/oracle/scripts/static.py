@@ -6,7 +6,7 @@ ClassicGroup.validateMember
 
 from typing import Any, Final
 
-from tests.oracle.script import Packed, Receive, Script, Step
+from tests.oracle.script import Receive, Script, Step
 from tests.oracle.scripts.membership import RANGE, ROUND_ROBIN, in_state, join_body
 from tests.oracle.scripts.rebalances import (
     CONNECTIONS,
@@ -19,6 +19,7 @@ from tests.oracle.scripts.rebalances import (
     sync,
 )
 from tests.oracle.scripts.steps import new_topic
+from tests.oracle.values import Packed
 
 INSTANCE: Final[dict[str, Any]] = {"group_instance_id": "i"}
 OTHER: Final[dict[str, Any]] = {"group_instance_id": "j"}

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tests.oracle.batches import Batch
-from tests.oracle.script import Plus, Script, Step
+from tests.oracle.script import Script, Step
 from tests.oracle.scripts.steps import fetch_body, new_topic, offsets_body
+from tests.oracle.values import Plus
 
 TRANSACTIONAL: Final = 0x10
 ID: Final = "$w"
