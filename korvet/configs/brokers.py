@@ -288,14 +288,16 @@ BROKER_CONFIGS: Final = table(
             _INT,
             INT_MAX,
             at_least(1),
-            "The most new connections of a front-end in a second. Further ones wait.",
+            "The most new connections of a front-end in a second. Further ones wait. A listener's own number is "
+            "listener.name.NAME.max.connection.creation.rate.",
         ),
         _at_start(
             "max.connections",
             _INT,
             INT_MAX,
             at_least(0),
-            "The most connections of a front-end. Further ones wait until one is closed.",
+            "The most connections of a front-end. Further ones wait until one is closed. A listener's own number is "
+            "listener.name.NAME.max.connections.",
         ),
         _at_start(
             "max.connections.per.ip",

@@ -39,5 +39,5 @@ def broker_config(name: str) -> Config | None:
     if of_listener is None:
         return BROKER_CONFIGS.get(name)
     of_broker = BROKER_CONFIGS[of_listener.config]
-    where = f"Of listener {of_listener.listener}: {of_broker.documentation}"
-    return replace(of_broker, name=name, default=None, synonym=of_broker.name, documentation=where)
+    documentation = f"As {of_broker.name}, for all connections of listeners named {of_listener.listener}."
+    return replace(of_broker, name=name, default=None, synonym=of_broker.name, documentation=documentation)

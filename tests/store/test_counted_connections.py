@@ -62,12 +62,12 @@ async def test_addresses_that_left_during_an_outage_are_neither_kept_nor_counted
         for number in range(500):
             tally.come(f"a{number}")
         calls = stored.calls
-        await until(lambda: stored.calls == calls + 2)
+        await until(lambda: stored.calls >= calls + 2)
         for number in range(500):
             tally.leave(f"a{number}")
         tally.leave("leaves", leaves)
         calls = stored.calls
-        await until(lambda: stored.calls == calls + 2)
+        await until(lambda: stored.calls >= calls + 2)
         # Only those of the first call without an answer may be counted.
         assert len(tally._stored) <= 102
         stored.is_away = False
