@@ -108,9 +108,10 @@ def _description(client: Client, group_id: str) -> dict[str, Any]:
 
 
 def _existing(client: Client, group_id: str) -> Group:
-    from korvet.cli.kafka.groups import STATE_DEAD, describe_group
+    from korvet.cli.kafka.groups import STATE_DEAD
+    from korvet.cli.kafka.share_groups import describe_any_group
 
-    group = describe_group(client, group_id)
+    group = describe_any_group(client, group_id)
     if group.state == STATE_DEAD:
         raise KorvetError(f"no group {group_id!r}; see all groups with: korvet groups list")
     return group
@@ -131,9 +132,10 @@ def _described_member(member: Member) -> dict[str, Any]:
 
 
 def _described_partitions(client: Client, group: Group) -> list[dict[str, Any]]:
-    from korvet.cli.kafka.offsets import LATEST, committed_offsets, log_offsets
+    from korvet.cli.kafka.offsets import LATEST, log_offsets
+    from korvet.cli.kafka.share_groups import group_offsets
 
-    offsets = committed_offsets(client, group.group)
+    offsets = group_offsets(client, group)
     owners = {partition: member for member in group.members for partition in member.assignment}
     topic_partitions = sorted({*offsets, *owners})
     ends = log_offsets(client, topic_partitions, LATEST)
@@ -195,7 +197,10 @@ def _show_targets(members: list[dict[str, Any]]) -> None:
     show_table(
         ["CONSUMER ID", "INSTANCE ID", "HOST", "CLIENT ID", "SPEAKS", "EPOCH", "CURRENT ASSIGNMENT", "TARGET"],
         [
-            [*(member[name] for name in names), *(_ranges(member[part]) or None for part in ("assignment", "target"))]
+            [
+                *(member[name] for name in names),
+                *(_ranges(member[part] or []) or None for part in ("assignment", "target")),
+            ]
             for member in members
         ],
     )

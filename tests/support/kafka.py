@@ -106,13 +106,14 @@ def _properties(
     return path
 
 
-def _format(java: str, classpath: str, properties: Path) -> None:
+def _format(java: str, classpath: str, properties: Path, features: Sequence[str]) -> None:
     # A first byte of zero gives a first letter A: the tools would read an id that begins with a dash as an option.
     cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     command = [java, *TEST_JVM, "-cp", classpath, "kafka.tools.StorageTool", "format", "--standalone"]
     command += ["-t", cluster_id, "-c", str(properties)]
     # With this feature Kafka makes min.insync.replicas a dynamic config of the cluster, which one node does not need.
-    command += ["--feature", "eligible.leader.replicas.version=0"]
+    for feature in ("eligible.leader.replicas.version=0", *features):
+        command += ["--feature", feature]
     done = subprocess.run(command, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False)
     if done.returncode != 0:
         raise KafkaUnavailable(f"StorageTool format failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -165,18 +166,20 @@ def running_kafka(
     settings: Mapping[str, str] | None = None,
     parent: Path | None = None,
     listeners: Sequence[str] = (),
+    features: Sequence[str] = (),
 ) -> Iterator[Kafka]:
     """Start a Kafka of the caller's own, yield it after it serves topics and groups, and stop it.
 
     `jvm` are options of its JVM, `settings` override server.properties, `parent` holds its temporary directory.
-    `listeners` come beside the plain one, as in `SASL_PLAINTEXT://127.0.0.1:9093`.
+    `listeners` come beside the plain one, as in `SASL_PLAINTEXT://127.0.0.1:9093`. `features` are as in
+    `share.version=1`.
     Raises KafkaUnavailable.
     """
     java, classpath = _tool("java"), f"{fetch_jars()}/*"
     with tempfile.TemporaryDirectory(prefix="kafka-", dir=parent, ignore_cleanup_errors=True) as name:
         directory, port = Path(name), free_port()
         properties = _properties(directory, port, free_port(), settings or {}, listeners)
-        _format(java, classpath, properties)
+        _format(java, classpath, properties, features)
         output, started = directory / "output.txt", time.monotonic()
         with open(output, "wb") as sink:
             process = subprocess.Popen(

@@ -10,9 +10,10 @@ from kio.schema.describe_cluster.v0 import DescribeClusterRequest, DescribeClust
 
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import check
-from korvet.cli.kafka.groups import Group, describe_group
+from korvet.cli.kafka.groups import Group
 from korvet.cli.kafka.log_dirs import log_bytes
-from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, committed_offsets, log_offsets
+from korvet.cli.kafka.offsets import EARLIEST, LATEST, TopicPartition, log_offsets
+from korvet.cli.kafka.share_groups import describe_any_group, group_offsets
 from korvet.cli.kafka.topics import Topic, describe_topics
 from korvet.errors import KorvetError
 
@@ -125,7 +126,7 @@ def existing_group(client: Client, id: str) -> Group:
 
     :raises KorvetError: if there is none.
     """
-    group = describe_group(client, id)
+    group = describe_any_group(client, id)
     if group.state == "Dead":
         raise KorvetError(f"no group {id!r}")
     return group
@@ -133,11 +134,19 @@ def existing_group(client: Client, id: str) -> Group:
 
 def lag_rows(client: Client, group: Group) -> list[LagRow]:
     """The partitions that a group committed or reads."""
-    owners = {partition: member.id for member in group.members for partition in member.assignment}
-    committed = committed_offsets(client, group.group)
+    owners: dict[TopicPartition, list[str]] = {}
+    for member in group.members:
+        for partition in member.assignment:
+            owners.setdefault(partition, []).append(member.id)
+    committed = group_offsets(client, group)
     partitions = sorted({*owners, *committed})
     ends = log_offsets(client, partitions, LATEST)
-    return [LagRow(one, committed.get(one), ends.get(one), owners.get(one, "")) for one in partitions]
+    return [LagRow(one, committed.get(one), ends.get(one), _owner(owners.get(one, ()))) for one in partitions]
+
+
+def _owner(members: Sequence[str]) -> str:
+    """The member that reads a partition; members of a share group may share one."""
+    return f"{len(members)} members" if len(members) > 1 else "".join(members)
 
 
 def total_lag(rows: Sequence[LagRow]) -> int:

@@ -1,0 +1,80 @@
+"""Share groups, which an Apache Kafka beside the console has."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kio.schema.errors import ErrorCode
+from kio.schema.share_group_heartbeat.v1 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32
+
+from korvet.cli import run
+from korvet.cli.cluster import Cluster
+from korvet.cli.kafka.client import Client
+from tests.console.conftest import WITHIN_MS, running_console
+from tests.console.test_guard import asked
+from tests.support.kafka import Kafka, KafkaUnavailable, running_kafka
+from tests.support.tools import cannot_run
+
+TOPIC, GROUP = "shared", "sharers"
+
+
+@pytest.fixture
+def sharing() -> Iterator[Kafka]:
+    """An Apache Kafka of its own: other tests compare with one that has no share groups."""
+    try:
+        with running_kafka(features=["share.version=1"]) as kafka:
+            yield kafka
+    except KafkaUnavailable as error:
+        cannot_run(str(error))
+
+
+def beat(client: Client, member: str, epoch: int) -> ShareGroupHeartbeatResponse:
+    """A heartbeat; with epoch 0 the member joins, and with -1 it leaves."""
+    request = ShareGroupHeartbeatRequest(
+        group_id=GroupId(GROUP),
+        member_id=member,
+        member_epoch=i32(epoch),
+        subscribed_topic_names=None if epoch else (TopicName(TOPIC),),
+    )
+    return client.ask_coordinator(GROUP, request, ShareGroupHeartbeatResponse)
+
+
+def until_assigned(client: Client, members: list[str]) -> None:
+    epochs, assigned, until = dict.fromkeys(members, 0), set[str](), time.monotonic() + WITHIN_MS / 1000
+    while len(assigned) < len(members):
+        assert time.monotonic() < until
+        for member in members:
+            answer = beat(client, member, epochs[member])
+            if answer.error_code is ErrorCode.none:
+                epochs[member] = int(answer.member_epoch)
+                if answer.assignment is not None and answer.assignment.topic_partitions:
+                    assigned.add(member)
+        time.sleep(0.1)
+
+
+def test_share_group_has_its_kind_and_members(sharing: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": sharing.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(60)
+    members = [str(uuid.uuid4()), str(uuid.uuid4())]
+    flags = ["--bootstrap-server", sharing.bootstrap]
+    with running_console(*flags, "--allow-changes") as url, Cluster(bootstrap=sharing.bootstrap).client() as client:
+        until_assigned(client, members)
+        listed = asked(url, "GET", "/groups")[1]
+        assert f">{GROUP}</a></td><td>share</td><td>Stable</td>" in listed
+        status, page, _ = asked(url, "GET", f"/group?id={GROUP}")
+        assert status == 200
+        assert all(member in page for member in members)
+        assert "2 members" in page
+        assert '<th class="n">Start</th>' in page
+        # Kafka has other requests for these, which the console does not make.
+        assert "Remove</button>" not in page
+        assert "Show the plan" not in page
+        assert run(["groups", "describe", GROUP, *flags]) == 0
+        assert members[0] in capsys.readouterr().out
