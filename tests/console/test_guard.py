@@ -167,6 +167,7 @@ def test_cluster_that_is_away_is_named() -> None:
         status, text, _ = asked(url, "GET", "/topics")
     assert status == 503
     assert "no broker answers at 127.0.0.1:1" in text
+    assert "docs/troubleshooting.md" in text
 
 
 def test_console_shows_an_apache_kafka(kafka: Kafka) -> None:

@@ -70,6 +70,21 @@ def test_filter_narrows_the_list_while_one_types(broker: KorvetServer, console: 
     expect(page).to_have_url(f"{console}/topics?q={wanted}")
 
 
+def test_page_that_cannot_refresh_itself_says_so(console: str, browser: Browser) -> None:
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(f"{console}/topics", timeout=WITHIN_MS)
+        page.route("**/topics?**", lambda route: route.fulfill(status=503, body="away"))
+        page.get_by_label("Name has").fill("a")
+        expect(page.locator("#stale")).to_contain_text("this page is not up to date: the console answers 503")
+        page.unroute("**/topics?**")
+        page.get_by_label("Name has").fill("ab")
+        expect(page.locator("#stale")).to_be_hidden()
+    finally:
+        context.close()
+
+
 def test_topic_page_has_partitions_and_settings(broker: KorvetServer, console: str, page: Page) -> None:
     name = topic_with(broker, [b"a", b"b"])
     page.goto(f"{console}/topics?q={name}")

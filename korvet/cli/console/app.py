@@ -32,6 +32,7 @@ from korvet.cli.console.login import ENDED, Logins, Refused, Stranger, is_refusa
 from korvet.cli.console.sources import Sources
 from korvet.cli.console.views import View
 from korvet.cli.console.visitors import Busy, Visitor
+from korvet.cli.kafka.client import may_pass
 from korvet.cli.kafka.errors import BrokerError
 from korvet.errors import ConfigError, KorvetError
 
@@ -230,18 +231,20 @@ async def _failed(console: Console, request: Request, error: Exception) -> Respo
         # The user was removed, or has another password.
         return to_login(request, console.door, PATHS)
     if isinstance(error, ConfigError):
-        status = 400
-    else:
-        status = 503 if isinstance(error, Busy) or (isinstance(error, BrokerError) and error.code is None) else 404
-    return _error(console, request, str(error), status)
+        return _error(console, request, str(error), 400)
+    if isinstance(error, Busy):
+        return _error(console, request, str(error), 503)
+    is_unasked = isinstance(error, BrokerError) and error.code is None
+    is_away = isinstance(error, BrokerError) and may_pass(error)
+    return _error(console, request, str(error), 503 if is_unasked or is_away else 404, is_away=is_away)
 
 
-def _error(console: Console, request: Request, problem: str, status: int) -> Response:
+def _error(console: Console, request: Request, problem: str, status: int, *, is_away: bool = False) -> Response:
     try:
         visitor = console.visitor(request)
     except Stranger:
         visitor = None
-    return _html(console, "error.html", {"problem": problem}, visitor, status=status)
+    return _html(console, "error.html", {"problem": problem, "is_away": is_away}, visitor, status=status)
 
 
 def _html(

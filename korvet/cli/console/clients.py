@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from korvet.cli.kafka.client import Client
+from korvet.cli.kafka.client import PATIENCE_S, Client
 
 FRESH_S: Final = 60.0
 """The time for which an idle client is kept. A broker closes its connections later, and would fail the next page."""
+
+PAGE_WAITS_S: Final = 3.0
+"""The time for which a page waits for leaders and coordinators: then it says that there are none."""
 
 
 class Clients:
@@ -28,11 +31,14 @@ class Clients:
     def borrow(self) -> Iterator[Client]:
         """A client for the time of the block. One whose request failed is closed."""
         client = self._fresh() or self._make()
+        patience = PATIENCE_S.set(PAGE_WAITS_S)
         try:
             yield client
         except BaseException:
             _close(client)
             raise
+        finally:
+            PATIENCE_S.reset(patience)
         with self._lock:
             if not self._is_closed:
                 self._idle.append((self._clock(), client))

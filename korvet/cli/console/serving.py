@@ -126,8 +126,11 @@ class _Server(uvicorn.Server):
         except BaseException as error:
             self._places.leave(place)
             connection.close()
-            if not isinstance(error, OSError):
+            if not isinstance(error, Exception):
                 raise
+            if not isinstance(error, OSError):
+                # No stranger's connection may end the console.
+                _complain(repr(error))
 
 
 class _Uncounted:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -29,6 +30,8 @@ from korvet.cli.kafka.framing import R
 from korvet.cli.kafka.security import ClientSecurity
 
 RETRY_WITHIN_S: Final = 15.0
+PATIENCE_S: Final = ContextVar("patience_s", default=RETRY_WITHIN_S)
+"""The time for which `retried` repeats an attempt."""
 RETRY_PAUSE_S: Final = 0.2
 
 _PASSING: Final = {
@@ -146,7 +149,7 @@ def retried(attempt: Callable[[], T]) -> T:
 
     :raises BrokerError: the last one.
     """
-    deadline = time.monotonic() + RETRY_WITHIN_S
+    deadline = time.monotonic() + PATIENCE_S.get()
     while True:
         try:
             return attempt()
