@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 
 import anyio
 import structlog
@@ -35,6 +36,9 @@ _INTERVAL_S = 30.0
 _SHORTEST_S = 0.1
 _IDLE_COMPACTION_S = 60.0
 """Between two looks in an idle namespace, to which Redis users may still add records."""
+_TRIMMED_AT_ONCE = 8
+"""Partitions that retention looks at together. They share round trips, which are most of the price if nothing is to be
+done. Their trims are long calls, so there are few of them."""
 _FULL_REST_S = 300.0
 """The rest of a partition whose compaction found no memory, or an unreadable entry: a run would read all of the log for
 nothing."""
@@ -106,16 +110,22 @@ async def enforce_retention(
     now_ms = await time_ms(namespace, log)
     expiration_ms = expiration_ms_of(catalog)
     failure: KorvetError | None = None
-    for topic in tuple(catalog.topics()) if topics is None else topics:
-        for partition in [log.partition(topic, index) for index in range(topic.partitions)]:
-            try:
-                await enforce_settings(namespace, catalog, log, topic, partition.index, now_ms)
-                await forget_silent_producers(log, partition, expiration_ms)
-                await clear_leftover(log, partition, now_ms)
-            except StoreError as error:
-                await log.damage.told(partition, error)
-            except KorvetError as error:
-                failure = error
+    looked_at = tuple(catalog.topics()) if topics is None else topics
+    left = ((topic, index) for topic in looked_at for index in range(topic.partitions))
+
+    async def look_after(topic: Topic, index: int) -> None:
+        partition = log.partition(topic, index)
+        try:
+            await enforce_settings(namespace, catalog, log, topic, index, now_ms)
+            await forget_silent_producers(log, partition, expiration_ms)
+            await clear_leftover(log, partition, now_ms)
+        except StoreError as error:
+            await log.damage.told(partition, error)
+
+    while some := list(islice(left, _TRIMMED_AT_ONCE)):
+        for outcome in await settled(look_after(*one) for one in some):
+            if isinstance(outcome, KorvetError):
+                failure = outcome
     if failure is not None:
         raise failure
 

@@ -8,6 +8,7 @@ too. If the coordinator knows nothing of it, it is aborted.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -24,6 +25,8 @@ from korvet.store.transactions.types import TransactionDescription
 log = structlog.get_logger()
 
 _COMMITTED: Final = "CompleteCommit"
+_AT_ONCE: Final = 200
+"""Partitions that are asked for together."""
 _ENDED: Final = frozenset({"Empty", _COMMITTED, "CompleteAbort"})
 
 
@@ -49,9 +52,11 @@ class Hanging:
 
         :raises StoreUnavailable, StoreFull: at the end.
         """
-        for topic in tuple(self._catalog.topics()):
-            partitions = [self._log.partition(topic, index) for index in range(topic.partitions)]
-            for partition in await self._open(partitions):
+        topics = tuple(self._catalog.topics())
+        left = (self._log.partition(topic, index) for topic in topics for index in range(topic.partitions))
+        # A question for each topic alone would cost a round trip, which is most of its price.
+        while some := list(islice(left, _AT_ONCE)):
+            for partition in await self._open(some):
                 await self._try(self._close_in_partition(partition))
         for group_id in await self._groups.held_offsets.holding(self._failures):
             await self._try(self._close_in_group(group_id))
