@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+import pytest
+
+from korvet.cli import run
 from tests.oracle.messages import parse_answer, request_frame
 from tests.support.broker import KorvetServer
 
@@ -19,15 +22,22 @@ PASSWORD = "right"
 _CORRELATION_ID = 7
 
 
-def korvet(broker: KorvetServer, *arguments: str, stdin: str = "") -> str:
-    """The output of a command that talks to the broker's Redis.
+class CommandFailed(Exception):
+    """A command did not end with 0."""
 
-    :raises CalledProcessError: if it fails.
+
+def korvet(broker: KorvetServer, *arguments: str, stdin: str = "") -> str:
+    """The output of a command that talks to the broker's Redis; it runs in this process.
+
+    :raises CommandFailed: if it fails.
     """
     where = ("--redis", broker.redis_url) if broker.redis_url else ("--data-dir", str(broker.data_dir))
-    command = [sys.executable, "-m", "korvet.cli", *arguments, *where]
-    done = subprocess.run(command, input=stdin, text=True, check=True, timeout=WITHIN_S, capture_output=True)
-    return done.stdout
+    with redirect_stdout(io.StringIO()) as output, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.StringIO(stdin))
+        code = run([*arguments, *where])
+    if code:
+        raise CommandFailed(f"{arguments}: {code}")
+    return output.getvalue()
 
 
 def create_tenant(broker: KorvetServer, name: str, *limits: str, users: tuple[str, ...] = ("alice",)) -> None:

@@ -1,0 +1,177 @@
+"""The limits of tenants, which hold for all of a tenant's clients together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from korvet.cli import run
+from tests.api.data import fetch_request, records, wanted
+from tests.api.quotas import entry
+from tests.server.choosing import BROKER, LISTENER, eventually, is_let_in
+from tests.support.broker import KorvetServer, running_broker
+from tests.support.tenants import Client, connected, create_tenant, korvet, make_topic, topics_of
+
+
+@pytest.fixture(scope="module")
+def broker(tenants_broker: KorvetServer) -> KorvetServer:
+    return tenants_broker
+
+
+def url_of(broker: KorvetServer) -> str:
+    return f"unix://{broker.embedded_socket}"
+
+
+def test_limits_of_topics_partitions_groups_and_connections_hold(broker: KorvetServer) -> None:
+    create_tenant(broker, "small", "topics=2", "partitions=4", "connections=2", "groups=1", "transactional-ids=16")
+    with connected(broker.port, login="alice@small") as client:
+        made = [make_topic(client, name, count) for name, count in (("a", 3), ("b", 2), ("b", 1), ("c", 1))]
+        assert made == ["NONE", "POLICY_VIOLATION", "NONE", "POLICY_VIOLATION"]
+        asked = [{"name": "a", "count": 4, "assignments": None}]
+        (grown,) = client.ask("create_partitions", 3, topics=asked, timeout=10_000)["results"]
+        assert (grown["error_code"], grown["error_message"]) == (
+            "POLICY_VIOLATION", "There are as many topics or partitions as the limits of this tenant allow.",
+        )  # fmt: skip
+        topics = [{"name": "a", "partitions": [{"partition_index": 0, "committed_offset": 0}]}]
+        codes = []
+        for group in ("first", "second"):
+            values = {"generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+            answer = client.ask("offset_commit", 8, group_id=group, **values)
+            codes.append(answer["topics"][0]["partitions"][0]["error_code"])
+        assert codes == ["NONE", "POLICY_VIOLATION"]
+        with connected(broker.port, login="alice@small"):
+            assert not is_let_in(broker, "alice@small")
+        with connected(broker.port, login="alice@acme") as other:
+            assert make_topic(other, "not-limited", 9) == "NONE"
+        korvet(broker, "tenants", "limit", "small", "topics=none", "partitions=none")
+        eventually(lambda: make_topic(client, "c", 9) in ("NONE", "TOPIC_ALREADY_EXISTS"))
+
+
+def test_connections_of_a_tenant_are_bounded_over_all_front_ends(broker: KorvetServer) -> None:
+    create_tenant(broker, "narrow", "connections=2")
+    with (
+        running_broker(listeners=[replace(LISTENER, port=0)], broker=BROKER, redis_url=url_of(broker)) as other,
+        connected(broker.port, login="alice@narrow") as one,
+        connected(other.port, login="alice@narrow"),
+    ):
+        with broker.redis() as redis:
+            eventually(lambda: redis.hlen("korvet:{@tenants}:connections:tenant:narrow") == 2)
+        eventually(lambda: not is_let_in(broker, "alice@narrow") and not is_let_in(other, "alice@narrow"))
+        assert topics_of(one) == set()
+        korvet(broker, "tenants", "limit", "narrow", "connections=3")
+        eventually(lambda: is_let_in(broker, "alice@narrow") and is_let_in(other, "alice@narrow"))
+
+
+def put(client: Client, topic: str, size: int = 5000) -> str:
+    """The code of a produced record."""
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": records(1, size)}]}]
+    answer = client.ask("produce", 9, acks=-1, timeout=1000, topic_data=data, transactional_id=None)
+    return str(answer["responses"][0]["partition_responses"][0]["error_code"])
+
+
+def throttle_of(client: Client, topic: str, size: int) -> int:
+    """The throttle time in ms that a produced record is answered with."""
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": records(1, size)}]}]
+    return int(client.ask("produce", 9, acks=-1, timeout=1000, topic_data=data, transactional_id=None)["throttle_time"])
+
+
+def test_rates_of_a_tenant_count_for_all_its_clients_above_its_own_quotas(broker: KorvetServer) -> None:
+    create_tenant(broker, "fast", "producer-byte-rate=5000", "consumer-byte-rate=1000", users=("alice", "bob"))
+    with (
+        connected(broker.port, login="alice@fast") as alice,
+        connected(broker.port, login="bob@fast") as bob,
+        connected(broker.port, login="alice@acme") as other,
+    ):
+        assert make_topic(alice, "t") == "NONE" and make_topic(other, "not-fast") == "NONE"
+        quota = entry({"user": "bob"}, producer_byte_rate=10**9)
+        assert (
+            bob.ask("alter_client_quotas", 1, entries=[quota], validate_only=False)["entries"][0]["error_code"]
+            == "NONE"
+        )
+        assert throttle_of(alice, "t", 45_000) == 0, "ten seconds' worth may be used at once"
+        assert throttle_of(bob, "t", 10_000) > 0, "a tenant's own quota lifts no ceiling"
+        assert throttle_of(other, "not-fast", 100_000) == 0
+        fetch = fetch_request("t", wanted(0))
+        assert alice.ask("fetch", 11, **fetch)["throttle_time"] == 0
+        eventually(lambda: alice.ask("fetch", 11, **fetch)["throttle_time"] > 0)
+    korvet(broker, "tenants", "limit", "fast", "producer-byte-rate=none", "consumer-byte-rate=none")
+
+
+def test_partitions_that_a_tenant_makes_and_deletes_have_a_rate(broker: KorvetServer) -> None:
+    create_tenant(broker, "makers", "controller-mutation-rate=1")
+
+    def made(name: str) -> str:
+        # A refusal throttles its connection for minutes.
+        with connected(broker.port, login="alice@makers") as another:
+            return make_topic(another, name)
+
+    with connected(broker.port, login="alice@makers") as alice:
+        assert make_topic(alice, "t", partitions=400) == "NONE", "any number fits while the quota is not used up"
+        assert made("u") == "THROTTLING_QUOTA_EXCEEDED"
+        asked = alice.ask("metadata", 12, topics=[{"topic_id": None, "name": "v"}])["topics"]
+        assert [topic["error_code"] for topic in asked] == ["UNKNOWN_TOPIC_OR_PARTITION"]
+        assert topics_of(alice) == {"t"}
+        korvet(broker, "tenants", "limit", "makers", "controller-mutation-rate=none")
+        eventually(lambda: made("u") == "NONE")
+
+
+@pytest.mark.parametrize("limits", [["producer-byte-rate=0"], ["connection-rate=x"], ["connection-rate"]])
+def test_rates_that_would_stop_everything_are_refused(limits: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tenants", "limit", "acme", *limits, "--redis", "redis://127.0.0.1:1"]) == 2
+    assert limits[0] in capsys.readouterr().err
+
+
+def test_connections_of_a_tenant_come_no_faster_than_its_rate(broker: KorvetServer) -> None:
+    create_tenant(broker, "often", "connection-rate=1")
+    # A wait may let one in, so there are more than the eleven that come at once.
+    assert not all(is_let_in(broker, "alice@often") for _ in range(100))
+    assert is_let_in(broker, "alice@acme")
+    eventually(lambda: is_let_in(broker, "alice@often"))
+
+
+def test_quota_of_an_address_within_a_tenant_counts_when_its_client_enters(broker: KorvetServer) -> None:
+    create_tenant(broker, "addressed")
+    with connected(broker.port, login="alice@addressed") as client:
+        quota = entry({"ip": None}, connection_creation_rate=1)
+        altered = client.ask("alter_client_quotas", 1, entries=[quota], validate_only=False)
+        assert altered["entries"][0]["error_code"] == "NONE"
+        assert not all(is_let_in(broker, "alice@addressed") for _ in range(100))
+        assert is_let_in(broker, "alice@acme")
+
+
+def test_quota_of_the_lobby_counts_before_a_client_says_anything(broker: KorvetServer) -> None:
+    korvet(broker, "quotas", "set", "--lobby", "--ip", "127.0.0.1", "connection_creation_rate=1")
+
+    def is_closed() -> bool:
+        with connected(broker.port) as client:
+            client.socket.settimeout(0.2)
+            try:
+                return client.is_closed()
+            except TimeoutError:
+                return False
+
+    try:
+        eventually(is_closed)
+    finally:
+        korvet(broker, "quotas", "remove", "--lobby", "--ip", "127.0.0.1")
+    eventually(lambda: not is_closed())
+
+
+def test_producers_of_a_tenant_with_too_many_bytes_wait_and_all_else_goes_on(broker: KorvetServer) -> None:
+    create_tenant(broker, "heavy", "bytes=20000")
+    with connected(broker.port, login="alice@heavy") as client, connected(broker.port, login="alice@acme") as other:
+        assert make_topic(client, "t") == "NONE" and make_topic(other, "not-heavy") == "NONE"
+        eventually(lambda: put(client, "t") == "KAFKA_STORAGE_ERROR")
+        assert put(other, "not-heavy") == "NONE"
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+        values = {"generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+        answer = client.ask("offset_commit", 8, group_id="g", **values)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+        asked = [{"topic": "t", "partitions": [{"partition": 0, "partition_max_bytes": 1000, "fetch_offset": 0}]}]
+        read = client.ask("fetch", 12, replica_id=-1, max_wait=100, min_bytes=1, max_bytes=9999, session_epoch=-1,
+                          topics=asked)  # fmt: skip
+        assert read["responses"][0]["partitions"][0]["records"]
+        deleted = [{"name": "t", "partitions": [{"partition_index": 0, "offset": -1}]}]
+        client.ask("delete_records", 2, topics=deleted, timeout=10_000)
+        eventually(lambda: put(client, "t", 10) == "NONE")
