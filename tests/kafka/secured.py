@@ -18,10 +18,12 @@ from tests.kafka.process import Driver
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority, Pair
 from tests.support.issuer import Issuer
+from tests.support.ports import free_port
 from tests.support.tools import find_tool
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 USER, PASSWORD = "alice", "right =password"
+HOST = "b{node}-{namespace}.kafka.example"
 WITHIN_S = 120.0
 _KAFKAS_NAMES = {
     Security.PLAINTEXT: "PLAINTEXT",
@@ -85,12 +87,17 @@ class Fleet:
 
     def tenant_way(self, tenant: str) -> Connect:
         """The way of the user of a tenant to the listener whose clients choose one by their login."""
-        bootstrap = f"127.0.0.1:{self.broker.ports[-1]}"
+        bootstrap = f"127.0.0.1:{self.broker.ports[-2]}"
         kind = Security.SASL_TLS
         return Connect(
             bootstrap=bootstrap, protocol=_KAFKAS_NAMES[kind], ca=str(self.authority.cert), mechanism="PLAIN",
             user=f"{USER}@{tenant}", password=PASSWORD,
         )  # fmt: skip
+
+    def named_way(self, tenant: str) -> Connect:
+        """The way of the user of a tenant to the listener whose clients choose one by the server's name."""
+        host = HOST.format(node=0, namespace=tenant)
+        return replace(self.tenant_way(tenant), bootstrap=f"{host}:{self.broker.ports[-1]}", user=USER)
 
     def _bearer(self, *, right: bool) -> dict[str, str]:
         name = "right" if right else "wrong"
@@ -121,9 +128,9 @@ def add_user(broker: KorvetServer, name: str, mechanism: str, password: str, nam
 
 @contextmanager
 def running_fleet(directory: Path, broker: Mapping[str, str]) -> Iterator[Fleet]:
-    """Run a broker with a listener of each kind, in the order of `Security`, and two more.
+    """Run a broker with a listener of each kind, in the order of `Security`, and three more.
 
-    The next one asks for certificates, and the last one lets clients choose a tenant.
+    The next one asks for certificates. The last two let clients choose a tenant, by the login and by the server's name.
     """
     authority, issuer = Authority.make(directory), Issuer(directory / "keys.json")
     pair = authority.server()
@@ -143,6 +150,13 @@ def running_fleet(directory: Path, broker: Mapping[str, str]) -> Iterator[Fleet]
     by_login = NamespaceFrom.PRINCIPAL
     with_logins = listeners[list(Security).index(Security.SASL_TLS)]
     listeners.append(replace(with_logins, name="tenants", namespace_from=by_login))
+    names, port = authority.server([f"*.{HOST.partition('.')[2]}"]), free_port()
+    listeners.append(
+        replace(
+            with_logins, name="named", namespace_from=NamespaceFrom.SNI, sasl=("PLAIN",),
+            port=port, advertised_host=HOST, advertised_port=port, tls_cert=str(names.cert), tls_key=str(names.key),
+        )
+    )  # fmt: skip
     settings = {
         **issuer.settings,
         "korvet.sasl.plain.without.tls": "true",
@@ -158,10 +172,14 @@ def running_fleet(directory: Path, broker: Mapping[str, str]) -> Iterator[Fleet]
 
 
 class Visitors:
-    """The clients by name; a driver starts at its first visit, and one serves all Python clients."""
+    """The clients by name; a driver starts at its first visit, and one serves all Python clients.
 
-    def __init__(self) -> None:
+    :param hosts: a file in the form of /etc/hosts, by which alone Java resolves names.
+    """
+
+    def __init__(self, hosts: Path | None = None) -> None:
         self._drivers: dict[str, Driver] = {}
+        self._hosts = hosts
 
     def visit(self, client: str, way: Connect, topic: str, values: Sequence[str], **more: Any) -> list[str]:
         """Write values and read them as a member of a new group; the values that were read.
@@ -180,9 +198,16 @@ class Visitors:
     def _driver(self, client: str) -> Driver:
         name = client if client in ("java", "kafkajs") else "python"
         if name not in self._drivers:
-            python = [sys.executable, "-m", "tests.kafka.drivers.visiting"]
-            self._drivers[name] = Driver(python if name == "python" else driver_command(name, "127.0.0.1:1"))
+            self._drivers[name] = Driver(self._command(name))
         return self._drivers[name]
+
+    def _command(self, name: str) -> list[str]:
+        if name == "python":
+            return [sys.executable, "-m", "tests.kafka.drivers.visiting"]
+        command = driver_command(name, "127.0.0.1:1")
+        if name == "java" and self._hosts is not None:
+            command.insert(1, f"-Djdk.net.hosts.file={self._hosts}")
+        return command
 
     def stop(self) -> None:
         for driver in self._drivers.values():

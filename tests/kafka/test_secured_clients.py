@@ -14,12 +14,14 @@ from confluent_kafka.admin import AdminClient
 from korvet.security.protocol import Security
 from tests.kafka.client import ClientError
 from tests.kafka.drivers.settings import confluent_settings
-from tests.kafka.secured import MECHANISMS, WITHIN_S, Fleet, Visitors, add_tenant, running_fleet
+from tests.kafka.secured import HOST, MECHANISMS, WITHIN_S, Fleet, Visitors, add_tenant, running_fleet
 from tests.kafka.traits import NAMES
 from tests.server.test_tls import plain
 from tests.support.certificates import Authority
 from tests.support.ported import kafka
 
+TENANTS = ("acme", "globex", "nobodys")
+"""Two tenants, and the name of none."""
 GENERAL = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
 TOKEN = re.escape('{"status":"invalid_token"}')
 REFUSED = {
@@ -92,14 +94,17 @@ CASES = [
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with running_fleet(tmp_path_factory.mktemp("secured"), {}) as fleet:
-        for tenant in ("acme", "globex"):
+        for tenant in TENANTS[:2]:
             add_tenant(fleet.broker, tenant)
         yield fleet
 
 
 @pytest.fixture(scope="module")
-def visitors() -> Iterator[Visitors]:
-    visitors = Visitors()
+def visitors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitors]:
+    hosts = tmp_path_factory.mktemp("names") / "hosts"
+    names = [HOST.format(node=node, namespace=name) for node in range(7) for name in TENANTS]
+    hosts.write_text(f"127.0.0.1 localhost {' '.join(names)}\n")
+    visitors = Visitors(hosts)
     yield visitors
     visitors.stop()
 
@@ -127,6 +132,16 @@ def test_client_of_a_tenant_reads_only_what_its_tenant_wrote(fleet: Fleet, visit
         assert visitors.visit(client, fleet.tenant_way(tenant), topic, values) == values
     with pytest.raises(ClientError, match=r"uthentication"):
         visitors.visit(client, fleet.tenant_way("nobodys"), topic, ["one"])
+
+
+def test_java_chooses_its_tenant_by_the_name_of_the_server(fleet: Fleet, visitors: Visitors) -> None:
+    """The bootstrap server and the nodes that it tells have names of the tenant's own. The user has none."""
+    topic = f"visit-{uuid4().hex[:12]}"
+    for tenant in TENANTS[:2]:
+        values = [f"{tenant}-one", f"{tenant}-two"]
+        assert visitors.visit("java", fleet.named_way(tenant), topic, values) == values
+    with pytest.raises(ClientError, match=r"uthentication"):
+        visitors.visit("java", fleet.named_way(TENANTS[2]), topic, ["one"])
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.mechanism], ids=str)

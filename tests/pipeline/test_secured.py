@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from korvet.cli import run
 from korvet.pipeline.failures import failure
-from korvet.security.protocol import Security
+from korvet.security.protocol import NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
 from tests.support.certificates import Authority
+from tests.support.tenants import create_tenant, korvet
 
 PASSWORD = "right"
 TOPIC = "secured"
@@ -29,11 +31,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KorvetSer
     listener = ListenerSettings(
         port=0, security=Security.SASL_TLS, sasl=("SCRAM-SHA-512",), tls_cert=str(pair.cert), tls_key=str(pair.key)
     )
+    chosen = replace(listener, name="tenants", namespace_from=NamespaceFrom.PRINCIPAL)
     rights = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:spark",
     }
-    with running_broker(listeners=[listener], broker=rights) as broker:
+    with running_broker(listeners=[listener, chosen], broker=rights) as broker:
         password, file = directory / "password", directory / "client.properties"
         password.write_text(PASSWORD)
         added = ["users", "add", "spark", "--data-dir", str(broker.data_dir), "--password-file", str(password)]
@@ -73,6 +76,31 @@ def test_archive_replay_reader_and_writer_log_in_over_tls(
         structlog.reset_defaults()
     copied = spark.read.format("korvet").options(**options(file)).option("subscribe", f"{TOPIC}-copy").load()
     assert copied.count() == 20
+
+
+def test_archive_and_reader_see_what_their_tenant_wrote_alone(
+    spark: SparkSession, broker: tuple[KorvetServer, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The topic and the user have the same names in both tenants."""
+    server, file = broker
+    for number, tenant in enumerate(("acme", "globex"), 1):
+        create_tenant(server, tenant, "--super-users", "User:spark", users=())
+        korvet(server, "users", "add", "spark", "--namespace", tenant, stdin=PASSWORD)
+        own = tmp_path / f"{tenant}.properties"
+        text = file.read_text().replace(server.bootstrap, f"127.0.0.1:{server.ports[1]}")
+        own.write_text(text.replace('username="spark"', f'username="spark@{tenant}"'))
+        config, lake = ["--command-config", str(own)], str(tmp_path / tenant)
+        assert run(["topics", "create", TOPIC, *config]) == 0
+        written = spark.range(number).selectExpr(f"'{tenant}' as value")
+        written.write.format("korvet").options(**options(own)).option("topic", TOPIC).mode("append").save()
+        try:
+            archived = run(["pipeline", "archive", "--lake", lake, "--topic", TOPIC, *config])
+        finally:
+            structlog.reset_defaults()
+        assert archived == 0, capfd.readouterr().err
+        read = spark.read.format("korvet").options(**options(own)).option("subscribe", TOPIC).load()
+        for rows in (read, spark.read.format("delta").load(f"{lake}/{TOPIC}/raw")):
+            assert [bytes(row.value) for row in rows.collect()] == [tenant.encode()] * number
 
 
 def test_wrong_password_is_told_in_one_sentence_and_not_shown(
