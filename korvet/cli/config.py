@@ -51,13 +51,13 @@ def _refused(found: ConfigFile) -> list[str]:
     """The errors that 'serve' would find in a file whose tables are right: of each part alone, else of all together."""
     from korvet.configs.listeners import listener_config
     from korvet.settings.file import ConfigFile
-    from korvet.settings.schema import CONSOLE_NAMES, LISTENER_NAMES
+    from korvet.settings.schema import CONSOLE_NAMES, LISTENER_NAMES, TOGETHER_NAMES
 
     together = _why_not(found)
     if together is None:
         return []
     kin = [LISTENER_NAMES, CONSOLE_NAMES]
-    kin += [(name,) for name in found.serve if name not in (*LISTENER_NAMES, *CONSOLE_NAMES)]
+    kin += [(name,) for name in found.serve if name not in (*LISTENER_NAMES, *CONSOLE_NAMES, *TOGETHER_NAMES)]
     shares = [{name: found.serve[name] for name in names if name in found.serve} for names in kin]
     parts = [ConfigFile(serve=share) for share in shares]
     parts += [ConfigFile(broker={name: value for name, value in found.broker.items() if not listener_config(name)})]

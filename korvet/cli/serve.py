@@ -114,6 +114,7 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
         check_listener_configs,
         check_listeners,
         check_sasl,
+        check_tenants,
         limits_of,
     )
     from korvet.settings.schema import LISTENER_NAMES
@@ -143,6 +144,8 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
                 values["metrics"] = parse_address(value, shown[name])
             case "data-dir":
                 values["data_dir"] = Path(value).expanduser()
+            case "tenant-redis-passwords":
+                values["tenant_redis_passwords"] = Path(value)
             case "console-config":
                 values["console_config"] = Path(value).expanduser()
             case "console-hostnames":
@@ -150,6 +153,7 @@ def make_settings(flags: Mapping[str, Any], config: ConfigFile, shown: Mapping[s
             case _:
                 values[name.replace("-", "_")] = value
     settings = ServeSettings(**values)
+    check_tenants(settings)
     if settings.console != "off":
         from korvet.cli.console.beside import check_console
 

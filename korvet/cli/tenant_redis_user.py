@@ -1,9 +1,9 @@
-"""``korvet tenants redis-user``: the Redis user of a front-end that serves one tenant alone."""
+"""``korvet tenants redis-user``: the Redis users of tenants, and the one of front-ends that serve tenants as these."""
 
 from __future__ import annotations
 
 import hashlib
-import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,34 +11,69 @@ import click
 from korvet.cli.passwords import password_file, read_password
 from korvet.errors import KorvetError
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_FRONT_ENDS = "korvet"
+_USERS = "%R~korvet:{*:@security}:users"
+"""Front-ends judge a login by a tenant's users before they open its namespace."""
 
 
 @click.command("redis-user")
-@click.argument("name")
+@click.argument("name", required=False)
 @password_file
 @click.option("--cluster", is_flag=True, help="With the further rights that every node of a cluster needs.")
-def redis_user(name: str, password_file: Path | None, cluster: bool) -> None:
+@click.option("--front-ends", is_flag=True, help="In place of NAME: front-ends with tenant-redis-passwords.")
+def redis_user(name: str | None, password_file: Path | None, cluster: bool, front_ends: bool) -> None:
     """Print the line that makes the Redis user korvet-NAME, which reaches no key but the tenant's.
 
-    An admin of Redis gives the line to redis-cli. It has a hash of the password. A front-end with a fixed namespace
-    logs in as this user. It loads no library: another front-end or 'korvet functions load' does that.
+    An admin of Redis gives the line to redis-cli. It has a hash of the password. Front-ends log in as this user: those
+    with the setting tenant-redis-passwords, or one with the fixed namespace NAME. The user loads no library: another
+    user or 'korvet functions load' does that.
+
+    With --front-ends the line makes the user korvet. It loads the library and reads the tenants and their users, but
+    reaches nothing else of a tenant.
 
     \b
     Example:  korvet tenants redis-user acme --password-file acme.secret | redis-cli
     """
-    if not _NAME.fullmatch(name):
+    from korvet.store.tenants import is_tenant_name
+
+    if front_ends == (name is not None):
+        raise click.UsageError("Give either NAME or --front-ends.")
+    if name is not None and not is_tenant_name(name):
         raise KorvetError(f"tenant {name!r}: a name has at most 40 of a-z, 0-9 and '-', and no '-' at its ends")
-    click.echo(" ".join(acl_line(name, read_password(password_file), is_cluster=cluster)))
+    password = read_password(password_file)
+    if name is None:
+        line = front_ends_line(password, is_cluster=cluster)
+    else:
+        line = tenant_line(name, password, is_cluster=cluster)
+    click.echo(" ".join(line))
 
 
-def acl_line(name: str, password: str, *, is_cluster: bool) -> list[str]:
+def tenant_line(name: str, password: str, *, is_cluster: bool) -> list[str]:
     """The words of ACL SETUSER for a tenant. Functions run with these rights, too."""
     from korvet.store.keys import Namespace
-    from korvet.store.rights import LOAD, commands, rule_of
+    from korvet.store.rights import LOAD
+    from korvet.store.tenants import redis_user_of
 
     prefix = Namespace(name).prefix
-    rules = dict.fromkeys(map(rule_of, commands(prefix, is_cluster=is_cluster)))
+    rules = [rule for rule in _rules(is_cluster=is_cluster) if rule != LOAD]
+    return _line(redis_user_of(name), password, [prefix], rules)
+
+
+def front_ends_line(password: str, *, is_cluster: bool) -> list[str]:
+    """The words of ACL SETUSER for front-ends that serve tenants as their own Redis users."""
+    from korvet.store.keys import LOBBY, TENANTS_PREFIX
+
+    prefixes = [TENANTS_PREFIX, LOBBY.prefix]
+    return _line(_FRONT_ENDS, password, prefixes, [_USERS, *_rules(is_cluster=is_cluster)])
+
+
+def _rules(*, is_cluster: bool) -> list[str]:
+    from korvet.store.rights import commands, rule_of
+
+    return list(dict.fromkeys(map(rule_of, commands("", is_cluster=is_cluster))))
+
+
+def _line(user: str, password: str, prefixes: Sequence[str], rules: Sequence[str]) -> list[str]:
     hashed = hashlib.sha256(password.encode()).hexdigest()
-    limits = ["reset", "on", f"#{hashed}", f"~{prefix}*", f"&{prefix}*", "-@all"]
-    return ["ACL", "SETUSER", f"korvet-{name}", *limits, *(rule for rule in rules if rule != LOAD)]
+    keys = [f"{kind}{prefix}*" for kind in "~&" for prefix in prefixes]
+    return ["ACL", "SETUSER", user, "reset", "on", f"#{hashed}", *keys, "-@all", *rules]

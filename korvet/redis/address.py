@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from korvet.errors import ConfigError
+from korvet.redis.password_file import read_password_file
 
 Kind = Literal["single", "sentinel", "cluster"]
 _SCHEMES: dict[str, tuple[Kind, bool]] = {
@@ -54,6 +56,8 @@ class RedisUrl:
     db: int = 0
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    password_file: Path | None = None
+    """Read in place of ``password`` at each login, so that a new password counts at the next one."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     tls_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The settings of ``tls`` as redis-py's arguments, for redis-py takes no context; empty without TLS."""
@@ -66,10 +70,18 @@ class RedisUrl:
 
     @property
     def login(self) -> tuple[str, ...]:
-        """The arguments of AUTH; empty if the URL has no password."""
-        if self.password is None:
+        """The arguments of AUTH; empty if the URL has no password.
+
+        :raises StoreError: the file with the password cannot be read.
+        """
+        password = self.password if self.password_file is None else read_password_file(self.password_file)
+        if password is None:
             return ()
-        return (self.password,) if self.user is None else (self.user, self.password)
+        return (password,) if self.user is None else (self.user, password)
+
+    def of_user(self, user: str, password_file: Path) -> RedisUrl:
+        """The URL of another user of the same servers, with the password in a file."""
+        return replace(self, user=user, password=None, password_file=password_file, shown=f"{self.shown} as {user}")
 
 
 def parse_redis_url(url: str) -> RedisUrl:

@@ -13,28 +13,27 @@ The front-end's bound on requests in flight also bounds the commands that wait t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import anyio
 from anyio.abc import TaskGroup
 
 from korvet.errors import KorvetError, StoreError, StoreRefusing, StoreUnavailable
-from korvet.redis.address import Address, RedisUrl, parse_redis_url
+from korvet.redis.address import Address, RedisUrl
 from korvet.redis.cluster import Slots
 from korvet.redis.connecting import Login
 from korvet.redis.doubt import Doubt
 from korvet.redis.link import Link
-from korvet.redis.outage_log import ServerLines
+from korvet.redis.outage_log import ServerLines, UserLines
 from korvet.redis.resp import Argument, Buffer, Named, Placed, Waits, pack_command
 from korvet.redis.server import WATCH_S, Purpose, Server
 
-__all__ = ["Argument", "Buffer", "Library", "Named", "Purpose", "Store", "open_store"]
-
-CONNECT_S = 30.0
+__all__ = ["Argument", "Buffer", "Library", "Named", "Purpose", "Store"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +53,26 @@ class Library:
 
 
 class Store:
-    """Redis, Sentinel or a cluster behind one interface. Make one with `open_store`."""
+    """Redis, Sentinel or a cluster behind one interface. Make one with `korvet.redis.opening`.
+
+    :param first: the store of the process's own user, if this one is of a further user. The first store loads the
+        library for both, tells of the servers' state, and counts the waits.
+    """
 
     _prefix = ""
     """What all keys begin with; `korvet.redis.scoped.ScopedStore` has another. It is here for speed."""
 
-    def __init__(self, url: RedisUrl, library: Library, *, counts_waits: bool = False) -> None:
+    def __init__(
+        self, url: RedisUrl, library: Library, *, counts_waits: bool = False, first: Store | None = None
+    ) -> None:
         self.url = url
+        self._first = first
+        self._further: WeakSet[Store] = WeakSet()
+        """The stores of further users, of which this one is the first."""
+        if first is not None:
+            first._further.add(self)
         self._counts_waits = counts_waits
-        self._library = library
+        self.library = library
         self._loop = asyncio.get_running_loop()
         self.doubt = Doubt()
         """Begins when a client's connection reads again after a pause. Its requests may be older than its end."""
@@ -76,7 +86,7 @@ class Store:
         self._links: list[Link] = []
         self._slots: Slots | None = None
         if url.kind == "cluster":
-            self._slots = Slots(url, self)
+            self._slots = Slots(url, self, tells=first is None)
             self._servers = self._slots.servers
         self._changed = anyio.Event()
 
@@ -105,11 +115,11 @@ class Store:
                 if not key.startswith(prefix):
                     future.set_exception(self._outside(function, keys))
                     return future
-        most = self._library.most_args[function]
+        most = self.library.most_args[function]
         if len(args) > most:
             future.set_exception(StoreError(f"{function} takes {most} arguments, not {len(args)}"))
             return future
-        packed = pack_command((self._library.verbs[function], function, len(keys), *keys, *args))
+        packed = pack_command((self.library.verbs[function], function, len(keys), *keys, *args))
         if self._slots is None:
             self._links[purpose].send(future, packed)
         else:
@@ -124,7 +134,7 @@ class Store:
         :param named: an optional argument may be None; the repeated one takes an iterable.
         :raises TypeError: the function has no such argument, or lacks one.
         """
-        return self.fcall(purpose, function, keys, *self._library.arguments(function, named))
+        return self.fcall(purpose, function, keys, *self.library.arguments(function, named))
 
     def fcall_placed(
         self, function: str, keys: Sequence[str], value: Sequence[Buffer], expiry_ms: int, *args: Argument
@@ -144,7 +154,7 @@ class Store:
         head = b"*5\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(name), name, sum(map(len, value)))
         placed = Placed(
             (head, *value, b"\r\n$2\r\nPX\r\n$%d\r\n%b\r\n" % (len(expiry), expiry)),
-            pack_command((self._library.verbs[function], function, len(keys), *keys, *args)),
+            pack_command((self.library.verbs[function], function, len(keys), *keys, *args)),
         )
         if self._slots is None:
             self._links[Purpose.APPEND].send_placed(future, placed)
@@ -223,9 +233,14 @@ class Store:
         A server can be demoted and promoted again while its links stay up.
         """
         links = [one for server in self._servers.values() if link in server.links for one in server.links]
-        outdated = [one for one in links if one.run_id == link.run_id and one.replid != replid]
+        self._note_replid(links, link.run_id, replid)
+        for store in self._further:
+            store._note_replid([one for server in store.servers for one in server.links], link.run_id, replid)
+
+    def _note_replid(self, links: Iterable[Link], run_id: str, replid: str) -> None:
+        outdated = [one for one in links if one.run_id == run_id and one.replid != replid]
         for one in outdated:
-            one.note_history(one.run_id, replid)
+            one.note_history(run_id, replid)
         if outdated:
             self._history_changed()
 
@@ -253,6 +268,10 @@ class Store:
         if self._slots is not None:
             return self._slots.is_whole()
         return bool(self._servers) and all(server.is_up() for server in self._servers.values())
+
+    def is_partly_connected(self) -> bool:
+        """Whether some server is up for every purpose, and none refuses the login."""
+        return any(server.is_up() for server in self._servers.values()) and not self._is_turned_away()
 
     def has_told(self, error: Exception) -> bool:
         """Whether the log already has a line for the cause of an error: a server is away, or refuses all writes."""
@@ -351,8 +370,9 @@ class Store:
 
     def make_server(self, address: Address) -> Server:
         """A server whose links are on their way up."""
-        login = Login(auth=self.url.login, db=self.url.db, tls=self.url.tls)
-        lines = ServerLines(self.url.service if self.url.kind == "sentinel" else str(address))
+        login = Login(auth=lambda: self.url.login, db=self.url.db, tls=self.url.tls)
+        name = self.url.service if self.url.kind == "sentinel" else str(address)
+        lines = ServerLines(name) if self._first is None else UserLines(name, str(self.url.user))
         links = [self._make_link(purpose, address, login, lines) for purpose in Purpose]
         server = Server(links)
         for link in links:
@@ -364,16 +384,21 @@ class Store:
 
     def _make_link(self, purpose: Purpose, address: Address, login: Login, lines: ServerLines) -> Link:
         name = purpose.name.lower()
+        waits = Waits() if self._counts_waits else None
+        if self._first is not None and (server := self._first._servers.get(address)) is not None:
+            waits = server.links[purpose].waits
         link = Link(
             name if self._slots is None else f"{name}-{address}",
             self._locator(address),
             login,
-            library=self._library.source,
-            is_older=self._library.is_older,
+            library=self.library.source,
+            is_older=self.library.is_older,
             lines=lines,
             subscriber=purpose is Purpose.SUBSCRIBE,
-            waits=Waits() if self._counts_waits else None,
+            waits=waits,
         )
+        if self._first is not None:
+            link.loads_through = partial(_coordination, self._first, address)
         link.on_history = self._history_changed
         link.on_change = self.note_change
         if self._slots is not None:
@@ -399,31 +424,6 @@ class Store:
             callback()
 
 
-@asynccontextmanager
-async def open_store(
-    url: RedisUrl | str, library: Library, *, connect_timeout_s: float = CONNECT_S, counts_waits: bool = False
-) -> AsyncIterator[Store]:
-    """Open a store, with all its connections up, for the time of the block. Later it reconnects by itself.
-
-    :param counts_waits: whether its links count the waits for replies.
-    :raises StoreUnavailable: if a connection is not up in time.
-    """
-    store = Store(parse_redis_url(url) if isinstance(url, str) else url, library, counts_waits=counts_waits)
-    problem = ""
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store.run)
-            with anyio.move_on_after(connect_timeout_s):
-                await store.connected()
-            if store.is_connected():
-                yield store
-            else:
-                problem = store.problem
-            tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # An error of the block leaves it as it was, without the task group around it.
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
-    if problem:
-        raise StoreUnavailable(f"{store.url}: {problem}")
+def _coordination(store: Store, address: Address) -> Link | None:
+    server = store._servers.get(address)
+    return None if server is None else server.links[Purpose.COORDINATE]

@@ -52,13 +52,17 @@ class Keeper(Protocol):
 
 
 class Slots:
-    """The servers of a cluster by their slots."""
+    """The servers of a cluster by their slots.
 
-    def __init__(self, url: RedisUrl, keeper: Keeper) -> None:
+    :param tells: whether the log has a line if the slots cannot be read.
+    """
+
+    def __init__(self, url: RedisUrl, keeper: Keeper, *, tells: bool = True) -> None:
         self.servers: dict[Address, Server] = {}
         self.problem = ""
         self.is_turned_away = False
         self._url = url
+        self._tells = tells
         self._keeper = keeper
         self._owners: list[Server | None] = [None] * SLOTS
         self._detours: dict[tuple[Purpose, int], Detour] = {}
@@ -235,7 +239,7 @@ class Slots:
         return not self.servers[address].is_up() or self.servers[address].is_silent()
 
     def _note(self, error: KorvetError) -> None:
-        if str(error) != self.problem:
+        if self._tells and str(error) != self.problem:
             log.warning("the cluster's slots cannot be read", reason=str(error))
         self.problem, self.is_turned_away = str(error), is_final(error)
         self._keeper.note_change()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -28,9 +29,9 @@ _UNIX_BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """The login of every connection: the arguments of AUTH, the database, and TLS."""
+    """The login of every connection: what returns the arguments of AUTH, the database, and TLS."""
 
-    auth: tuple[str, ...] = ()
+    auth: Callable[[], tuple[str, ...]] = tuple
     db: int = 0
     tls: ssl.SSLContext | None = None
 
@@ -42,7 +43,7 @@ async def connect(
 
     :param is_first: whether no connection was up before. Then the URL's scheme may be wrong about TLS.
     :raises OSError: if the server cannot be reached, or TLS fails.
-    :raises StoreError: if the server refuses the login, or the URL's scheme is wrong.
+    :raises StoreError: if the server refuses the login, its password cannot be read, or the URL's scheme is wrong.
     :raises StoreUnavailable: if the connection is lost, or the server is a replica.
     """
     may_be_misnamed = is_first and bool(address.port)
@@ -85,8 +86,8 @@ async def _open(owner: Owner, address: Address, tls: ssl.SSLContext | None) -> C
 async def _shake_hands(connection: Connection, login: Login, name: str) -> dict[str, str]:
     """Log in, and ask for INFO of the server, its replication and its cluster; the fields of the answer."""
     owed = []
-    if login.auth:
-        owed.append(connection.command("AUTH", *login.auth))
+    if auth := login.auth():
+        owed.append(connection.command("AUTH", *auth))
     if login.db:
         owed.append(connection.command("SELECT", login.db))
     owed.append(connection.command("CLIENT", "SETNAME", f"korvet-{name}"))

@@ -68,15 +68,16 @@ async def read_slots(url: RedisUrl, addresses: list[Address]) -> dict[Address, l
     """The primaries and their slot ranges (first and last), by the first server that answers.
 
     :raises StoreUnavailable: if no server answers, or the server is not a cluster.
-    :raises StoreError: if a server refuses this user.
+    :raises StoreError: if a server refuses this user, or its password cannot be read.
     """
     problem: Exception | None = None
+    user, password = (None, None, *url.login)[-2:]
     for address in addresses:
         client = Redis(
             host=address.host,
             port=address.port,
-            username=url.user,
-            password=url.password,
+            username=user,
+            password=password,
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),

@@ -6,6 +6,7 @@ import ssl
 
 from korvet.errors import KorvetError, SlotMoving, StoreError, StoreFull, StoreRefusing, StoreUnavailable
 from korvet.redis.address import Address
+from korvet.redis.password_file import NO_PASSWORD
 from korvet.redis.resp import Connection
 
 _UNAVAILABLE = (
@@ -29,7 +30,7 @@ NO_TLS_THERE = "the server does not speak TLS at this port: name it redis:// and
 _CERTIFICATE_WANTED = "the server wants a client's certificate: ?cert=FILE&key=FILE"
 _FINAL = (
     "WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "ERR AUTH", "ERR DB index", "ERR SELECT", "ERR invalid",
-    TLS_THERE, NO_TLS_THERE, _CERTIFICATE_WANTED,
+    TLS_THERE, NO_TLS_THERE, _CERTIFICATE_WANTED, NO_PASSWORD,
 )  # fmt: skip
 
 

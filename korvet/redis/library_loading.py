@@ -1,4 +1,4 @@
-"""The loading of the library through a link's own connection.
+"""The loading of the library through a link's own connection, or through that of a user who may load it.
 
 **Function not found**: a fresh replica became primary, or an operator flushed the functions. The link then holds new
 commands, loads the library, and sends the refused commands again in their order, before the held ones. If another
@@ -29,8 +29,8 @@ class Loader(Protocol):
     lines: ServerLines
 
     @property
-    def live(self) -> Connection | None:
-        """The present connection."""
+    def loader(self) -> Connection | None:
+        """The connection through which the library is loaded."""
 
     def hold(self) -> None:
         """Keep new commands back until `let_go`."""
@@ -67,7 +67,7 @@ class LibraryLoading:
             fail(sent[0], error)
             return
         self._refused.append(sent)
-        live = self._link.live
+        live = self._link.loader
         if not self._is_loading and live is not None:
             self._is_loading = True
             self._link.hold()
@@ -76,7 +76,7 @@ class LibraryLoading:
             live.command("FUNCTION", "LOAD", self._source()).add_done_callback(self._loaded)
 
     def _loaded(self, loading: asyncio.Future[Any]) -> None:
-        error, live = _failure(loading), self._link.live
+        error, live = _failure(loading), self._link.loader
         if "already exists" not in str(error):
             self._send_again(error)
         elif live is not None:
@@ -86,7 +86,7 @@ class LibraryLoading:
 
     def _compared(self, asked: asyncio.Future[Any]) -> None:
         """Replace the library that another front-end loaded, if its version is older."""
-        live = self._link.live
+        live = self._link.loader
         if live is not None and _failure(asked) is None and self._is_older(asked.result().decode()):
             replacing = live.command("FUNCTION", "LOAD", "REPLACE", self._source())
             replacing.add_done_callback(lambda replaced: self._send_again(_failure(replaced)))
@@ -110,7 +110,7 @@ class LibraryLoading:
             self._link.resend(sent)
 
     def _tell_unloadable(self, error: BaseException) -> None:
-        lines, live = self._link.lines, self._link.live
+        lines, live = self._link.lines, self._link.loader
         if not isinstance(error, StoreFull) or live is None:
             lines.library_refused(str(error))
             return
@@ -123,7 +123,7 @@ class LibraryLoading:
 
     def may_judge(self) -> bool:
         """Whether to ask for the library's version now: there is a connection, and half a second has passed."""
-        if self._link.live is None or self._now() - self._judged_at < _JUDGED_EVERY_S:
+        if self._link.loader is None or self._now() - self._judged_at < _JUDGED_EVERY_S:
             return False
         self._judged_at = self._now()
         return True
@@ -143,14 +143,14 @@ class LibraryLoading:
                 fail(future, as_exception(text))
 
         def asked(version: asyncio.Future[bytes]) -> None:
-            live = self._link.live
+            live = self._link.loader
             if live is None or _failure(version) is not None or not self._is_older(version.result().decode()):
                 fail(future, as_exception(text))
             else:
                 live.command("FUNCTION", "LOAD", "REPLACE", self._source()).add_done_callback(replaced)
 
-        assert self._link.live is not None
-        self._link.live.command("FCALL_RO", "korvet_version", "0").add_done_callback(asked)
+        assert self._link.loader is not None
+        self._link.loader.command("FCALL_RO", "korvet_version", "0").add_done_callback(asked)
 
 
 def _failure(done: asyncio.Future[Any]) -> BaseException | None:

@@ -76,6 +76,8 @@ class Link(Owner):
         """Called with the error that names the demotion."""
         self.on_push: Callable[[Any], None] = _nothing
         self.on_redirected: Callable[[Sent, str], bool] = _not_redirected
+        self.loads_through: Callable[[], Link | None] = _nothing
+        """A link to the same server of a user who may load the library, if this link's user may not."""
         self._locate = locate
         self._login = login
         self.lines = lines
@@ -94,6 +96,12 @@ class Link(Owner):
     def live(self) -> Connection | None:
         """The present connection."""
         return self._live
+
+    @property
+    def loader(self) -> Connection | None:
+        """The connection that loads the library: that of `loads_through` while it is up, else the link's own."""
+        through = self.loads_through()
+        return self._live if through is None or through.live is None else through.live
 
     @property
     def is_connected(self) -> bool:
@@ -213,9 +221,9 @@ class Link(Owner):
 
     def _note(self, error: Exception) -> None:
         text = told(error)
-        self.lines.failed(self, text)
-        self.problem = StoreUnavailable(text)
         self.is_turned_away = is_final(error)
+        self.lines.failed(self, text, is_final=self.is_turned_away)
+        self.problem = StoreUnavailable(text)
         if self.is_turned_away:
             self.on_change()
 

@@ -46,8 +46,11 @@ class ServerLines:
             self._is_out = True
             log.warning("redis connection lost", server=self.server, **({"reason": reason} if reason else {}))
 
-    def failed(self, link: object, reason: str) -> None:
-        """Note that a link could not connect."""
+    def failed(self, link: object, reason: str, *, is_final: bool = False) -> None:
+        """Note that a link could not connect.
+
+        :param is_final: whether the server refused it for a reason that time does not mend.
+        """
         self._down.add(link)
         self._is_out = True
         if reason not in self._reasons:
@@ -94,3 +97,34 @@ class ServerLines:
         if self._refuses_library:
             log.warning("korvet's functions are loaded", server=self.server)
         self._lacks_library = self._refuses_library = False
+
+
+class UserLines(ServerLines):
+    """The log lines of a further user's links to a server: its logins that are refused, once it has been served.
+
+    Lines about the server itself come from the links of the process's own user.
+    """
+
+    def __init__(self, server: str, user: str) -> None:
+        super().__init__(server)
+        self.user = user
+        self._refused_as = ""
+
+    def lost(self, link: object, reason: str) -> None:
+        self.losses += 1
+
+    def failed(self, link: object, reason: str, *, is_final: bool = False) -> None:
+        self._down.add(link)
+        if is_final and self._was_up and reason != self._refused_as:
+            self._refused_as = reason
+            log.error("redis refuses a tenant's user", server=self.server, user=self.user, reason=reason)
+
+    def back(self, link: object, *, same_history: bool) -> None:
+        self._was_up = True
+        self._down.discard(link)
+        if self._refused_as and not self._down:
+            self._refused_as = ""
+            log.info("redis takes a tenant's user again", server=self.server, user=self.user)
+
+    def library_lost(self) -> None:
+        pass

@@ -126,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self.error = self.error or exc
         self._out = []
+        # The collector, which comes seldom, may find this object late.
+        self._scratch = memoryview(b"")
         unanswered, self._waiting = self._waiting, deque()
         if self._waits is not None:
             self._note_queue(self._waits)

@@ -40,7 +40,7 @@ from korvet.server.tracing import opened_tracing
 from korvet.store import library, rights
 from korvet.store.activity import Activity
 from korvet.store.capacity import largest_topics
-from korvet.store.keys import ALL_CONNECTIONS, TENANTS, Namespace
+from korvet.store.keys import ALL_CONNECTIONS, LOBBY, TENANTS, Namespace
 from korvet.store.library import open_store
 from korvet.store.registry import Registry
 from korvet.store.security.connections import StoredConnections
@@ -84,7 +84,7 @@ async def open_frontends(settings: ServeSettings, redis_url: str) -> AsyncIterat
         fixed = dict.fromkeys(one.namespace for one in settings.listeners if one.namespace_from is None)
         frontends = {name: process.build(name) for name in fixed}
         # A tenant's front-end does not try its rights, which are those to all namespaces.
-        tried = [Namespace(name) for name in fixed] or [Namespace()]
+        tried = [Namespace(name) for name in fixed] or [LOBBY]
         await _once_redis_serves(partial(_check_redis, store, tried))
         for name, frontend in frontends.items():
             await _once_redis_serves(partial(open_catalog, frontend, has_users=name in with_users))

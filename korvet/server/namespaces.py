@@ -23,13 +23,12 @@ from korvet.errors import KorvetError
 from korvet.quotas.entity import CONNECTION, FETCH, MUTATION, PRODUCE, REQUEST
 from korvet.quotas.tally import Tally
 from korvet.redis.client import Purpose
-from korvet.redis.scoped import ScopedStore
 from korvet.security.scram import Credentials
 from korvet.server.process import Process, open_catalog, start_following, start_sweeps
 from korvet.server.visits import visit
 from korvet.store.allowance import Allowance
 from korvet.store.capacity import stored_bytes
-from korvet.store.keys import Namespace
+from korvet.store.keys import LOBBY, Namespace
 from korvet.store.registry import Registry, Turn
 from korvet.store.security.users import parse_credentials
 from korvet.store.tenants import Limit, Tenant, Tenants
@@ -116,7 +115,7 @@ class Namespaces:
         self.tenants = Tenants(process.store, process.wakeups)
         self.draining = anyio.Event()
         """As `Frontend.draining`, of all that are open."""
-        self.lobby = process.build("")
+        self.lobby = process.build(LOBBY.name)
         """A front-end of no namespace, for connections whose namespace is not known yet. It reads quotas alone."""
         self.tally = Tally("tenant", self._most_connections)
         """The connections by tenant."""
@@ -151,10 +150,12 @@ class Namespaces:
                 self._process.configure(held.frontend, held.tenant.super_users)
 
     def drain(self) -> None:
-        """Let nobody in any more, and have all front-ends drain. The caller then wakes all that wait for `Wakeups`."""
+        """Let nobody in any more, have all front-ends drain, and wake all that wait there."""
         self.draining.set()
         for frontend in self.frontends():
             frontend.draining.set()
+        for wakeups in {frontend.wakeups for frontend in self.frontends()}:
+            wakeups.wake_all()
 
     # ------------------------------------------------------------------ logins
 
@@ -349,9 +350,9 @@ class Namespaces:
     async def _keep(self, held: _Held) -> None:
         """Open a namespace, and keep it until its front-end drains."""
         name = held.tenant.name
-        frontend = self._process.build(name, held.tenant.super_users)
         try:
-            await self._serve(held, frontend)
+            async with self._process.open_tenant(name, held.tenant.super_users) as frontend:
+                await self._serve(held, frontend)
         except* KorvetError as errors:
             held.failure = _first(errors)
             self._tell(name, held.failure)
@@ -361,8 +362,6 @@ class Namespaces:
         finally:
             held.settled.set()
             self._close(held)
-            assert isinstance(frontend.store, ScopedStore)
-            frontend.store.close()
 
     async def _serve(self, held: _Held, frontend: Frontend) -> None:
         await open_catalog(frontend, has_users=self._has_users)
@@ -409,11 +408,11 @@ class Namespaces:
                 await anyio.sleep(_LOOK_S)
 
     async def _visit(self, tenant: Tenant) -> None:
-        frontend = self._process.build(tenant.name)
         try:
             with anyio.CancelScope() as scope:
                 self._visited = tenant, scope
-                await visit(frontend)
+                async with self._process.open_tenant(tenant.name) as frontend:
+                    await visit(frontend)
         except KorvetError as failure:
             if not self._process.store.has_told(failure):
                 self._tell(tenant.name, failure)
@@ -422,8 +421,6 @@ class Namespaces:
             log.error("a visit to a tenant's namespace failed unexpectedly", tenant=tenant.name, exc_info=error)
         finally:
             self._visited = None
-            assert isinstance(frontend.store, ScopedStore)
-            frontend.store.close()
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> KorvetError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 from anyio.abc import TaskGroup
 
@@ -15,6 +16,7 @@ from korvet.redis.scoped import ScopedStore
 from korvet.redis.wakeup import Wakeups
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer, parse_super_users
+from korvet.server.access import Access, open_access
 from korvet.server.pushes import Pushes
 from korvet.server.settings import ServeSettings, limits_of, windows_of
 from korvet.store.activity import Activity
@@ -27,7 +29,7 @@ from korvet.store.catalog.catalog import Catalog
 from korvet.store.every import Sweeps
 from korvet.store.groups.archived import ARCHIVE_GROUP
 from korvet.store.groups.groups import Groups
-from korvet.store.keys import Namespace
+from korvet.store.keys import LOBBY, Namespace
 from korvet.store.log.budget import AnswerBudget
 from korvet.store.log.log import Log
 from korvet.store.log.shared import Shared
@@ -46,7 +48,7 @@ class Process:
         fixed = next((one.namespace for one in settings.listeners if one.namespace_from is None), None)
         self.settings = settings
         self.store = store
-        self.outages = Outages(store, Namespace() if fixed is None else Namespace(fixed))
+        self.outages = Outages(store, LOBBY if fixed is None else Namespace(fixed))
         self.wakeups = Wakeups(store)
         self.turns = Turns()
         self.sweeps = Sweeps()
@@ -56,17 +58,42 @@ class Process:
         self.shared = Shared(
             store, self.wakeups, answers=AnswerBudget(limits.answer_bytes), cache_bytes=limits.cache_bytes
         )
+        self._access = Access(store, self.wakeups, self.shared)
 
-    def build(self, name: str, super_users: str | None = None) -> Frontend:
+    @asynccontextmanager
+    async def open_tenant(self, name: str, super_users: str | None = None) -> AsyncIterator[Frontend]:
+        """As `build`, for the time of the block; with connections of its own if tenants have Redis users.
+
+        :raises KorvetError: as `open_access`, if they have.
+        """
+        passwords = self.settings.tenant_redis_passwords
+        opening = nullcontext(self._access) if passwords is None else open_access(self._access, name, passwords)
+        async with opening as access:
+            with self.built(name, super_users, access) as frontend:
+                yield frontend
+
+    @contextmanager
+    def built(self, name: str, super_users: str | None = None, access: Access | None = None) -> Iterator[Frontend]:
+        """As `build`, for the time of the block: afterwards the front-end's store calls nobody back."""
+        frontend = self.build(name, super_users, access)
+        assert isinstance(frontend.store, ScopedStore)
+        try:
+            yield frontend
+        finally:
+            frontend.store.close()
+
+    def build(self, name: str, super_users: str | None = None, access: Access | None = None) -> Frontend:
         """A namespace's front-end, which has read nothing yet.
 
         :param super_users: those of a tenant; without any the config file's.
+        :param access: its connections; without any the process's.
         """
+        whole, wakeups, shared = access or self._access
         namespace, activity = Namespace(name), Activity()
-        store = ScopedStore(self.store, namespace.prefix)
-        catalog = Catalog(namespace, store, self.wakeups, broker_settings(self.settings), activity)
-        partitions = Log(namespace, store, catalog, self.wakeups, self.shared)
-        groups = Groups(namespace, store, catalog, self.wakeups, self.outages)
+        store = ScopedStore(whole, namespace.prefix)
+        catalog = Catalog(namespace, store, wakeups, broker_settings(self.settings), activity)
+        partitions = Log(namespace, store, catalog, wakeups, shared)
+        groups = Groups(namespace, store, catalog, wakeups, self.outages)
         return Frontend(
             namespace=namespace,
             store=store,
@@ -75,22 +102,24 @@ class Process:
             log=partitions,
             groups=groups,
             transactions=Transactions(namespace, store, catalog, partitions, groups),
-            users=Users(namespace, store, self.wakeups),
-            wakeups=self.wakeups,
+            users=Users(namespace, store, wakeups),
+            wakeups=wakeups,
             activity=activity,
             telemetry=Telemetry(catalog, self.pushes),
-            quotas=Quotas(namespace, store, self.wakeups, windows_of(self.settings.broker), lambda: self.front_ends()),
-            authorizer=self._authorizer(namespace, store, super_users),
+            quotas=Quotas(namespace, store, wakeups, windows_of(self.settings.broker), lambda: self.front_ends()),
+            authorizer=self._authorizer(namespace, store, wakeups, super_users),
             turns=self.turns,
             sweeps=self.sweeps,
         )
 
-    def _authorizer(self, namespace: Namespace, store: Store, super_users: str | None) -> Authorizer | None:
+    def _authorizer(
+        self, namespace: Namespace, store: Store, wakeups: Wakeups, super_users: str | None
+    ) -> Authorizer | None:
         """The judge of a namespace's requests; None if every client may do everything."""
         if not self.settings.broker.get("authorizer.class.name"):
             return None
         stored, audit = StoredAcls(namespace, store), Audit(namespace.name)
-        return Authorizer(stored, store, self.wakeups, audit, *self.openness(super_users))
+        return Authorizer(stored, store, wakeups, audit, *self.openness(super_users))
 
     def openness(self, super_users: str | None = None) -> tuple[frozenset[str], bool]:
         """The super users, and whether resources without rules are open."""

@@ -102,10 +102,14 @@ class ServeSettings:
     ``metrics`` is the address of the HTTP port; None for no such port. ``console`` says whether that port has the
     console, ``console_config`` is the file of its client's settings, and ``console_hostnames`` are the names at which a
     proxy with TLS shows it.
+
+    ``tenant_redis_passwords`` is a directory with the password of each tenant's Redis user; None if all tenants are
+    served through the user of ``redis_url``.
     """
 
     listeners: tuple[ListenerSettings, ...] = (ListenerSettings(),)
     redis_url: str | None = None
+    tenant_redis_passwords: Path | None = None
     data_dir: Path = Path("data")
     workers: int = 1
     metrics: tuple[str, int] | None = None
@@ -130,7 +134,8 @@ class ServeSettings:
         """The settings as JSON, for a worker process."""
         paths = {
             "data_dir": str(self.data_dir),
-            "console_config": None if self.console_config is None else str(self.console_config),
+            "console_config": _text(self.console_config),
+            "tenant_redis_passwords": _text(self.tenant_redis_passwords),
         }
         return json.dumps({**asdict(self), **paths, "broker": dict(self.broker)})
 
@@ -139,15 +144,23 @@ class ServeSettings:
         values = json.loads(text)
         listeners = tuple(_listener(listener) for listener in values["listeners"])
         metrics = None if values["metrics"] is None else (values["metrics"][0], values["metrics"][1])
-        config = values["console_config"]
         changed = {
             "listeners": listeners,
             "data_dir": Path(values["data_dir"]),
             "metrics": metrics,
-            "console_config": None if config is None else Path(config),
+            "console_config": _path(values["console_config"]),
+            "tenant_redis_passwords": _path(values["tenant_redis_passwords"]),
             "console_hostnames": tuple(values["console_hostnames"]),
         }
         return cls(**{**values, **changed})
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
 
 
 def _listener(values: Mapping[str, Any]) -> ListenerSettings:
@@ -265,6 +278,22 @@ def check_listener_configs(listeners: Sequence[ListenerSettings], broker: Mappin
         found = listener_config(name)
         if found is not None and found.listener not in map(str.lower, names):
             raise ConfigError(f"{name}: no listener has this name; there are: {', '.join(names)}")
+
+
+def check_tenants(settings: ServeSettings) -> None:
+    """Refuse passwords of tenants' Redis users that nobody could use.
+
+    :raises ConfigError: they are no directory, no listener lets clients choose, or there is no Redis with such users.
+    """
+    passwords = settings.tenant_redis_passwords
+    if passwords is None:
+        return
+    if all(listener.namespace_from is None for listener in settings.listeners):
+        raise ConfigError("tenant-redis-passwords: no listener lets clients choose a tenant; give it namespace-from")
+    if settings.redis_url is None:
+        raise ConfigError("tenant-redis-passwords: the embedded server has no such users; name a Redis with 'redis'")
+    if not passwords.is_dir():
+        raise ConfigError(f"tenant-redis-passwords: {passwords} is no directory")
 
 
 def shown_address(host: str, port: int) -> str:

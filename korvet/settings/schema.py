@@ -54,15 +54,18 @@ _LISTENER = {
         "description": 'a list of different mechanisms, for example ["SCRAM-SHA-512"]',
     },
 }
-FILES = ("tls-cert", "tls-key", "tls-client-ca", "console-config")
+FILES = ("tls-cert", "tls-key", "tls-client-ca", "console-config", "tenant-redis-passwords")
 """Settings that are files: a relative path is taken from the config file's own directory."""
 LISTENER_NAMES = tuple(_LISTENER)
 """What describes a listener: the only one in ``[serve]`` and the flags, else each in a table of its own."""
+TOGETHER_NAMES = ("tenant-redis-passwords",)
+"""Settings that are right only beside others."""
 CONSOLE_NAMES = ("metrics", "console", "console-config", "console-hostnames")
 """What describes the HTTP port and the console on it."""
 _SERVE = {
     **_LISTENER,
     "redis": {"type": "string", "description": "a Redis URL, for example redis://127.0.0.1:6379", "minLength": 1},
+    "tenant-redis-passwords": {"type": "string", "description": "a directory", "minLength": 1},
     "data-dir": {"type": "string", "description": "a directory", "minLength": 1, "default": "data"},
     "workers": {"type": "integer", "minimum": 1, "maximum": 256, "default": 1},
     "metrics": _ADDRESS,

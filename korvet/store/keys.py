@@ -121,7 +121,8 @@ class ConnectionKeys(NamedTuple):
         return f"korvet:{self.unit}:connections:{kind}:{_encoded(name)}"
 
 
-TENANTS = TenantsKeys._make(f"korvet:{{@tenants}}:{name}" for name in TenantsKeys._fields)
+TENANTS_PREFIX = "korvet:{@tenants}:"
+TENANTS = TenantsKeys._make(f"{TENANTS_PREFIX}{name}" for name in TenantsKeys._fields)
 ALL_CONNECTIONS = ConnectionKeys("{@tenants}")
 """The connections of front-ends whose clients choose a tenant."""
 
@@ -223,3 +224,7 @@ class Namespace:
     def reader(self, client_id: str, client_host: str) -> str:
         """The key of a reader: the groups for which a client at a host reads."""
         return f"korvet:{{{_encoded(self.name)}:@reader:{_encoded(client_id)}@{_encoded(client_host)}}}:groups"
+
+
+LOBBY = Namespace("")
+"""The keys of connections that have not chosen a tenant yet."""

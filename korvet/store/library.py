@@ -20,10 +20,11 @@ import anyio
 import structlog
 
 from korvet.errors import KorvetError, StoreFull
-from korvet.redis import client
+from korvet.redis import opening
 from korvet.redis.address import RedisUrl
-from korvet.redis.client import CONNECT_S, Library
+from korvet.redis.client import Library
 from korvet.redis.error_replies import no_room_for_library
+from korvet.redis.opening import CONNECT_S
 from korvet.redis.resp import pack_command
 from korvet.store.contract import FUNCTIONS, LIBRARY, arguments, library_files
 
@@ -87,7 +88,7 @@ def library_source() -> bytes:
 def open_store(
     url: RedisUrl | str, *, connect_timeout_s: float = CONNECT_S, counts_waits: bool = False
 ) -> AbstractAsyncContextManager[Store]:
-    """`korvet.redis.client.open_store` with this package's library."""
+    """`korvet.redis.opening.open_store` with this package's library."""
     library = Library(
         source=library_source,
         is_older=is_older,
@@ -95,7 +96,7 @@ def open_store(
         most_args={name: function.most_args for name, function in FUNCTIONS.items()},
         arguments=arguments,
     )
-    return client.open_store(url, library, connect_timeout_s=connect_timeout_s, counts_waits=counts_waits)
+    return opening.open_store(url, library, connect_timeout_s=connect_timeout_s, counts_waits=counts_waits)
 
 
 def library_version() -> str:

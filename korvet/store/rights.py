@@ -160,11 +160,21 @@ async def require(store: Store, namespace: Namespace, *, loads: bool = True) -> 
     :raises KorvetError: where one is missing; it names all that are, as ACL rules.
     :raises StoreUnavailable: where a primary cannot be asked.
     """
+    if found := await lacking(store, namespace, loads=loads):
+        raise KorvetError(f"{store.url}: {told(found)}")
+
+
+async def lacking(store: Store, namespace: Namespace, *, loads: bool = True) -> list[Missing]:
+    """The rights that are missing at the first primary that lacks any.
+
+    :param loads: whether the right to load the library is among them.
+    :raises StoreUnavailable: where a primary cannot be asked.
+    """
     for link, key in _places(store, namespace):
-        lacking = await _try_all(link, commands(key, is_cluster=store.url.kind == "cluster"))
-        lacking = [one for one in lacking if loads or one.rule != LOAD]
-        if lacking:
-            raise KorvetError(f"{store.url}: {told(lacking)}")
+        tried = commands(key, is_cluster=store.url.kind == "cluster")
+        if found := await _try_all(link, [one for one in tried if loads or rule_of(one) != LOAD]):
+            return found
+    return []
 
 
 def _places(store: Store, namespace: Namespace) -> Iterator[tuple[Link, str]]:

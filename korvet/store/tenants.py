@@ -7,6 +7,7 @@ channel of the tenants' key.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,19 @@ from korvet.store.keys import TENANTS
 
 REFRESH_S: Final = 3.0
 """A deletion waits for front-ends longer than this (`korvet.cli.tenant_deletion`)."""
+
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+def is_tenant_name(name: str) -> bool:
+    """Whether a tenant may have a name: at most 40 of a-z, 0-9 and '-', and no '-' at its ends."""
+    return _NAME.fullmatch(name) is not None
+
+
+def redis_user_of(name: str) -> str:
+    """The Redis user that reaches the keys of a tenant alone."""
+    return f"korvet-{name}"
 
 
 class State(StrEnum):

@@ -176,6 +176,9 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
         read_config(tmp_path / "nowhere.toml")
 
 
+CHOSEN = "security = 'sasl_plaintext'\nsasl = ['SCRAM-SHA-512']\nnamespace-from = 'principal'"
+
+
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
@@ -195,6 +198,15 @@ def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
             "listener.name.in.max.connection.creation.rate = 5",
             "listener.name.out.max.connections: no listener has this name; there are: In",
         ),
+        ('tenant-redis-passwords = "there"', "tenant-redis-passwords: no listener lets clients choose a tenant"),
+        (
+            f"{CHOSEN}\ntenant-redis-passwords = 'there'",
+            "tenant-redis-passwords: the embedded server has no such users",
+        ),
+        (
+            f"{CHOSEN}\nredis = 'redis://127.0.0.1'\ntenant-redis-passwords = 'there'",
+            "tenant-redis-passwords: {directory}/there is no directory",
+        ),
     ],
 )
 def test_check_finds_the_errors_of_serve(
@@ -203,6 +215,7 @@ def test_check_finds_the_errors_of_serve(
     path = tmp_path / "korvet.toml"
     path.write_text(f"[serve]\n{setting}\n")
     assert run(["config", "check", str(path)]) == 2
+    reason = reason.replace("{directory}", str(tmp_path))
     assert capsys.readouterr().err.startswith(f"korvet: {path}: {reason}")
 
 

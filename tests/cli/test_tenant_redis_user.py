@@ -100,3 +100,9 @@ def test_names_that_are_no_tenants_are_refused(name: str, capsys: pytest.Capture
     """Attack: a pattern in place of a name."""
     assert run(["tenants", "redis-user", "--password-file", "/dev/null", "--", name]) == 1
     assert "a name has at most 40" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["acme", "--front-ends"], []])
+def test_either_a_tenant_or_front_ends_are_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tenants", "redis-user", *words, "--password-file", "/dev/null"]) == 2
+    assert "either NAME or --front-ends" in capsys.readouterr().err

@@ -18,8 +18,9 @@ WITHIN_S = 60.0
 
 
 def commands() -> list[list[str]]:
-    """The page's commands, without examples of options alone."""
-    return [shlex.split(line)[1:] for line in PAGE.read_text().splitlines() if line.startswith("    korvet ")]
+    """The page's commands that end, up to a pipe."""
+    lines = [line.partition("|")[0] for line in PAGE.read_text().splitlines() if line.startswith("    korvet ")]
+    return [shlex.split(line)[1:] for line in lines if " serve " not in line]
 
 
 @pytest.fixture
@@ -29,7 +30,9 @@ def server() -> Iterator[Server]:
 
 
 def test_commands_of_the_page_work(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "admin.secret").write_text("secret")
+    (tmp_path / "passwords").mkdir()
+    for name in ("admin.secret", "front-ends.secret", "passwords/acme"):
+        (tmp_path / name).write_text("secret")
     environment = {**os.environ, "KORVET_REDIS": server.url}
     load = [sys.executable, "-m", "korvet.cli", "functions", "load"]
     subprocess.run(load, env=environment, check=True, timeout=WITHIN_S, capture_output=True)
@@ -39,8 +42,11 @@ def test_commands_of_the_page_work(server: Server, tmp_path: Path) -> None:
         done = subprocess.run(command, env=environment, cwd=tmp_path, timeout=WITHIN_S, capture_output=True, text=True)
         assert done.returncode == 0, (words, done.stderr)
         said.append(done.stdout)
-    assert len(said) == 7
+    assert len(said) == 9
     assert "acme" in said[2] and "bytes=10000000000" in said[2] and "User:admin" in said[2]
     assert "partitions=2000" in said[3] and "topics" not in said[3]
     with server.client() as client:
         assert list(client.scan_iter(match="korvet:{acme:*")) == []
+        for line in said[-2:]:
+            client.execute_command(*line.split())
+        assert {"korvet", "korvet-acme"} <= set(client.acl_users())

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from korvet.cli.tenant_redis_user import front_ends_line, tenant_line
 from korvet.security.protocol import NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
-from tests.support.broker import running_broker
+from tests.support.broker import KorvetServer, running_broker
 from tests.support.tenants import connected, create_tenant, korvet, make_topic, topics_of
-from tests.support.topologies import running_cluster
+from tests.support.topologies import Cluster, running_cluster
 
 LISTENER = ListenerSettings(
     port=0, namespace_from=NamespaceFrom.PRINCIPAL, security=Security.SASL_PLAINTEXT, sasl=("PLAIN",)
 )
+SETTINGS = {"korvet.sasl.plain.without.tls": "true"}
+NAMES = ("acme", "globex")
 
 
-def test_tenant_of_a_cluster_is_served_and_deleted_on_all_servers() -> None:
-    settings = {"korvet.sasl.plain.without.tls": "true"}
-    with (
-        running_cluster() as cluster,
-        running_broker(redis_url=cluster.url, listeners=[LISTENER], broker=settings) as broker,
-    ):
-        for name in ("acme", "globex"):
-            create_tenant(broker, name)
-        for name in ("acme", "globex"):
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def operator(cluster: Cluster, tmp_path: Path) -> KorvetServer:
+    """What commands of an operator need, with two new tenants."""
+    made = KorvetServer(tmp_path, redis_url=cluster.url)
+    for node in cluster.nodes:
+        cluster.ask(node, "FLUSHALL")
+    korvet(made, "functions", "load")
+    for name in NAMES:
+        create_tenant(made, name)
+    return made
+
+
+def test_tenant_of_a_cluster_is_served_and_deleted_on_all_servers(cluster: Cluster, operator: KorvetServer) -> None:
+    with running_broker(redis_url=cluster.url, listeners=[LISTENER], broker=SETTINGS) as broker:
+        for name in NAMES:
             with connected(broker.port, login=f"alice@{name}") as client:
                 assert make_topic(client, "orders", 12) == "NONE"
                 assert topics_of(client) == {"orders"}
-        korvet(broker, "tenants", "delete", "acme", "--execute")
-        left = dict.fromkeys(("acme", "globex"), 0)
+        korvet(operator, "tenants", "delete", "acme", "--execute")
+        left = dict.fromkeys(NAMES, 0)
         for node in cluster.nodes:
             with node.client() as client:
                 for name in left:
@@ -34,3 +54,31 @@ def test_tenant_of_a_cluster_is_served_and_deleted_on_all_servers() -> None:
         assert left["acme"] == 0 and left["globex"] > 12
         with connected(broker.port, login="alice@globex") as client:
             assert topics_of(client) == {"orders"}
+
+
+def test_tenants_of_a_cluster_are_served_as_their_redis_users(
+    cluster: Cluster, operator: KorvetServer, tmp_path: Path
+) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.mkdir()
+    for name in NAMES:
+        (passwords / name).write_text(f"of-{name}")
+    lines = [tenant_line(name, f"of-{name}", is_cluster=True) for name in NAMES]
+    for node in cluster.nodes:
+        for line in [*lines, front_ends_line("secret", is_cluster=True)]:
+            cluster.ask(node, *line)
+    url = cluster.url.replace("://", "://korvet:secret@")
+    with running_broker(
+        redis_url=url, listeners=[LISTENER], broker=SETTINGS, tenant_redis_passwords=passwords
+    ) as broker:
+        for name in NAMES:
+            with connected(broker.port, login=f"alice@{name}") as client:
+                assert make_topic(client, "orders", 12) == "NONE"
+                assert topics_of(client) == {"orders"}
+                for node in cluster.nodes:
+                    assert str(cluster.ask(node, "CLIENT", "LIST")).count(f"user=korvet-{name} ") == 4
+        assert "NOPERM" not in broker.log and "warning" not in broker.log, broker.log
+    for node in cluster.nodes:
+        with node.client() as client:
+            # redis-py, which asks for the slots, would also tell its version.
+            assert {one["object"] for one in client.acl_log()} <= {"client|setinfo"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,54 +18,26 @@ from korvet.api.shared.context import Frontend, Listener
 from korvet.api.shared.nodes import FixedNodes, Node
 from korvet.cli import tenant_deletion
 from korvet.redis.client import Purpose
-from korvet.security.protocol import NamespaceFrom
 from korvet.security.scram import LoginRefused, make_credential
 from korvet.server import namespaces as module
 from korvet.server.choice import Choice, ChosenRealm, Place
 from korvet.server.connection import Connection
 from korvet.server.crowd import Crowd
 from korvet.server.namespaces import Namespaces, NoEntry
-from korvet.server.process import Process
 from korvet.server.sasl_connection import SaslConnection
-from korvet.server.settings import ListenerSettings, ServeSettings, limits_of
-from korvet.store import library, tenants
+from korvet.server.settings import limits_of
+from korvet.store import tenants
 from korvet.store.every import RETRY_S
 from korvet.store.keys import TENANTS, Namespace
-from korvet.store.library import open_store
 from korvet.store.security.users import CredentialKey, field_of, text_of
 from korvet.store.topics import create_topic
+from tests.server.visitors import LISTENERS, AlwaysTurn, Visitor, create, opened
 from tests.support.redis import Server
 
 pytestmark = pytest.mark.anyio
 
 WITHIN_S = 30.0
 ALICE = CredentialKey("SCRAM-SHA-256", "alice")
-LISTENERS = (ListenerSettings(namespace_from=NamespaceFrom.PRINCIPAL, sasl=("PLAIN",)),)
-
-
-class Visitor:
-    """A connection that notes whether it was closed."""
-
-    client = "127.0.0.1"
-
-    def __init__(self) -> None:
-        self.is_aborted = False
-
-    def abort(self) -> None:
-        self.is_aborted = True
-
-
-class AlwaysTurn:
-    async def turn(self) -> None:
-        return
-
-    def pass_turn(self) -> None:
-        return
-
-
-class NeverTurn(AlwaysTurn):
-    async def turn(self) -> None:
-        await anyio.sleep_forever()
 
 
 @pytest.fixture
@@ -77,33 +48,8 @@ def client(redis_server: Server) -> Iterator[redis.Redis]:
         yield client
 
 
-@asynccontextmanager
-async def opened(server: Server, turn: NeverTurn | AlwaysTurn | None = None) -> AsyncIterator[Namespaces]:
-    """The namespaces of a process."""
-    settings = ServeSettings(listeners=LISTENERS, redis_url=server.url)
-    async with open_store(server.url) as store, anyio.create_task_group() as tasks:
-        await library.ensure(store)
-        process = Process(settings, store)
-        namespaces = Namespaces(process)
-        await namespaces.tenants.open()
-        tasks.start_soon(process.outages.watch)
-        tasks.start_soon(namespaces.tenants.follow)
-        tasks.start_soon(namespaces.run, turn or NeverTurn())
-        await anyio.lowlevel.checkpoint()
-        yield namespaces
-        namespaces.drain()
-        process.wakeups.wake_all()
-        tasks.cancel_scope.cancel()
-
-
-async def create(namespaces: Namespaces, client: redis.Redis, *names: str, limits: str = "{}") -> None:
-    for name in names:
-        client.fcall("korvet_tenant_create", 1, TENANTS.tenants, name, name, limits, "")
-    await namespaces.tenants.refresh()
-
-
 async def test_namespace_is_opened_once_for_all_who_come(redis_server: Server, client: redis.Redis) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         found: list[object] = []
 
@@ -119,7 +65,7 @@ async def test_namespace_is_opened_once_for_all_who_come(redis_server: Server, c
 
 
 async def test_unknown_and_suspended_tenants_are_not_opened(redis_server: Server, client: redis.Redis) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         client.fcall("korvet_tenant_switch", 1, TENANTS.tenants, "acme", "suspended")
         await namespaces.tenants.refresh()
@@ -133,7 +79,7 @@ async def test_unknown_and_suspended_tenants_are_not_opened(redis_server: Server
 async def test_opening_that_fails_refuses_its_clients_and_the_next_one_succeeds(
     redis_server: Server, client: redis.Redis
 ) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme", "globex")
         meta = Namespace("acme").catalog.meta
         client.set(meta, "no hash")
@@ -151,7 +97,7 @@ async def test_namespace_is_closed_when_its_clients_have_left(
 ) -> None:
     monkeypatch.setattr(module, "REST_S", 0.2)
     monkeypatch.setattr(module, "_LOOK_S", 0.05)
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme", "globex")
         visitor, other = Visitor(), Visitor()
         first = await namespaces.enter("acme", visitor)
@@ -170,7 +116,7 @@ async def test_oldest_empty_namespace_makes_room_and_full_ones_stay(
     redis_server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_OPEN", 2)
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "a", "b", "c", "d")
         visitors = [Visitor() for _ in range(3)]
         await namespaces.enter("a", visitors[0])
@@ -184,7 +130,7 @@ async def test_oldest_empty_namespace_makes_room_and_full_ones_stay(
 
 
 async def test_later_tenant_of_the_same_name_is_opened_anew(redis_server: Server, client: redis.Redis) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         visitor = Visitor()
         first = await namespaces.enter("acme", visitor)
@@ -196,7 +142,7 @@ async def test_later_tenant_of_the_same_name_is_opened_anew(redis_server: Server
 async def test_namespace_that_nobody_opens_is_visited(
     redis_server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         visitor = Visitor()
         frontend = await namespaces.enter("acme", visitor)
@@ -207,7 +153,7 @@ async def test_namespace_that_nobody_opens_is_visited(
     topics = Namespace("acme").catalog.topics
     assert client.hexists(topics, "gone")
     monkeypatch.setattr(module, "VISIT_S", 0.1)
-    async with opened(redis_server, AlwaysTurn()) as namespaces:
+    async with opened(redis_server.url, AlwaysTurn()) as namespaces:
         with anyio.fail_after(WITHIN_S):
             while client.hexists(topics, "gone"):
                 await anyio.sleep(0.05)
@@ -230,7 +176,7 @@ def chosen(namespaces: Namespaces) -> Choice:
 
 
 async def test_login_enters_the_tenant_alone_that_judged_it(redis_server: Server, client: redis.Redis) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         first, second = (ChosenRealm(chosen(namespaces), Visitor()) for _ in range(2))
         await first.judge("alice@acme")
@@ -251,7 +197,7 @@ def alter(client: redis.Redis, name: str, password: str) -> None:
 async def test_credentials_of_a_former_history_are_not_kept(
     redis_server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         alter(client, "acme", "former")
         ask = namespaces._ask_users
@@ -270,7 +216,7 @@ async def test_credentials_of_a_former_history_are_not_kept(
 
 
 async def test_credentials_of_a_former_tenant_are_not_kept(redis_server: Server, client: redis.Redis) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         alter(client, "acme", "former")
         former = await namespaces.credentials("acme")
@@ -290,7 +236,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def test_connection_that_was_lost_before_it_entered_leaves_nothing(
     redis_server: Server, client: redis.Redis, kind: type[Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         choice, crowd, tasks = chosen(namespaces), Crowd(limits_of({})), list[Callable[[], Awaitable[None]]]()
         # The connection's task goes on where the test says.
@@ -334,7 +280,7 @@ async def test_visit_that_fails_or_whose_tenant_goes_holds_up_no_other(
 
     monkeypatch.setattr(module, "visit", visit)
     with capture_logs() as lines:
-        async with opened(redis_server, AlwaysTurn()) as namespaces:
+        async with opened(redis_server.url, AlwaysTurn()) as namespaces:
             await create(namespaces, client, "damaged")
             await until(lambda: "damaged" in visited)
             await create(namespaces, client, "endless")
@@ -354,7 +300,7 @@ def test_deletion_waits_longer_than_a_front_end_takes_to_hear_of_it() -> None:
 
 
 async def test_opened_namespace_cannot_name_keys_of_another(redis_server: Server, client: redis.Redis) -> None:
-    async with opened(redis_server) as namespaces:
+    async with opened(redis_server.url) as namespaces:
         await create(namespaces, client, "acme")
         frontend = await namespaces.enter("acme", Visitor())
         key = Namespace("globex").catalog.meta

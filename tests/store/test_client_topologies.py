@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from korvet.redis import slot_migration
 from korvet.redis.address import Address, parse_redis_url
 from korvet.redis.client import Purpose
 from korvet.redis.error_replies import redirection
+from korvet.redis.opening import open_as
 from korvet.redis.topology import slot_of
 from korvet.redis.wakeup import Wakeups
 from korvet.store import library
@@ -232,7 +234,9 @@ async def test_idle_subscriber_follows_a_slot_that_moves(cluster: Cluster) -> No
             assert wakeups.latest(key) == b"moved"
 
 
-async def test_lost_node_does_not_disturb_the_others() -> None:
+async def test_lost_node_does_not_disturb_the_others(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("of a user without one")
     with running_cluster() as own:
         async with open_store(own.url) as store:
             for node in own.nodes:
@@ -246,6 +250,8 @@ async def test_lost_node_does_not_disturb_the_others() -> None:
             with pytest.raises(StoreUnavailable):
                 await store.call(Purpose.APPEND, away, "SET", away, "x")
             assert await store.call(Purpose.APPEND, there, "SET", there, "x") == b"OK"
+            async with open_as(store, "default", password, connect_timeout_s=0.5) as further:
+                assert await further.call(Purpose.APPEND, there, "SET", there, "x") == b"OK"
             lost.start()
             assert await eventually(lambda: store.call(Purpose.APPEND, away, "SET", away, "x")) == b"OK"
 
@@ -257,9 +263,14 @@ async def test_cluster_url_of_a_server_without_a_cluster_is_refused_in_time() ->
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
-async def test_failover_is_followed_and_changes_the_history(kind: Any) -> None:
+async def test_failover_is_followed_and_changes_the_history(kind: Any, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("of a user without one")
     with running_sentinel(kind) as sentinel:
-        async with open_store(sentinel.url) as store:
+        async with (
+            open_store(sentinel.url) as store,
+            open_as(store, "default", password, connect_timeout_s=20) as further,
+        ):
             await library.ensure(store)
             before = store.run_id("x")
             told: list[None] = []
@@ -269,6 +280,7 @@ async def test_failover_is_followed_and_changes_the_history(kind: Any) -> None:
             sentinel.fail_over()
             await until(lambda: bool(told) and store.is_connected())
             assert store.run_id("x") != before
+            await until(lambda: further.is_connected() and further.run_id("x") == store.run_id("x"))
             assert await eventually(lambda: store.call(Purpose.READ, "x", "GET", "x")) == b"1"
             assert (await eventually(lambda: store.fcall(Purpose.COORDINATE, "korvet_catalog_init", CATALOG, "abc")))[
                 0

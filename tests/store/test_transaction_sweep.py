@@ -21,6 +21,7 @@ from korvet.store.keys import TRANSACTION_SHARDS
 from korvet.store.log.partition import Meta
 from korvet.store.log.room import Want
 from korvet.store.outages import Outages
+from korvet.store.transactions import hanging
 from korvet.store.transactions.transactions import Member, Transactions
 from tests.api.data import records
 from tests.store.groups import new_group, open_groups
@@ -243,7 +244,8 @@ async def test_shard_is_swept_after_its_first_id_comes(scene: Scene) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_node_that_is_away_keeps_no_partition_of_another_node_open() -> None:
+async def test_node_that_is_away_keeps_no_partition_of_another_node_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hanging, "_AT_ONCE", 5)
     with running_cluster() as cluster:
         for node in cluster.nodes:
             cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")

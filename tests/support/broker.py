@@ -70,6 +70,7 @@ class KorvetServer:
     :param broker: broker settings under Kafka's names.
     :param has_metrics: whether it has the HTTP port, at ``metrics_port``.
     :param console: the console on that port.
+    :param tenant_redis_passwords: the directory with the passwords of tenants' Redis users.
     :param root: the directory of the clone that holds the code.
     """
 
@@ -87,6 +88,7 @@ class KorvetServer:
         broker: Mapping[str, str] = MappingProxyType({}),
         has_metrics: bool = False,
         console: str = "off",
+        tenant_redis_passwords: Path | None = None,
         root: Path = ROOT,
     ) -> None:
         self.directory = directory
@@ -97,6 +99,7 @@ class KorvetServer:
         self.broker = dict(broker)
         self.metrics_port = free_port() if has_metrics else 0
         self.console = console
+        self.tenant_redis_passwords = tenant_redis_passwords
         self.root = root
         host, advertised_port, last_port = (*advertised, None)[:3] if advertised else (None, None, None)
         self.listeners = tuple(listeners) or (
@@ -165,6 +168,7 @@ class KorvetServer:
         return ServeSettings(
             listeners=self.listeners,
             redis_url=self.redis_url,
+            tenant_redis_passwords=self.tenant_redis_passwords,
             data_dir=self.data_dir,
             workers=self.workers,
             metrics=("127.0.0.1", self.metrics_port) if self.metrics_port else None,
@@ -330,6 +334,7 @@ def running_broker(
     broker: Mapping[str, str] = MappingProxyType({}),
     has_metrics: bool = False,
     console: str = "off",
+    tenant_redis_passwords: Path | None = None,
     directory: Path | None = None,
 ) -> Iterator[KorvetServer]:
     """Run a broker until the block ends; it is ready at the start."""
@@ -347,6 +352,7 @@ def running_broker(
             broker=broker,
             has_metrics=has_metrics,
             console=console,
+            tenant_redis_passwords=tenant_redis_passwords,
         )
         try:
             yield server.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,3 +63,9 @@ class Shared:
         self.replicas = Replicas(store)
         self.reserve = Reserve(store)
         self.damage = Damage(store)
+
+    def beside(self, store: Store, wakeups: Wakeups) -> Shared:
+        """The same bounds for logs at the store of a further user of the same servers."""
+        other = copy(self)
+        other.known, other.replicas, other.damage = KnownEntries(wakeups), Replicas(store), Damage(store)
+        return other
