@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.lake.java import java_class
 from korvet.pipeline.packages import HADOOP_MODULES
 
 
@@ -22,7 +23,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
             return None
         stream = system.open(hadoop_path)
         try:
-            return str(_jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return str(java_class(spark, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
         finally:
             stream.close()
     except Py4JJavaError as error:
@@ -68,7 +69,7 @@ def directories(spark: SparkSession, path: str) -> list[str]:
 
 def _at(spark: SparkSession, path: str) -> tuple[Any, Any]:
     try:
-        hadoop_path = _jvm(spark).org.apache.hadoop.fs.Path(path)
+        hadoop_path = java_class(spark, "org.apache.hadoop.fs.Path")(path)
         return hadoop_path.getFileSystem(spark._jsc.hadoopConfiguration()), hadoop_path
     except Py4JJavaError as error:
         raise PipelineError(_no_file_system(spark, path) or f"{path}: it is no path: {_reason(error)}") from None
@@ -79,18 +80,12 @@ def _no_file_system(spark: SparkSession, path: str) -> str | None:
     scheme = path.partition("://")[0]
     if scheme not in HADOOP_MODULES:
         return None
-    package = (
-        f"org.apache.hadoop:{HADOOP_MODULES[scheme]}:{_jvm(spark).org.apache.hadoop.util.VersionInfo.getVersion()}"
-    )
+    version = java_class(spark, "org.apache.hadoop.util.VersionInfo").getVersion()
+    package = f"org.apache.hadoop:{HADOOP_MODULES[scheme]}:{version}"
     return (
         f"{path}: Spark has no file system {scheme}; add it with --conf spark.jars.packages={package}, or for "
         f"spark-submit with 'korvet pipeline job --add {package}'"
     )
-
-
-def _jvm(spark: SparkSession) -> Any:
-    jvm: Any = spark._jvm
-    return jvm
 
 
 def _unreadable(path: str, error: Py4JJavaError) -> PipelineError:

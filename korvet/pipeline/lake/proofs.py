@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
+from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.losses import Loss
 
 APPLICATION: Final = "korvet.archive/"
@@ -150,10 +151,7 @@ def delta_snapshot(spark: SparkSession, table: str) -> Any:
             return None
         case "file":
             raise PipelineError(f"{table}: a file is in the way of the table; move it, or name another lake")
-    jvm: Any = spark._jvm
-    nothing = jvm.scala.Option.empty()
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table)
-    snapshot = log.update(False, nothing, nothing)
+    snapshot = newest_snapshot(spark, table)
     if snapshot.version() < 0:
         if files.kind(spark, f"{table}/_delta_log") != "absent":
             # Delta makes the directory first: a first write was cut off, and readers see nothing of it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
+from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.replay.config import Offsets, ReplayConfig
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
@@ -64,7 +65,7 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
     """
     try:
         columns = DeltaTable.forPath(spark, path).toDF().columns
-        snapshot = _snapshot(spark, path)
+        snapshot = newest_snapshot(spark, path)
         table = Table(path=path, id=str(snapshot.metadata().id()), newest=int(snapshot.version()))
     except AnalysisException as error:
         if error.getCondition() in ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND"):
@@ -78,13 +79,6 @@ def open_table(spark: SparkSession, path: str, topic: str) -> Table:
     if missing:
         raise PipelineError(f"{path} is no raw table: it has no column {', '.join(missing)}; name another lake")
     return table
-
-
-def _snapshot(spark: SparkSession, path: str) -> Any:
-    """Delta's own view of the table as it is now. Its DESCRIBE commands tell the same, but run as jobs of Spark."""
-    jvm: Any = spark._jvm
-    nothing = jvm.scala.Option.empty()
-    return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path).update(False, nothing, nothing)
 
 
 def read(spark: SparkSession, table: Table, version: int) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.failures import failure
 from korvet.pipeline.lake import files
+from korvet.pipeline.lake.java import newest_snapshot
 from korvet.pipeline.lake.layout import ARCHIVED, Lake
 from korvet.pipeline.lake.proofs import read_proven
 from korvet.pipeline.report.figures import Day, Interval, TopicLoss
@@ -123,10 +124,7 @@ def _table(spark: SparkSession, path: str) -> DataFrame:
 
 def _files_of(spark: SparkSession, topic: str, path: str) -> DataFrame:
     """A row for each file of the table's newest version. Delta's public interface tells only the total."""
-    jvm: Any = spark._jvm
-    none = jvm.scala.Option.empty()
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    rows = DataFrame(log.update(False, none, none).allFiles().toDF(), spark)
+    rows = DataFrame(newest_snapshot(spark, path).allFiles().toDF(), spark)
     return rows.select(
         F.lit(topic).alias("topic"),
         # The tables of earlier versions are partitioned by the records' own days.
