@@ -42,6 +42,8 @@ def spark(spark_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
+        # Delta's own jobs read logs of a few commits.
+        "spark.databricks.delta.snapshotPartitions": "1",
     }
     session = make_session("tests", "local[2]", settings)
     session.sparkContext.setLogLevel("ERROR")

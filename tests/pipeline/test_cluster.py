@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.cli import run
 from tests.support.broker import KorvetServer
-from tests.support.java import COMPILED, SHORT_LIVED
+from tests.support.java import COMPILED, spark_flags
 
 SPARK_HOME = Path(pyspark.__file__).parent
 READY_WITHIN_S = 120.0
@@ -120,7 +120,7 @@ def submit(
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
-        "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
+        "spark.executor.extraJavaOptions": spark_flags(),
         # Spark gives out the first task when both executors are there.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",

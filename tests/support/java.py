@@ -24,6 +24,13 @@ INTERPRETED = {
     "spark.sql.adaptive.enabled": "false",
 }
 """Settings for tables of some rows: half of Spark's time goes into compiling plans and changing them as they run."""
+SMALL = {
+    # Spark tells a page, which no test looks at, each plan at length.
+    "spark.sql.ui.explainMode": "simple",
+    # Each task reads its plan anew, so one task reads all small files.
+    "spark.sql.files.minPartitionNum": "1",
+}
+"""Further settings for tables of some rows."""
 COMPILED = dict(zip(INTERPRETED, ("true", "FALLBACK", "true"), strict=True))
 """The same settings as Spark has them."""
 _CACHE = Path(__file__).resolve().parents[2] / ".cache"
@@ -49,17 +56,21 @@ def _jdk(java: Path) -> str:
     return blake2b(f"{program} {program.stat().st_mtime_ns}".encode(), digest_size=4).hexdigest()
 
 
+def spark_flags() -> str:
+    """The flags for a Java process of Spark, with the archive of classes if it is there by now."""
+    classes = spark_classes()
+    archive = (f"-XX:SharedArchiveFile={classes}", *_QUIETLY) if classes is not None and classes.exists() else ()
+    return " ".join((*SHORT_LIVED, *archive))
+
+
 def hasten_spark() -> None:
     """Make every Spark that this process or a child of it starts use these flags: driver, master and workers.
 
-    Drivers interpret their plans. Executors on a cluster get the flags by ``spark.executor.extraJavaOptions``. The
-    archive of classes is used if it is there by then.
+    Drivers interpret their plans. Executors on a cluster get the flags by ``spark.executor.extraJavaOptions``.
     """
-    classes = spark_classes()
-    archive = (f"-XX:SharedArchiveFile={classes}", *_QUIETLY) if classes is not None and classes.exists() else ()
-    flags = " ".join((*SHORT_LIVED, *archive))
+    flags = spark_flags()
     # A driver takes settings of Spark from system properties, too; what a session is told overrides them.
-    driver_flags = " ".join((flags, *(f"-D{name}={value}" for name, value in INTERPRETED.items())))
+    driver_flags = " ".join((flags, *(f"-D{name}={value}" for name, value in (INTERPRETED | SMALL).items())))
     # Spark's scripts read these: for a driver, for a master or worker, and for the launcher that builds their commands.
     os.environ |= {"SPARK_SUBMIT_OPTS": driver_flags, "SPARK_DAEMON_JAVA_OPTS": flags}
     os.environ["SPARK_LAUNCHER_OPTS"] = " ".join(SHORT_LIVED)
