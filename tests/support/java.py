@@ -24,13 +24,8 @@ INTERPRETED = {
     "spark.sql.adaptive.enabled": "false",
 }
 """Settings for tables of some rows: half of Spark's time goes into compiling plans and changing them as they run."""
-SMALL = {
-    # Spark tells a page, which no test looks at, each plan at length.
-    "spark.sql.ui.explainMode": "simple",
-    # Each task reads its plan anew, so one task reads all small files.
-    "spark.sql.files.minPartitionNum": "1",
-}
-"""Further settings for tables of some rows."""
+UNSEEN = {"spark.sql.ui.explainMode": "simple"}
+"""Spark tells a page each plan, by default at length. No test looks at it."""
 COMPILED = dict(zip(INTERPRETED, ("true", "FALLBACK", "true"), strict=True))
 """The same settings as Spark has them."""
 _CACHE = Path(__file__).resolve().parents[2] / ".cache"
@@ -70,7 +65,7 @@ def hasten_spark() -> None:
     """
     flags = spark_flags()
     # A driver takes settings of Spark from system properties, too; what a session is told overrides them.
-    driver_flags = " ".join((flags, *(f"-D{name}={value}" for name, value in (INTERPRETED | SMALL).items())))
+    driver_flags = " ".join((flags, *(f"-D{name}={value}" for name, value in (INTERPRETED | UNSEEN).items())))
     # Spark's scripts read these: for a driver, for a master or worker, and for the launcher that builds their commands.
     os.environ |= {"SPARK_SUBMIT_OPTS": driver_flags, "SPARK_DAEMON_JAVA_OPTS": flags}
     os.environ["SPARK_LAUNCHER_OPTS"] = " ".join(SHORT_LIVED)
