@@ -3,8 +3,8 @@
 ``python -m tests.support.prefork DESCRIPTOR`` is that process. `fork_front_end` starts it once for each process of
 tests, and sends it requests over a socket: the arguments of ``python -m korvet.server`` and an environment, with
 descriptors for stdout, stderr and the child's status. Each request becomes a child in a session of its own. Its status
-is two numbers: the process id when it starts, and the exit code when it has ended. This works on Linux only, because
-one loop waits for the socket and for children, by their descriptors.
+is two numbers: the process id when it starts, and the exit code when it has ended. Tests fork on Linux alone, because
+libraries of macOS do not bear it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import gc
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from signal import SIGKILL, Signals
 from struct import Struct
 from threading import Lock
 from typing import IO, Any
@@ -55,13 +55,13 @@ class Forked:
             raise subprocess.TimeoutExpired("a forked front-end", timeout or 0)
         return code
 
-    def send_signal(self, number: Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        self.send_signal(SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def _code_within(self, timeout_s: float | None) -> int | None:
         if self.returncode is None:
@@ -115,15 +115,17 @@ def _start(root: Path, env: Mapping[str, str]) -> socket.socket:
 
 def _fork(door: socket.socket) -> str | None:
     """Fork at each request. In a child it returns the arguments; in the parent None, once no request can come."""
-    children: dict[int, tuple[int, int]] = {}
+    children: dict[int, int] = {}
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    # The signal reaches the pipe only if it has a handler.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready = set(select.select([door.fileno(), *children], [], [])[0])
-        for ended in ready - {door.fileno()}:
-            pid, told = children.pop(ended)
-            _, status = os.waitpid(pid, 0)
-            os.write(told, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
-            os.close(told)
-            os.close(ended)
+        ready = select.select([door.fileno(), ended], [], [])[0]
+        if ended in ready:
+            os.read(ended, select.PIPE_BUF)
+            _tell_ends(children)
         if door.fileno() not in ready:
             continue
         text, descriptors, *_ = socket.recv_fds(door, _MOST_REQUEST_BYTES, 3)
@@ -134,13 +136,28 @@ def _fork(door: socket.socket) -> str | None:
         if pid == 0:
             return _become(json.loads(text), stdout, stderr)
         os.write(told, _NUMBER.pack(pid))
-        children[os.pidfd_open(pid)] = pid, told
+        children[pid] = told
         os.close(stdout)
         os.close(stderr)
 
 
+def _tell_ends(children: dict[int, int]) -> None:
+    """Tell the exit codes of the children that have ended, and forget these.
+
+    :param children: process id -> descriptor of the status.
+    """
+    for pid in list(children):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            told = children.pop(pid)
+            os.write(told, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+            os.close(told)
+
+
 def _become(request: Any, stdout: int, stderr: int) -> str:
     """Take the session, the environment and the output of a request; its arguments."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
