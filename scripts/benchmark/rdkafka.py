@@ -115,7 +115,7 @@ class Producer(Client):
         taken: int = _library.rd_kafka_produce_batch(self._topic, partition, c_int(flags), messages, len(messages))
         return taken
 
-    def flush(self, timeout_ms: int = 60_000) -> None:
+    def flush(self, timeout_ms: int = 240_000) -> None:
         """Wait until every message is delivered or has failed."""
         if _library.rd_kafka_flush(self._client, c_int(timeout_ms)) != 0:
             raise RdKafkaError("not delivered in time")
