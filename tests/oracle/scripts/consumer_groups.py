@@ -282,7 +282,9 @@ DEADLINES: Final = (
         "member that is silent",
         group_config("consumer.heartbeat.interval.ms", "500"),
         SHORT_SESSION,
-        join("m"),
+        # Kafka answers a change before it counts, and the changes count in order.
+        group_config("consumer.heartbeat.interval.ms", "600"),
+        join("m", until=("heartbeat_interval", 600)),
         described("Empty"),
         beat("m", 1, "UNKNOWN_MEMBER_ID"),
         versions=(1,),
