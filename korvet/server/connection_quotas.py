@@ -206,14 +206,15 @@ class ConnectionQuotas:
         """Have sockets go on, one connection each and those that waited longest first, as far as there is room."""
         for one in list(self._waiting):
             now = self._loop.time()
-            process_s, wait_s = self._process.wait_s(now), self._listener(one.listener).wait_s(now)
-            if process_s or wait_s:
-                self._wake_in(max(process_s, wait_s))
+            if process_s := self._process.wait_s(now):
+                # Whatever this one's listener still waits for, those behind it may wait for the process alone.
+                self._wake_in(process_s)
+                break
+            if wait_s := self._listener(one.listener).wait_s(now):
+                self._wake_in(wait_s)
             else:
                 del self._waiting[one]
                 one.go_on()
-            if process_s:
-                break
 
     def _wake_in(self, wait_s: float) -> None:
         """Look again when a rate allows it; if others have to leave first, their leaving does."""

@@ -216,6 +216,19 @@ async def test_flood_at_one_listener_shuts_no_other_out() -> None:
 
 
 @pytest.mark.anyio
+async def test_full_listener_keeps_no_other_one_waiting() -> None:
+    full, slow = {"full": Bound(most=0)}, Bound(rate=Limit("new", 5, 0))
+    async with Doors.open(Bounds(process=seldom(0), listeners=full), "full", "free") as doors:
+        doors.connect("full")
+        await doors.has_accepted(0)
+        doors.connect("free", 2)
+        await doors.has_accepted(1)
+        # The full one is looked at first, and while the process still has to wait.
+        doors.quotas.take(Bounds(process=slow, listeners=full))
+        await doors.has_accepted(2)
+
+
+@pytest.mark.anyio
 async def test_lowered_number_closes_those_that_were_idle_longest() -> None:
     with capture_logs() as lines:
         async with (
