@@ -18,6 +18,8 @@ MOST_BYTES: Final = 32 << 20
 MOST_TOPICS: Final = 200
 """Of one group."""
 UNKNOWN: Final = -1
+_MOST_LAG: Final = 2**63 - 1
+"""What fits into an array. Clients may commit any offset, and those far below 0 have larger lags."""
 _SERIES_BYTES: Final = 8 * MOST_NUMBERS + 400
 _NAME_BYTES: Final = 4
 """The most of a character."""
@@ -103,7 +105,7 @@ def _series(known: Mapping[str, array[int]], now: Mapping[str, int], count: int)
         numbers = known.get(topic)
         if numbers is None:
             numbers = array("q", [UNKNOWN]) * (count - 1)
-        numbers.append(now.get(topic, UNKNOWN))
+        numbers.append(min(now.get(topic, UNKNOWN), _MOST_LAG))
         del numbers[:-count]
         if max(numbers) > UNKNOWN:
             series[topic] = numbers

@@ -72,6 +72,21 @@ async def test_a_round_tells_offsets_sizes_and_lags(one: Front, groups: Groups) 
     assert value(samples, "metrics_unreadable") == 0
 
 
+async def test_offsets_far_below_zero_hide_no_figures(one: Front, groups: Groups) -> None:
+    """Attack: a group's lags are together larger than an int64."""
+    topic = await one.topic(2)
+    for index in range(2):
+        await commit(groups, "far", topic, index, -(2**63))
+    await commit(groups, "near", topic, 0, 0)
+    seen = watched(one, groups)
+    samples = await look(seen, PLENTY)
+    assert value(samples, "group_lag", "far", topic.name, "1") == 2**63
+    assert value(samples, "group_lag", "near", topic.name, "0") == 0
+    far, near = (seen.lags.told(NAMESPACE.name, group) for group in ("far", "near"))
+    assert far is not None and far["topics"] == {topic.name: [2**63 - 1]}
+    assert near is not None and near["topics"] == {topic.name: [0]}
+
+
 async def test_groups_are_told_with_their_states(one: Front, groups: Groups) -> None:
     group_id, _ = await stable(groups)
     topic = await one.topic()
