@@ -101,8 +101,8 @@ class Tally:
         return heard.connections if heard is not None and is_known else 0
 
     def _note(self, name: str) -> bool:
-        """Have a name told soon, if it has a limit, and others are to hear of it."""
-        if self.on_change is None or self._most(name) is None:
+        """Have a name told soon, if it has a limit or Redis may know of it, and others are to hear of it."""
+        if self.on_change is None or (self._most(name) is None and name not in self._stored):
             return False
         if name not in self._own and name not in self._stored:
             self._changed.pop(name, None)

@@ -200,3 +200,17 @@ def test_names_heard_longest_ago_are_forgotten_for_new_ones() -> None:
     for name in names:
         tally.heard({name: 1})
     assert [tally.is_over(name, more=1) for name in (names[0], names[1], names[-1])] == [False, True, True]
+
+
+def test_connections_that_leave_after_their_limit_has_ended_are_told() -> None:
+    limits = {"a": 3}
+    one = Tally("tenant", limits.get, Clock())
+    one.on_change = Signals()
+    guest = Visitor(one)
+    exchange(one, 0)
+    del limits["a"]
+    guest.abort()
+    assert one.changes(100) == {"a": 0}
+    one.heard({"a": 0})
+    Visitor(one)
+    assert not one.has_changes, "nobody asks for a name without a limit"
