@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from korvet.errors import StoreFull
+from korvet.errors import StoreFull, StoreUnavailable
 from korvet.redis.error_replies import as_exception, no_room_for_library
 from korvet.redis.outage_log import ServerLines
 from korvet.redis.resp import Connection, Sent, fail
@@ -66,9 +66,12 @@ class LibraryLoading:
         if error is not None and self._now() < until:
             fail(sent[0], error)
             return
-        self._refused.append(sent)
         live = self._link.loader
-        if not self._is_loading and live is not None:
+        if live is None and not self._is_loading:
+            fail(sent[0], StoreUnavailable("the server lacks korvet's functions, and nobody is connected to load them"))
+            return
+        self._refused.append(sent)
+        if live is not None and not self._is_loading:
             self._is_loading = True
             self._link.hold()
             self._link.lines.library_lost()

@@ -76,8 +76,8 @@ class Link(Owner):
         """Called with the error that names the demotion."""
         self.on_push: Callable[[Any], None] = _nothing
         self.on_redirected: Callable[[Sent, str], bool] = _not_redirected
-        self.loads_through: Callable[[], Link | None] = _nothing
-        """A link to the same server of a user who may load the library, if this link's user may not."""
+        self.loads_through: Callable[[], Link | None] | None = None
+        """Finds the link to the same server of the user who loads the library, if this link's user may not."""
         self._locate = locate
         self._login = login
         self.lines = lines
@@ -99,9 +99,11 @@ class Link(Owner):
 
     @property
     def loader(self) -> Connection | None:
-        """The connection that loads the library: that of `loads_through` while it is up, else the link's own."""
+        """The connection that loads the library, if it is up: that of `loads_through`, or the link's own."""
+        if self.loads_through is None:
+            return self._live
         through = self.loads_through()
-        return self._live if through is None or through.live is None else through.live
+        return None if through is None else through.live
 
     @property
     def is_connected(self) -> bool:

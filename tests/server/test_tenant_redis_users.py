@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 from structlog.testing import capture_logs
 
 from korvet.cli.tenant_redis_user import front_ends_line, tenant_line
-from korvet.errors import KorvetError, StoreError
+from korvet.errors import KorvetError, StoreError, StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.security.protocol import NamespaceFrom, Security
 from korvet.server import namespaces as module
@@ -227,6 +227,26 @@ async def test_front_ends_user_loads_the_library_for_a_tenants_calls(users: User
         users.client.function_flush()
         await create_topic(frontend.catalog, frontend.log, "orders", 1, {})
         assert [topic.name for topic in frontend.catalog.topics()] == ["orders"]
+
+
+async def test_lost_library_is_an_outage_for_a_tenant_until_the_front_ends_user_is_back(users: Users) -> None:
+    async with opened(users.url, passwords=users.directory) as namespaces:
+        await create(namespaces, users.client, "acme")
+        frontend, first = await entered(namespaces, "acme"), namespaces._process.store
+        users.client.execute_command("ACL", "SETUSER", FRONT_ENDS, "off")
+        users.client.client_kill_filter(user=FRONT_ENDS)
+        await eventually(lambda: not any(link.is_connected for server in first.servers for link in server.links))
+        users.client.function_flush()
+        users.forget()
+        with capture_logs() as lines:
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable):
+                    await create_topic(frontend.catalog, frontend.log, "orders", 1, {})
+            users.client.execute_command("ACL", "SETUSER", FRONT_ENDS, "on")
+            await eventually(first.is_connected)
+            await create_topic(frontend.catalog, frontend.log, "orders", 1, {})
+        assert "korvet's functions cannot be loaded" not in {one["event"] for one in lines}
+        assert "command" not in {kind for _, kind, _ in users.refusals()}
 
 
 async def test_another_history_that_the_front_ends_user_hears_of_counts_for_a_tenant(users: Users) -> None:
