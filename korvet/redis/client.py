@@ -30,6 +30,7 @@ from korvet.redis.connecting import Login
 from korvet.redis.doubt import Doubt
 from korvet.redis.link import Link
 from korvet.redis.outage_log import ServerLines, UserLines
+from korvet.redis.primary import Primary
 from korvet.redis.resp import Argument, Buffer, Named, Placed, Waits, pack_command
 from korvet.redis.server import WATCH_S, Purpose, Server
 
@@ -56,7 +57,7 @@ class Store:
     """Redis, Sentinel or a cluster behind one interface. Make one with `korvet.redis.opening`.
 
     :param first: the store of the process's own user, if this one is of a further user. The first store loads the
-        library for both, tells of the servers' state, and counts the waits.
+        library for both, asks Sentinel, tells of the servers' state, and counts the waits.
     """
 
     _prefix = ""
@@ -67,6 +68,7 @@ class Store:
     ) -> None:
         self.url = url
         self._first = first
+        self._primary: Primary = Primary(url) if first is None else first._primary
         self._further: WeakSet[Store] = WeakSet()
         """The stores of further users, of which this one is the first."""
         if first is not None:
@@ -330,13 +332,11 @@ class Store:
 
     async def _doubt_primary(self, server: Server) -> None:
         """Leave a primary that is silent as soon as the sentinels name another one."""
-        from korvet.redis.discovery import find_primary
-
         while True:
             await anyio.sleep(WATCH_S)
             if server.is_silent():
                 with suppress(KorvetError):
-                    named = await find_primary(self.url)
+                    named = await self._primary.find()
                     if any(link.address not in (None, named) for link in server.links):
                         server.break_off()
 
@@ -411,12 +411,7 @@ class Store:
         async def fixed() -> Address:
             return address
 
-        async def by_sentinel() -> Address:
-            from korvet.redis.discovery import find_primary
-
-            return await find_primary(self.url)
-
-        return by_sentinel if self.url.kind == "sentinel" else fixed
+        return self._primary.find if self.url.kind == "sentinel" else fixed
 
     def _history_changed(self) -> None:
         self.histories += 1

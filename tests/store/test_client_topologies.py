@@ -10,11 +10,13 @@ import anyio
 import pytest
 
 from korvet.errors import ConfigError, SlotMoving, StoreFull, StoreUnavailable
-from korvet.redis import slot_migration
-from korvet.redis.address import Address, parse_redis_url
+from korvet.redis import discovery, slot_migration
+from korvet.redis.address import Address, RedisUrl, parse_redis_url
 from korvet.redis.client import Purpose
+from korvet.redis.discovery import find_primary
 from korvet.redis.error_replies import redirection
 from korvet.redis.opening import open_as
+from korvet.redis.primary import Primary
 from korvet.redis.topology import slot_of
 from korvet.redis.wakeup import Wakeups
 from korvet.store import library
@@ -291,6 +293,39 @@ async def test_unknown_service_is_one_error_in_time() -> None:
     with pytest.raises(StoreUnavailable, match="'nobody'"):
         async with open_store("redis+sentinel://127.0.0.1:1/nobody", connect_timeout_s=0.3):
             pass
+
+
+async def test_links_that_ask_for_the_primary_at_once_share_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[RedisUrl] = []
+
+    async def find(url: RedisUrl) -> Address:
+        asked.append(url)
+        if len(asked) == 1:
+            await anyio.sleep_forever()
+        return await find_primary(url)
+
+    monkeypatch.setattr(discovery, "find_primary", find)
+    url = parse_redis_url("redis+sentinel://127.0.0.1:1/nobody")
+    primary, refused = Primary(url), []
+
+    async def ask() -> None:
+        with pytest.raises(StoreUnavailable, match="'nobody'"):
+            await primary.find()
+        refused.append(1)
+
+    async with anyio.create_task_group() as others, anyio.create_task_group() as first:
+        first.start_soon(primary.find)
+        await until(lambda: bool(asked))
+        for _ in range(50):
+            others.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert (len(asked), refused) == (1, [])
+        # The first one gives up while the others wait for it.
+        first.cancel_scope.cancel()
+    assert len(refused) == 50
+    assert asked == [url, url]
+    await ask()
+    assert len(asked) == 3
 
 
 def test_urls_are_parsed() -> None:
