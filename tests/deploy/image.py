@@ -174,7 +174,9 @@ def running(image: Image, data: Path, **environment: str) -> Iterator[Container]
 def _entered(image: Image, environment: Mapping[str, str], command: Sequence[str]) -> list[str]:
     variables = [*image.config["Env"], *(f"{name}={value}" for name, value in environment.items())]
     uid, gid = image.config["User"].split(":")
+    # Another user id ends the signal by which the process dies with its parent, unless it is asked for again.
     user = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]
+    user.append("--pdeathsig=KILL")
     return ["chroot", str(image.root), "setpriv", *user, "env", "-i", *variables, *command]
 
 

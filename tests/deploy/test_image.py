@@ -79,6 +79,9 @@ def test_container_serves_with_a_read_only_root_and_keeps_its_data(image: Image,
         assert not any(Path(f"/proc/{child}").exists() for child in family)
     with running(image, data) as container:
         assert kcat(container, "-C", "-t", "shipped", "-e", "-q") == "first\nsecond\n"
+        init = container.init
+    # It was not stopped, and ends with the process that ran it.
+    until(lambda: not Path(f"/proc/{init}").exists(), "the container ends")
 
 
 def test_health_check_tells_whether_clients_may_come(image: Image, data: Path) -> None:
