@@ -149,8 +149,9 @@ def test_cost_of_all_is_known_after_any_pushes() -> None:
     numbers, clock = random.Random(7), Clock()
     clients = Clients(60, clock)
     for _ in range(3000):
-        source = tuple(f"{name}{numbers.randrange(4)}" for name in "nua")
-        clients.take(pushed_by(source, str(numbers.randrange(30)), numbers.randrange(1, 9)))  # type: ignore[arg-type]
+        namespace, user, address = (f"{name}{numbers.randrange(4)}" for name in "nua")
+        source = (namespace, user, address)
+        clients.take(pushed_by(source, str(numbers.randrange(30)), numbers.randrange(1, 9)))
         clock.now += numbers.choice((0, 0, 5))
         assert clients._shares.cost == sum(client.cost for client in clients._clients.values()) <= 60
     clock.now += 1000

@@ -31,7 +31,6 @@ def running_tenants(authority: Authority, issuer: Issuer) -> Iterator[KorvetServ
     tls: dict[str, Any] = {"tls_cert": str(pair.cert), "tls_key": str(pair.key), "tls_client_ca": str(authority.cert)}
     by_login, by_name = NamespaceFrom.PRINCIPAL, NamespaceFrom.SNI
     named: dict[str, Any] = {"advertised_host": HOST, "advertised_port": 9093, **tls}
-    required = {"tls_client_auth": ClientAuth.REQUIRED, "principal_rules": r"RULE:^CN=([^,]+),O=([^,]+)$/$1@$2/"}
     listeners = [
         replace(LISTENER, sasl=(*MECHANISMS, "OAUTHBEARER")),
         ListenerSettings(port=0, name="both", namespace_from=by_login, security=Security.SASL_TLS,
@@ -39,7 +38,8 @@ def running_tenants(authority: Authority, issuer: Issuer) -> Iterator[KorvetServ
         ListenerSettings(port=0, name="sni", namespace_from=by_name, security=Security.SASL_TLS, sasl=MECHANISMS,
                          **named),
         ListenerSettings(port=0, name="certificate", namespace_from=by_login, security=Security.TLS, **tls,
-                         **required),  # type: ignore[arg-type]
+                         tls_client_auth=ClientAuth.REQUIRED,
+                         principal_rules=r"RULE:^CN=([^,]+),O=([^,]+)$/$1@$2/"),
         ListenerSettings(port=0, name="fixed", namespace="fixed"),
         ListenerSettings(port=0, name="terminated", namespace_from=by_name, security=Security.SASL_TLS,
                          sasl=MECHANISMS, tls_terminated=True, proxy_protocol=True, advertised_host=HOST,

@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -170,14 +171,14 @@ def _become(request: Any, stdout: int, stderr: int) -> str:
 
 def main() -> None:
     """Import what front-ends import, then fork them until the tests end."""
-    import uvloop  # noqa: F401
-
     import korvet.api
     import korvet.metrics.web
     import korvet.redis.discovery
     from korvet.server.main import run
     from korvet.server.settings import ServeSettings
 
+    # Front-ends import it as they start their loop.
+    import_module("uvloop")
     korvet.api.registry()
     gc.freeze()
     arguments = _fork(socket.socket(fileno=int(sys.argv[1])))
