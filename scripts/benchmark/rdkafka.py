@@ -7,6 +7,7 @@ function of librdkafka itself. A C program would call both.
 
 import ctypes
 import os
+import time
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
@@ -19,6 +20,9 @@ BLOCK: Final = 0x4  # RD_KAFKA_MSG_F_BLOCK: wait while the producer's queue is f
 COPY: Final = 0x2
 ANY_PARTITION: Final = -1  # RD_KAFKA_PARTITION_UA
 ERROR_SIZE: Final = 512
+# LEADER_NOT_AVAILABLE and NOT_LEADER_OR_FOLLOWER of the protocol, and librdkafka's own _UNKNOWN_PARTITION.
+NOT_LED_YET: Final = frozenset({5, 6, -190})
+ASK_AGAIN_S: Final = 0.1
 
 
 class RdKafkaError(RuntimeError):
@@ -80,14 +84,21 @@ class Client:
         self._topic = c_void_p(_library.rd_kafka_topic_new(self._client, self._name, None))
 
     def watermarks(self, partition: int = 0, timeout_ms: int = 10_000) -> tuple[int, int]:
-        """The first offset and the end of a partition, asked of the broker."""
+        """The first offset and the end of a partition, asked of the broker.
+
+        Kafka's broker leads the last partitions of a new topic some time after it has answered for the first.
+        """
         low, high = c_int64(), c_int64()
-        code = _library.rd_kafka_query_watermark_offsets(
-            self._client, self._name, c_int32(partition), byref(low), byref(high), c_int(timeout_ms)
-        )
-        if code != 0:
-            raise RdKafkaError(_library.rd_kafka_err2str(code).decode())
-        return low.value, high.value
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            code = _library.rd_kafka_query_watermark_offsets(
+                self._client, self._name, c_int32(partition), byref(low), byref(high), c_int(timeout_ms)
+            )
+            if code == 0:
+                return low.value, high.value
+            if code not in NOT_LED_YET or time.monotonic() > deadline:
+                raise RdKafkaError(_library.rd_kafka_err2str(code).decode())
+            time.sleep(ASK_AGAIN_S)
 
     def close(self) -> None:
         """Free everything; a producer must have been flushed."""
