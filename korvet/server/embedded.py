@@ -26,6 +26,7 @@ import structlog
 from anyio.abc import Process, TaskStatus
 
 from korvet.errors import KorvetError
+from korvet.server.append_only_file import rewrite_when_due
 from korvet.server.machine import memory_bytes
 
 log = structlog.get_logger()
@@ -62,8 +63,8 @@ def _arguments(data_dir: Path, socket: Path, maxmemory_bytes: int) -> list[str]:
         "appendonly": "yes",
         "appendfsync": "everysec",
         "aof-load-truncated": "yes",
-        "auto-aof-rewrite-percentage": "100",
-        "auto-aof-rewrite-min-size": str(_GIB),
+        # `rewrite_when_due` has a rule of its own.
+        "auto-aof-rewrite-percentage": "0",
         "save": "",
         "rdbcompression": "no",
         "lazyfree-lazy-eviction": "yes",
@@ -201,7 +202,7 @@ class Embedded:
         """Wait until the server has loaded its data, however long that takes; false if it ends or does not answer."""
         deadline = anyio.current_time() + _START_S
         while process.returncode is None and anyio.current_time() < deadline:
-            answer = await self._ask(b"PING", timeout_s=1)
+            answer = await self.ask(b"PING", 1)
             if answer.startswith(b"+PONG"):
                 return True
             if answer.startswith(b"-LOADING"):
@@ -209,7 +210,7 @@ class Embedded:
             await anyio.sleep(0.01)
         return False
 
-    async def _ask(self, command: bytes, timeout_s: float) -> bytes:
+    async def ask(self, command: bytes, timeout_s: float) -> bytes:
         """The server's answer to an inline command; empty if there is none."""
         try:
             with anyio.fail_after(timeout_s):
@@ -244,7 +245,7 @@ class Embedded:
 
     async def _end_orphan(self) -> None:
         """Ask a server that outlived its korvet to leave. On Linux the tether has sent it SIGTERM already."""
-        await self._ask(b"SHUTDOWN", timeout_s=_STOP_S)
+        await self.ask(b"SHUTDOWN", _STOP_S)
 
     def _last_line(self) -> str:
         try:
@@ -286,5 +287,6 @@ async def embedded_server(data_dir: Path, *, maxmemory_bytes: int | None = None)
         server = Embedded(data_dir, socket, maxmemory_bytes or _memory_bytes())
         async with anyio.create_task_group() as tasks:
             await tasks.start(server.run)
+            tasks.start_soon(rewrite_when_due, server.ask)
             yield server
             tasks.cancel_scope.cancel()
