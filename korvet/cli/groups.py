@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
     from korvet.cli.kafka.client import Client
     from korvet.cli.kafka.groups import Group, Member
+    from korvet.cli.kafka.offsets import TopicPartition
     from korvet.cli.kafka.reset import Reset
 
 
@@ -136,7 +137,10 @@ def _described_partitions(client: Client, group: Group) -> list[dict[str, Any]]:
     from korvet.cli.kafka.share_groups import group_offsets
 
     offsets = group_offsets(client, group)
-    owners = {partition: member for member in group.members for partition in member.assignment}
+    owners: dict[TopicPartition, Member | None] = {}
+    for owner in group.members:
+        # Members of a share group may share a partition: then it is not one member's.
+        owners.update((one, None if one in owners else owner) for one in owner.assignment)
     topic_partitions = sorted({*offsets, *owners})
     ends = log_offsets(client, topic_partitions, LATEST)
     partitions = []
