@@ -13,6 +13,7 @@ import click
 
 from korvet.cli.options import cluster_options, isolation_option, partitions_option
 from korvet.cli.output import say_note
+from korvet.cli.stopping import STOPPING, stopped_in_order
 from korvet.cli.times import Time, milliseconds
 from korvet.errors import KorvetError
 
@@ -81,7 +82,7 @@ def consume(
     """Show the records that a topic has now. Without --group it commits nothing.
 
     With --group it shares the topic with the group's other members, and commits the records that it has shown. It reads
-    until Ctrl-C or --max-records.
+    until --max-records, Ctrl-C or SIGTERM, and leaves the group then.
 
     A pipe or a file gets keys, values and headers byte by byte; a terminal gets escapes for control characters. A
     record that cannot be decoded is named on stderr, with --json on stdout, and then the exit code is 1.
@@ -104,7 +105,7 @@ def consume(
         raise click.UsageError(
             "--group reads on at the group's offsets; it takes no other start than earliest or latest"
         )
-    with cluster.client() as client:
+    with stopped_in_order(), cluster.client() as client:
         if group is not None:
             records, failures = _show_to_member(
                 client, group, topic, offset, committed, write, form == JSON, max_records
@@ -206,7 +207,7 @@ def _show(reader: Reader | GroupReader, write: Write, is_json: bool, max_records
 class _Screen:
     """Stdout, which gets lines in pieces; after each piece the reader learns that it was shown.
 
-    Neither Ctrl-C nor a broken output comes between the two. Records that were read before a broker failed are shown.
+    Neither a signal nor a broken output comes between the two. Records that were read before a broker failed are shown.
     """
 
     def __init__(self, reader: Reader | GroupReader) -> None:
@@ -234,7 +235,7 @@ class _Screen:
     def show(self) -> None:
         """Show the piece."""
         out = sys.stdout.buffer
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             left = memoryview(self._piece)
             while left:

@@ -16,6 +16,7 @@ from korvet.cli.kafka import membership
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.consume import Cursor, Item, Reader
 from korvet.cli.kafka.errors import ConnectionLost
+from korvet.cli.kafka.groups import describe_group
 from korvet.cli.kafka.membership import GroupReader
 from korvet.cli.kafka.offsets import TopicPartition, committed_offsets
 from korvet.cli.kafka.produce import Producer
@@ -136,6 +137,24 @@ def test_group_commits_no_record_that_was_not_shown(broker: KorvetServer, name: 
         assert process.wait(60) == 1
     with Client(broker.bootstrap) as client:
         assert committed_offsets(client, name) == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_member_that_a_signal_stops_commits_and_leaves_its_group(
+    broker: KorvetServer, name: str, number: signal.Signals
+) -> None:
+    created(broker.port, name)
+    store(broker, name, b"a")
+    with consuming(broker, name, "--group", name, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"a\n"
+        process.send_signal(number)
+        # As after kafka-console-consumer.sh, whose JVM adds 128, too.
+        assert (process.wait(60), process.stderr.read()) == (128 + number, b"")
+    with Client(broker.bootstrap) as client:
+        described = describe_group(client, name)
+        assert (described.state, described.members) == ("Empty", ())
+        assert committed_offsets(client, name) == {TopicPartition(name, 0): 1}
 
 
 def test_follower_goes_on_after_a_brokers_restart_and_ends_with_ctrl_c(own: KorvetServer, name: str) -> None:

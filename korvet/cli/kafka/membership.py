@@ -90,7 +90,8 @@ class GroupReader:
     def close(self) -> None:
         """Commit the shown records, and leave; if the broker is away, the session's end ends the membership."""
         with suppress(BrokerError):
-            if self._epoch != _JOINS:
+            # A join whose answer did not come may have been served.
+            if self._epoch != _JOINS or self._is_in_doubt:
                 self._commit()
                 self._ask(self._request(_LEAVES, None))
 
