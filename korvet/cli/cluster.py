@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
 """The mechanism by which `korvet users add` lets a user log in."""
 _BOOTSTRAP: Final = "bootstrap.servers"
+_TIMEOUTS: Final = {"request.timeout.ms", "socket.timeout.ms"}
 _MAX_FILE_BYTES: Final = 1 << 20
 
 
@@ -37,6 +38,11 @@ class Cluster:
         has_tls = self.settings.get("security.protocol", "").upper().endswith("SSL")
         return not has_tls and not all(_is_here(address.host) for address in parse_addresses(self.bootstrap))
 
+    def answering_within(self, seconds: float) -> Cluster:
+        """The same cluster, from whose brokers clients await an answer for so long, unless the settings say it."""
+        own = {"socket.timeout.ms": str(round(seconds * 1000))}
+        return self if _TIMEOUTS & self.settings.keys() else replace(self, settings={**self.settings, **own})
+
     def client(self) -> Client:
         """A client of these brokers, which connects at its first request.
 
@@ -53,8 +59,6 @@ class Cluster:
         from korvet.cli.kafka.security import client_security
         from korvet.cli.output import say_note
 
-        if self.file is None:
-            return lambda: Client(self.bootstrap)
         try:
             security = client_security(self.settings)
         except ConfigError as error:

@@ -22,7 +22,8 @@ from korvet.metrics.relay import Relay
 from korvet.server.settings import ServeSettings
 from korvet.settings.file import ConfigFile
 from tests.console.test_login import ask, failed_logins, log_in
-from tests.support.broker import KorvetServer
+from tests.kafka.waiting import poll_until
+from tests.support.broker import KorvetServer, running_broker
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,20 @@ def test_requests_that_cannot_be_handed_on_write_no_line(secured: KorvetServer, 
         cut_off.sendall(b"user=")
     assert ask(port, "GET", "/login")[0] == 200
     assert "metrics cannot be told" not in secured.log
+
+
+def test_page_of_a_broker_without_connections_left_says_so_and_so_does_the_log() -> None:
+    with running_broker(broker={"max.connections": "1"}, has_metrics=True, console="read-only") as broker:
+        with socket.create_connection(("127.0.0.1", broker.port)) as only:
+            poll_until(lambda: "no more connections are accepted until others leave" in broker.log, "a line")
+            url = f"http://127.0.0.1:{broker.metrics_port}"
+            with ThreadPoolExecutor() as threads:
+                answers = [*threads.map(lambda path: ask(url, "GET", path), ("/topics", "/groups"))]
+            # This is the console's own page, not the port's that waited for it.
+            assert [(status, "did not answer" in text) for status, text, _ in answers] == [(503, True)] * 2
+            assert broker.log.count("the console's pages show nothing: 127.0.0.1:") == 1
+            only.shutdown(socket.SHUT_RDWR)
+        poll_until(lambda: ask(url, "GET", "/topics")[0] == 200, "a page")
 
 
 @pytest.fixture

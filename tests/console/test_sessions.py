@@ -7,8 +7,9 @@ import pytest
 from korvet.cli.console import attempts, visitors
 from korvet.cli.console.attempts import EVERY_S, MOST_ADDRESSES, Attempts
 from korvet.cli.console.clients import FRESH_S, Clients
+from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.guard import loopback_hosts, public_hosts
-from korvet.cli.console.login import COMPLAINS_EVERY_S, Complaints, page_inside
+from korvet.cli.console.login import COMPLAINS_EVERY_S, page_inside
 from korvet.cli.console.visitors import MOST_OF_USER, MOST_SESSIONS, Sessions, TooManySessions, Visitor
 from korvet.cli.kafka.client import Client
 
@@ -117,7 +118,7 @@ def test_login_that_succeeds_costs_no_attempt_and_forgives_none() -> None:
 
 def test_complaints_about_the_broker_are_few_whatever_strangers_try(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    complaints = Complaints(clock)
+    complaints = Complaints(COMPLAINS_EVERY_S, clock)
     for _ in range(100):
         complaints.say("no broker")
     clock.now += COMPLAINS_EVERY_S

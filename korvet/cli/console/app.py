@@ -26,6 +26,7 @@ from starlette.staticfiles import StaticFiles
 from korvet import __version__
 from korvet.cli.console import changes, views
 from korvet.cli.console.changes import Change, Plan, Question
+from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.guard import Guard, Hosts
 from korvet.cli.console.lists import Lists, ListsOfVisitor
 from korvet.cli.console.login import ENDED, Logins, Refused, Stranger, is_refusal, page_inside, to_login
@@ -38,6 +39,8 @@ from korvet.errors import ConfigError, KorvetError
 
 FORBIDDEN: Final = "only the users that the console was started with as --operator see and change this"
 STATIC: Final = Path(__file__).with_name("static")
+COMPLAINS_EVERY_S: Final = 60.0
+"""Pages refresh themselves, and each of them fails while a broker is away."""
 PATHS: Final = frozenset(path for path, _, _ in views.PAGES)
 
 
@@ -52,6 +55,7 @@ class Console:
     sources: Sources
     allow_changes: bool
     lists: Lists = field(default_factory=Lists)
+    complaints: Complaints = field(default_factory=partial(Complaints, COMPLAINS_EVERY_S))
     templates: Environment = field(default_factory=lambda: _templates())
 
     def visitor(self, request: Request) -> Visitor:
@@ -236,6 +240,11 @@ async def _failed(console: Console, request: Request, error: Exception) -> Respo
         return _error(console, request, str(error), 503)
     is_unasked = isinstance(error, BrokerError) and error.code is None
     is_away = isinstance(error, BrokerError) and may_pass(error)
+    if is_unasked:
+        console.complaints.say(
+            f"the console's pages show nothing: {error}. If the broker runs, see its own log: it may have no more "
+            "connections left"
+        )
     return _error(console, request, str(error), 503 if is_unasked or is_away else 404, is_away=is_away)
 
 

@@ -6,11 +6,9 @@ users and no rights of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -22,10 +20,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from korvet.cli.console.attempts import Attempts
 from korvet.cli.console.clients import Clients
+from korvet.cli.console.complaints import Complaints
 from korvet.cli.console.visitors import Sessions, TooManySessions, Visitor
 from korvet.cli.kafka.client import Client
 from korvet.cli.kafka.errors import BrokerError
-from korvet.cli.output import say_error
 
 MOST_NAME_CHARACTERS: Final = 250
 MOST_PASSWORD_CHARACTERS: Final = 1000
@@ -48,20 +46,6 @@ class Refused(Exception):
         self.status = status
 
 
-class Complaints:
-    """Lines about the broker on the console's output: one in `COMPLAINS_EVERY_S`, whatever strangers try."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._next_at = -inf
-
-    def say(self, text: str) -> None:
-        """Write a line, unless there was one a moment ago."""
-        if self._clock() >= self._next_at:
-            self._next_at = self._clock() + COMPLAINS_EVERY_S
-            say_error(text)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logins:
     """How visitors log in, and who is.
@@ -79,7 +63,7 @@ class Logins:
     is_proxied: bool
     sessions: Sessions
     attempts: Attempts = field(default_factory=Attempts)
-    complaints: Complaints = field(default_factory=Complaints)
+    complaints: Complaints = field(default_factory=partial(Complaints, COMPLAINS_EVERY_S))
     turns: CapacityLimiter = field(default_factory=partial(CapacityLimiter, MOST_JUDGED))
 
     def visitor(self, request: Request) -> Visitor:

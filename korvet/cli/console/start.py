@@ -8,7 +8,7 @@ from typing import Final
 
 from korvet.cli.cluster import Cluster
 from korvet.cli.console.app import make_app
-from korvet.cli.console.clients import Clients
+from korvet.cli.console.clients import ANSWERS_WITHIN_S, Clients
 from korvet.cli.console.guard import loopback_hosts, public_hosts
 from korvet.cli.console.login import Logins, cookie_name
 from korvet.cli.console.serving import listen, serve
@@ -74,6 +74,7 @@ def _door(way: Way, cluster: Cluster, port: int) -> Logins | Visitor:
 
     :raises ConfigError: if a setting of the client cannot be followed.
     """
+    cluster = cluster.answering_within(ANSWERS_WITHIN_S)
     if not way.login:
         return Visitor(clients=Clients(cluster.clients()))
     return Logins(

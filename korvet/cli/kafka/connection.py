@@ -74,7 +74,9 @@ class Connection:
             self._socket.sendall(encode(request, self._correlation_id, self._security.client_id))
             return decode(answer, receive_frame(self._socket, self._most_bytes))
         except TimeoutError:
-            raise ConnectionLost(f"{self.address} did not answer {name} in time") from None
+            raise ConnectionLost(
+                f"{self.address} did not answer {name} within {self._security.timeout_s:g} s"
+            ) from None
         except NoFrame as error:
             raise self._unanswered(name, error.start) from None
         except ssl.SSLError as error:
