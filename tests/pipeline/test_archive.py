@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -82,9 +82,9 @@ class Scene:
         proven = read_proven(self.spark, self.lake.raw(self.topic))
         return () if proven is None else proven.losses
 
-    def trim(self, offset: int) -> None:
+    def trim(self, offset: int, *, partition: int = 0) -> None:
         admin = AdminClient(self.settings)
-        for future in admin.delete_records([TopicPartition(self.topic, 0, offset)]).values():
+        for future in admin.delete_records([TopicPartition(self.topic, partition, offset)]).values():
             future.result()
 
     def forget(self, table: str, version: int) -> None:
@@ -262,7 +262,17 @@ def test_records_trimmed_before_the_archive_are_an_error_or_a_warning(scene: Sce
     assert "partition 0 begins at offset 2, archived is up to 1" in told and "--no-fail-on-data-loss" in told
     assert not scene.archive(fail_on_data_loss=False).failed
     assert scene.values() == [b"0", b"2"]
-    assert scene.losses() == (Loss(partition=0, kind="trimmed", start=1, end=2),)
+    lost = Loss(partition=0, kind="trimmed", start=1, end=2)
+    assert scene.losses() == (lost,)
+    # Partitions that the lake does not know yet.
+    admin = AdminClient(scene.settings)
+    admin.create_partitions([NewPartitions(scene.topic, 2)])[scene.topic].result()
+    scene.produce(numbered(3, 4, 5), partition=1)
+    scene.trim(2, partition=1)
+    assert "partition 1 begins at offset 2, archived is up to 0" in scene.archive_error()
+    assert not scene.archive(fail_on_data_loss=False).failed
+    assert scene.values() == [b"0", b"2", b"5"]
+    assert scene.losses() == (lost, Loss(partition=1, kind="trimmed", start=0, end=2))
 
 
 def test_proof_tells_of_records_trimmed_while_a_batch_begins(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,10 +312,11 @@ def test_records_that_redis_lost_are_an_error_or_a_warning(spark: SparkSession, 
         shutil.rmtree(server.data_dir)
         shutil.move(tmp_path / "before", server.data_dir)
         server.start()
-        # Other records take the offsets of the lost ones, and more.
-        scene.produce(numbered(12, 13, 14))
-        told = scene.archive_error()
-        assert "partition 0 has another history from offset 2 on, archived is up to 4" in told
+        # Other records take the offsets of the lost ones: fewer at first, then more.
+        for numbers in (numbered(12), numbered(13, 14)):
+            scene.produce(numbers)
+            told = scene.archive_error()
+            assert "partition 0 has another history from offset 2 on, archived is up to 4" in told
         assert not scene.archive(fail_on_data_loss=False).failed
         found = sorted((row.offset, row.value) for row in scene.rows())
         assert found == [(0, b"0"), (1, b"1"), (2, b"12"), (2, b"2"), (3, b"13"), (3, b"3"), (4, b"14")]
@@ -354,6 +365,22 @@ def test_archive_writes_a_record_to_one_table_over_a_schema_change(scene: Scene)
     assert not scene.archive(schemas={scene.topic: other}).failed
     assert [row["_offset"] for row in scene.rows(scene.lake.typed(scene.topic))] == [0]
     assert [row.offset for row in scene.rows(scene.lake.dead_letters(scene.topic))] == [1, 2, 3, 4]
+
+
+def test_dead_letter_of_a_lost_record_hides_no_record_of_its_offset(scene: Scene) -> None:
+    scene.create(1)
+    scene.produce([b'{"n": 1}', b"no"])
+    scene.archive(schemas={scene.topic: SCHEMA})
+    scene.produce([b'{"n": 2}', b"never"])
+    scene.archive(schemas={scene.topic: SCHEMA})
+    typed, dead_letters = scene.lake.typed(scene.topic), scene.lake.dead_letters(scene.topic)
+    # The driver died after the dead letters were written. One of them is of a history that the broker has lost.
+    scene.forget(typed, CLAIM)
+    scene.forget(scene.lake.raw(scene.topic), CLAIM)
+    DeltaTable.forPath(scene.spark, dead_letters).update("offset = 3", {"offset": "2L"})
+    assert not scene.archive(schemas={scene.topic: SCHEMA}).failed
+    assert [(row["_offset"], row.n) for row in scene.rows(typed)] == [(0, 1), (2, 2)]
+    assert [row.offset for row in scene.rows(dead_letters)] == [1, 2, 3]
 
 
 def test_archive_takes_fractions_into_a_column_that_had_integers(scene: Scene) -> None:

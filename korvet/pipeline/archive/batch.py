@@ -255,7 +255,9 @@ class TopicWriter:
         first = records.groupBy("partition").agg(F.min("offset").alias("first")).collect()
         earliest = self._broker.earliest([(self._topic.name, number) for number in batch.ends])
         starts = {number: position.offset for (_, number), position in earliest.items()}
-        losses = history.skipped(proven, batch.ends, starts, {row["partition"]: row["first"] for row in first})
+        # A partition that is new to the table may have lost records before this batch.
+        begins = {number: proven.offsets.get(number, 0) for number in batch.ends}
+        losses = history.skipped(begins, batch.ends, starts, {row["partition"]: row["first"] for row in first})
         if losses:
             log.warning(
                 "data loss: records were trimmed before they were archived", losses=[str(each) for each in losses]
@@ -319,7 +321,10 @@ class TopicWriter:
             return judged
         dead.claim(self._topic.name, self._topic.id, self._id)
         assert dead.rows is not None
-        return judged.join(dead.rows.select("partition", "offset"), ["partition", "offset"], "left_anti")
+        # After a loss the table may have a letter of a record whose offset another record took.
+        place = ["partition", "offset", "timestamp"]
+        same = F.expr(" and ".join(f"judged.{name} <=> dead.{name}" for name in (*place, "value")))
+        return judged.alias("judged").join(dead.rows.alias("dead"), same, "left_anti")
 
     def _write_dead_letters(self, found: DataFrame, batch: Batch) -> None:
         table = self._tables.dead_letters

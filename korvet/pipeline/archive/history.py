@@ -48,10 +48,11 @@ def lost(settings: Mapping[str, str], broker: Broker, proven: Proven, ends: Mapp
         end, epoch = ends.get(number), proven.leader_epochs.get(number)
         if end is None:
             continue
-        if end.offset < offset:
-            parted[number] = end.offset
-        elif epoch is not None and end.leader_epoch != epoch:
+        if epoch is not None and end.leader_epoch != epoch:
+            # Also if the log ends lower: it may have new records below its end, which the lake lacks.
             asked[number] = Position(offset=offset, leader_epoch=epoch)
+        elif end.offset < offset:
+            parted[number] = end.offset
     starts = broker.earliest([(proven.topic, number) for number in asked])
     asked = {number: at for number, at in asked.items() if starts[proven.topic, number].offset <= at.offset}
     return parted | _parted(settings, proven.topic, asked)
@@ -104,18 +105,19 @@ def moved(proven: Proven, offsets: Mapping[int, int], kind: LossKind, ends: Mapp
 
 
 def skipped(
-    proven: Proven, ends: Mapping[int, int], starts: Mapping[int, int], firsts: Mapping[int, int]
+    begins: Mapping[int, int], ends: Mapping[int, int], starts: Mapping[int, int], firsts: Mapping[int, int]
 ) -> tuple[Loss, ...]:
     """The offsets of a batch that were trimmed before Spark read them.
 
-    :param ends: of the batch, which begins where the proof ends.
+    :param begins: where the table ends; 0 for partitions of which it has nothing.
+    :param ends: of the batch.
     :param starts: where the logs begin, asked after Spark read the batch.
     :param firsts: the first offset of each partition that has records in the batch.
     """
     gone = {number: min(end, starts[number], firsts.get(number, end)) for number, end in ends.items()}
     return tuple(
         Loss(partition=number, kind="trimmed", start=start, end=gone[number])
-        for number, start in proven.offsets.items()
+        for number, start in begins.items()
         if gone.get(number, start) > start
     )
 
