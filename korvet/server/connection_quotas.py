@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import structlog
 
 from korvet.configs.listeners import CREATION_RATE, LISTENER_CONFIGS, MOST_CONNECTIONS, listener_config
+from korvet.errors import ConfigError
 from korvet.quotas.bucket import Bucket, Limit
 from korvet.server import machine
 from korvet.server.settings import number_of, windows_of
@@ -47,12 +48,14 @@ class Bounds:
 def bounds_of(broker: Mapping[str, str]) -> Bounds:
     """The bounds that Kafka's settings name.
 
-    :raises ConfigError: if a setting is not in its range.
+    :raises ConfigError: if a setting is not in its range, or two spellings of a listener's name set the same one.
     """
     of_listeners: dict[str, dict[str, str]] = {}
     for name in broker:
         if (found := listener_config(name)) is not None:
-            of_listeners.setdefault(found.listener, {})[found.config] = name
+            other = of_listeners.setdefault(found.listener, {}).setdefault(found.config, name)
+            if other != name:
+                raise ConfigError(f"{name}: {other} sets the same; a listener's name means the same in any letters")
     return Bounds(
         process=_bound_of(broker, {name: name for name in LISTENER_CONFIGS}),
         listeners={listener: _bound_of(broker, names) for listener, names in of_listeners.items()},
@@ -128,12 +131,14 @@ class ConnectionQuotas:
     def __init__(self, bounds: Bounds) -> None:
         self._loop = asyncio.get_running_loop()
         now = self._loop.time()
-        self._process = _Counted(_with_descriptors(bounds.process), now, {})
-        self._listeners: dict[str, _Counted] = {}
+        self._lent = 0
         self._bounds = bounds
+        self._process = _Counted(self._process_bound(), now, {})
+        self._listeners: dict[str, _Counted] = {}
         self._waiting: dict[Waiting, None] = {}
         """Sockets that wait, the longest one first."""
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = inf
 
     @property
     def open(self) -> int:
@@ -149,10 +154,28 @@ class ConnectionQuotas:
         """Have other bounds count. Connections that are open stay."""
         now = self._loop.time()
         self._bounds = bounds
-        self._process.take(_with_descriptors(bounds.process), now)
+        self._process.take(self._process_bound(), now)
         for name, counted in self._listeners.items():
             counted.take(bounds.listeners.get(name, Bound()), now)
         self._let_in()
+
+    def lend(self, count: int) -> bool:
+        """Keep file descriptors of connections for another use; a negative count gives them back.
+
+        :returns: false if fewer are free; then nothing changes.
+        """
+        if count > machine.most_connections() - self._lent - self._process.open:
+            return False
+        self._lent += count
+        self._process.take(self._process_bound(), self._loop.time())
+        if count < 0:
+            self._let_in()
+        return True
+
+    def _process_bound(self) -> Bound:
+        """The process's bound, which is lower if it has not as many file descriptors."""
+        bound = self._bounds.process
+        return Bound(most=min(bound.most, max(0, machine.most_connections() - self._lent)), rate=bound.rate)
 
     def may_accept(self, one: Waiting) -> bool:
         """Count one more connection. If there may be none now, the socket goes on once there may be."""
@@ -220,16 +243,13 @@ class ConnectionQuotas:
         """Look again when a rate allows it; if others have to leave first, their leaving does."""
         if wait_s == inf:
             return
-        if self._timer is None or self._timer.when() > self._loop.time() + wait_s:
+        wake_at = self._loop.time() + wait_s
+        if self._timer is None or self._wakes_at > wake_at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_later(wait_s, self._woken)
+            # uvloop's handle of a time below a millisecond cannot tell when it is due.
+            self._timer, self._wakes_at = self._loop.call_later(wait_s, self._woken), wake_at
 
     def _woken(self) -> None:
         self._timer = None
         self._let_in()
-
-
-def _with_descriptors(bound: Bound) -> Bound:
-    """A process's bound, which is lower if it has not as many file descriptors."""
-    return Bound(most=min(bound.most, machine.most_connections()), rate=bound.rate)

@@ -122,6 +122,42 @@ def test_connections_beyond_the_rate_of_an_address_do_not_count() -> None:
     assert buckets.meters.connection_wait_s("10.0.0.1") == 0.0
 
 
+@kafka("ConnectionQuotasTest.testIpConnectionRateMetricUpdate")
+def test_rate_of_an_address_is_its_own_or_else_the_default() -> None:
+    def rates(of_default: float | None, own: float | None) -> list[list[float]]:
+        set_ = {Entity(ip=DEFAULT): of_default, Entity(ip="10.0.0.1"): own}
+        rules = Rules({entity: {CONNECTION: rate} for entity, rate in set_.items() if rate is not None}, Windows())
+        return [[limit.rate for limit in rules.connections(address)] for address in ("10.0.0.1", "10.0.0.2")]
+
+    assert rates(50, None) == [[50], [50]]
+    assert rates(50, 30) == [[30], [50]]
+    assert rates(20, 30) == [[30], [20]]
+    assert rates(None, 30) == [[30], []]
+    assert rates(None, None) == [[], []]
+
+
+@kafka("ConnectionQuotasTest.testEnforcedIpConnectionRateQuotaUpdate")
+def test_other_rate_of_an_address_counts_at_once() -> None:
+    buckets = Buckets({Entity(ip="10.0.0.1"): {CONNECTION: 2.0}})
+
+    def let_in(address: str, seconds: int) -> int:
+        """Those of 20 a second that come in."""
+        count = 0
+        for _ in range(20 * seconds):
+            buckets.clock.now += 0.05
+            count += not buckets.meters.connection_wait_s(address)
+        return count
+
+    buckets.meters.take(buckets.meters.rules.connections("10.0.0.1"), 20)
+    assert let_in("10.0.0.1", 10) in (20, 21)
+    buckets.meters.rules = Rules({Entity(ip="10.0.0.1"): {CONNECTION: 3.0}}, Windows())
+    assert let_in("10.0.0.1", 10) in (30, 31)
+    buckets.meters.rules = Rules({}, Windows())
+    assert let_in("10.0.0.1", 10) == let_in("10.0.0.2", 10) == 200
+    buckets.meters.rules = Rules({Entity(ip=DEFAULT): {CONNECTION: 2.0}}, Windows())
+    assert let_in("10.0.0.2", 20) in (60, 61), "as many at once as ten seconds give, and then the rate"
+
+
 def test_all_clients_of_a_tenant_share_its_ceilings_beside_their_own_quotas() -> None:
     buckets = Buckets({Entity("u"): {PRODUCE: 10.0}}, ceilings={PRODUCE: 20.0, FETCH: 30.0, CONNECTION: 1.0})
     assert buckets.produce("v", "c", 150) == 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -18,6 +18,9 @@ from structlog.testing import capture_logs
 
 from korvet.errors import ConfigError
 from korvet.quotas.bucket import Limit
+from korvet.quotas.entity import CONNECTION, DEFAULT, Entity
+from korvet.quotas.meters import Meters
+from korvet.quotas.rules import Rules, Windows
 from korvet.server.accepting import Accepting
 from korvet.server.connection_quotas import UNLIMITED, Bound, Bounds, ConnectionQuotas, bounds_of
 from korvet.server.sockets import bind, port_of
@@ -40,6 +43,8 @@ class Doors:
         self.quotas = quotas
         self.accepted: list[str] = []
         """The listeners of the connections that were accepted, in order."""
+        self.judge: Callable[[str], None] = lambda _name: None
+        """Called with the listener of each connection."""
         self._bound: dict[str, socket.socket] = {}
         self._kept = contextlib.ExitStack()
 
@@ -64,6 +69,7 @@ class Doors:
     async def _take(self, name: str, accepted: socket.socket) -> None:
         self._kept.enter_context(accepted)
         self.accepted.append(name)
+        self.judge(name)
 
     def connect(self, name: str, count: int = 1) -> None:
         """Have clients connect, which wait in the backlog."""
@@ -141,6 +147,7 @@ async def test_connections_beyond_the_rate_of_a_listener_wait() -> None:
 
 
 @kafka("ConnectionQuotasTest.testListenerConnectionRateLimitWhenActualRateBelowLimit")
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": fast}) for fast in (False, True)])
 @pytest.mark.anyio
 async def test_socket_goes_on_once_the_rates_allow_it() -> None:
     often = Bound(rate=Limit("new", OFTEN, 0))
@@ -200,6 +207,36 @@ async def test_connection_that_its_address_may_not_make_uses_up_no_rate() -> Non
             doors.quotas.forget_new("a")
             doors.quotas.left("a")
         await doors.has_accepted(4)
+
+
+@kafka("ConnectionQuotasTest.testIpConnectionRateWithListenerConnectionRate")
+@pytest.mark.parametrize("takes_turns", [True, False])
+@pytest.mark.anyio
+async def test_rate_of_a_listener_counts_beside_those_of_addresses(takes_turns: bool) -> None:
+    """Each address may make 26 and the listener take 36. So one address at most meets its own bound."""
+    rates = Rules({Entity(ip=DEFAULT): {CONNECTION: 25 * SELDOM}}, Windows(num=2, size_s=int(1 / SELDOM)))
+    meters = Meters(rates, lambda: None)
+    async with Doors.open(Bounds(listeners={"a": seldom(35)}), "a") as doors:
+        hosts = ["10.0.0.1", "10.0.0.2"] * 35 if takes_turns else ["10.0.0.1"] * 35 + ["10.0.0.2"] * 35
+        let_in: list[str] = []
+        refused: list[str] = []
+
+        def judge(name: str) -> None:
+            host = hosts[len(let_in) + len(refused)]
+            if meters.connection_wait_s(host):
+                refused.append(host)
+                doors.quotas.forget_new(name)
+            else:
+                let_in.append(host)
+
+        doors.judge = judge
+        doors.connect("a", 70)
+        await until(lambda: len(let_in) >= 36)
+        for _ in range(20):
+            await anyio.sleep(0.001)
+    assert len(let_in) == 36
+    assert set(refused) <= {"10.0.0.1"}
+    assert len(refused) == (0 if takes_turns else 9)
 
 
 @pytest.mark.anyio
@@ -273,3 +310,11 @@ def test_rate_of_no_connections_is_refused(prefix: str) -> None:
     name = f"{prefix}max.connection.creation.rate"
     with pytest.raises(ConfigError, match=f"^{re.escape(name)}: 0 is below 1$"):
         bounds_of({name: "0"})
+
+
+def test_two_spellings_of_one_listeners_bound_are_refused() -> None:
+    settings = {"listener.name.out.max.connections": "7", "listener.name.Out.max.connections": "8"}
+    with pytest.raises(ConfigError, match=r"^listener\.name\.Out\.max\.connections: listener\.name\.out\.max\.conn"):
+        bounds_of(settings)
+    settings = {"listener.name.out.max.connections": "7", "listener.name.Out.max.connection.creation.rate": "8"}
+    assert bounds_of(settings).listeners["out"].most == 7

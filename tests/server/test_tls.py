@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -361,6 +361,40 @@ def test_flood_of_connections_leaves_every_request_of_a_client_answered(
         with trusting(authority).wrap_socket(connect(server), server_hostname="localhost") as new:
             assert is_served(new)
         assert is_served(working)
+
+
+def test_rate_of_new_connections_bounds_the_handshakes_of_a_flood(authority: Authority, pair: Pair) -> None:
+    """Attack: real ClientHellos by many connections at once. The server signs for each, and the flood never goes on."""
+    rate, at_once, least, said, context = 10, 11, 30, hello(authority), trusting(authority)
+    doors = [secured(authority, pair, "flooded"), secured(authority, pair, "tls"), ListenerSettings(port=0, name="in")]
+    settings = {"listener.name.flooded.max.connection.creation.rate": str(rate), "quota.window.num": "2"}
+    signed: list[int] = []
+    is_over = threading.Event()
+
+    def flood(broker: KorvetServer) -> None:
+        while not is_over.is_set():
+            with connect(broker) as client, suppress(OSError):
+                client.sendall(said)
+                signed.extend(client.recv(1))
+
+    with running_broker(listeners=doors, broker=settings) as broker:
+        began = time.monotonic()
+        flooders = [threading.Thread(target=flood, args=(broker,)) for _ in range(20)]
+        for flooder in flooders:
+            flooder.start()
+        try:
+            with connect(broker, 2) as working:
+                while len(signed) < least:
+                    assert is_served(working)
+                    with context.wrap_socket(connect(broker, 1), server_hostname="localhost") as new:
+                        assert is_served(new)
+        finally:
+            is_over.set()
+            for flooder in flooders:
+                flooder.join()
+        assert len(signed) <= at_once + rate * (time.monotonic() - began)
+        assert set(signed) == {0x16}, "each answer is a ServerHello"
+        assert "Traceback" not in broker.log
 
 
 @pytest.mark.anyio
