@@ -32,3 +32,12 @@ def read_password_file(path: Path) -> str:
     if not password or len(text) > _MOST_BYTES:
         raise StoreError(f"{NO_PASSWORD}{path} has no password of at most {_MOST_BYTES} bytes")
     return password
+
+
+def others_may_read(path: Path) -> bool:
+    """Whether the operating system lets every user of the machine read a file; false if there is none."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & stat.S_IROTH)

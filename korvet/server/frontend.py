@@ -168,6 +168,7 @@ async def serve_listeners(
         bounds = bounds_of(settings.broker)
         server = Server(limits_of(settings.broker), process.shared.answers, tokens, requests, tracing, bounds)
         _start_counting(server, opened)
+        process.lend = server.connection_quotas.lend
         registries: dict[str | None, Registry] = {}
         for name, frontend in opened.frontends.items():
             addresses = _leased_addresses(settings, bound, name)

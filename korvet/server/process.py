@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from pathlib import Path
 
+import structlog
 from anyio.abc import TaskGroup
 
 from korvet.api.shared.context import Frontend
 from korvet.api.shared.telemetry import Telemetry
 from korvet.api.shared.turns import Turns
+from korvet.errors import KorvetError
 from korvet.quotas.quotas import Quotas
-from korvet.redis.client import Store
+from korvet.redis.client import Purpose, Store
+from korvet.redis.password_file import others_may_read
 from korvet.redis.scoped import ScopedStore
 from korvet.redis.wakeup import Wakeups
 from korvet.security.audit import Audit
@@ -39,6 +43,8 @@ from korvet.store.security.acls import StoredAcls
 from korvet.store.security.users import Users
 from korvet.store.transactions.transactions import Transactions
 
+log = structlog.get_logger()
+
 
 class Process:
     """The settings in force, the store, and what all namespaces share of it."""
@@ -55,6 +61,9 @@ class Process:
         self.pushes = None if settings.metrics is None else Pushes()
         self.front_ends: Callable[[], int] = lambda: 1
         """How many front-ends there are, as last known."""
+        self.lend: Callable[[int], bool] = lambda _count: True
+        """As `korvet.server.connection_quotas.ConnectionQuotas.lend`, in a process with clients."""
+        self._has_warned = False
         self.shared = Shared(
             store, self.wakeups, answers=AnswerBudget(limits.answer_bytes), cache_bytes=limits.cache_bytes
         )
@@ -64,13 +73,34 @@ class Process:
     async def open_tenant(self, name: str, super_users: str | None = None) -> AsyncIterator[Frontend]:
         """As `build`, for the time of the block; with connections of its own if tenants have Redis users.
 
-        :raises KorvetError: as `open_access`, if they have.
+        :raises KorvetError: as `open_access`, if they have; or there are too few file descriptors.
         """
         passwords = self.settings.tenant_redis_passwords
-        opening = nullcontext(self._access) if passwords is None else open_access(self._access, name, passwords)
+        opening = nullcontext(self._access) if passwords is None else self._open_access(name, passwords)
         async with opening as access:
             with self.built(name, super_users, access) as frontend:
                 yield frontend
+
+    @asynccontextmanager
+    async def _open_access(self, name: str, passwords: Path) -> AsyncIterator[Access]:
+        self._warn_of(passwords / name)
+        count = len(Purpose) * len(self.store.servers)
+        if not self.lend(count):
+            raise KorvetError(
+                f"its Redis user needs {count} connections, and the process has not as many file descriptors left; "
+                "raise the limit of open files, or lower max.connections"
+            )
+        try:
+            async with open_access(self._access, name, passwords) as access:
+                yield access
+        finally:
+            self.lend(-count)
+
+    def _warn_of(self, password: Path) -> None:
+        """Tell once in the log that a password lies open."""
+        if not self._has_warned and others_may_read(password):
+            self._has_warned = True
+            log.warning("every user of the machine may read a tenant's password; chmod o-r it", file=str(password))
 
     @contextmanager
     def built(self, name: str, super_users: str | None = None, access: Access | None = None) -> Iterator[Frontend]:

@@ -62,6 +62,7 @@ def test_tenants_of_a_cluster_are_served_as_their_redis_users(
     passwords = tmp_path / "passwords"
     passwords.mkdir()
     for name in NAMES:
+        (passwords / name).touch(0o600)
         (passwords / name).write_text(f"of-{name}")
     lines = [tenant_line(name, f"of-{name}", is_cluster=True) for name in NAMES]
     for node in cluster.nodes:

@@ -17,7 +17,9 @@ from korvet.cli.tenant_redis_user import front_ends_line, tenant_line
 from korvet.errors import KorvetError, StoreError, StoreUnavailable
 from korvet.redis.client import Purpose
 from korvet.security.protocol import NamespaceFrom, Security
+from korvet.server import machine
 from korvet.server import namespaces as module
+from korvet.server.connection_quotas import Bound, Bounds, ConnectionQuotas
 from korvet.server.namespaces import Namespaces, NoEntry
 from korvet.server.settings import ListenerSettings
 from korvet.store.keys import Namespace
@@ -54,7 +56,9 @@ class Users:
 
     def write(self, name: str, password: str) -> None:
         """Write a tenant's password for front-ends."""
-        (self.directory / name).write_text(f"{password}\n")
+        file = self.directory / name
+        file.touch(0o600)
+        file.write_text(f"{password}\n")
 
     def connections(self, name: str) -> int:
         """The connections of a tenant's user."""
@@ -94,6 +98,15 @@ def made_users(server: Server, tmp_path: Path) -> Iterator[Users]:
         made.forget()
         yield made
         client.acl_deluser(FRONT_ENDS, *(f"korvet-{name}" for name in NAMES))
+
+
+class Waiter:
+    """A listening socket at which a connection waits."""
+
+    listener = "a"
+
+    def go_on(self) -> None:
+        raise AssertionError
 
 
 async def eventually(is_so: Callable[[], Any]) -> None:
@@ -171,6 +184,7 @@ async def test_tenant_whose_password_is_wrong_is_refused_alone(users: Users, con
     if content == "directory":
         secret.mkdir()
     elif content is not None:
+        secret.touch(0o600)
         secret.write_text(content)
     async with opened(users.url, passwords=users.directory) as namespaces:
         await create(namespaces, users.client, *NAMES)
@@ -258,6 +272,43 @@ async def test_another_history_that_the_front_ends_user_hears_of_counts_for_a_te
         assert link is not None and frontend.store.history(key) == link.history
         first.note_replid(link, "f" * 40)
         assert frontend.store.history(key) == link.history and link.replid == "f" * 40
+
+
+async def test_password_that_everybody_may_read_is_told_once(users: Users) -> None:
+    for name in NAMES:
+        (users.directory / name).chmod(0o644)
+    with capture_logs() as lines:
+        async with opened(users.url, passwords=users.directory) as namespaces:
+            await create(namespaces, users.client, *NAMES)
+            for name in NAMES:
+                await entered(namespaces, name)
+    told = [line for line in lines if "every user of the machine may read" in line["event"]]
+    assert [line["file"] for line in told] == [str(users.directory / "acme")]
+
+
+async def test_tenant_is_refused_when_too_few_descriptors_are_left(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each user may need five. They are no client's meanwhile, and come back with the end of the namespace."""
+    monkeypatch.setattr(module, "REST_S", 0.2)
+    monkeypatch.setattr(module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(machine, "most_connections", lambda: 12)
+    quotas, guest = ConnectionQuotas(Bounds(process=Bound(most=9))), Visitor()
+    async with opened(users.url, passwords=users.directory) as namespaces:
+        namespaces._process.lend = quotas.lend
+        await create(namespaces, users.client, *NAMES)
+        await namespaces.enter("acme", guest)
+        assert quotas.most == 7
+        for _ in range(3):
+            assert quotas.may_accept(Waiter())
+        with capture_logs() as lines, pytest.raises(NoEntry, match="not as many file descriptors left"):
+            await entered(namespaces, "globex")
+        assert [line["tenant"] for line in lines] == ["globex"]
+        assert (quotas.most, users.connections("globex")) == (7, 0)
+        namespaces.leave(guest)
+        await eventually(lambda: quotas.most == 9)
+        await entered(namespaces, "globex")
+        assert quotas.most == 7
 
 
 async def test_visit_logs_in_as_the_tenant(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
