@@ -1,8 +1,11 @@
-"""Tenants on a cluster, whose keys lie on several servers."""
+"""Tenants on a cluster, whose keys lie on several servers, and behind Sentinel, through a failover."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,9 @@ from korvet.cli.tenant_redis_user import front_ends_line, tenant_line
 from korvet.security.protocol import NamespaceFrom, Security
 from korvet.server.settings import ListenerSettings
 from tests.support.broker import KorvetServer, running_broker
-from tests.support.tenants import connected, create_tenant, korvet, make_topic, topics_of
-from tests.support.topologies import Cluster, running_cluster
+from tests.support.redis import Server
+from tests.support.tenants import Client, connected, create_tenant, korvet, make_topic, topics_of
+from tests.support.topologies import Cluster, running_cluster, running_sentinel, until
 
 LISTENER = ListenerSettings(
     port=0, namespace_from=NamespaceFrom.PRINCIPAL, security=Security.SASL_PLAINTEXT, sasl=("PLAIN",)
@@ -59,11 +63,7 @@ def test_tenant_of_a_cluster_is_served_and_deleted_on_all_servers(cluster: Clust
 def test_tenants_of_a_cluster_are_served_as_their_redis_users(
     cluster: Cluster, operator: KorvetServer, tmp_path: Path
 ) -> None:
-    passwords = tmp_path / "passwords"
-    passwords.mkdir()
-    for name in NAMES:
-        (passwords / name).touch(0o600)
-        (passwords / name).write_text(f"of-{name}")
+    passwords = passwords_in(tmp_path)
     lines = [tenant_line(name, f"of-{name}", is_cluster=True) for name in NAMES]
     for node in cluster.nodes:
         for line in [*lines, front_ends_line("secret", is_cluster=True)]:
@@ -83,3 +83,62 @@ def test_tenants_of_a_cluster_are_served_as_their_redis_users(
         with node.client() as client:
             # redis-py, which asks for the slots, would also tell its version.
             assert {one["object"] for one in client.acl_log()} <= {"client|setinfo"}
+
+
+def test_tenants_are_served_as_their_redis_users_after_a_failover(tmp_path: Path) -> None:
+    """Redis does not replicate users, so both servers have them."""
+    each = Counter({"korvet-acme": 4, "korvet-globex": 4, "korvet": 4})
+    with running_sentinel() as sentinel:
+        for server in (sentinel.primary, sentinel.replica):
+            with server.client() as client:
+                for name in NAMES:
+                    client.execute_command(*tenant_line(name, f"of-{name}", is_cluster=False))
+                client.execute_command(*front_ends_line("secret", is_cluster=False))
+        operator = KorvetServer(tmp_path, redis_url=sentinel.url)
+        korvet(operator, "functions", "load")
+        for name in NAMES:
+            create_tenant(operator, name)
+        url = sentinel.url.replace("://", "://korvet:secret@")
+        with (
+            running_broker(
+                redis_url=url, listeners=[LISTENER], broker=SETTINGS, tenant_redis_passwords=passwords_in(tmp_path)
+            ) as broker,
+            ExitStack() as stack,
+        ):
+            clients = {name: stack.enter_context(connected(broker.port, login=f"alice@{name}")) for name in NAMES}
+            for name, client in clients.items():
+                assert make_topic(client, f"before-{name}") == "NONE"
+            assert users_of(sentinel.primary) == each
+            sentinel.fail_over()
+            until(lambda: users_of(sentinel.replica) == each, "all users are back")
+            for name, client in clients.items():
+                until(partial(has_made, client, "after"), "the tenant is served")
+                assert {"after"} <= topics_of(client) <= {"after", f"before-{name}"}
+            for name in NAMES:
+                with connected(broker.port, login=f"alice@{name}") as client:
+                    assert "after" in topics_of(client)
+            assert users_of(sentinel.replica) == each
+            with sentinel.replica.client() as client:
+                assert client.acl_log() == []
+            assert "NOPERM" not in broker.log and "refuses a tenant" not in broker.log, broker.log
+
+
+def has_made(client: Client, topic: str) -> bool:
+    """Whether a topic is there once a client has asked for it."""
+    return make_topic(client, topic) in ("NONE", "TOPIC_ALREADY_EXISTS")
+
+
+def users_of(server: Server) -> Counter[str]:
+    """The connections of each Redis user but the default one, which is the sentinel's and the test's."""
+    with server.client() as client:
+        return Counter(one["user"] for one in client.client_list() if one["user"] != "default")
+
+
+def passwords_in(directory: Path) -> Path:
+    """A directory with the passwords of the tenants' users."""
+    passwords = directory / "passwords"
+    passwords.mkdir()
+    for name in NAMES:
+        (passwords / name).touch(0o600)
+        (passwords / name).write_text(f"of-{name}")
+    return passwords
