@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final
 
 EVERY_S: Final = 59.0
@@ -89,24 +90,26 @@ def _moved_on(
     there = [group for group in own.groups if group in now]
     new = [group for group in now if group not in own.groups]
     gone = [group for group in own.groups if group not in now]
-    for group in (*there, *new, *gone):
-        series = _series(own.groups.get(group, {}), now.get(group, {}), len(own.times))
-        cost = sum(_SERIES_BYTES + _NAME_BYTES * (len(group) + len(topic)) for topic in series)
-        if series and len(series) <= MOST_TOPICS and size_bytes + cost <= most_bytes:
-            kept[group] = series
+    for group in chain(there, new, gone):
+        if size_bytes + _SERIES_BYTES > most_bytes:
+            break
+        known, seen = own.groups.get(group, {}), now.get(group, {})
+        topics = [*seen, *(topic for topic in known if topic not in seen and _is_known(known[topic], len(own.times)))]
+        cost = sum(_SERIES_BYTES + _NAME_BYTES * (len(group) + len(topic)) for topic in topics)
+        if topics and len(topics) <= MOST_TOPICS and size_bytes + cost <= most_bytes:
+            kept[group] = {topic: _series(known.get(topic), seen.get(topic), len(own.times)) for topic in topics}
             size_bytes += cost
     return kept, size_bytes
 
 
-def _series(known: Mapping[str, array[int]], now: Mapping[str, int], count: int) -> dict[str, array[int]]:
-    """The series of a group's topics with the newest lags; one in which no lag is known any more is left out."""
-    series = {}
-    for topic in {**known, **now}:
-        numbers = known.get(topic)
-        if numbers is None:
-            numbers = array("q", [UNKNOWN]) * (count - 1)
-        numbers.append(min(now.get(topic, UNKNOWN), _MOST_LAG))
-        del numbers[:-count]
-        if max(numbers) > UNKNOWN:
-            series[topic] = numbers
-    return series
+def _is_known(numbers: array[int], count: int) -> bool:
+    """Whether a series still has a lag, after one more number that is not known."""
+    return max(numbers[1 - count :] if count > 1 else (), default=UNKNOWN) > UNKNOWN
+
+
+def _series(known: array[int] | None, lag: int | None, count: int) -> array[int]:
+    """The last numbers of a topic, of which a lag, or None if there is none now, is the newest."""
+    numbers = array("q", [UNKNOWN]) * (count - 1) if known is None else known
+    numbers.append(UNKNOWN if lag is None else min(lag, _MOST_LAG))
+    del numbers[:-count]
+    return numbers
