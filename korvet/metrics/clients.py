@@ -66,8 +66,7 @@ class Clients:
         for reason, count in told["dropped"].items():
             self._dropped[namespace, reason] += count
         key = namespace, client["client_instance_id"]
-        if key in self._clients:
-            self._forget(key)
+        earlier = self._forget(key) if key in self._clients else None
         labels = {"namespace": namespace, **{name: _short(client[name]) for name in OWN_LABELS[1:]}}
         taken = _Client(
             source=(namespace, client.get("principal") or "", client.get("client_source_address") or ""),
@@ -78,6 +77,8 @@ class Clients:
         )
         left_out = self._make_room(taken)
         if left_out is None:
+            if earlier is not None:
+                self._keep(key, earlier)
             self._leave_out(key, taken)
             return
         for other, gone in left_out.items():

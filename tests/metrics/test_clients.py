@@ -57,6 +57,15 @@ def test_newest_push_of_a_client_counts_whichever_worker_took_it() -> None:
     assert figures(clients)["korvet_client_metrics_series", "n"] == 2
 
 
+def test_client_whose_next_push_has_no_room_is_told_by_the_one_before() -> None:
+    clients = Clients(8)
+    clients.take(push("a", ("m", {}, 1)))
+    clients.take(push("b", ("m", {}, 5)))
+    clients.take(push("a", *[(f"m{number}", {}, 2) for number in range(8)]))
+    assert {name: sorted(found) for name, found in values(clients).items()} == {"m": [1, 5]}
+    assert figures(clients)["korvet_client_metrics_dropped_total", "n", "clients"] == 8
+
+
 def test_client_that_pushes_no_more_vanishes() -> None:
     clock = Clock()
     clients = Clients(3, clock)
