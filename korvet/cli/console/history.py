@@ -17,6 +17,8 @@ from urllib.parse import urlencode
 _WITHIN_S: Final = 2.0
 _MOST_BYTES: Final = 4 << 20
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_MOST: Final = 2**63
+"""Beyond each time and lag."""
 UNASKED: Final = "From now on, while this page is open: start the console with --metrics URL for the last hour."
 UNKNOWN: Final = "From now on, while this page is open: no front-end tells of the last hour of this group."
 KNOWN: Final = "The last hour, minute by minute, and from now on each five seconds."
@@ -56,11 +58,22 @@ def _asked(url: str, namespace: str, group: str) -> tuple[list[float], Mapping[s
         with _DIRECT.open(f"{url.rstrip('/')}/lags?{query}", timeout=_WITHIN_S) as answer:
             told: Any = json.loads(answer.read(_MOST_BYTES))
         times, topics = told["times"], told["topics"]
-        is_told = times and topics and all(len(numbers) == len(times) for numbers in topics.values())
+        is_told = (
+            times
+            and topics
+            and all(_is_number(one) for one in times)
+            and all(len(numbers) == len(times) for numbers in topics.values())
+            and all(one is None or _is_number(one) for numbers in topics.values() for one in numbers)
+        )
         return (times, topics) if is_told else None
     except (OSError, http.client.HTTPException, ValueError, TypeError, LookupError, AttributeError):
         # It is away, or no such port; the page does without.
         return None
+
+
+def _is_number(one: Any) -> bool:
+    """Whether JSON can tell it again, unlike NaN."""
+    return isinstance(one, int | float) and 0 <= one < _MOST
 
 
 def _filled(series: Mapping[str, list[int | None]], topics: Collection[str]) -> list[list[int | None]]:

@@ -11,12 +11,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
 FRESH_S: Final = 30.0
 MOST: Final = 8
-"""Of all visitors. A list of 10,000 takes a few MiB."""
+"""The most lists, of all visitors."""
+MOST_ROWS: Final = 200_000
+"""The most rows of all lists, with a topic's partitions. They take some 100 MiB."""
+
+
+class _Kept(NamedTuple):
+    """A list, and the time at which it was asked for."""
+
+    asked_at: float
+    found: Sequence[Any]
+    rows: int
 
 
 class Lists:
@@ -25,20 +35,20 @@ class Lists:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str], tuple[float, Sequence[Any]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
     def find(self, visitor: str, kind: str) -> Sequence[Any] | None:
         """A list that is kept; None if there is none."""
         with self._lock:
-            asked_at, found = self._kept.get((visitor, kind), (-FRESH_S, ()))
-            return found if self._clock() - asked_at < FRESH_S else None
+            kept = self._kept.get((visitor, kind))
+            return kept.found if kept is not None and self._clock() - kept.asked_at < FRESH_S else None
 
-    def keep(self, visitor: str, kind: str, found: Sequence[Any]) -> None:
-        """Keep a list instead of the oldest one."""
+    def keep(self, visitor: str, kind: str, found: Sequence[Any], rows: int) -> None:
+        """Keep a list instead of the oldest ones; one that is too large alone is not kept."""
         with self._lock:
-            self._kept[visitor, kind] = self._clock(), found
+            self._kept[visitor, kind] = _Kept(self._clock(), found, rows)
             self._kept.move_to_end((visitor, kind))
-            if len(self._kept) > MOST:
+            while len(self._kept) > MOST or sum(kept.rows for kept in self._kept.values()) > MOST_ROWS:
                 self._kept.popitem(last=False)
 
 
@@ -50,10 +60,10 @@ class ListsOfVisitor:
     visitor: str
     may_be_kept: bool
 
-    def get(self, kind: str, ask: Callable[[], Sequence[T]]) -> Sequence[T]:
-        """A list that is kept, or the cluster's own."""
+    def get(self, kind: str, ask: Callable[[], Sequence[T]], rows: Callable[[T], int]) -> Sequence[T]:
+        """A list that is kept, or the cluster's own. ``rows`` counts those that an element takes."""
         found = self.lists.find(self.visitor, kind) if self.may_be_kept else None
         if found is None:
             found = ask()
-            self.lists.keep(self.visitor, kind, found)
+            self.lists.keep(self.visitor, kind, found, sum(map(rows, found)))
         return found

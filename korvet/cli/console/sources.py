@@ -31,9 +31,9 @@ class Sources:
     metrics: tuple[str, ...] = ()
     lists: ListsOfVisitor | None = None
 
-    def listed(self, kind: str, ask: Callable[[], Sequence[T]]) -> Sequence[T]:
+    def listed(self, kind: str, ask: Callable[[], Sequence[T]], rows: Callable[[T], int] = lambda _: 1) -> Sequence[T]:
         """A list of the cluster: perhaps the one from which the visitor's last page was cut."""
-        return ask() if self.lists is None else self.lists.get(kind, ask)
+        return ask() if self.lists is None else self.lists.get(kind, ask, rows)
 
     @property
     def public(self) -> Sources:

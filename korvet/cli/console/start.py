@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlsplit
 
 from korvet.cli.cluster import Cluster
 from korvet.cli.console.app import make_app
@@ -109,12 +110,23 @@ def _address(text: str, way: Way) -> Address:
             "--tls-terminated behind a proxy with TLS"
         )
     for url in way.sources.metrics:
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"--metrics {url}: the port's URL begins with http://, as http://127.0.0.1:9464")
+        if not _is_port(url):
+            raise ConfigError(f"--metrics {url}: this is no front-end's HTTP port; it is as http://127.0.0.1:9464")
     for flag, source in (("--redis", way.sources.redis_url), ("--lake-report", way.sources.lake_report)):
         if way.login and source is not None and not way.operators:
             raise ConfigError(f"{flag} with --login is shown to nobody; name the users that may see it as --operator")
     return address
+
+
+def _is_port(url: str) -> bool:
+    """Whether a URL may be that of an HTTP port, perhaps behind a proxy's path; /metrics is a page of it."""
+    try:
+        parts = urlsplit(url)
+        has_place = bool(parts.hostname) and parts.port != 0 and parts.username is None
+    except ValueError:
+        return False
+    is_whole = parts.query == parts.fragment == "" and not parts.path.rstrip("/").endswith("/metrics")
+    return parts.scheme in ("http", "https") and has_place and is_whole and url.isprintable() and " " not in url
 
 
 def tls_files(cert: str | None, key: str | None, *, is_terminated: bool) -> TlsFiles | None:

@@ -63,10 +63,9 @@ def _overview(client: Client, _fields: Fields, _sources: Sources) -> dict[str, A
 
 def _topics(client: Client, fields: Fields, sources: Sources) -> dict[str, Any]:
     wanted = asked.text(fields, "q")
-    topics = [
-        topic for topic in sources.listed("topics", lambda: list_topics(client)) if wanted.lower() in topic.name.lower()
-    ]
-    page = page_of(topics, asked.number(fields, "page", 1))
+    topics = sources.listed("topics", lambda: list_topics(client), lambda topic: 1 + len(topic.partitions))
+    found = [topic for topic in topics if wanted.lower() in topic.name.lower()]
+    page = page_of(found, asked.number(fields, "page", 1))
     return {"q": wanted, "page": page, "rows": topic_rows(client, page.rows)}
 
 
