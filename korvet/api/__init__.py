@@ -61,6 +61,8 @@ class Api:
     needs: Needs
     start: Start | None = None
     begin: Begin | None = None
+    is_repeated: bool = False
+    """Whether clients send the very same request again and again."""
 
 
 _registry: dict[int, Api] = {}
@@ -75,10 +77,12 @@ def api(
     start: Start | None = None,
     begin: Begin | None = None,
     advertised_lowest: int | None = None,
+    is_repeated: bool = False,
 ) -> Callable[[Handle], Handle]:
     """Register the decorated coroutine function as the handler of an API key.
 
     :param needs: what a client must be allowed to do; without one an API cannot be.
+    :param is_repeated: as `Api` has it.
     :raises RuntimeError: if the key is taken.
     """
 
@@ -95,6 +99,7 @@ def api(
             needs=needs,
             start=None if start is None else _guarded_start(needs, start),
             begin=None if begin is None else _guarded_begin(needs, begin),
+            is_repeated=is_repeated,
         )
         return handle
 

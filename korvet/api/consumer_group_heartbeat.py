@@ -86,7 +86,7 @@ def _forbidden(kind: ResourceType) -> needs.Narrowed:
     return needs.refusal(_refused(needs.CODES[kind], None))
 
 
-@api(68, 0, 1, begin=begin, needs=_check)
+@api(68, 0, 1, begin=begin, needs=_check, is_repeated=True)
 async def handle(ctx: Context, request: Any) -> Answer:
     """Let a member join, stay or leave."""
     consumers = ctx.frontend.groups.consumers

@@ -48,7 +48,7 @@ def _forbidden(ctx: Context, _request: Any) -> Answer:
     return _answer(ctx, GROUP_AUTHORIZATION_FAILED)
 
 
-@api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), begin=begin)
+@api(12, 0, 4, needs=needs.group(needs.READ, _forbidden), begin=begin, is_repeated=True)
 async def handle(ctx: Context, request: Any) -> Answer:
     """The code of the group's one call, after what it needs is known."""
     if not request.group_id:

@@ -24,7 +24,7 @@ from korvet.errors import KorvetError
 from korvet.store.contract import LATE, UNINDEXED
 from korvet.store.groups.types import CommitRequest
 from korvet.wire import group_responses
-from korvet.wire.codec import with_codes
+from korvet.wire.codec import Buffers, with_codes
 
 
 def begin(ctx: Context, request: Any) -> Begun | None:
@@ -81,7 +81,8 @@ def _asked(ctx: Context, request: Any, sorted_: SortedOffsets) -> CommitRequest:
 
 
 def _packed(version: int, sorted_: SortedOffsets, code: int) -> Answer:
-    is_clean = code == 0 and sorted_.takes_all
     topics = sorted_.answers(code)
-    codes = [] if is_clean else [code for entries in topics.values() for _, code in entries if code]
-    return with_codes([group_responses.offset_commit(version, topics.items())], codes)
+    body: Buffers = [group_responses.offset_commit(version, topics.items())]
+    if code == 0 and sorted_.takes_all:
+        return body
+    return with_codes(body, [code for entries in topics.values() for _, code in entries if code])

@@ -28,11 +28,12 @@ from korvet.server.choice import Choice, Place, split_principal
 from korvet.server.crowd import Crowd
 from korvet.server.host_pattern import Told
 from korvet.server.metering import Metering
+from korvet.server.notes import Notes
 from korvet.server.receiver import Receiver
 from korvet.server.request_queue import TURN_S
 from korvet.server.requests import Headers, Request
 from korvet.server.sockets import peer_of, port_of_peer
-from korvet.wire.codec import Buffers, Refusals, encode_error, encode_response, frame_response, has_top_level_error
+from korvet.wire.codec import Buffers, encode_error, encode_response, frame_response, has_top_level_error
 from korvet.wire.proxy_header import ProxyHeader
 
 _LINGER_S = 5.0
@@ -85,8 +86,6 @@ class Connection(Receiver):
         self._identify = identify
         self.client = header.client_host or ""
         self.kind = (listener.name, NO_MECHANISM)
-        self._sent_bytes = 0
-        """The bytes of the answer to the first request."""
 
     # ------------------------------------------------------------------ called by the transport
 
@@ -202,18 +201,22 @@ class Connection(Receiver):
         if api is None or context is None or is_nobodys:
             self._queue.add(request)
             return
-        metering = request.metering = Metering(meters, api, context)
+        if request.notes is None:
+            request.notes = Notes()
+        metering = request.notes.metering = Metering(meters, api, context)
         self._throttle(metering.arrived(size_bytes))
         metering.call(self._queue.add, request)
 
     def _replied(self, reply: asyncio.Future[Any]) -> None:
         """Answer a begun request while the task waits for work."""
-        if self._is_closing or self._work is None or self._work.done() or not self._queue.requests:
+        requests = self._queue.requests
+        if self._is_closing or self._work is None or self._work.done() or not requests:
             return
-        begun = self._queue.first.begun
+        first = requests[0]
+        begun = first.begun
         if begun is None or begun.reply is not reply:
             return
-        if self._answers.writable is None and self._finish(self._queue.first, begun):
+        if self._answers.writable is None and self._finish(first, begun):
             self._settle()
         else:
             self._wake()
@@ -260,12 +263,8 @@ class Connection(Receiver):
                 self._leave()
 
     def _may_go_on(self) -> bool:
-        is_free = self._answers.writable is None and not (self._is_closing or self._puts_off)
-        return is_free and bool(self._queue.requests)
-
-    def _has_work(self) -> bool:
-        """Whether there is a request to answer now."""
-        return bool(self._queue.requests) and (not self._puts_off or self._queue.first.is_under_way)
+        is_there = bool(self._queue.requests) and self._answers.writable is None
+        return is_there and not (self._is_closing or self._puts_off)
 
     async def _next(self) -> bool:
         """Wait until there is a request and the client reads; false when the connection has to close."""
@@ -274,7 +273,7 @@ class Connection(Receiver):
                 await self._answers.writable
             elif self._is_closing:
                 return False
-            elif self._has_work():
+            elif self._queue.requests and (not self._puts_off or self._queue.first.is_under_way):
                 return True
             elif self._draining:
                 return False
@@ -287,7 +286,7 @@ class Connection(Receiver):
 
     async def _answer(self, queued: Request) -> None:
         if queued.answer_frame is not None:
-            self._write([queued.answer_frame])
+            self._write(queued, [queued.answer_frame])
             return
         api, context = queued.api, queued.context
         assert api is not None and context is not None
@@ -296,20 +295,20 @@ class Connection(Receiver):
                 return
             if queued.header is not None:
                 await queued.read(self._frontend.turns, queued.header)
-            if queued.metering is not None:
-                answer = await self._metered(queued, queued.metering)
+            notes = queued.notes
+            if notes is not None and notes.metering is not None:
+                answer = await self._metered(queued, notes.metering)
             elif queued.started is not None:
                 answer = await queued.started
             else:
                 answer = await api.handle(context, queued.request)
             if isinstance(answer, list):
-                self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
+                self._write(queued, frame_response(api.key, context.version, queued.correlation_id, answer))
             elif answer is not None:
-                self._write(
-                    [await encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer)]
-                )
-            if queued.figures is not None or queued.trace is not None:
-                _note_errors(queued, answer)
+                frame = await encoded(self._frontend.turns, api.key, context.version, queued.correlation_id, answer)
+                self._write(queued, [frame])
+            if notes is not None:
+                notes.answered(answer)
         except Exception as error:
             self._failed(queued, api, context, error)
 
@@ -331,19 +330,19 @@ class Connection(Receiver):
 
     def _finish(self, queued: Request, begun: Begun) -> bool:
         """Answer a begun request that has its reply; false if its API's ``handle`` has to serve it."""
-        api, context = queued.api, queued.context
+        api, context, notes = queued.api, queued.context, queued.notes
         assert api is not None and context is not None
         queued.begun = None
         try:
             answer = begun.finish(begun.reply)
-            if queued.metering is not None and answer is not None:
-                self._count(queued.metering, answer)
+            if notes is not None and notes.metering is not None and answer is not None:
+                self._count(notes.metering, answer)
             if isinstance(answer, list):
-                self._write(frame_response(api.key, context.version, queued.correlation_id, answer))
+                self._write(queued, frame_response(api.key, context.version, queued.correlation_id, answer))
             elif answer is not None:
-                self._write([encode_response(api.key, context.version, queued.correlation_id, answer)])
-            if queued.figures is not None or queued.trace is not None:
-                _note_errors(queued, answer)
+                self._write(queued, [encode_response(api.key, context.version, queued.correlation_id, answer)])
+            if notes is not None:
+                notes.answered(answer)
         except Exception as error:
             self._failed(queued, api, context, error)
             return True
@@ -356,11 +355,12 @@ class Connection(Receiver):
             self._throttle(wait_s)
             self._puts_off = self._throttled is not None
 
-    def _write(self, frame: Buffers) -> None:
-        metering = self._queue.first.metering
-        if metering is not None:
-            frame = metering.told(frame)
-        self._sent_bytes = self._answers.write(frame, is_last=len(self._queue.requests) == 1)
+    def _write(self, queued: Request, frame: Buffers) -> None:
+        notes, is_last = queued.notes, len(self._queue.requests) == 1
+        if notes is None:
+            self._answers.write(frame, is_last=is_last)
+        else:
+            notes.sent(self._answers.write(notes.told(frame), is_last=is_last))
 
     def _failed(self, queued: Request, api: Api, context: Context, error: Exception) -> None:
         """Answer a handler's exception if the response has an error code, else close the connection."""
@@ -369,28 +369,28 @@ class Connection(Receiver):
             return
         code = error_code(error)
         self._crowd.report(error, api.name, self.client)
-        if queued.figures is not None:
-            queued.figures.failed((code,))
-        if queued.trace is not None:
-            queued.trace.code = code
+        if queued.notes is not None:
+            queued.notes.failed(code)
         if has_top_level_error(api.key, context.version):
-            self._write([encode_error(api.key, context.version, queued.correlation_id, code)])
+            self._write(queued, [encode_error(api.key, context.version, queued.correlation_id, code)])
         else:
             self.close()
 
     def _settle(self) -> None:
         """Remove the answered request, read on, and start the requests that it held back."""
         answered = self._queue.settle()
-        if answered.figures is not None:
-            answered.figures.answered(monotonic() - answered.arrived_at, answered.charge, self._sent_bytes)
-            self._sent_bytes = 0
-        if answered.trace is not None and self._crowd.tracing is not None:
-            self._crowd.tracing.answered(answered.trace, answered.api, answered.context, answered.request)
+        if answered.notes is not None:
+            self._note_end(answered, answered.notes)
         if self._crowd.paused:
             self._crowd.let_read()
         if not self._is_reading:
             self.read_on()
         self._queue.start_behind(answered)
+
+    def _note_end(self, answered: Request, notes: Notes) -> None:
+        notes.ended(answered.charge)
+        if notes.trace is not None and self._crowd.tracing is not None:
+            self._crowd.tracing.answered(notes.trace, answered.api, answered.context, answered.request)
 
     # ------------------------------------------------------------------ looked at by the crowd
 
@@ -447,17 +447,3 @@ def _note(came: asyncio.Future[None], _reply: asyncio.Future[Any]) -> None:
     """Tell a task, which may have ended, that a reply came."""
     if not came.done():
         came.set_result(None)
-
-
-def _note_errors(queued: Request, answer: Answer) -> None:
-    """Count the error codes of an answer, and note one for its trace."""
-    figures = queued.figures
-    if queued.trace is not None:
-        queued.trace.note(answer)
-    if figures is None:
-        return
-    if isinstance(answer, list):
-        if isinstance(answer, Refusals):
-            figures.failed(answer.codes)
-    elif answer is not None:
-        figures.look_for_errors(answer)

@@ -49,7 +49,7 @@ class RequestQueue:
             self._crowd.produced_bytes += request.charge
             if self._held_back or not _start(request):
                 self._held_back += 1
-        elif api is not None and api.begin is not None and not (self.requests or request.is_undecoded):
+        elif api is not None and api.begin is not None and not self.requests and request.header is None:
             _begin(request)
         self.requests.append(request)
         self.charged_bytes += request.charge

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Awaitable, Mapping
-from time import monotonic
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -20,7 +19,7 @@ from korvet.security.rights import Rights
 from korvet.security.sasl import Login
 from korvet.server import unserved
 from korvet.server.crowd import Crowd
-from korvet.server.metering import Metering
+from korvet.server.notes import Notes
 from korvet.server.tracing import Trace
 from korvet.store.log.budget import Share
 from korvet.wire.codec import (
@@ -38,6 +37,8 @@ CHARGE_BYTES = 2048
 """The memory of a request's objects, which counts beside its bytes."""
 _LARGE_BYTES = 16 << 10
 """The size above which a request is decoded in a turn of its own, for it may have thousands of elements."""
+_MOST_REPEATED_BYTES = 512
+"""The size up to which a connection keeps a request that its client may send again."""
 _MAX_CONTEXTS = 64
 _read_correlation_id = struct.Struct(">i").unpack_from
 
@@ -49,8 +50,8 @@ class Request:
     """
 
     __slots__ = (
-        "answer_frame", "api", "arrived_at", "begun", "charge", "context", "correlation_id", "figures", "frame",
-        "header", "metering", "request", "started", "trace",
+        "answer_frame", "api", "begun", "charge", "context", "correlation_id", "frame", "header", "notes", "request",
+        "started",
     )  # fmt: skip
 
     def __init__(self, correlation_id: int, charge: int) -> None:
@@ -64,13 +65,8 @@ class Request:
         self.started: Awaitable[Answer] | None = None
         self.begun: Begun | None = None
         self.answer_frame: bytes | None = None
-        self.figures: RequestFigures | None = None
-        self.arrived_at = 0.0
-        """When that was, by `monotonic`; only with ``figures``."""
-        self.trace: Trace | None = None
-        """What its span needs; None without tracing."""
-        self.metering: Metering | None = None
-        """What it uses of its client's quotas; None if the namespace has none."""
+        self.notes: Notes | None = None
+        """None if nobody wants any."""
 
     async def read(self, turns: Turns, header: RequestHeader) -> None:
         """Decode a large request with this header, in a turn of its own.
@@ -81,11 +77,6 @@ class Request:
         frame, self.frame = self.frame, None
         assert frame is not None
         self.request = decode_request(header, memoryview(frame))
-
-    @property
-    def is_undecoded(self) -> bool:
-        """Whether it is to be decoded in its turn."""
-        return self.header is not None
 
     @property
     def is_under_way(self) -> bool:
@@ -107,9 +98,21 @@ class Seen(NamedTuple):
     api: Api | None
     context: Context | None
     figures: RequestFigures | None
+    is_noted: bool
+    """Whether somebody wants figures or traces."""
 
 
-_NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None, None)
+_NOTHING_SEEN = Seen(b"like no frame", b"", RequestHeader(0, 0, 0, None, 0), None, None, None, False)
+
+
+class _Repeated(NamedTuple):
+    """A frame's bytes behind its correlation id, and the request in them."""
+
+    content: bytes
+    request: Any
+
+
+_NOTHING_REPEATED = _Repeated(b"", None)
 
 
 class Headers:
@@ -129,6 +132,7 @@ class Headers:
         self.is_of_client = False
         """Whether it asked for more than ApiVersions, which a load balancer's health check asks for as well."""
         self._seen = _NOTHING_SEEN
+        self._repeated = _NOTHING_REPEATED
         self._crowd = crowd
         self._listener = listener
         self._frontend = frontend
@@ -168,14 +172,23 @@ class Headers:
             return None if request.answer_frame is None else request
         request.api = api
         request.context = seen.context
-        if seen.figures is not None:
-            request.figures, request.arrived_at = seen.figures, monotonic()
-        if self._crowd.tracing is not None:
-            request.trace = Trace()
+        if seen.is_noted:
+            request.notes = Notes(seen.figures, None if self._crowd.tracing is None else Trace())
         if api.start is None and len(frame) > _LARGE_BYTES:
             request.header, request.frame = seen.header, frame
+        elif api.is_repeated:
+            request.request = self._repeated_request(frame)
         else:
             request.request = decode_request(seen.header, memoryview(frame))
+        return request
+
+    def _repeated_request(self, frame: bytes | memoryview) -> Any:
+        """The request of a frame with the last header. It is mostly the last request again, which need not be read."""
+        if frame[8:] == self._repeated.content:
+            return self._repeated.request
+        request = decode_request(self._seen.header, memoryview(frame))
+        if len(frame) <= _MOST_REPEATED_BYTES:
+            self._repeated = _Repeated(bytes(frame[8:]), request)
         return request
 
     def _see(self, frame: bytes | memoryview) -> Seen:
@@ -194,7 +207,9 @@ class Headers:
             api=api,
             context=None if api is None else self._context(header),
             figures=None if api is None or requests is None else requests.of(api.name, header.version),
+            is_noted=requests is not None or self._crowd.tracing is not None,
         )
+        self._repeated = _NOTHING_REPEATED
         if header.api_key == API_VERSIONS_KEY:
             self._api_versions = bytes(frame[: unserved.MOST_BYTES])
         return self._seen

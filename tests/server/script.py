@@ -26,7 +26,7 @@ from tests.support.wire import request
 
 # Requests of few bytes. Answers to ListGroups v0 and FindCoordinator v0 have an error code; those to Metadata v1 of no
 # topics have none.
-STARTED, PLAIN, SILENT, BEGUN = 16, 18, 3, 10
+STARTED, PLAIN, SILENT, BEGUN, REPEATED = 16, 18, 3, 10, 12
 BODIES = {SILENT: b"\x00\x00\x00\x00", BEGUN: b"\x00\x00"}
 """No topics, and an empty key."""
 _UNBOUNDED = Bounds()
@@ -38,6 +38,8 @@ class Script:
     def __init__(self) -> None:
         self.started: list[str] = []
         self.handled: list[str] = []
+        self.requests: list[Any] = []
+        """Those that were handled, as they were read."""
         self.ended: list[str] = []
         self.cannot_start: set[str] = set()
         self.gates: dict[str, anyio.Event] = {}
@@ -70,9 +72,10 @@ class Script:
         self.begun[name] = asyncio.get_running_loop().create_future()
         return Begun(self.begun[name], lambda reply: reply.result())
 
-    async def handle(self, ctx: Context, _request: Any) -> Answer:
+    async def handle(self, ctx: Context, request: Any) -> Answer:
         name = ctx.client_id or ""
         self.handled.append(name)
+        self.requests.append(request)
         self.principals[name] = ctx.principal
         return await self._answer(name)
 
@@ -96,6 +99,7 @@ class Script:
             STARTED: Api(key=STARTED, name="started", start=self.start, **common),
             BEGUN: Api(key=BEGUN, name="begun", begin=self.begin, **common),
             PLAIN: Api(key=PLAIN, name="plain", **common),
+            REPEATED: Api(key=REPEATED, name="repeated", is_repeated=True, **common),
             SILENT: Api(key=SILENT, name="silent", **{**common, "lowest": 1}),
         }
 

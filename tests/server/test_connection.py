@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 
 from korvet.api import Answer
 from korvet.errors import MalformedRequest
-from tests.server.script import BEGUN, PLAIN, SILENT, STARTED, Script, named, serving, until
+from tests.server.script import BEGUN, PLAIN, REPEATED, SILENT, STARTED, Script, named, serving, until
 from tests.support.wire import frame, raw_client, request
 
 pytestmark = pytest.mark.anyio
@@ -419,3 +420,30 @@ async def test_drain_ends_though_a_handler_does_not() -> None:
         running.stop.set()
         assert await client.is_closed_by_server()
         await until(lambda: script.ended == ["a"])
+
+
+def _beat(member: str, generation: int = 1, *, version: int = 0, client_id: str = "a") -> bytes:
+    body = b"\x00\x01g" + struct.pack(">ih", generation, len(member)) + member.encode()
+    return request(REPEATED, version, 1, client_id, body)
+
+
+async def test_request_that_comes_again_is_read_once_and_no_other_is_taken_for_it() -> None:
+    script = Script()
+    long = "m" * 600
+    beats = [
+        _beat("m"), _beat("m"), _beat("n"), _beat("m", 2), _beat("m", 2, version=1), _beat("m", 2, client_id="b"),
+        _beat(long), _beat(long), _beat("m"),
+    ]  # fmt: skip
+    async with serving(script) as running, raw_client(running.port) as client:
+        for beat in beats:
+            client.send(beat)
+            await client.answer()
+    told = [(one.__version__, one.generation_id, one.member_id) for one in script.requests]
+    assert told == [
+        (0, 1, "m"), (0, 1, "m"), (0, 1, "n"), (0, 2, "m"), (1, 2, "m"), (0, 2, "m"), (0, 1, long), (0, 1, long),
+        (0, 1, "m"),
+    ]  # fmt: skip
+    assert script.handled == ["a", "a", "a", "a", "a", "b", "a", "a", "a"]
+    first, second, *_, one_long, other_long, _ = script.requests
+    assert second is first
+    assert other_long is not one_long

@@ -28,17 +28,21 @@ class SortedOffsets:
         self.refused: Entries = {}
         self.asked: Entries = {}
         self.offsets: dict[TopicPartition, Offset] = {}
+        self.takes_all = True
+        """Whether the group gets the offset of each partition that the request names."""
 
-    @property
-    def takes_all(self) -> bool:
-        """Whether the group gets the offset of each partition that the request names, each once."""
-        return not self.refused and len(self.offsets) == sum(map(len, self.asked.values()))
+    def refuse(self, topic: str, index: int, code: int) -> None:
+        """Refuse a partition, of which the group is not asked."""
+        self.takes_all = False
+        self.refused.setdefault(topic, []).append((index, code))
 
     def answers(self, code: int) -> Entries:
         """Refused partitions first, and each topic once, as in Kafka's answer.
 
         ``code`` is the group's; if it is not 0, all partitions have it that the group was asked for.
         """
+        if code == 0 and not self.refused:
+            return self.asked
         topics = self.refused
         for name, entries in self.asked.items():
             topics.setdefault(name, []).extend(entries if code == 0 else [(index, code) for index, _ in entries])
@@ -109,13 +113,13 @@ def _sort(
 ) -> None:
     index = part.partition_index
     if name in denied:
-        result.refused.setdefault(name, []).append((index, TOPIC_AUTHORIZATION_FAILED))
+        result.refuse(name, index, TOPIC_AUTHORIZATION_FAILED)
     elif not isinstance(topic, Topic):
-        code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else COORDINATOR_NOT_AVAILABLE
-        result.refused.setdefault(name, []).append((index, code))
+        result.refuse(name, index, UNKNOWN_TOPIC_OR_PARTITION if topic is None else COORDINATOR_NOT_AVAILABLE)
     elif not 0 <= index < topic.partitions:
-        result.refused.setdefault(name, []).append((index, UNKNOWN_TOPIC_OR_PARTITION))
+        result.refuse(name, index, UNKNOWN_TOPIC_OR_PARTITION)
     elif _utf16_length(part.committed_metadata or "") > longest:
+        result.takes_all = False
         result.asked.setdefault(name, []).append((index, OFFSET_METADATA_TOO_LARGE))
     else:
         result.asked.setdefault(name, []).append((index, 0))

@@ -22,13 +22,18 @@ def topics_at_hand(ctx: Context, asked: Sequence[Any]) -> Mapping[str, Topic] | 
 
     :param asked: the request's entries, with the topic's name and its partitions.
     """
-    if len(asked) > SLICE or sum(len(wanted.partitions) for wanted in asked) > SLICE:
+    if len(asked) > SLICE:
         return None
     known: dict[str, Topic] = {}
+    count, catalog = 0, ctx.frontend.catalog
     for wanted in asked:
-        topic = ctx.frontend.catalog.topic(wanted.name)
-        if topic is None or not _has_partitions(topic, _indexes(wanted)):
+        count += len(wanted.partitions)
+        topic = catalog.topic(wanted.name)
+        if topic is None or count > SLICE:
             return None
+        for part in wanted.partitions:
+            if _index(part) >= topic.partitions:
+                return None
         known[wanted.name] = topic
     return known
 
