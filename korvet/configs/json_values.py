@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-_TOO_DEEP: Final = "it is nested too deeply"
-_MOST_LEVELS: Final = 100
+MOST_LEVELS: Final = 100
 """Deeper values are Python's to judge: its versions give up at different levels."""
+_TOO_DEEP: Final = "it is nested too deeply"
 _UNSURE: Final = object()
 
 
@@ -43,14 +43,14 @@ def _parsed_quickly(value: bytes) -> Any:
     if b"\\" in value:
         return _UNSURE
     try:
-        found = _decode_quickly(value)
-        marks = _marks(found, _MOST_LEVELS)
-    except (msgspec.MsgspecError, RecursionError, ValueError):
+        found = decode_quickly(value)
+        marks = quotation_marks(found, MOST_LEVELS)
+    except UNREADABLE:
         return _UNSURE
     return found if marks == value.count(b'"') else _UNSURE
 
 
-def _marks(value: Any, levels: int) -> int:
+def quotation_marks(value: Any, levels: int) -> int:
     """The number of quotation marks around a value's names and texts.
 
     :raises RecursionError: if it has more levels.
@@ -69,7 +69,7 @@ def _marks(value: Any, levels: int) -> int:
         if kind is str:
             marks += 2
         elif kind is dict or kind is list:
-            marks += _marks(part, levels - 1)
+            marks += quotation_marks(part, levels - 1)
     return marks
 
 
@@ -89,4 +89,7 @@ def _no_number(name: str) -> None:
 
 
 _decode: Final = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_object).decode
-_decode_quickly: Final = msgspec.json.Decoder().decode
+decode_quickly: Final = msgspec.json.Decoder().decode
+"""The value, with the last of two members of one name. The caller compares its `quotation_marks` with the text's."""
+UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, ValueError)
+"""What `decode_quickly` and `quotation_marks` raise."""

@@ -60,6 +60,11 @@ class Patience(threading.local):
         """Begin another judgement that may look at as many keywords as the one before; the CPU time goes on."""
         self.checks = 0
 
+    @property
+    def most_at_a_glance(self) -> float:
+        """The most keywords of a judgement that `allows` calls short."""
+        return min(_MOST_AT_A_GLANCE, self.most_checks * _BETWEEN_CHECKS)
+
     def allows(self, keywords: int) -> bool:
         """Whether a judgement that looks at no more keywords is short, and certainly within its bounds.
 
@@ -67,7 +72,7 @@ class Patience(threading.local):
         """
         if keywords > _FEW_KEYWORDS:
             self.check()
-        return keywords <= min(_MOST_AT_A_GLANCE, self.most_checks * _BETWEEN_CHECKS)
+        return keywords <= self.most_at_a_glance
 
     def check(self) -> None:
         """:raises OutOfPatience:"""

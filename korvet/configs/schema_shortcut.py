@@ -10,6 +10,7 @@ Source: `jsonschema._keywords`, for values as Python's json makes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from types import NoneType
 from typing import Any, Final
@@ -51,6 +52,7 @@ _BOUNDS: Final[Mapping[str, tuple[str, Callable[[Any], Check]]]] = {
     "required": ("object", lambda names: frozenset(names).issubset),
 }
 _OTHERS: Final = ("$ref", "type", "enum", "const", "allOf", "anyOf", "items", "properties", "additionalProperties")
+_OF_MEMBERS: Final = frozenset({"type", "properties", "required", "additionalProperties"})
 _WITHOUT_EFFECT: Final = ("format",)
 _KNOWN: Final = frozenset((*_BOUNDS, *_OTHERS, *_WITHOUT_EFFECT))
 
@@ -72,6 +74,32 @@ class Shortcut:
         return _does_fit(self._fits, value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberShortcut:
+    """A shortcut for many objects of one shape: their names are the same, and so are their members' types in turn.
+
+    :param keywords: as a `Shortcut` has them.
+    """
+
+    required: frozenset[str]
+    members: Mapping[str, Fits]
+    other: Fits
+    keywords: int
+
+    def checks(self, names: Sequence[str], kinds: Sequence[type]) -> list[tuple[int, Check]] | None:
+        """The checks of such objects' members, by their place; None if no such object surely fits."""
+        if not self.required.issubset(names):
+            return None
+        found = []
+        for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+            check = self.members.get(name, self.other).get(kind)
+            if check is None:
+                return None
+            if check is not _anything:
+                found.append((place, check))
+        return found
+
+
 class _None(Exception):
     """The schema has no shortcut."""
 
@@ -90,6 +118,27 @@ def shortcut(kind: Any, schema: dict[str, Any], registry: Any) -> Shortcut | Non
     except _None:
         return None
     return Shortcut(fits, reader.keywords)
+
+
+def member_shortcut(kind: Any, schema: dict[str, Any], registry: Any) -> MemberShortcut | None:
+    """The shortcut for many objects, of a checked schema that demands nothing else than names and members of them."""
+    said = schema.get("type", "object")
+    others = frozenset(kind.VALIDATORS).intersection(schema) - _OF_MEMBERS
+    if kind not in _DIALECTS or others or "object" not in ([said] if isinstance(said, str) else said):
+        return None
+    dialect = specification_with(kind.ID_OF(kind.META_SCHEMA))
+    reader = _Reader(kind, dialect)
+    root = registry.resolver_with_root(dialect.create_resource(schema))
+    reader.keywords += len(schema)
+    try:
+        return MemberShortcut(
+            required=frozenset(schema.get("required", ())),
+            members={name: reader.fits(part, root, frozenset()) for name, part in schema.get("properties", {}).items()},
+            other=reader.fits(schema.get("additionalProperties", True), root, frozenset()),
+            keywords=reader.keywords,
+        )
+    except _None:
+        return None
 
 
 class _Reader:

@@ -19,7 +19,7 @@ from korvet.configs.schema_keywords import PATIENCE, OutOfPatience, bounded, pat
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-    from korvet.configs.schema_shortcut import Shortcut
+    from korvet.configs.schema_shortcut import MemberShortcut, Shortcut
     from korvet.configs.types import Value
 
 MOST_BYTES: Final = 32_767
@@ -44,7 +44,7 @@ class ValueSchema:
         if len(text.encode()) > MOST_BYTES:
             raise ValueError(f"a schema has at most {MOST_BYTES} bytes")
         try:
-            self._validator, self._shortcut = _judges(parsed_text(text))
+            self._validator, self._shortcut, self.member_shortcut = _judges(parsed_text(text))
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
         self._failures = _failures()
@@ -117,7 +117,7 @@ class ValueSchema:
             raise ValueError(f"it cannot be judged: {error_of_schema}") from None
 
 
-def _judges(schema: Any) -> tuple[Validator, Shortcut | None]:
+def _judges(schema: Any) -> tuple[Validator, Shortcut | None, MemberShortcut | None]:
     """:raises ValueError, RecursionError: if it is no schema, or a reference leads out of it."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
@@ -125,7 +125,7 @@ def _judges(schema: Any) -> tuple[Validator, Shortcut | None]:
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import specification_with
 
-    from korvet.configs.schema_shortcut import shortcut
+    from korvet.configs.schema_shortcut import member_shortcut, shortcut
 
     if not isinstance(schema, dict) or not isinstance(schema.get("$schema", ""), str):
         raise ValueError("the schema is not a JSON object whose $schema is a text")
@@ -141,7 +141,8 @@ def _judges(schema: Any) -> tuple[Validator, Shortcut | None]:
             resolver.lookup(reference)
         except Unresolvable:
             raise ValueError(_short(f"the reference {reference} leads to nothing in the schema")) from None
-    return bounded(kind)(schema, registry=registry), shortcut(kind, schema, registry)
+    judge = bounded(kind)(schema, registry=registry)
+    return judge, shortcut(kind, schema, registry), member_shortcut(kind, schema, registry)
 
 
 def _check(kind: Any, schema: Any) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from korvet.configs.value_schema import ValueSchema
-from korvet.pipeline.typed import columns
+from korvet.pipeline.typed import columns, shapes
 from korvet.pipeline.typed import judge as judging
 from korvet.pipeline.typed.columns import fold
 from korvet.pipeline.typed.judge import Judge, verdict
@@ -289,6 +289,81 @@ def test_every_value_is_in_one_table_and_reads_back(schema: Fitting, data: st.Da
             assert broker.problem(json.dumps(value).encode()) is None
             for field in wanted:
                 assert reads_back(field, row["row"][column_name(field.name)], value.get(field.name))
+
+
+# Values of one shape, against the judge that takes a value after the other.
+
+MEMBERS: list[Fitting] = [
+    *SCALARS,
+    ({"type": "string", "pattern": "^a", "maxLength": 3}, TEXT | st.sampled_from(["a", "ab", "abcd"])),
+    ({"type": "integer", "minimum": 0, "exclusiveMaximum": 1 << 62}, st.integers()),
+    ({"type": ["number", "null"], "enum": [1, 2.5, None]}, st.sampled_from([1, 1.0, 2.5, None])),
+    array_of(SCALARS[0]),
+    object_of([("a", SCALARS[2]), ("b", array_of(SCALARS[1]))]),
+    (DATE_TIME, st.sampled_from(["2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z", "2016-12-31T23:59:60Z"])),
+    (DATE_TIME, st.sampled_from(["0000-12-31T23:59:59Z", "0001-01-01T00:00:00.1234567Z", "9999-12-31T24:00:00.1Z"])),
+]
+HOSTILE = [
+    *[
+        "1.0",
+        "-0",
+        "1e400",
+        "NaN",
+        '"\\u0061"',
+        '"\\ud800"',
+        f"{'9' * 400}",
+        "9223372036854775808",
+        '{"a": "b", "a": "b"}',
+    ],
+    *['"x", "x": "x"', '"x"} {"x": "x"', "[" * 200 + "]" * 200, '{"a": [{"b": 1, "b": 1}]}', "true", "01", '"\t"'],
+]
+
+
+@given(members=st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=3), data=st.data())
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+def test_values_of_one_shape_are_judged_as_each_alone(members: list[Fitting], data: st.DataObject) -> None:
+    names = ["x", "date", "é"][: len(members)]
+    schema, fitting = object_of(list(zip(names, members, strict=True)))
+    schema |= data.draw(
+        st.sampled_from(
+            [{}, {"required": names[:1]}, {"additionalProperties": False}, {"additionalProperties": INTEGER}]
+        )
+    )
+    before, _ = object_of(
+        [(name, data.draw(st.sampled_from(MEMBERS))) for name in data.draw(st.sampled_from([[], names]))]
+    )
+    own = grown(named(columns(json.dumps(before))), named(columns(json.dumps(schema))))
+    texts = [json.dumps(value) for value in data.draw(st.lists(fitting, max_size=6))]
+    for name, text in data.draw(
+        st.lists(st.tuples(st.sampled_from([*names, "z"]), st.sampled_from(HOSTILE)), max_size=6)
+    ):
+        texts.append(f'{{"{name}": {text}}}')
+    values = [None, *(text.encode() for text in data.draw(st.permutations(texts + texts)))]
+    at_once, alone = (Judge(json.dumps(schema), own) for _ in range(2))
+    alone._shapes = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes, "_FEWEST", 1)
+        found = at_once.verdicts(pa.array(values, pa.binary()))
+    assert repr(found.to_pylist()) == repr(alone.verdicts(pa.array(values, pa.binary())).to_pylist())
+
+
+def test_judge_takes_alone_only_values_that_differ_from_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = json.dumps({"properties": {"n": INTEGER, "at": DATE_TIME, "s": {"pattern": "^a"}}, "required": ["n"]})
+    judge = Judge(schema, named(columns(schema)))
+    fits = [b'{"n": %d, "at": "2024-01-01T00:00:00Z", "s": "a", "more": {"x": [1]}}' % n for n in range(100)]
+    wrong = [b'{"n": 1, "at": "2024-01-01T00:00:00Z", "s": "b", "more": {"x": [1]}}', b'{"n": 1, "n": 1}', b"{", None]
+    alone: list[bytes | None] = []
+    usual = judge._judged
+
+    def told(run: Sequence[bytes | None]) -> Any:
+        alone.extend(run)
+        return usual(run)
+
+    monkeypatch.setattr(judge, "_judged", told)
+    rows = judge.verdicts(pa.array([*fits[:50], *wrong, *fits[50:]], pa.binary())).to_pylist()
+    assert alone == wrong
+    assert [row["row"]["n"] for row in rows if row["row"]] == [*range(100)]
+    assert [row["row"] is None for row in rows] == [False] * 50 + [True] * 4 + [False] * 50
 
 
 def test_value_that_reads_back_differently_is_noticed() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
@@ -62,13 +62,23 @@ def row_converter(table: StructType, wanted: StructType) -> Convert:
     return _object(table, wanted, property_name)
 
 
-def _object(table: StructType, wanted: StructType, property_of: Callable[[str], str] = str) -> Convert:
+def member_converters(table: StructType, wanted: StructType) -> list[tuple[str, Convert]]:
+    """The property of each column of ``table``, and the converter of its values, as `row_converter` has them."""
+    return _members(table, wanted, property_name)
+
+
+def _members(table: StructType, wanted: StructType, property_of: Callable[[str], str]) -> list[tuple[str, Convert]]:
     known = {fold(field.name): field for field in wanted.fields}
     members = []
     for field in table.fields:
         now = known.get(fold(field.name))
         convert = _nothing if now is None else _member(field, now.dataType)
         members.append((property_of(field.name if now is None else now.name), convert))
+    return members
+
+
+def _object(table: StructType, wanted: StructType, property_of: Callable[[str], str] = str) -> Convert:
+    members = _members(table, wanted, property_of)
 
     def to_tuple(value: Any) -> tuple[Any, ...]:
         if type(value) is not dict:
@@ -181,7 +191,7 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _timestamp(value: Any) -> datetime:
+def to_timestamp(value: Any) -> datetime:
     """A time of RFC 3339 in UTC, cut to microseconds."""
     if type(value) is str and _DATE_TIME.fullmatch(value):
         try:
@@ -208,8 +218,10 @@ _SCALARS: Final[dict[type[DataType], Convert]] = {
     DoubleType: _double,
     LongType: _long,
     StringType: _string,
-    TimestampType: _timestamp,
+    TimestampType: to_timestamp,
 }
+AS_IT_IS: Final[Mapping[Convert, type]] = {_boolean: bool, _double: float, _long: int, _string: str}
+"""Converters that return each value of their type as it is, if it is finite and Arrow's type can hold it."""
 
 
 def _misfit(value: Any, what: str) -> Misfit:

@@ -17,7 +17,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from korvet.configs.schema_keywords import PATIENCE, OutOfPatience
 from korvet.configs.value_schema import ValueSchema
 from korvet.pipeline.typed.columns import columns
-from korvet.pipeline.typed.convert import row_converter
+from korvet.pipeline.typed.convert import member_converters, row_converter
+from korvet.pipeline.typed.shapes import Rows, Shapes
 from korvet.pipeline.typed.table import named
 
 MOST_REASON: Final = 500
@@ -49,9 +50,21 @@ class ValueJudge(ABC):
         """A struct (`verdict`) for each value, in their order."""
         return pa.concat_arrays([self._verdicts(run.to_pylist()) for run in _runs(values)])
 
+    def _sure_rows(self, values: Sequence[bytes | None]) -> list[Rows]:
+        """Rows of those values of which they are known already."""
+        return []
+
     def _verdicts(self, values: Sequence[bytes | None]) -> pa.StructArray:
-        rows, reasons = self._judged(values)
-        return pa.StructArray.from_arrays([pa.array(reasons, pa.string()), pa.array(rows, self._own)], _NAMES)
+        sure = self._sure_rows(values)
+        places = [place for those, _ in sure for place in those]
+        parts = [_verdicts(pa.nulls(len(those), pa.string()), rows) for those, rows in sure]
+        if len(places) < len(values):
+            known = set(places)
+            left = [place for place in range(len(values)) if place not in known]
+            rows, reasons = self._judged([values[place] for place in left])
+            places += left
+            parts.append(_verdicts(pa.array(reasons, pa.string()), pa.array(rows, self._own)))
+        return _in_order(places, parts) if parts else _verdicts(pa.nulls(0, pa.string()), pa.array([], self._own))
 
     def _judged(self, values: Sequence[bytes | None]) -> tuple[list[Row | None], list[str | None]]:
         rows: list[Row | None] = []
@@ -73,11 +86,18 @@ class Judge(ValueJudge):
     def __init__(self, schema_text: str, own: StructType) -> None:
         super().__init__(own)
         self._schema = ValueSchema(schema_text)
-        self._convert = row_converter(own, named(columns(schema_text)))
+        wanted = named(columns(schema_text))
+        self._convert = row_converter(own, wanted)
+        shortcut = self._schema.member_shortcut
+        members = member_converters(own, wanted)
+        self._shapes = None if shortcut is None else Shapes(shortcut, members, self._own)
 
     def verdicts(self, values: pa.Array) -> pa.StructArray:
         PATIENCE.begin(most_keywords=MOST_KEYWORDS)
         return super().verdicts(values)
+
+    def _sure_rows(self, values: Sequence[bytes | None]) -> list[Rows]:
+        return [] if self._shapes is None else self._shapes.rows(values)
 
     def row(self, value: bytes | None) -> Row | None:
         if value is None:
@@ -93,6 +113,17 @@ class Judge(ValueJudge):
 def verdict(own: StructType) -> StructType:
     """The type of a verdict: the reason why a value is a dead letter, or else its row. A tombstone has neither."""
     return StructType([StructField("reason", StringType()), StructField("row", own)])
+
+
+def _verdicts(reasons: pa.Array, rows: pa.Array) -> pa.StructArray:
+    return pa.StructArray.from_arrays([reasons, rows], _NAMES)
+
+
+def _in_order(places: Sequence[int], parts: Sequence[pa.Array]) -> pa.Array:
+    """The parts as one array, in the order of the values' places."""
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_arrays(parts).take(pc.sort_indices(pa.array(places)))
 
 
 def _runs(values: pa.Array) -> Iterator[pa.Array]:
