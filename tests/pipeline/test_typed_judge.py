@@ -366,6 +366,22 @@ def test_judge_takes_alone_only_values_that_differ_from_most(monkeypatch: pytest
     assert [row["row"] is None for row in rows] == [False] * 50 + [True] * 4 + [False] * 50
 
 
+@pytest.mark.parametrize(
+    ("fits", "twice"),
+    [
+        (b'{"n": 1, "s": "a"}', b'{"n": 1, "s": "a", "n": 1}'),
+        (b'{"n": 1, "s": "a"}', b'{"n": 1, "s": "b", "s": "a"}'),
+        (b'{"n": 1, "more": {"x": 1}}', b'{"n": 1, "more": {"x": 2, "x": 1}}'),
+        (b'{"n": 1, "more": [{"x": 1}]}', b'{"n": 1, "more": [], "more": [{"x": 1}]}'),
+    ],
+)
+def test_name_that_occurs_twice_is_found_among_values_of_one_shape(fits: bytes, twice: bytes) -> None:
+    schema = {"properties": {"n": INTEGER, "s": STRING}}
+    rows = judged(schema, [*[fits] * 50, twice, *[fits] * 50])
+    assert [place for place, row in enumerate(rows) if row["row"] is None] == [50]
+    assert "occurs twice in an object" in rows[50]["reason"]
+
+
 def test_value_that_reads_back_differently_is_noticed() -> None:
     field = columns('{"properties": {"it": {"type": "number"}}}')[0]
     assert reads_back(field, 1.0, 1)
