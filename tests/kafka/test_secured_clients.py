@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -14,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from korvet.security.protocol import Security
 from tests.kafka.client import ClientError
 from tests.kafka.drivers.settings import confluent_settings
+from tests.kafka.process import Driver
 from tests.kafka.secured import HOST, MECHANISMS, WITHIN_S, Fleet, Visitors, add_tenant, running_fleet
 from tests.kafka.traits import NAMES
 from tests.server.test_tls import plain
@@ -100,10 +104,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 @pytest.fixture(scope="module")
-def visitors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitors]:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file in the form of /etc/hosts with the names of all tenants."""
     hosts = tmp_path_factory.mktemp("names") / "hosts"
     names = [HOST.format(node=node, namespace=name) for node in range(7) for name in TENANTS]
     hosts.write_text(f"127.0.0.1 localhost {' '.join(names)}\n")
+    return hosts
+
+
+@pytest.fixture(scope="module")
+def visitors(hosts: Path) -> Iterator[Visitors]:
     visitors = Visitors(hosts)
     yield visitors
     visitors.stop()
@@ -142,6 +152,31 @@ def test_java_chooses_its_tenant_by_the_name_of_the_server(fleet: Fleet, visitor
         assert visitors.visit("java", fleet.named_way(tenant), topic, values) == values
     with pytest.raises(ClientError, match=r"uthentication"):
         visitors.visit("java", fleet.named_way(TENANTS[2]), topic, ["one"])
+
+
+def test_librdkafka_chooses_its_tenant_by_the_name_of_the_server(fleet: Fleet, hosts: Path) -> None:
+    """It asks the system for addresses. So its process sees another /etc/hosts, in a mount namespace of its own."""
+    seen = ["unshare", "-Urm", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
+    if subprocess.run([*seen, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("the system lets no user mount a file for one process")
+    driver = Driver([*seen, sys.executable, "-m", "tests.kafka.drivers.visiting"])
+
+    def visit(tenant: str, values: list[str]) -> list[str]:
+        way = asdict(fleet.named_way(tenant))
+        found: list[str] = driver.call(
+            "visit", client="confluent-kafka", connect=way, topic=topic, group="readers", values=values
+        )
+        return found
+
+    topic = f"visit-{uuid4().hex[:12]}"
+    try:
+        for tenant in TENANTS[:2]:
+            values = [f"{tenant}-one", f"{tenant}-two"]
+            assert visit(tenant, values) == values
+        with pytest.raises(ClientError, match=r"uthentication"):
+            visit(TENANTS[2], ["one"])
+    finally:
+        driver.stop()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.mechanism], ids=str)
