@@ -16,7 +16,7 @@ FRESH_S: Final = 60.0
 PAGE_WAITS_S: Final = 3.0
 """The time for which a page waits for leaders and coordinators: then it says that there are none."""
 
-ANSWERS_WITHIN_S: Final = 5.0
+ANSWERS_WITHIN_S: Final = 10.0
 """The time for an answer. A broker that has no connections left lets clients connect, and says nothing."""
 
 
