@@ -30,7 +30,7 @@ COMPILED = dict(zip(INTERPRETED, ("true", "FALLBACK", "true"), strict=True))
 """The same settings as Spark has them."""
 _CACHE = Path(__file__).resolve().parents[2] / ".cache"
 # The JVM says on stdout that it leaves an archive out, which tests would take for a command's output.
-_QUIETLY = ("-Xlog:disable", "-Xlog:all=error:stderr")
+QUIETLY = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 def spark_classes() -> Path | None:
@@ -54,7 +54,7 @@ def _jdk(java: Path) -> str:
 def spark_flags() -> str:
     """The flags for a Java process of Spark, with the archive of classes if it is there by now."""
     classes = spark_classes()
-    archive = (f"-XX:SharedArchiveFile={classes}", *_QUIETLY) if classes is not None and classes.exists() else ()
+    archive = (f"-XX:SharedArchiveFile={classes}", *QUIETLY) if classes is not None and classes.exists() else ()
     return " ".join((*SHORT_LIVED, *archive))
 
 
