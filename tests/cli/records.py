@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from korvet.cli.kafka.client import Client
@@ -23,11 +26,23 @@ def store(broker: KorvetServer, topic: str, *values: bytes) -> None:
         Producer(client, [TopicPartition(topic, 0)], 0).send(Unsent(None, value, [], MIDNIGHT_MS) for value in values)
 
 
-def consuming(broker: KorvetServer, *arguments: str, stdout: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*KORVET, "topics", "consume", *arguments, "-b", broker.bootstrap],
-        cwd=ROOT,
-        env={**os.environ, "TERM": "xterm"},
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-    )
+@contextmanager
+def consuming(broker: KorvetServer, *arguments: str, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, as a terminal starts it; a test that fails leaves it killed."""
+    # Under nohup the tests ignore SIGHUP, which their children would inherit.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        started = subprocess.Popen(
+            [*KORVET, "topics", "consume", *arguments, "-b", broker.bootstrap],
+            cwd=ROOT,
+            env={**os.environ, "TERM": "xterm"},
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with started as process:
+        try:
+            yield process
+        finally:
+            process.kill()
