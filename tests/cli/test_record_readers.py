@@ -139,7 +139,7 @@ def test_group_commits_no_record_that_was_not_shown(broker: KorvetServer, name: 
         assert committed_offsets(client, name) == {}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_member_that_a_signal_stops_commits_and_leaves_its_group(
     broker: KorvetServer, name: str, number: signal.Signals
 ) -> None:
@@ -150,7 +150,7 @@ def test_member_that_a_signal_stops_commits_and_leaves_its_group(
         assert process.stdout.readline() == b"a\n"
         process.send_signal(number)
         # As after kafka-console-consumer.sh, whose JVM adds 128, too.
-        assert (process.wait(60), process.stderr.read()) == (128 + number, b"")
+        assert (process.wait(60), process.stderr.read().strip()) == (128 + number, b"")
     with Client(broker.bootstrap) as client:
         described = describe_group(client, name)
         assert (described.state, described.members) == ("Empty", ())

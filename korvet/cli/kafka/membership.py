@@ -89,11 +89,13 @@ class GroupReader:
 
     def close(self) -> None:
         """Commit the shown records, and leave; if the broker is away, the session's end ends the membership."""
+        # A join whose answer did not come may have been served.
+        if self._epoch == _JOINS and not self._is_in_doubt:
+            return
         with suppress(BrokerError):
-            # A join whose answer did not come may have been served.
-            if self._epoch != _JOINS or self._is_in_doubt:
-                self._commit()
-                self._ask(self._request(_LEAVES, None))
+            self._commit()
+        with suppress(BrokerError):
+            self._ask(self._request(_LEAVES, None))
 
     # ------------------------------------------------------------------ heartbeats
 
